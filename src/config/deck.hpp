@@ -1,0 +1,153 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace forge {
+
+// The input deck as values. The table in config/keys.cpp gives every field its key, unit, default, range and doc line;
+// the defaults below are the table's (a test compares them).
+
+enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
+enum class NormKind { rmsnorm, layernorm };
+enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
+enum class PositionKind { rope, learned };
+enum class RopeScaling { none, linear, llama3, yarn };
+enum class PrecisionName { fp64, fp32, bf16 };
+enum class Recompute { none, selective, full };
+enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
+enum class Accumulation { sharded, unsharded };
+enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
+enum class WsdTail { linear, cosine, sqrt };
+enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
+enum class SampleOrder { sequential, shuffled };
+enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
+
+// Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
+struct ModelDeck {
+  std::string hf;            // Hugging Face directory; "" = dimensions from the deck
+  bool load_weights = false;
+  Family family = Family::llama;
+  std::int64_t layers = 0;      // L
+  std::int64_t width = 0;       // C
+  std::int64_t heads = 0;       // H
+  std::int64_t kv_heads = 0;    // K; 0 = H
+  std::int64_t head_dim = 0;    // D; 0 = C / H
+  std::int64_t ffn = 0;         // F
+  std::int64_t vocabulary = 0;  // V
+  NormKind norm = NormKind::rmsnorm;
+  double norm_epsilon = 1e-5;
+  Activation activation = Activation::swiglu;
+  PositionKind positions = PositionKind::rope;
+  std::int64_t max_positions = 0;  // rows of the learned table; with rope 0 = no limit
+  double rope_theta = 10000;
+  RopeScaling rope_scaling = RopeScaling::none;
+  double rope_factor = 1;
+  std::int64_t rope_original_positions = 0;
+  double rope_low_frequency_factor = 1;
+  double rope_high_frequency_factor = 4;
+  double rope_beta_fast = 32;
+  double rope_beta_slow = 1;
+  double rope_attention_factor = 0;  // 0 = the method's own value
+  double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
+  double rope_mscale_all_dim = 0;
+  bool rope_truncate = true;         // yarn: round the correction range to whole dimensions
+  bool qk_norm = false;
+  bool qkv_bias = false;
+  bool attention_out_bias = false;
+  bool mlp_bias = false;
+  std::int64_t sliding_window = 0;         // 0 = full causal attention
+  std::int64_t sliding_window_layer = 0;   // first layer that uses the window
+  bool tied_embeddings = false;
+  double dropout = 0;
+  double initial_std = 0.02;
+  bool residual_scaling = true;  // output projections start at initial_std / sqrt(2 L)
+};
+
+struct MeshDeck {
+  std::int64_t pp = 1, dp_replicate = 1, dp_shard = -1, cp = 1, tp = 1, ep = 1, etp = 0;  // etp 0 = tp
+};
+
+struct ScheduleDeck {
+  ScheduleName name = ScheduleName::one_f_one_b;
+  std::int64_t chunks_per_stage = 1;
+  std::string split = "even";
+};
+
+struct TrainDeck {
+  std::int64_t steps = 0;
+  std::int64_t global_batch_sequences = 0;
+  std::int64_t microbatch_sequences = 1;
+  std::int64_t sequence_tokens = 0;  // T
+  PrecisionName precision = PrecisionName::bf16;
+  std::uint64_t seed = 0;
+  Recompute recompute = Recompute::none;
+  std::int64_t zero_stage = 0;
+  Accumulation accumulate = Accumulation::unsharded;
+  double z_loss_coefficient = 0;
+  std::int64_t head_chunk_rows = 0;         // rows whose logits exist at a time; 0 = chosen from the vocabulary
+  std::int64_t max_not_finite_steps = 1;    // stop (code 4) after so many steps in a row with NaN or Inf
+  std::int64_t validate_every_steps = 0;    // 0 = never
+  std::int64_t validation_sequences = 0;    // 0 = all of data.validation_files
+};
+
+struct OptimizerDeck {
+  std::string name = "adamw";
+  double learning_rate = 0;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  double clip_norm = 1.0;  // 0 = no clipping
+  RateSchedule schedule = RateSchedule::cosine;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // 0 = train.steps - warmup_steps
+  double min_ratio = 0.1;
+  WsdTail wsd_tail = WsdTail::linear;
+  MomentType moments = MomentType::compute_default;
+};
+
+struct DataDeck {
+  std::vector<std::string> files;
+  std::vector<std::string> validation_files;
+  TokenType dtype = TokenType::none;
+  SampleOrder order = SampleOrder::sequential;
+  std::int64_t document_end_token = -1;  // -1 = no document boundaries
+};
+
+// Not implemented yet: any value but the default is refused (config/check.cpp).
+struct CheckpointDeck {
+  std::string directory;
+  std::int64_t every_steps = 0;
+  std::int64_t keep_last = 0;
+  bool asynchronous = false;
+};
+
+struct OutputDeck {
+  std::string directory;
+  std::int64_t every_steps = 10;
+  std::string sample_prompt;         // the text that the sample at the end continues (byte vocabulary)
+  std::int64_t sample_tokens = 0;    // 0 = no sample
+  double sample_temperature = 0.7;
+  bool save_hf = false;              // write the trained model as a Hugging Face directory, <directory>/hf
+};
+
+struct MachineDeck {
+  std::int64_t threads = 0;          // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
+  std::int64_t workspace_mib = 64;   // what libraries (GEMM) may use
+  double peak_tflops = 0;            // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
+};
+
+struct Deck {
+  ModelDeck model;
+  MeshDeck mesh;
+  ScheduleDeck schedule;
+  TrainDeck train;
+  OptimizerDeck optimizer;
+  DataDeck data;
+  CheckpointDeck checkpoint;
+  OutputDeck output;
+  MachineDeck machine;
+};
+
+}  // namespace forge

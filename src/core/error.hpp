@@ -1,0 +1,54 @@
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace forge {
+
+// What the process returns (docs/running.md).
+enum class ExitCode : int {
+  done = 0,
+  internal = 1,           // a defect of forge itself
+  bad_input = 2,          // deck, data or command line
+  no_checkpoint = 3,      // no usable checkpoint
+  not_finite = 4,         // stopped on NaN or Inf
+  io_failed = 5,          // input or output failed
+  saved_on_signal = 75,   // saved and left
+  deadline_missed = 86,   // a rank missed its deadline
+};
+
+// Every failure of forge: a text for people, the exit code, and where it was thrown.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& text, ExitCode code = ExitCode::internal,
+                 std::source_location where = std::source_location::current());
+  ExitCode code() const { return code_; }
+  // "src/file.cpp:12 (function)": for internal errors; bad input names its own file and key.
+  const std::string& where() const { return where_; }
+
+ private:
+  ExitCode code_;
+  std::string where_;
+};
+
+// The deck, the data or the command line is wrong (exit code 2).
+class BadInput : public Error {
+ public:
+  explicit BadInput(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, ExitCode::bad_input, where) {}
+};
+
+// Reading or writing a file failed (exit code 5).
+class IoFailed : public Error {
+ public:
+  explicit IoFailed(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, ExitCode::io_failed, where) {}
+};
+
+// An invariant of forge's own; a message without a cause in the input is a defect.
+inline void require(bool holds, const char* text, std::source_location where = std::source_location::current()) {
+  if (!holds) throw Error(text, ExitCode::internal, where);
+}
+
+}  // namespace forge

@@ -1,0 +1,14 @@
+#pragma once
+
+// What differs between the host compiler and nvcc. No other header outside device/ tests for a compiler.
+
+#if defined(__CUDACC__)
+#define FORGE_HD __host__ __device__
+#define FORGE_INLINE inline __attribute__((always_inline)) __host__ __device__
+#else
+#define FORGE_HD
+#define FORGE_INLINE inline __attribute__((always_inline))
+#endif
+
+// A lambda that parallel_for (device/parallel.hpp) may run on the device: [=] FORGE_LAMBDA(int64_t i) { … }.
+#define FORGE_LAMBDA FORGE_HD

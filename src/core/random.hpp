@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+#include "core/array.hpp"
+#include "core/macros.hpp"
+
+namespace forge {
+
+// Counter-based random numbers: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+// A draw is a pure function of key and counter, so that it is the same on every layout and needs no state.
+FORGE_INLINE Array<std::uint32_t, 4> philox(Array<std::uint32_t, 4> counter, std::uint64_t key) {
+  std::uint32_t k0 = static_cast<std::uint32_t>(key);
+  std::uint32_t k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {{static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+                static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)}};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// The four words of draw (a, b): 64-bit counters such as sample and position, or element and 0.
+FORGE_INLINE Array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t a, std::uint64_t b) {
+  return philox({{static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), static_cast<std::uint32_t>(b),
+                  static_cast<std::uint32_t>(b >> 32)}},
+                key);
+}
+
+// Uniform in (0, 1), from 53 bits of two words; never 0, so that its logarithm is finite.
+FORGE_INLINE double uniform(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 11;
+  return (static_cast<double>(bits) + 0.5) * (1.0 / 9007199254740992.0);
+}
+
+// Standard normal number of an element, by Box and Muller's transform.
+inline double normal(std::uint64_t key, std::uint64_t element) {
+  const auto w = philox(key, element, 0);
+  return std::sqrt(-2.0 * std::log(uniform(w[0], w[1]))) * std::cos(6.283185307179586476925 * uniform(w[2], w[3]));
+}
+
+// Mixes a word into a key (SplitMix64's finaliser).
+FORGE_INLINE std::uint64_t mix(std::uint64_t key, std::uint64_t word) {
+  std::uint64_t z = key + 0x9E3779B97F4A7C15ull * (word + 1);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+// FNV-1a of a name, for keys made of names.
+constexpr std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+// What a draw is for; part of every key, so that no two uses share numbers.
+enum class Purpose : std::uint64_t { initial_values, sample_order, dropout, jitter, rounding, sampling };
+
+inline std::uint64_t random_key(std::uint64_t seed, Purpose purpose, std::uint64_t a = 0, std::uint64_t b = 0) {
+  return mix(mix(mix(mix(0, seed), static_cast<std::uint64_t>(purpose)), a), b);
+}
+
+}  // namespace forge

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "core/macros.hpp"
+
+namespace forge {
+
+// Brain float: the upper half of an fp32 number. Conversion rounds to nearest, ties to even; NaN stays NaN.
+struct bf16 {
+  std::uint16_t bits;
+
+  bf16() = default;
+  FORGE_INLINE explicit bf16(float value) {
+    std::uint32_t u;
+    memcpy(&u, &value, sizeof u);
+    const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet = (u >> 16) | 0x40u;
+    bits = static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  }
+  FORGE_INLINE explicit bf16(double value) : bf16(static_cast<float>(value)) {}
+  FORGE_INLINE explicit operator float() const {
+    const std::uint32_t u = static_cast<std::uint32_t>(bits) << 16;
+    float value;
+    memcpy(&value, &u, sizeof value);
+    return value;
+  }
+  FORGE_INLINE explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
+};
+static_assert(sizeof(bf16) == 2);
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16, u8, u16, u32, i32, i64 };
+
+// Bytes of one element.
+constexpr std::size_t size_of(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::f32:
+    case DType::u32:
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u16:
+      return 2;
+    case DType::u8:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType type) {
+  switch (type) {
+    case DType::f64:
+      return "fp64";
+    case DType::f32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "fp16";
+    case DType::u8:
+      return "uint8";
+    case DType::u16:
+      return "uint16";
+    case DType::u32:
+      return "uint32";
+    case DType::i32:
+      return "int32";
+    case DType::i64:
+      return "int64";
+  }
+  return "?";
+}
+
+template <class T>
+inline constexpr DType dtype_of = DType::f64;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+template <>
+inline constexpr DType dtype_of<std::uint16_t> = DType::u16;
+template <>
+inline constexpr DType dtype_of<std::uint32_t> = DType::u32;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<std::int64_t> = DType::i64;
+
+// The type that sums of T are accumulated in, and that statistics and weight gradients of a T layer have.
+template <class T>
+struct Accumulate {
+  using type = float;
+};
+template <>
+struct Accumulate<double> {
+  using type = double;
+};
+template <class T>
+using acc_t = typename Accumulate<T>::type;
+
+// The five types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
+// gradients and statistics, of gradients on the wire, of Adam's moments.
+struct Precision {
+  DType storage = DType::f32;
+  DType compute = DType::f32;
+  DType accumulate = DType::f32;
+  DType reduce = DType::f32;
+  DType moment = DType::f32;
+
+  // GEMMs read a second copy of the weights, in the compute type.
+  bool has_compute_copy() const { return storage != compute; }
+};
+
+constexpr Precision fp64_precision{DType::f64, DType::f64, DType::f64, DType::f64, DType::f64};
+constexpr Precision fp32_precision{DType::f32, DType::f32, DType::f32, DType::f32, DType::f32};
+constexpr Precision bf16_precision{DType::f32, DType::bf16, DType::f32, DType::f32, DType::f32};
+
+}  // namespace forge

@@ -1,0 +1,35 @@
+#include "device/arena.hpp"
+
+#include <string>
+
+#include "core/bytes.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+std::string_view name_of(Category category) {
+  constexpr std::string_view names[category_count] = {"parameters",  "gradients", "optimizer", "activations",
+                                                      "workspace", "data",      "library"};
+  return names[static_cast<int>(category)];
+}
+
+Arena::Arena(std::size_t capacity) : buffer_(align_up(capacity)) {}
+
+void* Arena::allocate(std::size_t bytes, Category category) {
+  const std::size_t rounded = align_up(bytes);
+  if (live_ + rounded > capacity())
+    throw Error("the memory plan is too small: " + format_bytes(bytes) + " of " + std::string(name_of(category)) +
+                " on top of " + format_bytes(live_) + " exceed the planned " + format_bytes(capacity()));
+  std::byte* p = buffer_.data() + live_;
+  live_ += rounded;
+  by_category_[static_cast<int>(category)] += rounded;
+  if (live_ > high_water_) {
+    high_water_ = live_;
+    at_mark_ = by_category_;
+  }
+  return p;
+}
+
+std::size_t Arena::at_high_water(Category category) const { return at_mark_[static_cast<int>(category)]; }
+
+}  // namespace forge

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <source_location>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+// Throws when a CUDA runtime call failed; the message carries CUDA's own text and the place of the call.
+inline void cuda_check(cudaError_t status, const char* call,
+                       std::source_location where = std::source_location::current()) {
+  if (status != cudaSuccess)
+    throw Error(std::string(call) + ": " + cudaGetErrorString(status), ExitCode::internal, where);
+}
+
+}  // namespace forge

@@ -1,0 +1,18 @@
+#pragma once
+
+namespace forge {
+
+// The vector path that host loops take, chosen by the processor's features (never by its model name).
+enum class Isa { plain, avx2, avx512 };
+
+// Of this processor; FORGE_ISA=plain|avx2|avx512 lowers it, for tests.
+Isa host_isa();
+const char* name_of(Isa isa);
+
+#if defined(__x86_64__)
+#define FORGE_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,f16c")))
+#define FORGE_TARGET_AVX512 \
+  __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi,bmi2,f16c,prefer-vector-width=512")))
+#endif
+
+}  // namespace forge

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "device/stream.hpp"
+
+namespace forge {
+
+// Owns bytes on the device (CPU build: page-aligned, untouched until used). Empty after a move.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Ordered in the stream. The host memory must stay as it is until the stream has passed the copy.
+void copy_to_device(Stream& stream, void* device, const void* host, std::size_t bytes);
+void copy_to_host(Stream& stream, void* host, const void* device, std::size_t bytes);
+void copy_on_device(Stream& stream, void* to, const void* from, std::size_t bytes);
+void fill_zero(Stream& stream, void* device, std::size_t bytes);
+
+// What the job header says of the device of this rank.
+struct DeviceInfo {
+  const char* kind;          // "cpu" or "cuda"
+  char name[256];            // of the processor or the GPU
+  char features[128];        // vector path in use, or compute capability
+  std::size_t memory_bytes;  // total
+  int cores;                 // hardware threads of the node, or multiprocessors
+};
+DeviceInfo device_info();
+// Chooses the GPU of a rank by its node-local number; does nothing on the CPU.
+void select_device(int local_rank);
+
+}  // namespace forge

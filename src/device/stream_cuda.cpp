@@ -1,0 +1,85 @@
+#include <exception>
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/cuda_check.hpp"
+#include "device/stream.hpp"
+
+namespace forge {
+
+struct Stream::Implementation {
+  cudaStream_t stream = nullptr;
+  std::exception_ptr error;
+
+  Implementation() {
+    cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  }
+  ~Implementation() { cudaStreamDestroy(stream); }
+};
+
+Stream::Stream(int threads, Kind) : threads_(threads), impl_(std::make_unique<Implementation>()) {}
+
+Stream::~Stream() = default;
+
+bool Stream::runs_inline() const { return true; }
+
+void* Stream::native() const { return impl_->stream; }
+
+namespace {
+
+struct HostWork {
+  std::function<void()> work;
+  std::exception_ptr* error;
+};
+
+void run_host_work(void* data) {
+  const std::unique_ptr<HostWork> host(static_cast<HostWork*>(data));
+  try {
+    host->work();
+  } catch (...) {
+    if (!*host->error) *host->error = std::current_exception();
+  }
+}
+
+}  // namespace
+
+void Stream::submit(std::function<void()> work) {
+  auto host = std::make_unique<HostWork>(HostWork{std::move(work), &impl_->error});
+  cuda_check(cudaLaunchHostFunc(impl_->stream, run_host_work, host.get()), "cudaLaunchHostFunc");
+  host.release();
+}
+
+void Stream::synchronize() {
+  cuda_check(cudaStreamSynchronize(impl_->stream), "cudaStreamSynchronize");
+  if (impl_->error) std::rethrow_exception(std::exchange(impl_->error, nullptr));
+}
+
+struct Event::Implementation {
+  cudaEvent_t event = nullptr;
+
+  Implementation() { cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  ~Implementation() { cudaEventDestroy(event); }
+};
+
+Event::Event() = default;
+Event::~Event() = default;
+Event::Event(Event&&) noexcept = default;
+Event& Event::operator=(Event&&) noexcept = default;
+
+void Event::record(Stream& stream) {
+  if (!impl_) impl_ = std::make_shared<Implementation>();
+  cuda_check(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.native())), "cudaEventRecord");
+}
+
+void Event::wait(Stream& stream) const {
+  if (impl_)
+    cuda_check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native()), impl_->event, 0), "cudaStreamWaitEvent");
+}
+
+void Event::synchronize() const {
+  if (impl_) cuda_check(cudaEventSynchronize(impl_->event), "cudaEventSynchronize");
+}
+
+bool Event::ready() const { return !impl_ || cudaEventQuery(impl_->event) == cudaSuccess; }
+
+}  // namespace forge

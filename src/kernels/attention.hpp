@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "tensor/view.hpp"
+
+namespace forge {
+
+// Who may attend to whom: key j is seen by query i where position_k[j] <= position_q[i], position_q[i] − position_k[j] <
+// window (window 0: no limit), and both have the same document. Positions and documents are global, so that one
+// function serves one rank, a ring of keys, gathered keys and packed documents. Rows of a sequence follow each other:
+// sequence b holds query rows [b·Tq, (b+1)·Tq) and key rows [b·Tk, (b+1)·Tk).
+struct AttentionMask {
+  View<const std::int32_t, 1> position_q, position_k;  // (B·Tq), (B·Tk)
+  View<const std::int32_t, 1> document_q, document_k;
+  std::int64_t window = 0;
+};
+
+struct AttentionShape {
+  std::int64_t sequences;     // B
+  std::int64_t query_rows;    // Tq of each sequence
+  std::int64_t key_rows;      // Tk of each sequence
+  double scale;               // of the scores, usually 1/√D
+  double dropout = 0;         // of the probabilities; keyed by (key, sample, head, position_q, position_k)
+  std::uint64_t dropout_key = 0;
+  View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
+};
+
+// Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v
+// (head h reads h / (H/K)); nothing is copied. v and o may have their own head size Dv.
+//   o(B·Tq, H, Dv) = softmax(scale · q kᵀ + mask) v;  lse(B·Tq, H) = log Σ exp(scale · q kᵀ); a query that sees no key
+//   has o = 0 and lse = −Inf.
+template <class T>
+void attention_forward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> q, View<const T, 3> k,
+                       View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse);
+
+// delta(B·Tq, H) = Σ_d d_o · o: what the backward needs of o.
+template <class T>
+void attention_delta(Stream&, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta);
+
+// From the lse and delta of the whole row (also where q has seen other keys elsewhere). d_q, d_k, d_v are overwritten.
+// sums(B·Tq, H, D): workspace in which d_q is summed.
+template <class T>
+void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> d_o, View<const T, 3> q,
+                        View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,
+                        View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v, View<acc_t<T>, 3> sums);
+
+// Merges the partial result b of the same queries over other keys into a:
+//   lse = log(e^lse_a + e^lse_b);  o = o_a e^(lse_a − lse) + o_b e^(lse_b − lse)
+template <class T>
+void attention_merge(Stream&, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
+                     View<const acc_t<T>, 2> lse_b);
+
+}  // namespace forge

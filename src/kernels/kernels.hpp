@@ -1,0 +1,165 @@
+#pragma once
+
+#include <cstdint>
+
+#include "device/stream.hpp"
+#include "tensor/view.hpp"
+
+// Every kernel but the matrix product (gemm.hpp), on one page. T is the compute type (double, float, bf16); A = acc_t<T>
+// the type of statistics and of weight gradients (double, float, float). R = rows of activations, each with its own
+// position, document and sample; letters as in docs/notation.md. All take a Stream, none allocates, none synchronises.
+// "+=" marks an output that is added to. Results don't depend on the number of threads.
+
+namespace forge {
+
+// ---- element-wise -----------------------------------------------------------------------------------------------------
+
+// to = from, converted. Any pair of double, float, bf16.
+template <class From, class To>
+void convert(Stream&, View<const From, 1> from, View<To, 1> to);
+// y += x.
+template <class T>
+void add(Stream&, View<const T, 1> x, View<T, 1> y);
+// x(R,N) += bias(N) in every row.
+template <class T>
+void add_bias(Stream&, View<const T, 1> bias, View<T, 2> x);
+
+// Dropout (Srivastava et al. 2014): an element is kept where uniform(key; sample, position, column) >= rate and divided
+// by 1 − rate. Keyed by global sample and position, so that no layout changes the mask and backward draws it again.
+struct Dropout {
+  double rate = 0;  // 0: off
+  std::uint64_t key = 0;
+  View<const std::int64_t, 1> samples;    // (R) global sample index of each row
+  View<const std::int32_t, 1> positions;  // (R)
+};
+// y = dropout(x); x and y may be the same. The backward of dropout is dropout.
+template <class T>
+void dropout(Stream&, View<const T, 2> x, View<T, 2> y, Dropout how);
+// out = residual + dropout(x), all (R,C); out may alias residual or x.
+template <class T>
+void residual_add(Stream&, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Dropout how);
+
+// ---- embedding --------------------------------------------------------------------------------------------------------
+
+// out(R,C) = table(V,C)[token] + positions_table(P,C)[position] (left out when empty).
+template <class T>
+void embedding_forward(Stream&, View<const std::int32_t, 1> tokens, View<const T, 2> table,
+                       View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out);
+// d_table(V,C)[index[r]] += d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each table row is
+// summed by one team in that order, without atomics. Serves tokens and positions.
+template <class T>
+void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
+                        View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
+
+// ---- norms ------------------------------------------------------------------------------------------------------------
+
+// y = w ⊙ x · rstd, rstd = 1/√(mean(x²) + ε)  (Zhang & Sennrich 2019). x, y: (R,C); w: (C); rstd: (R).
+template <class T>
+void rmsnorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
+                     View<acc_t<T>, 1> rstd);
+// dx = residual + ∂; residual (R,C) may be empty (zero) and may alias dx.
+template <class T>
+void rmsnorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                      View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx);
+// dw(C) += Σ_r dy · x · rstd. `partial`: norm_partial_rows(R) x C values of workspace.
+template <class T>
+void rmsnorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> rstd,
+                             View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
+// y = w ⊙ (x − mean) · rstd + b, rstd = 1/√(var + ε)  (Ba et al. 2016).
+template <class T>
+void layernorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon, View<T, 2> y,
+                       View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd);
+template <class T>
+void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                        View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
+                        View<T, 2> dx);
+// dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy.
+template <class T>
+void layernorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> mean,
+                               View<const acc_t<T>, 1> rstd, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw,
+                               View<acc_t<T>, 1> db);
+// db(N) += Σ_r dy(r,:). `partial`: norm_partial_rows(R) x N.
+template <class T>
+void column_sum(Stream&, View<const T, 2> dy, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> db);
+
+// QK-norm: RMSNorm of each head of x(R,n,D) with one w(D); rstd(R,n). x and y have pitches (they lie in QKV buffers).
+template <class T>
+void head_norm_forward(Stream&, View<const T, 3> x, View<const T, 1> w, double epsilon, View<T, 3> y,
+                       View<acc_t<T>, 2> rstd);
+// dx may alias dy.
+template <class T>
+void head_norm_backward(Stream&, View<const T, 3> dy, View<const T, 3> x, View<const T, 1> w,
+                        View<const acc_t<T>, 2> rstd, View<T, 3> dx);
+// `partial`: norm_partial_rows(R) x D.
+template <class T>
+void head_norm_weight_gradient(Stream&, View<const T, 3> dy, View<const T, 3> x, View<const acc_t<T>, 2> rstd,
+                               View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
+
+// ---- rotary positions -------------------------------------------------------------------------------------------------
+
+// Rotates in place the pairs (x_i, x_{i+D/2}) of each head of x(R,n,D) by the angle of its position (Su et al. 2021);
+// cosine, sine: (P, D/2). Inverse: backward.
+template <class T>
+void rotary(Stream&, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
+            View<const acc_t<T>, 2> sine, bool inverse);
+
+// ---- activations ------------------------------------------------------------------------------------------------------
+
+// act(R,F) = silu(gate) · up; gate_up(R,2F) holds gate in the first F columns (Shazeer 2020).
+template <class T>
+void swiglu_forward(Stream&, View<const T, 2> gate_up, View<T, 2> act);
+// d_gate_up may alias gate_up.
+template <class T>
+void swiglu_backward(Stream&, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up);
+
+enum class Pointwise { gelu, gelu_tanh, relu2 };  // x Φ(x); its tanh form; max(x,0)²
+template <class T>
+void pointwise_forward(Stream&, Pointwise, View<const T, 2> x, View<T, 2> act);
+// dx may alias x or d_act.
+template <class T>
+void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx);
+
+// ---- loss -------------------------------------------------------------------------------------------------------------
+
+// Cross-entropy of one chunk of rows. logits(R,V) in A; labels(R), −1 = masked: no loss and a zero gradient.
+//   loss[r] = lse − logit[label];  z[r] = lse²;  d_logits = (softmax · (1 + 2 z_coefficient · lse) − onehot) · scale
+// scale = 1 / (labels of the step). d_logits(R,V) may be empty (evaluation); for T = A it may alias logits.
+// z-loss: Chowdhery et al. 2022 (PaLM).
+template <class T>
+void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
+                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits);
+
+// ---- reductions and the update ----------------------------------------------------------------------------------------
+
+// out[0] += Σ x. One team; in double: losses of a step.
+template <class A>
+void sum_into(Stream&, View<const A, 1> x, View<double, 1> out);
+// out[0] += Σ x²; partial: sum_partials doubles of workspace.
+inline constexpr std::int64_t sum_partials = 1024;
+template <class A>
+void sum_of_squares(Stream&, View<const A, 1> x, View<double, 1> partial, View<double, 1> out);
+
+// What the update needs to know of a step; lives on the device, the host doesn't read it inside the step.
+struct StepScalars {
+  double loss_sum, z_sum, norm_squared;  // sums over all ranks once reduced
+  double clip_coefficient;               // min(1, clip / (norm + 1e-6)), or 1
+  double finite;                         // 1: update; 0: leave everything as it is
+};
+// From the reduced loss_sum, z_sum and norm_squared. clip_norm 0: no clipping.
+void finish_scalars(Stream&, View<StepScalars, 1> scalars, double clip_norm);
+
+// AdamW (Loshchilov & Hutter 2019) as PyTorch computes it, over a flat shard:
+//   g ← clip·g;  m ← β1 m + (1−β1) g;  v ← β2 v + (1−β2) g²;  p ← p (1 − lr·decay);  p ← p − lr · m̂ / (√v̂ + ε)
+// and the compute copy of p. Nothing changes when scalars->finite is 0. S = storage and gradient type, M = moment type.
+struct AdamwStep {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+  double bias1, bias2;  // 1 − β^t
+};
+template <class S, class M, class T>
+void adamw(Stream&, AdamwStep step, View<const StepScalars, 1> scalars, View<const S, 1> gradient, View<S, 1> parameter,
+           View<M, 1> m, View<M, 1> v, View<T, 1> copy);  // copy empty: none
+
+// Rows of `partial` that the column sums over R rows take.
+constexpr std::int64_t norm_partial_rows(std::int64_t rows) { return rows < 64 ? 1 : (rows < 64 * 32 ? rows / 64 : 32); }
+
+}  // namespace forge
