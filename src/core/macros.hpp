@@ -12,3 +12,10 @@
 
 // A lambda that parallel_for (device/parallel.hpp) may run on the device: [=] FORGE_LAMBDA(int64_t i) { … }.
 #define FORGE_LAMBDA FORGE_HD
+
+// 1 where nvcc generates code for the GPU, else 0: for `if`, so that no other header needs an #if.
+#if defined(__CUDA_ARCH__)
+#define FORGE_DEVICE_CODE 1
+#else
+#define FORGE_DEVICE_CODE 0
+#endif

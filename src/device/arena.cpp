@@ -7,12 +7,6 @@
 
 namespace forge {
 
-std::string_view name_of(Category category) {
-  constexpr std::string_view names[category_count] = {"parameters",  "gradients", "optimizer", "activations",
-                                                      "workspace", "data",      "library"};
-  return names[static_cast<int>(category)];
-}
-
 Arena::Arena(std::size_t capacity) : buffer_(align_up(capacity)) {}
 
 void* Arena::allocate(std::size_t bytes, Category category) {

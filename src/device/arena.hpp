@@ -2,16 +2,11 @@
 
 #include <array>
 #include <cstddef>
-#include <string_view>
 
+#include "core/category.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
-
-// What a buffer is for; `show` and the job header report memory by it.
-enum class Category { parameters, gradients, optimizer, activations, workspace, data, library };
-inline constexpr int category_count = 7;
-std::string_view name_of(Category category);
 
 // One region of device memory per rank, used as a stack: what lives for the whole run is allocated first, frames of the
 // step above it. Nothing is allocated from the system after construction. The high-water mark counts live bytes, each

@@ -28,6 +28,7 @@ class Stream {
   void* native() const;
 
  private:
+  friend class Event;
   struct Implementation;
   int threads_;
   std::unique_ptr<Implementation> impl_;

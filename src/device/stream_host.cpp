@@ -15,7 +15,11 @@ struct Stream::Implementation {
   Kind kind;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
+  struct Work {
+    std::function<void()> run;
+    bool always;  // events: whoever waits for one is released after a failure too
+  };
+  std::deque<Work> queue;
   std::uint64_t given = 0, done = 0;
   std::exception_ptr error;
   bool stopping = false;
@@ -33,6 +37,16 @@ struct Stream::Implementation {
     if (worker.joinable()) worker.join();
   }
 
+  void push(std::function<void()> work, bool always) {
+    if (kind == Kind::Inline) return work();
+    {
+      std::lock_guard lock(mutex);
+      queue.push_back({std::move(work), always});
+      ++given;
+    }
+    changed.notify_all();
+  }
+
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -44,11 +58,11 @@ struct Stream::Implementation {
       lock.unlock();
       std::exception_ptr thrown;
       try {
-        if (!failed) work();
+        if (!failed || work.always) work.run();
       } catch (...) {
         thrown = std::current_exception();
       }
-      work = nullptr;
+      work.run = nullptr;
       lock.lock();
       if (thrown && !error) error = thrown;
       ++done;
@@ -67,15 +81,7 @@ bool Stream::runs_inline() const { return impl_->kind == Kind::Inline; }
 
 void* Stream::native() const { return nullptr; }
 
-void Stream::submit(std::function<void()> work) {
-  if (impl_->kind == Kind::Inline) return work();
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->queue.push_back(std::move(work));
-    ++impl_->given;
-  }
-  impl_->changed.notify_all();
-}
+void Stream::submit(std::function<void()> work) { impl_->push(std::move(work), false); }
 
 void Stream::synchronize() {
   std::unique_lock lock(impl_->mutex);
@@ -107,11 +113,11 @@ Event& Event::operator=(Event&&) noexcept = default;
 
 void Event::record(Stream& stream) {
   impl_ = std::make_shared<Implementation>();
-  stream.submit([point = impl_] { point->pass(); });
+  stream.impl_->push([point = impl_] { point->pass(); }, true);
 }
 
 void Event::wait(Stream& stream) const {
-  if (impl_) stream.submit([point = impl_] { point->wait(); });
+  if (impl_) stream.impl_->push([point = impl_] { point->wait(); }, true);
 }
 
 void Event::synchronize() const {

@@ -11,7 +11,11 @@ namespace forge {
 //   team.each(n, f)      f(j) for every column
 //   team.sum<A>(n, f)    sum of f(j) in type A
 //   team.max<A>(n, f)    largest f(j), or lowest when n = 0
+//   team.each(n, m, f)   f(i, j) for every pair, i < n, j < m; the CPU's lanes run along j
+//   team.column_sums<A>(n, begin, end, term, store)
+//                        store(j, sum of term(r, j) over the rows r of [begin, end), in order) for every column j < n
 //   team.leads()         true in exactly one worker: for writing a scalar
+// On CUDA each of them is a barrier: every worker of a team must come to every call.
 inline constexpr int team_threads = 256;
 
 #if defined(FORGE_CUDA)
@@ -30,6 +34,26 @@ struct Team {
   FORGE_INLINE void each(std::int64_t n, F f) const {
 #if defined(__CUDA_ARCH__)
     for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) f(j);
+    __syncthreads();
+#endif
+  }
+
+  template <class F>
+  FORGE_INLINE void each(std::int64_t n, std::int64_t m, F f) const {
+#if defined(__CUDA_ARCH__)
+    for (std::int64_t k = threadIdx.x; k < n * m; k += blockDim.x) f(k / m, k % m);
+    __syncthreads();
+#endif
+  }
+
+  template <class A, class Term, class Store>
+  FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, Term term, Store store) const {
+#if defined(__CUDA_ARCH__)
+    for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+      A sum = 0;
+      for (std::int64_t r = begin; r < end; ++r) sum += A(term(r, j));
+      store(j, sum);
+    }
     __syncthreads();
 #endif
   }
@@ -73,6 +97,32 @@ struct Team {
   FORGE_INLINE void each(std::int64_t n, const F& f) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) f(j);
+  }
+
+  template <class F>
+  FORGE_INLINE void each(std::int64_t n, std::int64_t m, const F& f) const {
+    for (std::int64_t i = 0; i < n; ++i) {
+#pragma omp simd
+      for (std::int64_t j = 0; j < m; ++j) f(i, j);
+    }
+  }
+
+  template <class A, class Term, class Store>
+  FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, const Term& term,
+                                const Store& store) const {
+    constexpr std::int64_t block = 256;  // row by row, so that memory is read in order
+    A sums[block];
+    for (std::int64_t first = 0; first < n; first += block) {
+      const std::int64_t width = n - first < block ? n - first : block;
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) sums[j] = 0;
+      for (std::int64_t r = begin; r < end; ++r) {
+#pragma omp simd
+        for (std::int64_t j = 0; j < width; ++j) sums[j] += A(term(r, first + j));
+      }
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) store(first + j, sums[j]);
+    }
   }
 
   template <class A, class F>

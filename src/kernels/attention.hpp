@@ -15,7 +15,7 @@ namespace forge {
 // sequence b holds query rows [b·Tq, (b+1)·Tq) and key rows [b·Tk, (b+1)·Tk).
 struct AttentionMask {
   View<const std::int32_t, 1> position_q, position_k;  // (B·Tq), (B·Tk)
-  View<const std::int32_t, 1> document_q, document_k;
+  View<const std::int32_t, 1> document_q, document_k;  // likewise; both empty: one document
   std::int64_t window = 0;
 };
 
@@ -24,9 +24,10 @@ struct AttentionShape {
   std::int64_t query_rows;    // Tq of each sequence
   std::int64_t key_rows;      // Tk of each sequence
   double scale;               // of the scores, usually 1/√D
-  double dropout = 0;         // of the probabilities; keyed by (key, sample, head, position_q, position_k)
+  double dropout = 0;         // of the probabilities, 0 <= dropout < 1; the draws: attention_kept() in attention_mask.hpp
   std::uint64_t dropout_key = 0;
   View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
+  std::int64_t first_head = 0;          // where q holds some heads of the model: the number of its first, for dropout
 };
 
 // Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v
@@ -42,7 +43,7 @@ template <class T>
 void attention_delta(Stream&, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta);
 
 // From the lse and delta of the whole row (also where q has seen other keys elsewhere). d_q, d_k, d_v are overwritten.
-// sums(B·Tq, H, D): workspace in which d_q is summed.
+// sums(B·Tq, H, D): workspace in which d_q is summed; where T is acc_t<T> it may be empty, then d_q serves.
 template <class T>
 void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> d_o, View<const T, 3> q,
                         View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,

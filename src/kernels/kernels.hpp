@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/partials.hpp"
 #include "device/stream.hpp"
 #include "tensor/view.hpp"
 
@@ -17,6 +18,9 @@ namespace forge {
 // to = from, converted. Any pair of double, float, bf16.
 template <class From, class To>
 void convert(Stream&, View<const From, 1> from, View<To, 1> to);
+// to = from, row by row; the pitches may differ.
+template <class T>
+void copy_rows(Stream&, View<const T, 2> from, View<T, 2> to);
 // y += x.
 template <class T>
 void add(Stream&, View<const T, 1> x, View<T, 1> y);
@@ -135,7 +139,6 @@ void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int3
 template <class A>
 void sum_into(Stream&, View<const A, 1> x, View<double, 1> out);
 // out[0] += Σ x²; partial: sum_partials doubles of workspace.
-inline constexpr std::int64_t sum_partials = 1024;
 template <class A>
 void sum_of_squares(Stream&, View<const A, 1> x, View<double, 1> partial, View<double, 1> out);
 
@@ -158,8 +161,5 @@ struct AdamwStep {
 template <class S, class M, class T>
 void adamw(Stream&, AdamwStep step, View<const StepScalars, 1> scalars, View<const S, 1> gradient, View<S, 1> parameter,
            View<M, 1> m, View<M, 1> v, View<T, 1> copy);  // copy empty: none
-
-// Rows of `partial` that the column sums over R rows take.
-constexpr std::int64_t norm_partial_rows(std::int64_t rows) { return rows < 64 ? 1 : (rows < 64 * 32 ? rows / 64 : 32); }
 
 }  // namespace forge

@@ -1,0 +1,167 @@
+#include "app/command_line.hpp"
+
+#include <boost/program_options.hpp>
+#include <map>
+#include <sstream>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace po = boost::program_options;
+
+namespace {
+
+struct VerbEntry {
+  Verb verb;
+  const char* arguments;
+  const char* purpose;
+};
+
+const std::map<std::string, VerbEntry>& verbs() {
+  static const std::map<std::string, VerbEntry> table{
+      {"train", {Verb::train, "DECK", "train (the verb may be left out)"}},
+      {"gradients", {Verb::gradients, "DECK", "write every gradient of step 1 to --output, a safetensors file"}},
+      {"evaluate", {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of the validation files"}},
+      {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
+      {"generate", {Verb::generate, "DECK", "continue a prompt"}},
+      {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
+      {"verify", {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references"}},
+      {"help", {Verb::help, "[SECTION]", "the deck's keys, all or of one section"}},
+      {"version", {Verb::version, "", "build and libraries"}}};
+  return table;
+}
+
+// The options of a verb, bound to the fields they fill.
+po::options_description options_of(Verb verb, CommandLine& c) {
+  po::options_description o("options");
+  const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
+                    verb == Verb::generate || verb == Verb::verify;
+  if (deck)
+    o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
+                    "set a key of the deck; the value is read as YAML; repeatable");
+  if (verb == Verb::train)
+    o.add_options()("restart", po::value<std::string>()->value_name("latest|DIR"), "not available in this version")(
+        "fresh", "not available in this version");
+  if (verb == Verb::gradients || verb == Verb::tokenize)
+    o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
+  if (verb == Verb::show)
+    o.add_options()("ranks", po::value(&c.ranks)->value_name("N"), "plan for so many ranks");
+  if (verb == Verb::evaluate)
+    o.add_options()("bytes", po::value(&c.text_bytes)->value_name("N"),
+                    "bytes of the text behind the tokens, for bits per byte; default: one a token");
+  if (verb == Verb::tokenize)
+    o.add_options()("document-end", po::bool_switch(&c.document_end), "write id 256 after each file");
+  if (verb == Verb::help)
+    o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
+  if (verb == Verb::generate)
+    o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue (byte vocabulary)")(
+        "tokens", po::value<std::string>()->value_name("1,2,3"), "the prompt as token ids")(
+        "length", po::value(&c.length)->value_name("N"), "tokens to add (default 200)")(
+        "temperature", po::value(&c.temperature)->value_name("X"), "0: always the most likely (default 0.7)")(
+        "top-k", po::value(&c.top_k)->value_name("N"), "draw among the N most likely (default 0: all)")(
+        "top-p", po::value(&c.top_p)->value_name("X"), "draw among the likeliest of this mass (default 1: all)")(
+        "seed", po::value(&c.sampling_seed)->value_name("N"), "of the draws (default 0)");
+  return o;
+}
+
+std::string list_of_verbs() {
+  std::string list;
+  for (const auto& [name, entry] : verbs()) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
+void read_tokens(const std::string& text, CommandLine& c) {
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    std::size_t used = 0;
+    try {
+      c.prompt_tokens.push_back(std::stoll(part, &used));
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (used == 0 || used != part.size())
+      throw BadInput("--tokens " + text + ": '" + part + "' is no token id; legal: ids separated by commas");
+  }
+}
+
+void check_count(const CommandLine& c, const std::string& verb) {
+  const std::size_t n = c.inputs.size();
+  const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
+                   c.verb == Verb::show || c.verb == Verb::generate;
+  if (one && n != 1)
+    throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
+  if (c.verb == Verb::tokenize && n == 0) throw BadInput("forge tokenize takes the text files to read\n" + usage());
+  if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one section");
+  if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
+}
+
+void check_values(const CommandLine& c) {
+  if (c.verb == Verb::show && c.ranks < 0) throw BadInput("--ranks must be at least 1");
+  if (c.verb == Verb::evaluate && c.text_bytes < 0) throw BadInput("--bytes must be at least 1");
+  if (c.verb != Verb::generate) return;
+  if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
+  if (c.length < 1) throw BadInput("--length must be at least 1");
+  if (!(c.temperature >= 0)) throw BadInput("--temperature must not be negative");
+  if (c.top_k < 0) throw BadInput("--top-k must not be negative");
+  if (!(c.top_p > 0 && c.top_p <= 1)) throw BadInput("--top-p must be above 0 and at most 1");
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine c;
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty()) throw BadInput("no input deck\n" + usage());
+  if (words.front() == "--help" || words.front() == "-h") words.front() = "help";
+  if (words.front() == "--version") words.front() = "version";
+  std::string verb = "train";
+  if (verbs().contains(words.front())) {
+    verb = words.front();
+    words.erase(words.begin());
+  } else if (words.front().find('.') == std::string::npos && words.front().find('/') == std::string::npos &&
+             words.front().rfind("-", 0) != 0) {
+    throw BadInput("'" + words.front() + "' is neither a verb nor a deck; verbs: " + list_of_verbs());
+  }
+  c.verb = verbs().at(verb).verb;
+
+  po::options_description options = options_of(c.verb, c), all;
+  all.add(options).add_options()("input", po::value(&c.inputs));
+  po::positional_options_description positional;
+  positional.add("input", -1);
+  try {
+    po::variables_map values;
+    po::store(po::command_line_parser(words)
+                  .options(all)
+                  .positional(positional)
+                  .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
+                  .run(),
+              values);
+    po::notify(values);
+    if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
+    for (const char* option : {"restart", "fresh"})
+      if (values.count(option))
+        throw BadInput(std::string("--") + option + ": checkpoints are not available in this version; start without it");
+  } catch (const po::error& error) {
+    std::stringstream legal;
+    legal << options;
+    throw BadInput("forge " + verb + ": " + error.what() + "\n" + legal.str());
+  }
+  check_count(c, verb);
+  check_values(c);
+  return c;
+}
+
+std::string usage() {
+  std::stringstream out;
+  out << "usage: forge DECK [--set KEY=VALUE …]\n       forge VERB ARGUMENTS [options]\n\nverbs:\n";
+  for (const auto& [name, entry] : verbs()) {
+    std::string head = "  " + name + " " + entry.arguments;
+    head.resize(std::max<std::size_t>(head.size() + 1, 26), ' ');
+    out << head << entry.purpose << "\n";
+  }
+  out << "\nA deck is a YAML file; `forge help` lists its keys.\n";
+  return out.str();
+}
+
+}  // namespace forge

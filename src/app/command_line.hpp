@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace forge {
+
+enum class Verb { train, gradients, evaluate, show, generate, tokenize, verify, help, version };
+
+// The command line as values. What a verb doesn't take is an error, not ignored.
+struct CommandLine {
+  Verb verb = Verb::train;
+  std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
+  std::vector<std::string> set;     // --set key=value
+  std::string output;               // gradients, tokenize
+  int ranks = 0;                    // show: ranks to plan for; 0 = one
+  // generate
+  std::string prompt;
+  std::vector<std::int64_t> prompt_tokens;
+  std::int64_t length = 200;
+  double temperature = 0.7, top_p = 1;
+  std::int64_t top_k = 0;
+  std::uint64_t sampling_seed = 0;
+  // evaluate
+  std::int64_t text_bytes = 0;      // of the text that the tokens stand for; 0: one a token (byte vocabulary)
+  // tokenize
+  bool document_end = false;
+  bool markdown = false;            // help
+};
+
+// Throws BadInput naming the option and what would be legal.
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+// "usage: forge …" with every verb and its options.
+std::string usage();
+
+}  // namespace forge

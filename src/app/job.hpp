@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "app/command_line.hpp"
+#include "comm/environment.hpp"
+#include "comm/mesh.hpp"
+#include "plan/memory.hpp"
+#include "train/session.hpp"
+
+namespace forge {
+
+// What a verb needs of its deck: everything a training run does, or the model alone.
+enum class DeckNeeds { training, model };
+
+// The deck of a command line: read, its model.hf resolved, and checked against the world.
+Deck load_deck(const CommandLine& line, DeckNeeds needs, int world_size);
+// Throws BadInput on every rank when the ranks' decks differ.
+void agree_on_deck(const Deck& deck, Environment& environment);
+
+// Fills the parameters: from model.hf where the deck loads weights, else with initial values.
+template <class T>
+void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream);
+
+// OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the node's cores over its ranks.
+int threads_of(const Deck& deck, const Environment& environment);
+
+// A session of the planned size, with its parameters.
+template <class T>
+struct Job {
+  RunSetup setup;
+  Mesh mesh;
+  MemoryPlan memory;
+  int threads;
+  std::unique_ptr<Session<T>> session;
+
+  Job(const RunSetup& run, RunKind kind, Environment& environment);
+};
+
+// Calls f(T{}) with the compute type of the deck.
+template <class F>
+void with_compute_type(const Deck& deck, F&& f) {
+  switch (deck.train.precision) {
+    case PrecisionName::fp64:
+      return f(std::type_identity<double>{});
+    case PrecisionName::fp32:
+      return f(std::type_identity<float>{});
+    case PrecisionName::bf16:
+      return f(std::type_identity<bf16>{});
+  }
+}
+
+}  // namespace forge

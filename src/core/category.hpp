@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace forge {
+
+// What device memory is for; `show` and the job header report by it.
+enum class Category { parameters, gradients, optimizer, activations, workspace, data, library };
+inline constexpr int category_count = 7;
+std::string_view name_of(Category category);
+
+}  // namespace forge

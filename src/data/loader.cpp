@@ -1,0 +1,71 @@
+#include "data/loader.hpp"
+
+#include "core/error.hpp"
+
+namespace forge {
+
+Loader::Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, std::int64_t first_step,
+               std::int64_t last_step)
+    : sequence_(sequence),
+      share_(share),
+      last_step_(last_step),
+      filler_(set),
+      filled_(first_step - 1),
+      taken_(first_step - 1) {
+  require(first_step >= 1, "loader: steps count from 1");
+  require(sequence.count == set.samples(), "loader: the sequence belongs to another set");
+  for (HostBatch& batch : buffers_) batch.allocate(share.microbatches(), share.microbatch, set.sequence_tokens());
+  thread_ = std::thread([this] { fill_ahead(); });
+}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Loader::fill_ahead() {
+  std::unique_lock lock(mutex_);
+  while (filled_ < last_step_) {
+    // Two steps are held: the one handed out and the one behind it.
+    changed_.wait(lock, [this] { return stop_ || filled_ <= taken_; });
+    if (stop_) return;
+    const std::int64_t step = filled_ + 1;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      fill(step);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    if (!failure) filled_ = step;
+    changed_.notify_all();
+    if (failure) return;
+  }
+}
+
+void Loader::fill(std::int64_t step) {
+  HostBatch& batch = buffer(step);
+  for (std::int64_t row = 0; row < batch.sequences; ++row) {
+    const std::int64_t place = share_.place(step, row);
+    filler_.fill_sequence(batch, row, sequence_.at(place), place);
+  }
+  filler_.finish(batch);
+}
+
+const HostBatch& Loader::next() {
+  std::unique_lock lock(mutex_);
+  require(taken_ < last_step_, "loader: no step is left");
+  changed_.wait(lock, [this] { return failure_ || filled_ > taken_; });
+  if (filled_ == taken_) std::rethrow_exception(failure_);
+  ++taken_;
+  changed_.notify_all();
+  return buffer(taken_);
+}
+
+}  // namespace forge

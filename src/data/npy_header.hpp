@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/types.hpp"
+
+namespace forge {
+
+// What the header of a NumPy .npy file says, for the one kind of array that forge reads: one axis of u16, u32, i32 or
+// i64, little-endian.
+struct NpyHeader {
+  DType type = DType::u16;
+  std::int64_t count = 0;        // elements
+  std::int64_t data_offset = 0;  // bytes before the first element
+};
+
+// The longest header that is read, magic and length included; NumPy's own are 64 to 192 bytes.
+inline constexpr std::size_t npy_header_limit = 65536;
+
+// Reads versions 1 to 3 from the first bytes of a file (min(file size, npy_header_limit) of them). Nothing in them is
+// trusted: throws BadInput that names `path`, the byte offset and what is wrong.
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path);
+
+}  // namespace forge

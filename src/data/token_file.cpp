@@ -1,0 +1,114 @@
+#include "data/token_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "core/error.hpp"
+#include "data/npy_header.hpp"
+
+namespace forge {
+
+static_assert(std::endian::native == std::endian::little, "token files are read without swapping bytes");
+
+namespace {
+
+// Bytes that a read converts at a time, on the stack.
+constexpr std::size_t piece_bytes = 16384;
+
+std::string number(std::int64_t value) {
+  return std::to_string(value);
+}
+
+[[noreturn]] void refuse_id(const TokenFile& file, std::int64_t token, std::int64_t id, std::int64_t vocabulary) {
+  throw BadInput(file.path() + ": token " + number(token) + " at byte offset " + number(file.offset_of(token)) +
+                 " is " + number(id) + ", outside the vocabulary of " + number(vocabulary) + " (ids 0 to " +
+                 number(vocabulary - 1) + ")");
+}
+
+// out := elements of type T, from token `first` of the file on.
+template <class T>
+void read_as(const TokenFile& file, const PosixFile& source, std::int64_t first, std::span<std::int32_t> out,
+             std::int64_t vocabulary) {
+  std::array<T, piece_bytes / sizeof(T)> piece;
+  while (!out.empty()) {
+    const std::size_t n = std::min(out.size(), piece.size());
+    const auto bytes = std::as_writable_bytes(std::span(piece).first(n));
+    const std::size_t got = source.read(file.offset_of(first), bytes);
+    if (got != bytes.size())
+      throw IoFailed(file.path() + ": ends at byte offset " +
+                     number(file.offset_of(first) + static_cast<std::int64_t>(got)) +
+                     "; it has become shorter since it was opened");
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto id = static_cast<std::int64_t>(piece[i]);
+      if (id < 0 || id >= vocabulary) refuse_id(file, first + static_cast<std::int64_t>(i), id, vocabulary);
+      out[i] = static_cast<std::int32_t>(id);
+    }
+    out = out.subspan(n);
+    first += static_cast<std::int64_t>(n);
+  }
+}
+
+DType type_of(TokenType declared) {
+  return declared == TokenType::uint16 ? DType::u16 : DType::u32;
+}
+
+// The header of an .npy file, which must describe the file to its last byte.
+NpyHeader check_npy(const PosixFile& file, TokenType declared) {
+  std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), npy_header_limit)));
+  head.resize(file.read(0, head));
+  const NpyHeader header = parse_npy_header(head, file.path());
+  if (declared != TokenType::none && header.type != type_of(declared))
+    throw BadInput(file.path() + ": holds " + std::string(name_of(header.type)) + ", but data.dtype says " +
+                   std::string(name_of(type_of(declared))) + "; leave data.dtype out, an .npy file states its own");
+  const auto size = static_cast<std::int64_t>(size_of(header.type));
+  const std::int64_t rest = file.size() - header.data_offset;
+  if (rest % size != 0 || rest / size != header.count)
+    throw BadInput(file.path() + ": the header promises " + number(header.count) + " elements of " + number(size) +
+                   " bytes from byte offset " + number(header.data_offset) + " on, but the file ends at byte offset " +
+                   number(file.size()));
+  return header;
+}
+
+}  // namespace
+
+TokenFile TokenFile::open(const std::string& path, TokenType declared) {
+  PosixFile file = PosixFile::open(path);
+  if (path.ends_with(".npy")) {
+    const NpyHeader header = check_npy(file, declared);
+    return TokenFile(std::move(file), header.type, header.count, header.data_offset);
+  }
+  std::array<std::byte, 6> head{};
+  if (file.read(0, head) == head.size() && std::memcmp(head.data(), "\x93NUMPY", head.size()) == 0)
+    throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
+  if (declared == TokenType::none)
+    throw BadInput(path + ": a raw token file needs data.dtype (uint16 or uint32); it is declared, never guessed");
+  const DType type = type_of(declared);
+  const auto size = static_cast<std::int64_t>(size_of(type));
+  if (file.size() % size != 0)
+    throw BadInput(path + ": its size of " + number(file.size()) + " bytes is no multiple of " + number(size) +
+                   " (data.dtype " + std::string(name_of(type)) + "): the last token is cut at byte offset " +
+                   number(file.size() / size * size));
+  const std::int64_t tokens = file.size() / size;
+  return TokenFile(std::move(file), type, tokens, 0);
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocabulary) const {
+  require(first >= 0 && static_cast<std::int64_t>(out.size()) <= tokens_ - first, "token file: read outside the file");
+  switch (type_) {
+    case DType::u16:
+      return read_as<std::uint16_t>(*this, file_, first, out, vocabulary);
+    case DType::u32:
+      return read_as<std::uint32_t>(*this, file_, first, out, vocabulary);
+    case DType::i32:
+      return read_as<std::int32_t>(*this, file_, first, out, vocabulary);
+    case DType::i64:
+      return read_as<std::int64_t>(*this, file_, first, out, vocabulary);
+    default:
+      throw Error("token file: impossible element type");
+  }
+}
+
+}  // namespace forge

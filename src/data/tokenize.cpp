@@ -1,0 +1,133 @@
+#include "data/tokenize.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "data/posix_file.hpp"
+
+namespace forge {
+
+static_assert(std::endian::native == std::endian::little, "token files are written without swapping bytes");
+
+namespace {
+
+constexpr std::size_t piece_bytes = 1 << 16;
+
+// Turns bytes into tokens and writes them in pieces.
+class Writer {
+ public:
+  Writer(PosixFile& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
+    tokens_.reserve(2 * piece_bytes);
+  }
+
+  void add(std::span<const std::byte> text) {
+    for (const std::byte b : text) add(static_cast<std::uint8_t>(b));
+    flush();
+  }
+  void end_of_file() {
+    if (document_end_ != DocumentEnd::none) end_document();
+    line_start_ = true;
+    blank_line_ = false;
+    flush();
+  }
+  const TokenizeResult& result() const { return result_; }
+
+ private:
+  void add(std::uint8_t byte) {
+    // A document ends behind the empty lines that follow it, so that it starts with its first character. A carriage
+    // return alone doesn't fill a line.
+    if (byte == '\n') {
+      blank_line_ = blank_line_ || line_start_;
+      line_start_ = true;
+    } else if (byte != '\r') {
+      if (document_end_ == DocumentEnd::blank_lines && line_start_ && blank_line_) end_document();
+      line_start_ = blank_line_ = false;
+      has_text_ = true;
+    }
+    tokens_.push_back(byte);
+    ++result_.bytes;
+    ++result_.tokens;
+  }
+  // A document without text is none.
+  void end_document() {
+    if (!has_text_) return;
+    tokens_.push_back(static_cast<std::uint16_t>(byte_document_end));
+    ++result_.tokens;
+    ++result_.documents;
+    has_text_ = false;
+  }
+  void flush() {
+    out_.write(std::as_bytes(std::span(tokens_)));
+    tokens_.clear();
+  }
+
+  PosixFile& out_;
+  DocumentEnd document_end_;
+  TokenizeResult result_;
+  std::vector<std::uint16_t> tokens_;
+  bool line_start_ = true;
+  bool blank_line_ = false;
+  bool has_text_ = false;
+};
+
+// Removes the unfinished output unless it has been renamed.
+class Temporary {
+ public:
+  explicit Temporary(std::string path) : path_(std::move(path)) {}
+  ~Temporary() {
+    if (!kept_) std::remove(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  void keep_as(const std::string& name) {
+    rename_durably(path_, name);
+    kept_ = true;
+  }
+
+ private:
+  std::string path_;
+  bool kept_ = false;
+};
+
+void append(Writer& writer, const std::string& path, std::vector<std::byte>& piece) {
+  const PosixFile input = PosixFile::open(path);
+  for (std::int64_t offset = 0;;) {
+    const std::size_t got = input.read(offset, piece);
+    writer.add(std::span(piece).first(got));
+    if (got < piece.size()) break;
+    offset += static_cast<std::int64_t>(got);
+  }
+  writer.end_of_file();
+}
+
+}  // namespace
+
+TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
+  if (options.inputs.empty()) throw BadInput("tokenize: no text file is named");
+  if (options.output.empty()) throw BadInput("tokenize: no output file is named");
+  if (options.output.ends_with(".npy"))
+    throw BadInput(options.output + ": tokenize writes raw uint16 files; choose a name that doesn't end in .npy");
+  for (const std::string& input : options.inputs) {
+    PosixFile::open(input);  // before anything is written
+    std::error_code ignored;
+    if (std::filesystem::equivalent(input, options.output, ignored)) throw BadInput(input + ": is the output file too");
+  }
+
+  Temporary temporary(options.output + ".partial");
+  PosixFile out = PosixFile::create(temporary.path());
+  Writer writer(out, options.document_end);
+  std::vector<std::byte> piece(piece_bytes);
+  for (const std::string& input : options.inputs) append(writer, input, piece);
+  if (writer.result().tokens == 0) throw BadInput("tokenize: the text is empty");
+  out.sync_and_close();
+  temporary.keep_as(options.output);
+  return writer.result();
+}
+
+std::int64_t bytes_of_tokens(const std::int32_t* tokens, std::int64_t count) {
+  return count - std::count(tokens, tokens + count, byte_document_end);
+}
+
+}  // namespace forge

@@ -1,0 +1,32 @@
+#include "data/validation.hpp"
+
+#include "core/error.hpp"
+
+namespace forge {
+
+ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
+                             std::int64_t rank)
+    : sequences_(sequences == 0 ? set.samples() : sequences),
+      share_{microbatch * ranks, microbatch, ranks, rank},
+      filler_(set) {
+  if (sequences_ < 0 || sequences_ > set.samples())
+    throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
+                   std::to_string(set.samples()) + " samples");
+  microbatches_ = (sequences_ + share_.global_batch - 1) / share_.global_batch;
+  batch_.allocate(1, microbatch, set.sequence_tokens());
+}
+
+const HostBatch& ValidationSet::microbatch(std::int64_t m) {
+  require(0 <= m && m < microbatches_, "validation: no such microbatch");
+  for (std::int64_t row = 0; row < batch_.sequences; ++row) {
+    const std::int64_t sample = share_.place(m + 1, row);
+    if (sample < sequences_)
+      filler_.fill_sequence(batch_, row, sample, sample);
+    else
+      filler_.fill_padding(batch_, row);
+  }
+  filler_.finish(batch_);
+  return batch_;
+}
+
+}  // namespace forge

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "data/batch.hpp"
+#include "data/sample_order.hpp"
+#include "data/token_set.hpp"
+
+namespace forge {
+
+// The first samples of the validation files, the same at every validation, dealt to the data-parallel ranks like a
+// training step. Every rank has the same number of microbatches; what is missing in the last ones is padding without
+// labels.
+class ValidationSet {
+ public:
+  // `sequences` of them, 0 = all; more than there are is BadInput. `set` outlives this object.
+  ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
+                std::int64_t rank);
+
+  std::int64_t sequences() const { return sequences_; }
+  // Microbatches of this rank, and of every other.
+  std::int64_t microbatches() const { return microbatches_; }
+  // Microbatch m, read now; valid until the next call.
+  const HostBatch& microbatch(std::int64_t m);
+
+ private:
+  std::int64_t sequences_;
+  BatchShare share_;
+  std::int64_t microbatches_;
+  BatchFiller filler_;
+  HostBatch batch_;
+};
+
+}  // namespace forge

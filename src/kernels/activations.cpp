@@ -1,0 +1,138 @@
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/math.hpp"
+
+namespace forge {
+
+template <class T>
+void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act) {
+  using A = acc_t<T>;
+  const std::int64_t n = act.columns();
+  parallel_rows(stream, act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *gate = gate_up.row(r), *up = gate + n;
+    T* out = act.row(r);
+    team.each(n, [=](std::int64_t j) {
+      const A g = A(gate[j]);
+      out[j] = T(g * math::sigmoid(g) * A(up[j]));
+    });
+  });
+}
+
+// silu'(g) = σ (1 + g (1 − σ))
+template <class T>
+void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up) {
+  using A = acc_t<T>;
+  const std::int64_t n = d_act.columns();
+  parallel_rows(stream, d_act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *gate = gate_up.row(r), *up = gate + n, *d = d_act.row(r);
+    T *d_gate = d_gate_up.row(r), *d_up = d_gate + n;
+    team.each(n, [=](std::int64_t j) {
+      const A g = A(gate[j]), u = A(up[j]), dy = A(d[j]);
+      const A s = math::sigmoid(g);
+      d_gate[j] = T(dy * u * s * (A(1) + g * (A(1) - s)));
+      d_up[j] = T(dy * g * s);
+    });
+  });
+}
+
+namespace {
+
+// Each activation with its derivative, both of one value.
+struct Gelu {  // x Φ(x)
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::erf(x * A(0.70710678118654752440)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A density = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
+    return A(0.5) * (A(1) + math::erf(x * A(0.70710678118654752440))) + x * density;
+  }
+};
+
+struct GeluTanh {  // x (1 + tanh u) / 2, u = √(2/π) (x + 0.044715 x³)
+  template <class A>
+  FORGE_INLINE static A inner(A x) {
+    return A(0.79788456080286535588) * (x + A(0.044715) * x * x * x);
+  }
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return A(0.5) * x * (A(1) + math::tanh(inner(x)));
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    const A t = math::tanh(inner(x));
+    const A du = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
+    return A(0.5) * (A(1) + t) + A(0.5) * x * (A(1) - t * t) * du;
+  }
+};
+
+struct Relu2 {  // max(x, 0)²; NaN stays NaN
+  template <class A>
+  FORGE_INLINE static A value(A x) {
+    return x < A(0) ? A(0) : x * x;
+  }
+  template <class A>
+  FORGE_INLINE static A slope(A x) {
+    return x < A(0) ? A(0) : A(2) * x;
+  }
+};
+
+}  // namespace
+
+template <class F, class T>
+void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* in = x.row(r);
+    T* out = act.row(r);
+    team.each(n, [=](std::int64_t j) { out[j] = T(F::value(A(in[j]))); });
+  });
+}
+
+template <class F, class T>
+void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *in = x.row(r), *d = d_act.row(r);
+    T* out = dx.row(r);
+    team.each(n, [=](std::int64_t j) { out[j] = T(A(d[j]) * F::slope(A(in[j]))); });
+  });
+}
+
+template <class T>
+void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act) {
+  switch (which) {
+    case Pointwise::gelu:
+      return apply_forward<Gelu>(stream, x, act);
+    case Pointwise::gelu_tanh:
+      return apply_forward<GeluTanh>(stream, x, act);
+    case Pointwise::relu2:
+      return apply_forward<Relu2>(stream, x, act);
+  }
+}
+
+template <class T>
+void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx) {
+  switch (which) {
+    case Pointwise::gelu:
+      return apply_backward<Gelu>(stream, x, d_act, dx);
+    case Pointwise::gelu_tanh:
+      return apply_backward<GeluTanh>(stream, x, d_act, dx);
+    case Pointwise::relu2:
+      return apply_backward<Relu2>(stream, x, d_act, dx);
+  }
+}
+
+#define FORGE_ACTIVATIONS(T)                                                                    \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                       \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>);    \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>);         \
+  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>);
+FORGE_ACTIVATIONS(double)
+FORGE_ACTIVATIONS(float)
+FORGE_ACTIVATIONS(bf16)
+
+}  // namespace forge

@@ -1,0 +1,61 @@
+#include <cmath>
+
+#include "core/error.hpp"
+#include "device/parallel.hpp"
+#include "kernels/attention.hpp"
+
+// The row-wise parts of attention, written once for both builds. A row here is one head of one query.
+
+namespace forge {
+
+template <class T>
+void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
+  using A = acc_t<T>;
+  const std::int64_t heads = o.extent(1), columns = o.extent(2);
+  require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns && delta.rows() == o.rows() &&
+              delta.extent(1) == heads,
+          "attention_delta: shapes differ");
+  parallel_rows(stream, o.rows() * heads, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
+    const std::int64_t r = row / heads, h = row % heads;
+    const T* x = d_o.row(r) + h * columns;
+    const T* y = o.row(r) + h * columns;
+    const A sum = team.sum<A>(columns, [=](std::int64_t c) { return static_cast<A>(x[c]) * static_cast<A>(y[c]); });
+    if (team.leads()) delta.row(r)[h] = sum;
+  });
+}
+
+template <class T>
+void attention_merge(Stream& stream, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
+                     View<const acc_t<T>, 2> lse_b) {
+  using A = acc_t<T>;
+  const std::int64_t heads = o_a.extent(1), columns = o_a.extent(2);
+  require(o_b.rows() == o_a.rows() && o_b.extent(1) == heads && o_b.extent(2) == columns &&
+              lse_a.rows() == o_a.rows() && lse_a.extent(1) == heads && lse_b.rows() == o_a.rows() &&
+              lse_b.extent(1) == heads,
+          "attention_merge: shapes differ");
+  parallel_rows(stream, o_a.rows() * heads, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
+    const std::int64_t r = row / heads, h = row % heads;
+    const A a = lse_a.row(r)[h], b = lse_b.row(r)[h];
+    const A larger = a < b ? b : a;
+    // Where neither part has seen a key, larger is −Inf and both weights have to stay 0.
+    const A shift = larger == -static_cast<A>(INFINITY) ? A(0) : larger;
+    const A weight_a = std::exp(a - shift), weight_b = std::exp(b - shift), total = weight_a + weight_b;
+    const A factor_a = total == A(0) ? A(0) : weight_a / total, factor_b = total == A(0) ? A(0) : weight_b / total;
+    T* x = o_a.row(r) + h * columns;
+    const T* y = o_b.row(r) + h * columns;
+    team.each(columns, [=](std::int64_t c) {
+      x[c] = static_cast<T>(factor_a * static_cast<A>(x[c]) + factor_b * static_cast<A>(y[c]));
+    });
+    if (team.leads()) lse_a.row(r)[h] = shift + std::log(total);  // −Inf where neither has seen a key
+  });
+}
+
+#define FORGE_ATTENTION(T)                                                                               \
+  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>);      \
+  template void attention_merge<T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>, View<const acc_t<T>, 2>);
+FORGE_ATTENTION(double)
+FORGE_ATTENTION(float)
+FORGE_ATTENTION(bf16)
+#undef FORGE_ATTENTION
+
+}  // namespace forge

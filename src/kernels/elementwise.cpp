@@ -1,0 +1,47 @@
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+
+template <class From, class To>
+void convert(Stream& stream, View<const From, 1> from, View<To, 1> to) {
+  const From* in = from.data;
+  To* out = to.data;
+  parallel_for(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t i) { out[i] = To(in[i]); });
+}
+
+template <class T>
+void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
+  using A = acc_t<T>;
+  const T* in = x.data;
+  T* out = y.data;
+  parallel_for(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t i) { out[i] = T(A(out[i]) + A(in[i])); });
+}
+
+template <class T>
+void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  const T* b = bias.data;
+  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    T* to = x.row(r);
+    team.each(n, [=](std::int64_t j) { to[j] = T(A(to[j]) + A(b[j])); });
+  });
+}
+
+#define FORGE_CONVERT(From)                                                           \
+  template void convert<From, double>(Stream&, View<const From, 1>, View<double, 1>); \
+  template void convert<From, float>(Stream&, View<const From, 1>, View<float, 1>);   \
+  template void convert<From, bf16>(Stream&, View<const From, 1>, View<bf16, 1>);
+FORGE_CONVERT(double)
+FORGE_CONVERT(float)
+FORGE_CONVERT(bf16)
+
+#define FORGE_ELEMENTWISE(T)                                   \
+  template void add<T>(Stream&, View<const T, 1>, View<T, 1>); \
+  template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
+FORGE_ELEMENTWISE(double)
+FORGE_ELEMENTWISE(float)
+FORGE_ELEMENTWISE(bf16)
+
+}  // namespace forge

@@ -1,0 +1,48 @@
+#include "core/partials.hpp"
+#include "device/parallel.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/math.hpp"
+
+namespace forge {
+
+template <class A>
+void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
+  const std::int64_t n = x.rows();
+  const A* in = x.data;
+  parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    const double sum = team.template sum<double>(n, [=](std::int64_t j) { return double(in[j]); });
+    if (team.leads()) out[0] += sum;
+  });
+}
+
+// Blocks are a function of n alone.
+template <class A>
+void sum_of_squares(Stream& stream, View<const A, 1> x, View<double, 1> partial, View<double, 1> out) {
+  const std::int64_t n = x.rows(), block = (n + sum_partials - 1) / sum_partials;
+  parallel_rows(stream, sum_partials, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * block < n ? b * block : n, end = begin + block < n ? begin + block : n;
+    const A* in = x.data + begin;
+    const double sum =
+        team.template sum<double>(end - begin, [=](std::int64_t j) { return double(in[j]) * double(in[j]); });
+    if (team.leads()) partial[b] = sum;
+  });
+  sum_into<double>(stream, View<const double, 1>(partial.data, {{sum_partials}}), out);
+}
+
+void finish_scalars(Stream& stream, View<StepScalars, 1> scalars, double clip_norm) {
+  parallel_for(stream, 1, [=] FORGE_LAMBDA(std::int64_t) {
+    StepScalars& s = scalars[0];
+    const double norm = math::sqrt(s.norm_squared);
+    const double ratio = clip_norm / (norm + 1e-6);
+    s.clip_coefficient = clip_norm > 0 && ratio < 1 ? ratio : 1;
+    const double probe = (s.loss_sum + s.z_sum + s.norm_squared) * 0;  // 0, or NaN where a term is NaN or Inf
+    s.finite = probe == 0 ? 1 : 0;
+  });
+}
+
+template void sum_into<double>(Stream&, View<const double, 1>, View<double, 1>);
+template void sum_into<float>(Stream&, View<const float, 1>, View<double, 1>);
+template void sum_of_squares<double>(Stream&, View<const double, 1>, View<double, 1>, View<double, 1>);
+template void sum_of_squares<float>(Stream&, View<const float, 1>, View<double, 1>, View<double, 1>);
+
+}  // namespace forge

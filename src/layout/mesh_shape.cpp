@@ -1,0 +1,211 @@
+#include "layout/mesh_shape.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::int64_t most_ranks = 1 << 24;
+
+// Products of deck values stay comparable with any world, and never overflow.
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t result = 1;
+  for (const std::int64_t factor : factors) result = std::min(result * std::min(factor, most_ranks), most_ranks);
+  return result;
+}
+
+std::string text(std::int64_t value) {
+  return std::to_string(value);
+}
+
+// Checks one deck's mesh and collects what is wrong.
+class Resolver {
+ public:
+  Resolver(const MeshDeck& deck, std::int64_t world) : deck_(deck), world_(world) {}
+
+  MeshShape run() {
+    ranges();
+    if (report_.empty()) dense();
+    if (report_.empty()) expert();
+    if (!report_.empty()) throw BadInput(report_);
+    return mesh_;
+  }
+
+ private:
+  void add(const std::string& line) { report_ += (report_.empty() ? "" : "\n") + line; }
+
+  void ranges() {
+    const auto at_least_one = [&](const char* key, std::int64_t value, const char* also) {
+      if (value < 1 || value > most_ranks)
+        add(std::string("mesh.") + key + " must be at least 1" + also + ", but is " + text(value));
+    };
+    at_least_one("pp", deck_.pp, "");
+    at_least_one("dp_replicate", deck_.dp_replicate, "");
+    if (deck_.dp_shard != -1) at_least_one("dp_shard", deck_.dp_shard, ", or -1 (the rest)");
+    at_least_one("cp", deck_.cp, "");
+    at_least_one("tp", deck_.tp, "");
+    at_least_one("ep", deck_.ep, "");
+    if (deck_.etp != 0) at_least_one("etp", deck_.etp, ", or 0 (as tp)");
+    if (world_ < 1 || world_ >= most_ranks) add("the number of ranks must be at least 1, but is " + text(world_));
+  }
+
+  void dense() {
+    const std::int64_t rest = product({deck_.pp, deck_.dp_replicate, deck_.cp, deck_.tp});
+    std::int64_t shard = deck_.dp_shard;
+    if (shard == -1) {
+      if (world_ % rest != 0) {
+        const std::int64_t below = world_ / rest * rest;
+        add("mesh: pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * cp " + text(deck_.cp) +
+            " * tp " + text(deck_.tp) + " = " + text(rest) + " does not divide the " + text(world_) +
+            (world_ == 1 ? " rank" : " ranks") + "; nearest legal numbers of ranks: " +
+            (below > 0 ? text(below) + " or " : "") + text(below + rest) + launcher(below + rest));
+        return;
+      }
+      shard = world_ / rest;
+    } else if (product({rest, shard}) != world_ && deck_.ep > 1 && product({rest, shard, deck_.ep}) == world_) {
+      shard *= deck_.ep;
+    }
+    const std::int64_t needed = product({rest, shard});
+    if (needed != world_) {
+      add("mesh: pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * dp_shard " + text(shard) +
+          " * cp " + text(deck_.cp) + " * tp " + text(deck_.tp) + " = " + text(needed) + ", but there " +
+          (world_ == 1 ? "is 1 rank" : "are " + text(world_) + " ranks") + "; legal are " + text(needed) + " ranks" +
+          launcher(needed) + (world_ % rest == 0 ? ", or mesh.dp_shard " + text(world_ / rest) : ""));
+      return;
+    }
+    mesh_.pp = static_cast<int>(deck_.pp);
+    mesh_.dp_replicate = static_cast<int>(deck_.dp_replicate);
+    mesh_.dp_shard = static_cast<int>(shard);
+    mesh_.cp = static_cast<int>(deck_.cp);
+    mesh_.tp = static_cast<int>(deck_.tp);
+  }
+
+  std::string launcher(std::int64_t ranks) const {
+    if (ranks <= world_) return "";
+    const std::string n = text(ranks);
+    return " (srun -n " + n + ", mpirun -n " + n + ", or --ranks " + n + " without a launcher)";
+  }
+
+  bool fits(std::int64_t ep, std::int64_t etp, std::int64_t ranks) const {
+    const std::int64_t local = ranks / mesh_.dp_replicate, experts = product({ep, etp});
+    return ranks % experts == 0 && (local % experts == 0 || experts % local == 0);
+  }
+
+  // "" when ep and etp fit `ranks` of a stage, else the violated equation.
+  std::string misfit(std::int64_t ep, std::int64_t etp, std::int64_t ranks) const {
+    const std::int64_t local = ranks / mesh_.dp_replicate, experts = product({ep, etp});
+    const std::string both = "ep " + text(ep) + " * etp " + text(etp) + " = " + text(experts);
+    if (ranks % experts != 0)
+      return both + " does not divide dp_replicate * dp_shard * cp * tp = " + text(ranks) +
+             " (ep * etp * edp = dp_replicate * dp_shard * cp * tp)";
+    if (local % experts != 0 && experts % local != 0)
+      return both + " and dp_shard * cp * tp = " + text(local) + ": one must divide the other";
+    return "";
+  }
+
+  void expert() {
+    const std::int64_t etp = deck_.etp == 0 ? deck_.tp : deck_.etp;
+    if (deck_.tp % etp != 0) {
+      std::string legal;
+      for (std::int64_t d = 1; d <= deck_.tp; ++d)
+        if (deck_.tp % d == 0) legal += (legal.empty() ? "" : ", ") + text(d);
+      return add("mesh.etp " + text(etp) + " must divide mesh.tp " + text(deck_.tp) + "; legal are " + legal);
+    }
+    const std::int64_t ranks = world_ / mesh_.pp;
+    const std::string wrong = misfit(deck_.ep, etp, ranks);
+    if (!wrong.empty()) return add("mesh: " + wrong + "; legal are " + legal_experts(etp, ranks));
+    mesh_.ep = static_cast<int>(deck_.ep);
+    mesh_.etp = static_cast<int>(etp);
+    mesh_.edp = static_cast<int>(ranks / (deck_.ep * etp));
+  }
+
+  // What would be legal instead: the nearest ep on this world, or the next number of ranks for this ep.
+  std::string legal_experts(std::int64_t etp, std::int64_t ranks) const {
+    std::string legal;
+    for (std::int64_t ep = std::min(deck_.ep - 1, ranks); ep >= 1 && legal.empty(); --ep)
+      if (fits(ep, etp, ranks)) legal = "mesh.ep " + text(ep);
+    for (std::int64_t ep = deck_.ep + 1; ep <= ranks; ++ep)
+      if (fits(ep, etp, ranks)) {
+        legal += (legal.empty() ? "mesh.ep " : " or ") + text(ep);
+        break;
+      }
+    const std::string only = (legal.empty() ? "for ep " : ", or for ep ") + text(deck_.ep) + " ";
+    legal += only + text(ranks_with(etp, ranks)) + " ranks with mesh.etp " + text(etp);
+    if (etp > 1) legal += ", " + text(ranks_with(1, ranks)) + " ranks with mesh.etp 1";
+    return legal;
+  }
+
+  // The next number of ranks, from this world on, that the deck's ep fits with this etp.
+  std::int64_t ranks_with(std::int64_t etp, std::int64_t ranks) const {
+    const std::int64_t inner = product({mesh_.dp_replicate, mesh_.cp, mesh_.tp});
+    std::int64_t candidate = (ranks + inner - 1) / inner * inner;
+    while (candidate < 2 * most_ranks && !fits(deck_.ep, etp, candidate)) candidate += inner;
+    return mesh_.pp * candidate;
+  }
+
+  const MeshDeck& deck_;
+  std::int64_t world_;
+  std::string report_;
+  MeshShape mesh_;
+};
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string list;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks.size() > 8 && i == 4) list += " ...";
+    if (ranks.size() > 8 && i >= 4 && i + 2 < ranks.size()) continue;
+    list += (list.empty() ? "" : " ") + std::to_string(ranks[i]);
+  }
+  return list;
+}
+
+std::string table_line(const std::string& axis, const std::string& extent, const std::string& stride,
+                       const std::string& ranks, const std::string& carries) {
+  char line[256];
+  std::snprintf(line, sizeof line, "  %-13s %6s %7s  %-28s %s\n", axis.c_str(), extent.c_str(), stride.c_str(),
+                ranks.c_str(), carries.c_str());
+  return line;
+}
+
+}  // namespace
+
+int MeshShape::expert_shards() const {
+  return std::max(1, dp_shard * cp * tp / (ep * etp));
+}
+
+MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world) {
+  return Resolver(deck, world).run();
+}
+
+std::int64_t ranks_of(const MeshDeck& deck) {
+  if (deck.dp_shard < 1) return 0;
+  return product({deck.pp, deck.dp_replicate, deck.dp_shard, deck.cp, deck.tp});
+}
+
+std::string mesh_table(const MeshShape& mesh, int rank) {
+  const std::string title = "ranks of rank " + std::to_string(rank) + "'s group";
+  std::string result = table_line("axis", "extent", "stride", title, "carries");
+  const auto lines = [&](const Grid& grid, auto&& names, auto&& carries) {
+    for (int axis = 0; axis < grid.axes(); ++axis)
+      result += table_line(names[static_cast<std::size_t>(axis)], std::to_string(grid.extent(axis)),
+                           std::to_string(grid.stride(axis)), list_of(grid.group_of(rank, 1u << axis)),
+                           carries[static_cast<std::size_t>(axis)]);
+  };
+  lines(mesh.dense(), std::array{"pp", "dp_replicate", "dp_shard", "cp", "tp"},
+        std::array{"activations and their gradients between stages", "sums of gradients",
+                   "parameters, sums of gradients; different data", "keys and values; parameters, sums of gradients",
+                   "activations within a layer"});
+  if (mesh.ep > 1 || mesh.etp != mesh.tp)
+    lines(mesh.expert(), std::array{"pp (experts)", "edp", "ep", "etp"},
+          std::array{"as above", "expert parameters, sums of their gradients", "tokens to their experts and back",
+                     "activations within an expert"});
+  return result;
+}
+
+}  // namespace forge

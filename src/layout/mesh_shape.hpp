@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "config/deck.hpp"
+#include "layout/grid.hpp"
+
+namespace forge {
+
+// The axes of the dense view, slowest to fastest (tp stays inside a node).
+enum class Axis : int { pp, dp_replicate, dp_shard, cp, tp };
+// The axes of the expert view of the same ranks; pp is the same coordinate in both.
+enum class ExpertAxis : int { pp, edp, ep, etp };
+
+constexpr AxisBits bits_of(std::initializer_list<Axis> axes) {
+  AxisBits bits = 0;
+  for (const Axis axis : axes) bits |= 1u << static_cast<int>(axis);
+  return bits;
+}
+constexpr AxisBits bits_of(std::initializer_list<ExpertAxis> axes) {
+  AxisBits bits = 0;
+  for (const ExpertAxis axis : axes) bits |= 1u << static_cast<int>(axis);
+  return bits;
+}
+
+// Sets of axes with a name of their own.
+inline constexpr AxisBits data_axes = bits_of({Axis::dp_replicate, Axis::dp_shard});  // read different data
+inline constexpr AxisBits gradient_axes = bits_of({Axis::dp_replicate, Axis::dp_shard, Axis::cp});  // sum gradients
+inline constexpr AxisBits shard_axes = bits_of({Axis::dp_shard, Axis::cp});  // share dense parameters
+
+// A resolved mesh: world = pp dp_replicate dp_shard cp tp, and ep etp edp = dp_replicate dp_shard cp tp.
+struct MeshShape {
+  int pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1;
+  int ep = 1, etp = 1, edp = 1;
+
+  int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
+  int data_parallel() const { return dp_replicate * dp_shard; }  // groups of ranks that read different data
+  Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
+  Grid expert() const { return Grid({pp, edp, ep, etp}); }
+
+  int dense_shards() const { return dp_shard * cp; }  // S
+  // With S' = dp_shard cp tp: expert parameters shard over S' / (ep etp) ranks of edp where ep etp divides S', and are
+  // whole on every rank of edp where S' divides ep etp. The rest of edp, the slow part, replicates.
+  int expert_shards() const;
+  int expert_replicas() const { return edp / expert_shards(); }
+};
+
+// The deck's mesh on `world` ranks. dp_shard -1 takes the rest. A pinned dp_shard with which
+// pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
+// Throws BadInput: one report with every violated equation and the nearest legal values.
+MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
+
+// The ranks that the deck's mesh asks for, 0 where dp_shard -1 leaves it open. The --ranks of verbs without a launcher.
+std::int64_t ranks_of(const MeshDeck& deck);
+
+// A table for people: axis, extent, stride, the ranks of `rank`'s group, what the axis carries; both views (the expert
+// one only where it differs).
+std::string mesh_table(const MeshShape& mesh, int rank);
+
+}  // namespace forge

@@ -1,0 +1,203 @@
+#include "model/buffers.hpp"
+
+#include <algorithm>
+
+#include "core/bytes.hpp"
+#include "core/partials.hpp"
+
+namespace forge {
+
+std::size_t aligned_bytes(const BufferList& list) {
+  std::size_t sum = 0;
+  for (const auto& buffer : list) sum += align_up(buffer.bytes());
+  return sum;
+}
+
+std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int64_t vocabulary) {
+  if (wanted > 0) return std::min(wanted, rows);
+  const std::int64_t fitting = (std::int64_t{16} << 20) / vocabulary / 64 * 64;
+  return std::min(rows, std::max<std::int64_t>(fitting, 128));
+}
+
+Precision precision_of(const Deck& deck) {
+  Precision p = deck.train.precision == PrecisionName::fp64   ? fp64_precision
+                : deck.train.precision == PrecisionName::fp32 ? fp32_precision
+                                                              : bf16_precision;
+  if (deck.optimizer.moments == MomentType::bf16) p.moment = DType::bf16;
+  return p;
+}
+
+BufferContext buffer_context(const Deck& deck, const ModelSpec& spec) {
+  const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens};
+  return {spec, microbatch, precision_of(deck), deck.train.recompute,
+          resolve_head_chunk(deck.train.head_chunk_rows, microbatch.rows(), spec.V())};
+}
+
+namespace {
+
+constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
+
+// Shorthands of one context: buffers of compute type, statistics of accumulation type.
+struct Maker {
+  const BufferContext& c;
+  const ModelSpec& s = c.spec;
+  std::int64_t rows = c.microbatch.rows();
+
+  BufferSpec value(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
+    return {id, name, {{rows, columns}}, c.precision.compute, reader};
+  }
+  BufferSpec statistic(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
+    return {id, name, {{rows, columns}}, c.precision.accumulate, reader};
+  }
+  BufferSpec partial(std::int64_t columns) const {
+    return {Buf::partial, "column sums", {{norm_partial_rows(rows), columns}}, c.precision.accumulate, F};
+  }
+};
+
+// Splits the buffers between F and B by the recompute policy: what the GEMMs and attention made is dear, norms'
+// outputs and activations are cheap to make again.
+enum class Keep { always, dear, cheap };
+bool kept(Keep keep, Recompute recompute) {
+  return keep == Keep::always || recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::dear);
+}
+
+struct Tagged {
+  Keep keep;
+  BufferSpec buffer;
+};
+
+std::vector<Tagged> forward_of_block(const BufferContext& c) {
+  const Maker m{c};
+  const ModelSpec& s = c.spec;
+  std::vector<Tagged> list;
+  list.push_back({Keep::always, m.value(Buf::x, "block input", s.C(), B)});
+  if (s.layernorm()) list.push_back({Keep::dear, m.statistic(Buf::mean1, "norm 1 mean", 1, B)});
+  list.push_back({Keep::dear, m.statistic(Buf::rstd1, "norm 1 rstd", 1, B)});
+  list.push_back({Keep::cheap, m.value(Buf::n1, "norm 1 output", s.C(), W)});
+  list.push_back({Keep::dear, m.value(Buf::qkv, "q, k, v", s.qkv_columns(), B)});
+  if (s.options.qk_norm) {
+    list.push_back({Keep::dear, m.value(Buf::qk, "normalised q, k", s.q_columns() + s.kv_columns(), B)});
+    list.push_back({Keep::dear, m.statistic(Buf::qk_rstd, "QK-norm rstd", s.H() + s.K(), B)});
+  }
+  list.push_back({Keep::dear, m.value(Buf::o, "attention output", s.q_columns(), W)});
+  list.push_back({Keep::dear, m.statistic(Buf::lse, "attention log-sum-exp", s.H(), B)});
+  list.push_back({Keep::dear, m.value(Buf::h, "residual after attention", s.C(), B)});
+  if (s.layernorm()) list.push_back({Keep::dear, m.statistic(Buf::mean2, "norm 2 mean", 1, B)});
+  list.push_back({Keep::dear, m.statistic(Buf::rstd2, "norm 2 rstd", 1, B)});
+  list.push_back({Keep::cheap, m.value(Buf::n2, "norm 2 output", s.C(), W)});
+  // Its gradient overwrites it, and W reads that.
+  list.push_back({Keep::dear, m.value(Buf::up, s.gated() ? "gate and up" : "up", s.up_columns(), W)});
+  list.push_back({Keep::cheap, m.value(Buf::act, "activation", s.F(), W)});
+  return list;
+}
+
+BufferList filtered(const BufferContext& c, bool want_kept) {
+  BufferList list;
+  for (const auto& [keep, buffer] : forward_of_block(c))
+    if (kept(keep, c.recompute) == want_kept) list.push_back(buffer);
+  return list;
+}
+
+}  // namespace
+
+BufferList batch_buffers(const BufferContext& c) {
+  const std::int64_t rows = c.microbatch.rows();
+  BufferList list{{Buf::tokens, "tokens", {{rows, 1}}, DType::i32, W},
+                  {Buf::labels, "labels", {{rows, 1}}, DType::i32, F},
+                  {Buf::positions, "positions", {{rows, 1}}, DType::i32, B},
+                  {Buf::documents, "documents", {{rows, 1}}, DType::i32, B},
+                  {Buf::samples, "samples", {{rows, 1}}, DType::i64, B},
+                  {Buf::token_order, "rows by token", {{rows, 1}}, DType::i32, W}};
+  if (!c.spec.rope()) list.push_back({Buf::position_order, "rows by position", {{rows, 1}}, DType::i32, W});
+  return list;
+}
+
+BufferList saved_of_block(const BufferContext& c) { return filtered(c, true); }
+
+BufferList rebuilt_of_block(const BufferContext& c) { return filtered(c, false); }
+
+BufferList scratch_forward_block(const BufferContext& c) {
+  return {Maker{c}.value(Buf::branch, "branch output", c.spec.C(), F)};
+}
+
+BufferList gradients_of_block(const BufferContext& c) {
+  const Maker m{c};
+  const ModelSpec& s = c.spec;
+  BufferList list{m.value(Buf::d_h, "gradient after attention", s.C(), W),
+                  m.value(Buf::d_qkv, "gradient of q, k, v", s.qkv_columns(), W)};
+  if (s.options.dropout > 0) {
+    list.push_back(m.value(Buf::d_down_out, "gradient of feed-forward output", s.C(), W));
+    list.push_back(m.value(Buf::d_attention_out, "gradient of attention projection", s.C(), W));
+  }
+  return list;
+}
+
+BufferList gradient_stream(const BufferContext& c) {
+  const Maker m{c};
+  return {m.value(Buf::d_stream_a, "gradient of the residual, a", c.spec.C(), W),
+          m.value(Buf::d_stream_b, "gradient of the residual, b", c.spec.C(), W)};
+}
+
+BufferList scratch_backward_mlp(const BufferContext& c) {
+  const Maker m{c};
+  return {m.value(Buf::d_act, "gradient of the activation", c.spec.F(), B),
+          m.value(Buf::d_norm, "gradient of norm output", c.spec.C(), B), m.partial(c.spec.C())};
+}
+
+BufferList scratch_backward_attention(const BufferContext& c) {
+  const Maker m{c};
+  const ModelSpec& s = c.spec;
+  BufferList list{m.value(Buf::d_o, "gradient of attention output", s.q_columns(), B),
+                  m.statistic(Buf::delta, "attention delta", s.H(), B),
+                  m.value(Buf::d_norm, "gradient of norm output", s.C(), B),
+                  m.partial(std::max(s.C(), s.D()))};
+  if (c.precision.compute != c.precision.accumulate)
+    list.push_back(m.statistic(Buf::d_q_sums, "sums of the gradient of q", s.q_columns(), B));
+  return list;
+}
+
+BufferList scratch_backward_weight(const BufferContext& c) {
+  const ModelSpec& s = c.spec;
+  std::int64_t columns = 0;
+  if (s.options.qkv_bias) columns = std::max(columns, s.qkv_columns());
+  if (s.options.attention_out_bias) columns = std::max(columns, s.C());
+  if (s.options.mlp_bias) columns = std::max({columns, s.up_columns(), s.C()});
+  if (columns == 0) return {};
+  return {Maker{c}.partial(columns)};
+}
+
+BufferList saved_of_head(const BufferContext& c) {
+  const Maker m{c};
+  BufferList list{m.value(Buf::x_final, "last residual", c.spec.C(), B)};
+  if (c.spec.layernorm()) list.push_back(m.statistic(Buf::mean_final, "final norm mean", 1, B));
+  list.push_back(m.statistic(Buf::rstd_final, "final norm rstd", 1, B));
+  list.push_back(m.value(Buf::d_n_final, "gradient of final norm output", c.spec.C(), B));
+  return list;
+}
+
+BufferList scratch_head_forward(const BufferContext& c) {
+  const std::int64_t chunk = c.head_chunk_rows;
+  const DType acc = c.precision.accumulate;
+  BufferList list{Maker{c}.value(Buf::n_final, "final norm output", c.spec.C(), F),
+                  {Buf::logits, "logits of a chunk", {{chunk, c.spec.V()}}, acc, F},
+                  {Buf::row_loss, "loss of each row", {{chunk, 1}}, acc, F},
+                  {Buf::row_z, "z of each row", {{chunk, 1}}, acc, F}};
+  if (c.precision.compute != acc)
+    list.push_back({Buf::d_logits, "gradient of logits", {{chunk, c.spec.V()}}, c.precision.compute, F});
+  return list;
+}
+
+BufferList scratch_head_backward(const BufferContext& c) { return {Maker{c}.partial(c.spec.C())}; }
+
+BufferList run_buffers(const BufferContext& c) {
+  BufferList list{{Buf::scalars, "step scalars", {{5, 1}}, DType::f64, F},
+                  {Buf::norm_partials, "gradient norm sums", {{sum_partials, 1}}, DType::f64, F}};
+  if (c.spec.rope()) {
+    const Array<std::int64_t, 2> extents{{c.microbatch.sequence_tokens, c.spec.D() / 2}};
+    list.push_back({Buf::cosine, "rotary cosines", extents, c.precision.accumulate, B});
+    list.push_back({Buf::sine, "rotary sines", extents, c.precision.accumulate, B});
+  }
+  return list;
+}
+
+}  // namespace forge

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/array.hpp"
+#include "core/types.hpp"
+#include "model/spec.hpp"
+
+namespace forge {
+
+// Every buffer that a step uses, by name and shape. nn/ allocates from these lists and from nothing else; plan/ sums
+// them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch.
+enum class Buf {
+  // batch
+  tokens, labels, positions, documents, samples, token_order, position_order,  // (R)
+  // block, forward
+  x,                     // (R, C)   the block's input: the residual stream
+  mean1, rstd1,          // (R)      statistics of norm 1 (mean: LayerNorm only)
+  n1,                    // (R, C)   normalised input
+  qkv,                   // (R, (H + 2K) D)
+  qk,                    // (R, (H + K) D)  normalised q and k (QK-norm only)
+  qk_rstd,               // (R, H + K)
+  o,                     // (R, H D) attention's output
+  lse,                   // (R, H)
+  h,                     // (R, C)   residual stream after attention
+  mean2, rstd2, n2,      // as above, of norm 2
+  up,                    // (R, 2F) gate and up, or (R, F)
+  act,                   // (R, F)
+  branch,                // (R, C)   output of attention or feed-forward before it joins the residual stream
+  // block, backward
+  d_stream_a, d_stream_b,  // (R, C) gradient of the residual stream, above and below a block
+  d_h,                     // (R, C)
+  d_down_out, d_attention_out,  // (R, C) output gradients of the two output projections (dropout only)
+  d_qkv,                   // (R, (H + 2K) D)
+  d_act,                   // (R, F)
+  d_norm,                  // (R, C) gradient of a norm's output
+  d_o,                     // (R, H D)
+  delta,                   // (R, H)
+  d_q_sums,                // (R, H D) fp32 sums of d_q (bf16 only)
+  partial,                 // (partial rows, columns) column sums
+  // head
+  x_final, mean_final, rstd_final, d_n_final,  // (R, C), (R), (R), (R, C)
+  n_final,                                     // (R, C)
+  logits,                                      // (chunk, V) in the accumulation type
+  d_logits,                                    // (chunk, V) in the compute type, where that differs
+  row_loss, row_z,                             // (chunk)
+  // for the whole run
+  cosine, sine,    // (T, D/2)
+  scalars,         // StepScalars of kernels.hpp
+  norm_partials,   // sum_partials
+  count_,
+};
+inline constexpr int buffer_count = static_cast<int>(Buf::count_);
+
+// The last use of a buffer that outlives the forward pass: backward for inputs (B) or for weights (W).
+enum class Reader { forward, backward_input, backward_weight };
+
+struct BufferSpec {
+  Buf id;
+  std::string_view name;
+  Array<std::int64_t, 2> extents;
+  DType dtype;
+  Reader last_reader;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(extents[0] * extents[1]) * size_of(dtype); }
+};
+using BufferList = std::vector<BufferSpec>;
+
+// Arena bytes of a list: each buffer rounded up.
+std::size_t aligned_bytes(const BufferList& list);
+
+// What one microbatch on one rank looks like.
+struct Microbatch {
+  std::int64_t sequences = 1;  // b
+  std::int64_t sequence_tokens = 1;
+  std::int64_t rows() const { return sequences * sequence_tokens; }
+};
+
+// All that shapes the buffers of a rank.
+struct BufferContext {
+  ModelSpec spec;
+  Microbatch microbatch;
+  Precision precision;
+  Recompute recompute = Recompute::none;
+  std::int64_t head_chunk_rows = 0;  // resolved: 1 … R
+};
+
+// Rows of a head chunk where the deck says 0: about 16 Mi logits at a time, a multiple of 64, at most R.
+std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int64_t vocabulary);
+
+// The five types of a deck's run.
+Precision precision_of(const Deck& deck);
+// The context of a resolved deck.
+BufferContext buffer_context(const Deck& deck, const ModelSpec& spec);
+
+// Per slot, that is, per microbatch in flight:
+BufferList batch_buffers(const BufferContext&);
+BufferList saved_of_block(const BufferContext&);  // from forward until their last reader
+BufferList saved_of_head(const BufferContext&);
+// Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
+BufferList rebuilt_of_block(const BufferContext&);
+BufferList scratch_forward_block(const BufferContext&);
+// Output gradients that W reads; live while a block runs B and W.
+BufferList gradients_of_block(const BufferContext&);
+BufferList gradient_stream(const BufferContext&);  // once per backward of a chunk
+BufferList scratch_backward_mlp(const BufferContext&);
+BufferList scratch_backward_attention(const BufferContext&);
+BufferList scratch_backward_weight(const BufferContext&);
+BufferList scratch_head_forward(const BufferContext&);
+BufferList scratch_head_backward(const BufferContext&);
+// Once per rank:
+BufferList run_buffers(const BufferContext&);
+
+}  // namespace forge

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/spec.hpp"
+
+namespace forge {
+
+// Floating-point operations of one token, forward; a multiply-add counts two. Backward takes twice as many.
+struct FlopsLine {
+  std::string part;
+  double forward;
+};
+// By part of the model. Attention counts the keys that a query of a T-token sample sees on average (causal, window);
+// the embedding look-up counts nothing. Norms, rotations and activations are left out, as everybody's MFU does.
+std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
+
+// Forward and backward, without recomputation: what mfu divides by.
+double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens);
+
+// Mean number of keys seen by the T queries of a sample.
+double mean_keys(std::int64_t sequence_tokens, std::int64_t window);
+
+}  // namespace forge

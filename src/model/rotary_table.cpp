@@ -1,0 +1,93 @@
+#include "model/rotary_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace forge {
+
+namespace {
+
+// Long wavelengths are stretched by the factor, short ones stay, those between are blended.
+void scale_llama3(const ModelDeck& o, std::vector<double>& inverse) {
+  const double original = static_cast<double>(o.rope_original_positions);
+  const double low = original / o.rope_low_frequency_factor, high = original / o.rope_high_frequency_factor;
+  for (double& f : inverse) {
+    const double wavelength = 2 * std::numbers::pi / f;
+    if (wavelength > low) {
+      f /= o.rope_factor;
+    } else if (wavelength >= high) {
+      const double smooth = (original / wavelength - o.rope_low_frequency_factor) /
+                            (o.rope_high_frequency_factor - o.rope_low_frequency_factor);
+      f = (1 - smooth) * f / o.rope_factor + smooth * f;
+    }
+  }
+}
+
+// The dimension whose wave turns `rotations` times over the original context.
+double yarn_dimension(const ModelDeck& o, double rotations) {
+  return static_cast<double>(o.head_dim) *
+         std::log(static_cast<double>(o.rope_original_positions) / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(o.rope_theta));
+}
+
+// Interpolated below the correction range, extrapolated above it, a ramp between.
+void scale_yarn(const ModelDeck& o, std::vector<double>& inverse) {
+  double low = yarn_dimension(o, o.rope_beta_fast), high = yarn_dimension(o, o.rope_beta_slow);
+  if (o.rope_truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(o.head_dim - 1));
+  if (low == high) high += 0.001;
+  for (std::size_t i = 0; i < inverse.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inverse[i] = inverse[i] / o.rope_factor * ramp + inverse[i] * (1 - ramp);
+  }
+}
+
+double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+
+double yarn_attention_factor(const ModelDeck& o) {
+  if (o.rope_attention_factor > 0) return o.rope_attention_factor;
+  if (o.rope_mscale > 0 && o.rope_mscale_all_dim > 0)
+    return yarn_mscale(o.rope_factor, o.rope_mscale) / yarn_mscale(o.rope_factor, o.rope_mscale_all_dim);
+  return yarn_mscale(o.rope_factor, 1);
+}
+
+}  // namespace
+
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
+  const ModelDeck& o = spec.options;
+  RotaryFrequencies result;
+  for (std::int64_t i = 0; i < spec.D() / 2; ++i)
+    result.inverse.push_back(std::pow(o.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(spec.D())));
+  switch (o.rope_scaling) {
+    case RopeScaling::none:
+      break;
+    case RopeScaling::linear:
+      for (double& f : result.inverse) f /= o.rope_factor;
+      break;
+    case RopeScaling::llama3:
+      scale_llama3(o, result.inverse);
+      break;
+    case RopeScaling::yarn:
+      scale_yarn(o, result.inverse);
+      result.attention_factor = yarn_attention_factor(o);
+      break;
+  }
+  return result;
+}
+
+RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions) {
+  const auto frequencies = rotary_frequencies(spec);
+  RotaryTable table;
+  table.cosine.reserve(static_cast<std::size_t>(positions) * frequencies.inverse.size());
+  table.sine.reserve(table.cosine.capacity());
+  for (std::int64_t p = 0; p < positions; ++p)
+    for (const double f : frequencies.inverse) {
+      table.cosine.push_back(std::cos(static_cast<double>(p) * f) * frequencies.attention_factor);
+      table.sine.push_back(std::sin(static_cast<double>(p) * f) * frequencies.attention_factor);
+    }
+  return table;
+}
+
+}  // namespace forge

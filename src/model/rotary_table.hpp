@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/spec.hpp"
+
+namespace forge {
+
+// Rotary frequencies θ^(−2i/D), i < D/2, after the model's scaling: linear (Chen et al. 2023), llama3 (Llama 3.1's
+// config), yarn (Peng et al. 2023). `attention_factor` multiplies cosine and sine (yarn; else 1).
+struct RotaryFrequencies {
+  std::vector<double> inverse;  // (D/2)
+  double attention_factor = 1;
+};
+RotaryFrequencies rotary_frequencies(const ModelSpec& spec);
+
+// cosine, sine: (positions, D/2), row-major, in double.
+struct RotaryTable {
+  std::vector<double> cosine, sine;
+};
+RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions);
+
+}  // namespace forge

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "nn/block.hpp"
+#include "nn/embedding.hpp"
+#include "nn/head.hpp"
+
+namespace forge {
+
+// The forward pass of one sequence, a piece at a time, with a cache of keys and values: for generation. Owns its memory.
+template <class T>
+class Decoder {
+ public:
+  // Weights of the units in order; `capacity`: tokens of prompt and continuation together.
+  Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<Unit>& units,
+          const std::vector<const T*>& weights, std::int64_t capacity);
+
+  // Appends tokens (at most `capacity` in all) and returns the logits (V) that follow the last of them.
+  std::vector<double> append(const std::vector<std::int32_t>& tokens);
+  std::int64_t length() const { return cache_.length; }
+  std::int64_t capacity() const { return capacity_; }
+
+ private:
+  static constexpr std::int64_t piece = 128;  // rows that are computed at a time
+  BufferContext piece_context(std::int64_t rows) const;
+  static std::size_t arena_bytes(const BufferContext& run, const BufferContext& largest);
+  void append_piece(const std::int32_t* tokens, std::int64_t rows);
+
+  Stream& stream_;
+  ModelSpec spec_;
+  Precision precision_;
+  std::int64_t capacity_;
+  BufferContext run_;
+  Arena arena_;
+  Buffer workspace_;
+  Gemm gemm_;
+  BufferSet run_set_;
+  KvCache<T> cache_;
+  View<acc_t<T>, 2> logits_;  // (1, V)
+  View<acc_t<T>, 1> statistics_;
+  View<T, 2> normed_;         // (1, C)
+  EmbeddingTensors<const T> embedding_;
+  std::vector<BlockTensors<const T>> blocks_;
+  HeadTensors<const T> head_;
+};
+
+}  // namespace forge

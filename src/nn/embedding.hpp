@@ -1,0 +1,18 @@
+#pragma once
+
+#include "nn/buffer_set.hpp"
+#include "nn/context.hpp"
+#include "nn/tensors.hpp"
+
+namespace forge {
+
+// out(R,C) = dropout(tokens' rows + positions' rows).
+template <class T>
+void embed_forward(Context<T>& ctx, const EmbeddingTensors<const T>& w, const BufferSet& slot, View<T, 2> out);
+
+// Adds d_out(R,C) to the rows of the tables; d_out is overwritten where dropout acts. Has no B: nothing lies below.
+template <class T>
+void embed_backward_weight(Context<T>& ctx, const EmbeddingTensors<acc_t<T>>& g, const BufferSet& slot,
+                           View<T, 2> d_out);
+
+}  // namespace forge

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "nn/buffer_set.hpp"
+#include "nn/context.hpp"
+
+namespace forge {
+
+// y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
+template <class T, class TY = T>
+void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y) {
+  ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
+  if constexpr (std::is_same_v<T, TY>)
+    if (!b.empty()) add_bias<T>(ctx.stream, b, y);
+}
+
+// dx(R,K) = dy(R,N) W.
+template <class T>
+void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx) {
+  ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, 0.0, dx);
+}
+
+// dW(N,K) += dyᵀ x, db(N) += Σ_r dy.
+template <class T>
+void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
+                            View<acc_t<T>, 1> db, const BufferSet& s) {
+  ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
+  if (!db.empty()) {
+    using A = acc_t<T>;
+    const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(dy.rows()), dy.columns()}});
+    column_sum<T>(ctx.stream, dy, partial, db);
+  }
+}
+
+}  // namespace forge

@@ -1,0 +1,60 @@
+#include "optim/adamw.hpp"
+
+#include <cmath>
+
+namespace forge {
+
+template <class T>
+Adamw<T>::Adamw(const ParameterStorage<T>& storage, const OptimizerDeck& deck) : storage_(storage), deck_(deck) {
+  // Gaps between groups hold zeros; they belong to the segment before them, where an update leaves them zero.
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    const Unit& unit = storage.units()[u];
+    for (const auto& p : unit.parameters) {
+      const bool continues = !segments_.empty() && segments_.back().unit == u && segments_.back().decays == p.decays();
+      if (!continues) {
+        if (!segments_.empty() && segments_.back().unit == u) segments_.back().end = p.offset;
+        segments_.push_back({u, p.offset, unit.elements, p.decays()});
+      }
+    }
+  }
+}
+
+template <class T>
+template <class M>
+void Adamw<T>::step_segment(Stream& stream, const Segment& segment, AdamwStep how,
+                            View<const StepScalars, 1> scalars) const {
+  using S = acc_t<T>;
+  const UnitStorage<T>& u = storage_.unit(segment.unit);
+  const std::int64_t b = segment.begin, e = segment.end;
+  const Array<std::int64_t, 1> all{{u.parameter.size()}};
+  const auto copy = std::is_same_v<S, T> ? View<T, 1>() : u.copy.slice(b, e);
+  adamw<S, M, T>(stream, how, scalars, u.gradient.slice(b, e), u.parameter.slice(b, e),
+                 View<M, 1>(static_cast<M*>(u.m), all).slice(b, e), View<M, 1>(static_cast<M*>(u.v), all).slice(b, e),
+                 copy);
+}
+
+template <class T>
+void Adamw<T>::step(Stream& stream, std::int64_t update, double rate, View<const StepScalars, 1> scalars) const {
+  const double t = static_cast<double>(update);
+  for (const auto& segment : segments_) {
+    const AdamwStep how{rate,
+                        deck_.beta1,
+                        deck_.beta2,
+                        deck_.epsilon,
+                        segment.decays ? deck_.weight_decay : 0,
+                        1 - std::pow(deck_.beta1, t),
+                        1 - std::pow(deck_.beta2, t)};
+    if constexpr (!std::is_same_v<T, double>)
+      if (storage_.precision().moment == DType::bf16) {
+        step_segment<bf16>(stream, segment, how, scalars);
+        continue;
+      }
+    step_segment<acc_t<T>>(stream, segment, how, scalars);
+  }
+}
+
+template class Adamw<double>;
+template class Adamw<float>;
+template class Adamw<bf16>;
+
+}  // namespace forge

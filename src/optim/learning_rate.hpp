@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/deck.hpp"
+
+namespace forge {
+
+// Learning rate of update s = 1, 2, …, of `steps`. Warm-up: learning_rate · s / warmup_steps. Then, with
+// p = clamp((s − warmup_steps) / decay_steps, 0, 1) and a floor of min_ratio:
+//   constant      1
+//   linear        1 − (1 − min) p
+//   cosine        min + (1 − min)(1 + cos πp) / 2                       (Loshchilov & Hutter 2017)
+//   wsd           1, then over the last decay_steps a linear, cosine or 1 − √p tail   (Hu et al. 2024; Hägele et al. 2024)
+//   inverse_sqrt  √(w / max(s, w)), w = max(warmup_steps, 1); not below min
+//   rex           min + (1 − min)(1 − p) / (1 − p/2)                    (Chen et al. 2022)
+double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
+
+}  // namespace forge

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/category.hpp"
+#include "model/buffers.hpp"
+#include "model/parameters.hpp"
+
+namespace forge {
+
+// What a rank keeps and does: evaluation needs no gradients, `gradients` no optimizer.
+enum class RunKind { training, gradients, evaluation };
+
+// Memory of one rank, by category, at the moment of its peak.
+struct MemoryPlan {
+  std::array<std::size_t, category_count> bytes{};
+  std::string peak;  // the phase of the step in which the peak is reached
+
+  std::size_t& of(Category c) { return bytes[static_cast<std::size_t>(c)]; }
+  std::size_t of(Category c) const { return bytes[static_cast<std::size_t>(c)]; }
+  std::size_t total() const;
+};
+
+// Adds up the lists that nn/ and parallel/ allocate from, in their order of life: what stays for the run, the slots of
+// the microbatches in flight, and the largest frame of any phase of the step. Equal to Arena::high_water(), to the byte.
+MemoryPlan plan_memory(const BufferContext& context, const std::vector<Unit>& units, int slots,
+                       std::size_t library_bytes, RunKind purpose);
+
+}  // namespace forge

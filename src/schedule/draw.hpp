@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "schedule/schedule.hpp"
+#include "schedule/timeline.hpp"
+
+namespace forge {
+
+// The schedule as people see it: a row per rank, time to the right, F3 / B3 / W3 for microbatch 3 (with a letter for
+// the chunk where there are several: F3a), then the bubble's share. One column per shortest duration; R is recompute.
+std::string draw_text(const Schedule& schedule, const DurationOf& duration);
+
+// The same as an SVG document, 24 units per row; colours by F, B, W and recompute, darker for later chunks.
+std::string draw_svg(const Schedule& schedule, const DurationOf& duration);
+
+}  // namespace forge

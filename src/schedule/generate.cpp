@@ -1,0 +1,151 @@
+#include "schedule/generate.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "schedule/zero_bubble.hpp"
+
+namespace forge {
+
+namespace {
+
+using List = std::vector<Action>;
+
+// F and B alternate after `warmup` forwards; the rest of the backwards drains. The usual shape of 1F1B.
+List alternate(const List& forwards, const List& backwards, int warmup) {
+  List list(forwards.begin(), forwards.begin() + warmup);
+  const int total = static_cast<int>(forwards.size());
+  for (int k = 0; k < total; ++k) {
+    if (k + warmup < total) list.push_back(forwards[static_cast<std::size_t>(k + warmup)]);
+    list.push_back(backwards[static_cast<std::size_t>(k)]);
+  }
+  return list;
+}
+
+List all_microbatches(Op op, int microbatches) {
+  List list;
+  for (int m = 0; m < microbatches; ++m) list.push_back({op, 0, m});
+  return list;
+}
+
+List gpipe(const ScheduleRequest& request) {
+  return alternate(all_microbatches(Op::forward, request.microbatches),
+                   all_microbatches(Op::backward, request.microbatches), request.microbatches);
+}
+
+List one_f_one_b(const ScheduleRequest& request, int rank, Op backward) {
+  return alternate(all_microbatches(Op::forward, request.microbatches),
+                   all_microbatches(backward, request.microbatches),
+                   std::min(request.ranks - rank - 1, request.microbatches));
+}
+
+// The order in which (chunk, microbatch) pass an interleaved rank: a group of microbatches through every chunk, then
+// the next group. Backwards take the chunks from the last to the first.
+List interleaved_order(const ScheduleRequest& request, int group, Op op) {
+  List list;
+  for (int first = 0; first < request.microbatches; first += group)
+    for (int pass = 0; pass < request.chunks; ++pass)
+      for (int m = first; m < std::min(first + group, request.microbatches); ++m)
+        list.push_back({op, op == Op::forward ? pass : request.chunks - 1 - pass, m});
+  return list;
+}
+
+List interleaved(const ScheduleRequest& request, int rank, int group) {
+  if (request.chunks == 1) return one_f_one_b(request, rank, Op::backward);
+  const int warmup = (request.ranks - rank - 1) * 2 + (request.chunks - 1) * group;
+  return alternate(interleaved_order(request, group, Op::forward), interleaved_order(request, group, Op::backward),
+                   std::min(warmup, request.chunks * request.microbatches));
+}
+
+bool group_fits(int microbatches, int group, int ranks) {
+  return microbatches >= group && (microbatches % group == 0 || microbatches % group >= ranks);
+}
+
+std::string nearest_microbatches(const ScheduleRequest& request, int group) {
+  std::string below, above;
+  for (int m = request.microbatches - 1; m >= group && below.empty(); --m)
+    if (group_fits(m, group, request.ranks)) below = std::to_string(m) + " or ";
+  for (int m = request.microbatches + 1; above.empty(); ++m)
+    if (group_fits(m, group, request.ranks)) above = std::to_string(m);
+  return below + above;
+}
+
+// The group G of an interleaved schedule, checked.
+int checked_group(const ScheduleRequest& request) {
+  const int group = request.group > 0 ? request.group : request.ranks;
+  if (request.chunks == 1) return group;
+  const std::string numbers =
+      "mesh.pp = " + std::to_string(request.ranks) + ", M = " + std::to_string(request.microbatches) + " microbatches";
+  if (group < request.ranks)
+    throw BadInput("schedule.name interleaved: a group has at least mesh.pp microbatches, but G = " +
+                   std::to_string(group) + " with " + numbers + "; the least is " + std::to_string(request.ranks));
+  if (!group_fits(request.microbatches, group, request.ranks))
+    throw BadInput("schedule.name interleaved: groups of G = " + std::to_string(group) +
+                   " microbatches need G <= M and M % G == 0 or M % G >= mesh.pp, but " + numbers +
+                   "; nearest legal M (train.global_batch_sequences / (data-parallel ranks * "
+                   "train.microbatch_sequences)): " +
+                   nearest_microbatches(request, group));
+  return group;
+}
+
+void check(const ScheduleRequest& request) {
+  const auto positive = [](const char* what, int value) {
+    if (value < 1) throw BadInput(std::string(what) + " must be at least 1, but is " + std::to_string(value));
+  };
+  positive("mesh.pp", request.ranks);
+  positive("schedule.chunks_per_stage", request.chunks);
+  positive(
+      "the number of microbatches (train.global_batch_sequences / (data-parallel ranks * "
+      "train.microbatch_sequences))",
+      request.microbatches);
+}
+
+}  // namespace
+
+std::string_view name_of(ScheduleName name) {
+  switch (name) {
+    case ScheduleName::gpipe:
+      return "gpipe";
+    case ScheduleName::one_f_one_b:
+      return "1f1b";
+    case ScheduleName::interleaved:
+      return "interleaved";
+    case ScheduleName::zero_bubble:
+      return "zero_bubble";
+    case ScheduleName::zb_v:
+      return "zb_v";
+  }
+  return "?";
+}
+
+Schedule generate(const ScheduleRequest& request) {
+  check(request);
+  Schedule schedule;
+  schedule.name = name_of(request.name);
+  schedule.ranks = request.ranks;
+  schedule.microbatches = request.microbatches;
+  schedule.chunks_per_rank = request.name == ScheduleName::interleaved ? request.chunks : 1;
+  schedule.places = round_robin_places(schedule.ranks, schedule.chunks_per_rank);
+  if (request.name == ScheduleName::zb_v) return zb_v(request.ranks, request.microbatches);
+
+  const int group = request.name == ScheduleName::interleaved ? checked_group(request) : 0;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    switch (request.name) {
+      case ScheduleName::gpipe:
+        schedule.actions.push_back(gpipe(request));
+        break;
+      case ScheduleName::one_f_one_b:
+        schedule.actions.push_back(one_f_one_b(request, rank, Op::backward));
+        break;
+      case ScheduleName::interleaved:
+        schedule.actions.push_back(interleaved(request, rank, group));
+        break;
+      default:
+        schedule.actions.push_back(one_f_one_b(request, rank, Op::backward_input));
+    }
+  }
+  if (request.name == ScheduleName::zero_bubble) fill_with_weights(schedule, request.ranks);
+  return schedule;
+}
+
+}  // namespace forge

@@ -1,0 +1,79 @@
+#include "schedule/progress.hpp"
+
+namespace forge {
+
+Progress::Progress(const Schedule& schedule)
+    : schedule_(&schedule),
+      position_(at(schedule.ranks), 0),
+      stage_(at(schedule.stages()), 0),
+      forward_(at(schedule.stages() * schedule.microbatches), 0),
+      backward_(forward_),
+      sent_up_(forward_),
+      sent_down_(forward_) {
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const Place& place = schedule.places[at(stage)];
+    stage_[at(place.rank * schedule.chunks_per_rank + place.chunk)] = stage;
+  }
+}
+
+bool Progress::finished() const {
+  for (int rank = 0; rank < schedule_->ranks; ++rank)
+    if (!finished(rank)) return false;
+  return true;
+}
+
+// What `action` on `stage` reads and is not there yet, as text.
+std::string Progress::missing(const Action& action, int stage) const {
+  const int m = action.microbatch;
+  const int last = schedule_->stages() - 1;
+  const auto lacks = [&](const std::vector<std::uint8_t>& done, int s, const char* what) {
+    return done[at(schedule_->index(s, m))]
+               ? std::string()
+               : what + std::string(" of stage ") + std::to_string(s) + ", microbatch " + std::to_string(m);
+  };
+  switch (action.op) {
+    case Op::forward:
+      return stage == 0 ? "" : lacks(forward_, stage - 1, "F");
+    case Op::recompute:
+      return lacks(forward_, stage, "F");
+    case Op::backward_input:
+    case Op::backward: {
+      const std::string own = lacks(forward_, stage, "F");
+      return !own.empty() || stage == last ? own : lacks(backward_, stage + 1, "B");
+    }
+    case Op::backward_weight:
+      return lacks(backward_, stage, "B");
+    case Op::wait_recv_forward:
+      return stage == 0 ? "" : lacks(sent_up_, stage - 1, "the send of the output");
+    case Op::wait_recv_backward:
+      return stage == last ? "" : lacks(sent_down_, stage + 1, "the send of the input gradient");
+    default:
+      return "";
+  }
+}
+
+bool Progress::ready(int rank) const {
+  if (finished(rank)) return false;
+  const Action& action = next(rank);
+  return missing(action, stage_[at(rank * schedule_->chunks_per_rank + action.chunk)]).empty();
+}
+
+void Progress::advance(int rank) {
+  const Action& action = next(rank);
+  const int stage = stage_[at(rank * schedule_->chunks_per_rank + action.chunk)];
+  const std::size_t cell = at(schedule_->index(stage, action.microbatch));
+  if (action.op == Op::forward) forward_[cell] = 1;
+  if (computes_input_gradient(action.op)) backward_[cell] = 1;
+  if (action.op == Op::post_send_forward) sent_up_[cell] = 1;
+  if (action.op == Op::post_send_backward) sent_down_[cell] = 1;
+  ++position_[at(rank)];
+}
+
+std::string Progress::reason(int rank) const {
+  if (finished(rank)) return "rank " + std::to_string(rank) + " is at its end";
+  const Action& action = next(rank);
+  return "rank " + std::to_string(rank) + " at action " + std::to_string(position(rank)) + ", " + text_of(action) +
+         ", waits for " + missing(action, stage_[at(rank * schedule_->chunks_per_rank + action.chunk)]);
+}
+
+}  // namespace forge

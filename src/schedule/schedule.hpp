@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace forge {
+
+// What a rank does next. Generators write the first four; lower() (lower.hpp) adds the rest. `chunk` and `microbatch`
+// name the rank's own chunk, also in transfers: the chunk whose output or gradient leaves, or whose input arrives.
+enum class Op : std::uint8_t {
+  forward,          // F
+  backward_input,   // B: gradient of the chunk's input
+  backward_weight,  // W: gradient of the chunk's weights
+  backward,         // B directly followed by W, block by block: both read the output gradient from one place
+  recompute,        // rebuilds what the policy did not save; before B
+  begin_group,      // the posts up to end_group are launched together and complete together
+  end_group,
+  post_send_forward,   // output of (chunk, microbatch) to the next stage, on rank `peer`
+  wait_send_forward,   // the output's buffer is free again
+  post_recv_forward,   // input of (chunk, microbatch) from the previous stage, on rank `peer`
+  wait_recv_forward,   // the input has arrived
+  post_send_backward,  // input gradient of (chunk, microbatch) to the previous stage, on rank `peer`
+  wait_send_backward,
+  post_recv_backward,  // output gradient of (chunk, microbatch) from the next stage, on rank `peer`
+  wait_recv_backward,
+  hand_forward,       // output of (chunk, microbatch) becomes the input of the next stage, on the same rank
+  hand_backward,      // input gradient becomes the output gradient of the previous stage, on the same rank
+  gather_parameters,  // ZeRO-3: post the all-gather of what the chunk's next F, B or recompute reads
+  wait_parameters,
+  release_parameters,  // the gathered copy is dropped
+  reduce_gradients,    // post the data-parallel reduction of the chunk's gradients
+  wait_gradients,      // the reduction is complete
+};
+
+inline constexpr int op_count = static_cast<int>(Op::wait_gradients) + 1;
+
+// "forward", "post_send_backward", …: the names of the CSV format.
+std::string_view name_of(Op op);
+
+constexpr bool is_compute(Op op) {
+  return op <= Op::recompute;
+}
+constexpr bool computes_input_gradient(Op op) {
+  return op == Op::backward_input || op == Op::backward;
+}
+constexpr bool computes_weight_gradient(Op op) {
+  return op == Op::backward_weight || op == Op::backward;
+}
+constexpr bool is_post(Op op) {
+  return op == Op::post_send_forward || op == Op::post_recv_forward || op == Op::post_send_backward ||
+         op == Op::post_recv_backward;
+}
+constexpr bool is_send_post(Op op) {
+  return op == Op::post_send_forward || op == Op::post_send_backward;
+}
+// Of a transfer or hand-over: true for activations, false for gradients.
+constexpr bool is_forward_transfer(Op op) {
+  return (op >= Op::post_send_forward && op <= Op::wait_recv_forward) || op == Op::hand_forward;
+}
+
+struct Action {
+  Op op = Op::forward;
+  int chunk = 0;
+  int microbatch = 0;
+  int peer = -1;  // the other rank along pp of a transfer, else -1
+
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+// "B c0 m3", "post_send_forward c0 m3 to 1": for messages and text drawings.
+std::string text_of(const Action& action);
+
+// Where a stage lives.
+struct Place {
+  int rank = 0;
+  int chunk = 0;
+
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// One optimizer step of a pipeline: which rank does what in which order. A value; nothing in it refers to a model.
+// Stage s of ranks * chunks_per_rank lives at places[s]; the activations flow from stage 0 to the last one.
+struct Schedule {
+  std::string name;
+  int ranks = 1;  // pp
+  int chunks_per_rank = 1;
+  int microbatches = 1;                      // M
+  std::vector<Place> places;                 // by stage
+  std::vector<std::vector<Action>> actions;  // by rank
+  bool lowered = false;                      // transfers and parameter actions are there (lower.hpp)
+
+  int stages() const { return ranks * chunks_per_rank; }
+  int stage_at(int rank, int chunk) const;  // the inverse of places
+  int index(int stage, int microbatch) const { return stage * microbatches + microbatch; }
+};
+
+// places of stage k on rank k mod ranks, chunk k / ranks (interleaved; one chunk: stage = rank).
+std::vector<Place> round_robin_places(int ranks, int chunks);
+// places of zb_v: rank r holds stages r (chunk 0) and 2 ranks - 1 - r (chunk 1).
+std::vector<Place> v_places(int ranks);
+
+}  // namespace forge

@@ -1,0 +1,100 @@
+#include "schedule/timeline.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/interpret.hpp"
+
+namespace forge {
+
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Ends of F and B by stage and microbatch while the ranks are walked.
+class Clock {
+ public:
+  Clock(const Schedule& schedule, const DurationOf& duration, double transfer)
+      : schedule_(schedule),
+        duration_(duration),
+        transfer_(transfer),
+        now_(at(schedule.ranks), 0.0),
+        forward_end_(at(schedule.stages() * schedule.microbatches), 0.0),
+        backward_end_(forward_end_) {}
+
+  Interval run(int rank, const Action& action) {
+    const int stage = schedule_.stage_at(rank, action.chunk);
+    const int m = action.microbatch;
+    const int last = schedule_.stages() - 1;
+    double start = now_[at(rank)];
+    const bool reads_input = action.op == Op::forward || action.op == Op::wait_recv_forward;
+    const bool reads_gradient = computes_input_gradient(action.op) || action.op == Op::wait_recv_backward;
+    if (reads_input && stage > 0) start = std::max(start, arrival(forward_end_, rank, stage - 1, m));
+    if (reads_gradient && stage < last) start = std::max(start, arrival(backward_end_, rank, stage + 1, m));
+    const double end = start + cost(action.op, stage);
+    if (action.op == Op::forward) forward_end_[at(schedule_.index(stage, m))] = end;
+    if (computes_input_gradient(action.op)) backward_end_[at(schedule_.index(stage, m))] = end;
+    now_[at(rank)] = end;
+    return {start, end};
+  }
+
+ private:
+  double arrival(const std::vector<double>& ends, int rank, int stage, int m) const {
+    return ends[at(schedule_.index(stage, m))] + (schedule_.places[at(stage)].rank == rank ? 0.0 : transfer_);
+  }
+
+  double cost(Op op, int stage) const {
+    if (op == Op::backward) return duration_(Op::backward_input, stage) + duration_(Op::backward_weight, stage);
+    return is_compute(op) ? duration_(op, stage) : 0.0;
+  }
+
+  const Schedule& schedule_;
+  const DurationOf& duration_;
+  double transfer_;
+  std::vector<double> now_;
+  std::vector<double> forward_end_, backward_end_;
+};
+
+}  // namespace
+
+DurationOf uniform_durations(double forward, double backward_input, double backward_weight, double recompute) {
+  return [=](Op op, int) {
+    switch (op) {
+      case Op::forward:
+        return forward;
+      case Op::backward_input:
+        return backward_input;
+      case Op::backward_weight:
+        return backward_weight;
+      case Op::recompute:
+        return recompute;
+      default:
+        return 0.0;
+    }
+  };
+}
+
+double Timeline::bubble_share() const {
+  const double total = std::accumulate(busy.begin(), busy.end(), 0.0);
+  return makespan > 0 ? 1 - total / (static_cast<double>(busy.size()) * makespan) : 0;
+}
+
+Timeline timeline(const Schedule& schedule, const DurationOf& duration, double transfer) {
+  Timeline result;
+  result.intervals.resize(at(schedule.ranks));
+  result.busy.assign(at(schedule.ranks), 0.0);
+  Clock clock(schedule, duration, transfer);
+  Progress progress(schedule);
+  const bool complete = walk_all_ranks(schedule, progress, [&](int rank, int, const Action& action) {
+    const Interval interval = clock.run(rank, action);
+    result.intervals[at(rank)].push_back(interval);
+    if (is_compute(action.op)) result.busy[at(rank)] += interval.end - interval.start;
+    result.makespan = std::max(result.makespan, interval.end);
+  });
+  require(complete, "schedule: the ranks wait for each other (validate() names the actions)");
+  return result;
+}
+
+}  // namespace forge

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+
+namespace forge {
+
+// Seconds (or any unit) that a compute action of a stage takes; called for F, B, W and recompute. Op::backward takes B
+// + W.
+using DurationOf = std::function<double(Op op, int stage)>;
+
+// The same durations on every stage.
+DurationOf uniform_durations(double forward, double backward_input, double backward_weight, double recompute = 0);
+
+struct Interval {
+  double start = 0, end = 0;
+};
+
+// When every action of every rank runs if each rank follows its list without delay.
+struct Timeline {
+  std::vector<std::vector<Interval>> intervals;  // by rank and list position; start = end for all but compute
+  std::vector<double> busy;                      // by rank: sum of compute
+  double makespan = 0;
+
+  // Idle share of all ranks' time: 1 - sum of busy / (ranks * makespan).
+  double bubble_share() const;
+};
+
+// Transfers take `transfer` after the producer has ended; collectives take none. Throws Error where ranks wait for each
+// other.
+Timeline timeline(const Schedule& schedule, const DurationOf& duration, double transfer = 0);
+
+}  // namespace forge

@@ -1,0 +1,303 @@
+#include "schedule/validate.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.hpp"
+#include "schedule/interpret.hpp"
+#include "schedule/rendezvous.hpp"
+
+namespace forge {
+
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::string on_rank(int rank, const Action& action) {
+  return "rank " + std::to_string(rank) + ": " + text_of(action);
+}
+
+std::string shape_violation(const Schedule& s) {
+  if (s.ranks < 1 || s.chunks_per_rank < 1 || s.microbatches < 1)
+    return "ranks, chunks per rank and microbatches must be at least 1";
+  if (static_cast<int>(s.actions.size()) != s.ranks)
+    return std::to_string(s.actions.size()) + " lists of actions for " + std::to_string(s.ranks) + " ranks";
+  if (static_cast<int>(s.places.size()) != s.stages())
+    return std::to_string(s.places.size()) + " places for " + std::to_string(s.stages()) + " stages";
+  std::vector<int> seen(at(s.stages()), 0);
+  for (const Place& place : s.places) {
+    const bool legal = place.rank >= 0 && place.rank < s.ranks && place.chunk >= 0 && place.chunk < s.chunks_per_rank;
+    if (!legal || seen[at(place.rank * s.chunks_per_rank + place.chunk)]++)
+      return "stages must stand one to one on (rank, chunk), but (" + std::to_string(place.rank) + ", " +
+             std::to_string(place.chunk) + ") is out of range or taken twice";
+  }
+  for (int rank = 0; rank < s.ranks; ++rank)
+    for (const Action& action : s.actions[at(rank)]) {
+      const bool group = action.op == Op::begin_group || action.op == Op::end_group;
+      const bool transfer = action.op >= Op::post_send_forward && action.op <= Op::wait_recv_backward;
+      if (action.chunk < 0 || action.chunk >= s.chunks_per_rank) return on_rank(rank, action) + ": no such chunk";
+      if (!group && (action.microbatch < 0 || action.microbatch >= s.microbatches))
+        return on_rank(rank, action) + ": no such microbatch";
+      if (transfer && (action.peer < 0 || action.peer >= s.ranks || action.peer == rank))
+        return on_rank(rank, action) + ": the peer must be another rank";
+      if (!s.lowered && (!is_compute(action.op) || action.op == Op::recompute))
+        return on_rank(rank, action) + ": stands only in lowered schedules";
+    }
+  return "";
+}
+
+// Where each action of a (stage, microbatch) stands in its rank's list; -1 = nowhere. Op::backward counts as B and as
+// W.
+class Positions {
+ public:
+  explicit Positions(const Schedule& schedule) : schedule_(schedule) {
+    for (auto& cells : cells_) cells.assign(at(schedule.stages() * schedule.microbatches), -1);
+    for (int rank = 0; rank < schedule.ranks; ++rank)
+      for (int i = 0; i < static_cast<int>(schedule.actions[at(rank)].size()); ++i)
+        enter(rank, i, schedule.actions[at(rank)][at(i)]);
+  }
+
+  int of(Op op, int stage, int microbatch) const {
+    return cells_[at(static_cast<int>(op))][at(schedule_.index(stage, microbatch))];
+  }
+  const std::string& duplicate() const { return duplicate_; }
+
+ private:
+  static bool may_repeat(Op op) {
+    return op == Op::begin_group || op == Op::end_group || op == Op::gather_parameters || op == Op::wait_parameters ||
+           op == Op::release_parameters;
+  }
+
+  void enter(int rank, int i, const Action& action) {
+    if (may_repeat(action.op)) return;
+    const int stage = schedule_.stage_at(rank, action.chunk);
+    const auto set = [&](Op op) {
+      int& cell = cells_[at(static_cast<int>(op))][at(schedule_.index(stage, action.microbatch))];
+      if (cell >= 0 && duplicate_.empty()) duplicate_ = on_rank(rank, action) + " stands twice";
+      cell = i;
+    };
+    if (action.op != Op::backward) return set(action.op);
+    set(Op::backward_input);
+    set(Op::backward_weight);
+  }
+
+  const Schedule& schedule_;
+  std::array<std::vector<int>, op_count> cells_;
+  std::string duplicate_;
+};
+
+// One (stage, microbatch) of a schedule under check.
+class Cell {
+ public:
+  Cell(const Schedule& schedule, const Positions& positions, int stage, int microbatch)
+      : schedule_(schedule), positions_(positions), stage_(stage), microbatch_(microbatch) {}
+
+  int of(Op op) const { return positions_.of(op, stage_, microbatch_); }
+  int neighbour(Op op, int stage) const { return positions_.of(op, stage, microbatch_); }
+  std::string text(Op op) const {
+    const Place& place = schedule_.places[at(stage_)];
+    return on_rank(place.rank, {op, place.chunk, microbatch_}) + " (stage " + std::to_string(stage_) + ")";
+  }
+
+  // Each must exist, and stand behind the one before it.
+  std::string in_order(std::initializer_list<Op> ops) const {
+    Op previous = *ops.begin();
+    for (const Op op : ops) {
+      if (of(op) < 0) return text(op) + " is missing";
+      if (of(op) < of(previous)) return text(op) + " stands before " + text(previous);
+      previous = op;
+    }
+    return "";
+  }
+  std::string none_of(std::initializer_list<Op> ops) const {
+    for (const Op op : ops)
+      if (of(op) >= 0) return text(op) + " has no counterpart on another rank";
+    return "";
+  }
+  std::string peers(std::initializer_list<Op> ops, int peer) const {
+    const auto& list = schedule_.actions[at(schedule_.places[at(stage_)].rank)];
+    for (const Op op : ops)
+      if (of(op) >= 0 && list[at(of(op))].peer != peer) return text(op) + " must name rank " + std::to_string(peer);
+    return "";
+  }
+
+ private:
+  const Schedule& schedule_;
+  const Positions& positions_;
+  int stage_, microbatch_;
+};
+
+template <class Check>
+std::string for_each_cell(const Schedule& schedule, const Positions& positions, Check&& check) {
+  for (int stage = 0; stage < schedule.stages(); ++stage)
+    for (int m = 0; m < schedule.microbatches; ++m) {
+      const std::string violation = check(Cell(schedule, positions, stage, m), stage);
+      if (!violation.empty()) return violation;
+    }
+  return "";
+}
+
+std::string first_of(std::initializer_list<std::string> violations) {
+  for (const std::string& violation : violations)
+    if (!violation.empty()) return violation;
+  return "";
+}
+
+std::string completeness_violation(const Schedule& schedule, const Positions& positions) {
+  if (!positions.duplicate().empty()) return positions.duplicate();
+  bool recompute = false;
+  for (const auto& list : schedule.actions)
+    recompute |= std::any_of(list.begin(), list.end(), [](const Action& a) { return a.op == Op::recompute; });
+  return for_each_cell(schedule, positions, [&](const Cell& cell, int) {
+    if (recompute) return cell.in_order({Op::forward, Op::recompute, Op::backward_input, Op::backward_weight});
+    return cell.in_order({Op::forward, Op::backward_input, Op::backward_weight});
+  });
+}
+
+std::string data_violation(const Schedule& schedule) {
+  Progress progress(schedule);
+  if (walk_all_ranks(schedule, progress, [](int, int, const Action&) {})) return "";
+  std::string text = "the ranks wait for each other";
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    if (!progress.finished(rank)) text += "; " + progress.reason(rank);
+  return text;
+}
+
+// The two sides of one edge of a stage: towards `other` (-1: the pipeline ends). Sends `made`, reads what arrives.
+struct EdgeOps {
+  Op made, post_send, wait_send, hand;  // what this stage makes for the other
+  Op read, post_receive, wait_receive;  // what it reads from the other
+};
+constexpr EdgeOps towards_next{Op::forward,        Op::post_send_forward,  Op::wait_send_forward, Op::hand_forward,
+                               Op::backward_input, Op::post_recv_backward, Op::wait_recv_backward};
+constexpr EdgeOps towards_previous{
+    Op::backward_input, Op::post_send_backward, Op::wait_send_backward, Op::hand_backward,
+    Op::forward,        Op::post_recv_forward,  Op::wait_recv_forward};
+
+std::string edge_violation(const Schedule& schedule, const Cell& cell, int stage, int other, const EdgeOps& ops) {
+  const bool ends = other < 0 || other >= schedule.stages();
+  const int rank = schedule.places[at(stage)].rank;
+  const int peer = ends ? -1 : schedule.places[at(other)].rank;
+  if (ends || peer == rank) {
+    const std::string foreign = cell.none_of({ops.post_send, ops.wait_send, ops.post_receive, ops.wait_receive});
+    if (!foreign.empty() || ends) return foreign.empty() ? cell.none_of({ops.hand}) : foreign;
+    const std::string order = cell.in_order({ops.made, ops.hand});
+    if (order.empty() && cell.neighbour(ops.made, other) < cell.of(ops.hand))
+      return cell.text(ops.hand) + " stands behind its reader";
+    return order;
+  }
+  return first_of({cell.none_of({ops.hand}), cell.in_order({ops.made, ops.post_send, ops.wait_send}),
+                   cell.in_order({ops.post_receive, ops.wait_receive, ops.read}),
+                   cell.peers({ops.post_send, ops.wait_send, ops.post_receive, ops.wait_receive}, peer)});
+}
+
+std::string transfer_violation(const Schedule& schedule, const Positions& positions) {
+  return for_each_cell(schedule, positions, [&](const Cell& cell, int stage) {
+    const std::string up = edge_violation(schedule, cell, stage, stage + 1, towards_next);
+    return up.empty() ? edge_violation(schedule, cell, stage, stage - 1, towards_previous) : up;
+  });
+}
+
+std::string group_violation(const Schedule& schedule) {
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    bool open = false;
+    for (const Action& action : schedule.actions[at(rank)]) {
+      if (action.op == Op::begin_group || action.op == Op::end_group) {
+        if (open == (action.op == Op::begin_group)) return on_rank(rank, action) + " without its counterpart";
+        open = !open;
+      } else if (open && !is_post(action.op)) {
+        return on_rank(rank, action) + " stands in a group of posts";
+      }
+    }
+    if (open) return "rank " + std::to_string(rank) + ": a group is never closed";
+  }
+  return "";
+}
+
+// The parameters of one chunk on their way through gather, wait, use, release.
+std::string parameter_violation(const Schedule& schedule) {
+  enum class State { absent, posted, present };
+  const auto handles_parameters = [](const Action& action) {
+    return action.op >= Op::gather_parameters && action.op <= Op::release_parameters;
+  };
+  if (std::none_of(schedule.actions.begin(), schedule.actions.end(),
+                   [&](const auto& list) { return std::any_of(list.begin(), list.end(), handles_parameters); }))
+    return "";  // parameters are always there
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const auto& list = schedule.actions[at(rank)];
+    std::vector<State> states(at(schedule.chunks_per_rank), State::absent);
+    for (const Action& action : list) {
+      State& state = states[at(action.chunk)];
+      const auto step = [&](Op op, State from, State to) {
+        if (action.op != op) return true;
+        const bool legal = state == from;
+        state = to;
+        return legal;
+      };
+      const bool reads = is_compute(action.op) && action.op != Op::backward_weight;
+      if (reads && state != State::present) return on_rank(rank, action) + ": its parameters are not gathered";
+      if (!step(Op::gather_parameters, State::absent, State::posted) ||
+          !step(Op::wait_parameters, State::posted, State::present) ||
+          !step(Op::release_parameters, State::present, State::absent))
+        return on_rank(rank, action) + ": gather, wait and release must follow each other";
+    }
+    for (int chunk = 0; chunk < schedule.chunks_per_rank; ++chunk)
+      if (states[at(chunk)] != State::absent)
+        return "rank " + std::to_string(rank) + ": the parameters of chunk " + std::to_string(chunk) +
+               " are gathered and never released";
+  }
+  return "";
+}
+
+// One reduction behind the last W of each chunk, or one behind each W; none open when the chunk's next W writes.
+std::string reduction_violation(const Schedule& schedule) {
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    std::vector<int> unreduced(at(schedule.chunks_per_rank), 0), reductions(unreduced), open(unreduced);
+    for (const Action& action : schedule.actions[at(rank)]) {
+      const std::size_t c = at(action.chunk);
+      if (computes_weight_gradient(action.op)) {
+        if (open[c]) return on_rank(rank, action) + " writes gradients that are being reduced";
+        ++unreduced[c];
+      } else if (action.op == Op::reduce_gradients) {
+        if (!unreduced[c] || open[c]) return on_rank(rank, action) + ": nothing to reduce";
+        unreduced[c] = 0, open[c] = 1, ++reductions[c];
+      } else if (action.op == Op::wait_gradients) {
+        if (!open[c]) return on_rank(rank, action) + ": no reduction is under way";
+        open[c] = 0;
+      }
+    }
+    for (int chunk = 0; chunk < schedule.chunks_per_rank; ++chunk) {
+      const std::string where = "rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk) + ": ";
+      if (unreduced[at(chunk)]) return where + "the gradients of the last W are not reduced";
+      if (open[at(chunk)]) return where + "the last reduction is never waited for";
+      if (reductions[at(chunk)] != 1 && reductions[at(chunk)] != schedule.microbatches)
+        return where + std::to_string(reductions[at(chunk)]) + " reductions; legal are 1, or one per microbatch";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string find_violation(const Schedule& schedule) {
+  const std::string shape = shape_violation(schedule);
+  if (!shape.empty()) return shape;
+  const Positions positions(schedule);
+  const std::string compute = completeness_violation(schedule, positions);
+  if (!compute.empty()) return compute;
+  if (!schedule.lowered) return data_violation(schedule);
+  const std::string lists = first_of({transfer_violation(schedule, positions), group_violation(schedule),
+                                      parameter_violation(schedule), reduction_violation(schedule)});
+  if (!lists.empty()) return lists;
+  const std::string data = data_violation(schedule);
+  return data.empty() ? find_rendezvous_violation(schedule) : data;
+}
+
+void validate(const Schedule& schedule) {
+  const std::string violation = find_violation(schedule);
+  if (!violation.empty()) throw BadInput("schedule " + schedule.name + ": " + violation);
+}
+
+}  // namespace forge

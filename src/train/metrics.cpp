@@ -1,0 +1,61 @@
+#include "train/metrics.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/bytes.hpp"
+
+namespace forge {
+
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(c));
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+JsonLine& JsonLine::add_raw(const std::string& key, const std::string& value) {
+  body_ += (body_.empty() ? "" : ", ") + quoted(key) + ": " + value;
+  return *this;
+}
+
+JsonLine& JsonLine::add(const std::string& key, double value) {
+  return add_raw(key, std::isfinite(value) ? format_exact(value) : "null");
+}
+JsonLine& JsonLine::add(const std::string& key, std::int64_t value) { return add_raw(key, std::to_string(value)); }
+JsonLine& JsonLine::add(const std::string& key, const std::string& value) { return add_raw(key, quoted(value)); }
+JsonLine& JsonLine::add(const std::string& key, bool value) { return add_raw(key, value ? "true" : "false"); }
+
+std::string JsonLine::text() const { return "{" + body_ + "}\n"; }
+
+std::string to_json(const StepRecord& r) {
+  return JsonLine()
+      .add("step", r.step)
+      .add("tokens", r.tokens)
+      .add("loss", r.loss)
+      .add("total_loss", r.total_loss)
+      .add("grad_norm", r.grad_norm)
+      .add("learning_rate", r.learning_rate)
+      .add("step_seconds", r.step_seconds)
+      .add("tokens_per_second", r.tokens_per_second)
+      .add("mfu", r.mfu)
+      .add("peak_bytes", r.peak_bytes)
+      .add("updated", r.updated)
+      .text();
+}
+
+}  // namespace forge

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace forge {
+
+// One line of JSON: an object whose members keep their order. Numbers read back exactly; NaN and Inf, which JSON lacks,
+// become null.
+class JsonLine {
+ public:
+  JsonLine& add(const std::string& key, double value);
+  JsonLine& add(const std::string& key, std::int64_t value);
+  JsonLine& add(const std::string& key, const std::string& value);
+  JsonLine& add(const std::string& key, bool value);
+  // "{…}\n"
+  std::string text() const;
+
+ private:
+  JsonLine& add_raw(const std::string& key, const std::string& value);
+  std::string body_;
+};
+
+// What metrics.jsonl keeps of every step.
+struct StepRecord {
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;  // trained on so far
+  double loss = 0;          // cross-entropy per label, before the update
+  double total_loss = 0;    // with z-loss
+  double grad_norm = 0;     // before clipping
+  double learning_rate = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double mfu = 0;
+  std::int64_t peak_bytes = 0;  // the largest of any rank
+  bool updated = true;          // false: NaN or Inf, the parameters stayed as they were
+};
+std::string to_json(const StepRecord& record);
+
+}  // namespace forge

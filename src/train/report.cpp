@@ -1,0 +1,110 @@
+#include "train/report.hpp"
+
+#include <cstdio>
+
+#include "core/bytes.hpp"
+#include "model/flops.hpp"
+
+namespace forge {
+
+namespace {
+
+template <class... Args>
+std::string format(const char* how, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof text, how, args...);
+  return text;
+}
+
+std::string line(const char* title, const std::string& text) { return format("  %-10s", title) + text + "\n"; }
+
+std::string model_line(const RunSetup& s) {
+  const ModelSpec& m = s.spec;
+  return format("%s parameters; L %lld, C %lld, H %lld, K %lld, D %lld, F %lld, V %lld",
+                format_count(static_cast<double>(parameter_count(s.units))).c_str(), static_cast<long long>(m.L()),
+                static_cast<long long>(m.C()), static_cast<long long>(m.H()), static_cast<long long>(m.K()),
+                static_cast<long long>(m.D()), static_cast<long long>(m.F()), static_cast<long long>(m.V()));
+}
+
+std::string batch_line(const RunSetup& s) {
+  return format("%lld sequences of %lld tokens a step = %d ranks x %d microbatches x %lld",
+                static_cast<long long>(s.deck.train.global_batch_sequences),
+                static_cast<long long>(s.deck.train.sequence_tokens), s.replicas, s.microbatches,
+                static_cast<long long>(s.deck.train.microbatch_sequences));
+}
+
+std::string memory_line(const JobFacts& f) {
+  std::string text = format_bytes(f.arena_bytes) + " a rank:";
+  for (int c = 0; c < category_count; ++c)
+    if (f.memory[static_cast<std::size_t>(c)] > 0)
+      text += " " + std::string(name_of(static_cast<Category>(c))) + " " +
+              format_bytes(f.memory[static_cast<std::size_t>(c)]) + ",";
+  text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::string build_description() {
+  return format("forge %s, %s, %s %s", FORGE_VERSION, FORGE_BUILD_KIND,
+#if defined(__clang__)
+                "clang",
+#else
+                "g++",
+#endif
+                __VERSION__);
+}
+
+std::string job_header(const RunSetup& s, const JobFacts& f) {
+  const double flops = training_flops_per_token(s.spec, s.deck.train.sequence_tokens);
+  const double epochs = static_cast<double>(s.deck.train.steps) * static_cast<double>(s.deck.train.global_batch_sequences) /
+                        static_cast<double>(f.training_samples);
+  std::string out = build_description() + "\n";
+  out += line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
+                                f.device.features, f.device.cores, f.ranks, f.nodes, f.threads));
+  out += line("peak", format("%sFLOP/s, %s", format_count(f.peak_flops).c_str(),
+                             f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));
+  out += line("model", model_line(s));
+  out += line("work", format("%sFLOP a token, forward and backward", format_count(flops).c_str()));
+  out += line("batch", batch_line(s));
+  out += line("data", format("%s tokens in %zu files; %.2f epochs", format_count(static_cast<double>(f.training_tokens)).c_str(),
+                             s.deck.data.files.size(), epochs));
+  out += line("memory", memory_line(f));
+  return out;
+}
+
+std::string step_titles() {
+  return "       step      loss  grad norm       rate  tokens/s  of peak    left\n";
+}
+
+std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_left) {
+  const std::string step = std::to_string(r.step) + "/" + std::to_string(steps);
+  return format("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
+                r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
+                r.updated ? "" : "  NaN or Inf: not updated");
+}
+
+std::string time_table(const PhaseTimers& timers, double total) {
+  std::string out = "time of rank 0:\n";
+  double known = 0;
+  for (int p = 0; p < phase_count; ++p) {
+    const double seconds = timers.seconds(static_cast<Phase>(p));
+    known += seconds;
+    if (seconds > 0)
+      out += format("  %-11s %9.2f s %6.1f %%\n", std::string(name_of(static_cast<Phase>(p))).c_str(), seconds,
+                    100 * seconds / total);
+  }
+  return out + format("  %-11s %9.2f s %6.1f %%\n  %-11s %9.2f s\n", "other", total - known,
+                      100 * (total - known) / total, "total", total);
+}
+
+std::string printable(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    const auto u = static_cast<unsigned char>(c);
+    out += u == '\n' || (u >= 0x20 && u < 0x7f) ? c : '?';
+  }
+  return out;
+}
+
+}  // namespace forge

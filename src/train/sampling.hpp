@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/decoder.hpp"
+
+namespace forge {
+
+// How the next token is drawn. temperature 0: the most likely one. top_k 0 and top_p 1: no restriction.
+struct SamplingOptions {
+  double temperature = 1;
+  std::int64_t top_k = 0;
+  double top_p = 1;
+  std::uint64_t seed = 0;
+};
+
+// A token from softmax(logits / temperature), cut to the top_k most likely and to the smallest set whose probability
+// reaches top_p (Holtzman et al. 2020). The draw is keyed by seed and position.
+std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
+
+// Continues a prompt by `count` tokens (fewer when the decoder is full); the result holds only the new ones.
+template <class T>
+std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
+                                          std::int64_t count, const SamplingOptions& options) {
+  std::vector<std::int32_t> out;
+  std::vector<double> logits = decoder.append(prompt);
+  while (static_cast<std::int64_t>(out.size()) < count) {
+    out.push_back(sample_token(logits, options, decoder.length()));
+    if (decoder.length() == decoder.capacity()) break;
+    logits = decoder.append({out.back()});
+  }
+  return out;
+}
+
+}  // namespace forge

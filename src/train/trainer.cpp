@@ -1,0 +1,172 @@
+#include "train/trainer.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "model/flops.hpp"
+#include "optim/learning_rate.hpp"
+#include "train/batch_feed.hpp"
+
+namespace forge {
+
+void TrainingLog::say(const std::string& text) const {
+  if (!directory_) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  directory_->log(text);
+}
+
+void TrainingLog::metrics(const std::string& line) const {
+  if (directory_) directory_->metrics(line);
+}
+
+void TrainingLog::step(const StepRecord& record) const {
+  metrics(to_json(record));
+  if (records_) records_->push_back(record);
+}
+
+namespace {
+
+TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>& files) {
+  return {files, s.deck.data.dtype, s.deck.train.sequence_tokens, s.spec.V(), s.deck.data.document_end_token};
+}
+
+}  // namespace
+
+BatchShare batch_share(const RunSetup& s, int rank) {
+  return {s.deck.train.global_batch_sequences, s.deck.train.microbatch_sequences, s.replicas, rank};
+}
+
+TrainingData::TrainingData(const RunSetup& s)
+    : training(token_options(s, s.deck.data.files)),
+      validation(s.deck.data.validation_files.empty()
+                     ? nullptr
+                     : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files))) {}
+
+template <class T>
+Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, Communicator& replicas, double peak_flops,
+                    TrainingLog log)
+    : session_(session),
+      replicas_(replicas),
+      log_(log),
+      optimizer_(session.storage(), session.setup().deck.optimizer),
+      loader_(data.training, {session.setup().deck.data.order, train().seed, data.training.samples()},
+              batch_share(session.setup(), replicas.rank()), 1, train().steps),
+      peak_flops_(peak_flops),
+      flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)) {
+  if (data.validation && train().validate_every_steps > 0)
+    validation_ = std::make_unique<ValidationSet>(*data.validation, train().validation_sequences,
+                                                  train().microbatch_sequences, replicas.size(), replicas.rank());
+}
+
+template <class T>
+void Trainer<T>::run() {
+  log_.say(step_titles());
+  for (std::int64_t s = 1; s <= train().steps; ++s) {
+    step(s);
+    if (validation_ && (s % train().validate_every_steps == 0 || s == train().steps)) validate(s);
+  }
+}
+
+template <class T>
+std::int64_t Trainer<T>::total_labels(const HostBatch& batch) {
+  std::int64_t labels = batch.label_count;
+  replicas_.sum_host({&labels, 1});
+  return labels;
+}
+
+// data → label count → forward and backward → reduce → norm, clip → update → scalars back to the host.
+template <class T>
+void Trainer<T>::step(std::int64_t s) {
+  const auto start = PhaseTimers::Clock::now();
+  const HostBatch* batch = nullptr;
+  std::int64_t labels = 0;
+  {
+    const auto timer = session_.timers().start(Phase::data);
+    batch = &loader_.next();
+    labels = total_labels(*batch);
+  }
+  BatchFeed feed(*batch);
+  session_.compute_gradients(feed, s, labels);
+  const double rate = learning_rate(session_.setup().deck.optimizer, train().steps, s);
+  StepResult result;
+  {
+    const auto timer = session_.timers().start(Phase::optimizer);
+    optimizer_.step(session_.stream(), updates_ + 1, rate, session_.scalars());
+    result = session_.read_step(labels);
+  }
+  updates_ += result.finite;
+  bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
+  if (s == 1) {
+    peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
+    replicas_.max_host({&peak_bytes_, 1});
+  }
+  const double seconds = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
+  seconds_ += seconds;
+  StepRecord record;
+  record.step = s;
+  record.tokens = s * session_.setup().tokens_per_step();
+  record.loss = result.loss;
+  record.total_loss = result.total_loss;
+  record.grad_norm = result.grad_norm;
+  record.learning_rate = rate;
+  record.step_seconds = seconds;
+  record.tokens_per_second = static_cast<double>(session_.setup().tokens_per_step()) / seconds;
+  record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
+  record.peak_bytes = peak_bytes_;
+  record.updated = result.finite;
+  report(record);
+}
+
+template <class T>
+void Trainer<T>::report(const StepRecord& record) {
+  const auto timer = session_.timers().start(Phase::output);
+  log_.step(record);
+  const std::int64_t every = session_.setup().deck.output.every_steps;
+  const std::int64_t s = record.step;
+  if (s == 1 || s == train().steps || s % every == 0 || !record.updated)
+    log_.say(step_line(record, train().steps,
+                       seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)));
+  if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
+    throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
+                    std::to_string(bad_in_a_row_) + " steps in a row (train.max_not_finite_steps); the parameters are " +
+                    "those after update " + std::to_string(updates_),
+                ExitCode::not_finite);
+}
+
+template <class T>
+void Trainer<T>::validate(std::int64_t s) {
+  const auto timer = session_.timers().start(Phase::validation);
+  const EvaluationResult result = evaluate_set(session_, *validation_, replicas_);
+  log_.metrics(JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
+  char text[160];
+  std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
+                std::exp(result.loss));
+  log_.say(text);
+}
+
+template <class T>
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, Communicator& replicas) {
+  double loss = 0;
+  std::int64_t labels = 0;
+  for (std::int64_t m = 0; m < set.microbatches(); ++m) {
+    const HostBatch& batch = set.microbatch(m);
+    BatchFeed feed(batch);
+    loss += session.evaluate_microbatch(feed, 0);
+    labels += batch.label_count;
+  }
+  replicas.sum_host({&loss, 1});
+  replicas.sum_host({&labels, 1});
+  return {loss / static_cast<double>(labels), labels};
+}
+
+#define FORGE_INSTANTIATE(T)  \
+  template class Trainer<T>;  \
+  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, Communicator&);
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/mesh.hpp"
+#include "data/loader.hpp"
+#include "data/validation.hpp"
+#include "optim/adamw.hpp"
+#include "train/report.hpp"
+#include "train/run_directory.hpp"
+#include "train/session.hpp"
+
+namespace forge {
+
+// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the records
+// of all steps for whoever asks for them. Both may be null.
+class TrainingLog {
+ public:
+  explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr)
+      : directory_(directory), records_(records) {}
+  // To the screen and log.txt.
+  void say(const std::string& text) const;
+  void metrics(const std::string& line) const;
+  void step(const StepRecord& record) const;
+
+ private:
+  RunDirectory* directory_;
+  std::vector<StepRecord>* records_;
+};
+
+// The data of a run: training files, and held-out files where the deck names some.
+struct TrainingData {
+  explicit TrainingData(const RunSetup& setup);
+  TokenSet training;
+  std::unique_ptr<TokenSet> validation;
+};
+
+// Which samples data-parallel rank `rank` reads.
+BatchShare batch_share(const RunSetup& setup, int rank);
+
+// Mean loss per label of a validation set, over all ranks.
+struct EvaluationResult {
+  double loss = 0;
+  std::int64_t labels = 0;
+};
+template <class T>
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, Communicator& replicas);
+
+// The training loop of one rank.
+template <class T>
+class Trainer {
+ public:
+  Trainer(Session<T>& session, const TrainingData& data, Communicator& replicas, double peak_flops, TrainingLog log);
+
+  // Steps 1 … train.steps. Throws Error (code not_finite) after train.max_not_finite_steps steps in a row with NaN or
+  // Inf in loss or gradient norm; all ranks throw in the same step.
+  void run();
+
+ private:
+  void step(std::int64_t s);
+  void validate(std::int64_t s);
+  void report(const StepRecord& record);
+  std::int64_t total_labels(const HostBatch& batch);
+  const TrainDeck& train() const { return session_.setup().deck.train; }
+
+  Session<T>& session_;
+  Communicator& replicas_;
+  TrainingLog log_;
+  Adamw<T> optimizer_;
+  Loader loader_;
+  std::unique_ptr<ValidationSet> validation_;
+  double peak_flops_, flops_per_token_;
+  std::int64_t updates_ = 0, bad_in_a_row_ = 0, peak_bytes_ = 0;
+  double seconds_ = 0;  // of all steps
+};
+
+}  // namespace forge

@@ -1,0 +1,225 @@
+#include "data/loader.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "data/validation.hpp"
+#include "files.hpp"
+
+// Counts allocations of the whole process while `counting_allocations` is on: the loader must make none.
+namespace {
+std::atomic<bool> counting_allocations{false};
+std::atomic<long> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (counting_allocations) ++allocations;
+  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+namespace forge {
+namespace {
+
+using namespace test;
+
+constexpr std::int64_t T = 7;
+constexpr std::int64_t V = 5003;
+
+// Two files whose tokens are all different, 23 + 11 samples of T tokens.
+TokenSet make_set(const Directory& dir, std::int64_t document_end = -1) {
+  auto tokens = counting<std::uint16_t>(23 * T + 4);
+  write_tokens(dir / "a.bin", tokens);
+  for (auto& token : tokens) token = static_cast<std::uint16_t>(token + 1000);
+  tokens.resize(11 * T + 1);
+  write_tokens(dir / "b.bin", tokens);
+  return TokenSet({{dir / "a.bin", dir / "b.bin"}, TokenType::uint16, T, V, document_end});
+}
+
+std::vector<std::int32_t> expected_sample(const TokenSet& set, std::int64_t sample) {
+  std::vector<std::int32_t> out(T + 1);
+  set.read(sample, out);
+  return out;
+}
+
+TEST(Loader, EveryDataParallelSizeReadsTheSameGlobalBatchInTheSameOrder) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  const std::int64_t G = 12, steps = 9;  // 108 places: three epochs and more of the 34 samples
+  for (const SampleOrder order : {SampleOrder::sequential, SampleOrder::shuffled}) {
+    const SampleSequence sequence{order, 42, set.samples()};
+    for (const std::int64_t ranks : {1, 2, 3, 4})
+      for (const std::int64_t b : {1, 3}) {
+        std::vector<std::unique_ptr<Loader>> loaders;
+        for (std::int64_t rank = 0; rank < ranks; ++rank)
+          loaders.push_back(std::make_unique<Loader>(set, sequence, BatchShare{G, b, ranks, rank}, 1, steps));
+        for (std::int64_t step = 1; step <= steps; ++step) {
+          std::vector<const HostBatch*> batches;
+          for (auto& loader : loaders) batches.push_back(&loader->next());
+          std::int64_t place = (step - 1) * G;
+          for (std::int64_t m = 0; m < batches[0]->microbatches(); ++m)
+            for (std::int64_t rank = 0; rank < ranks; ++rank)
+              for (std::int64_t s = 0; s < b; ++s, ++place) {
+                const HostBatch& batch = *batches[static_cast<std::size_t>(rank)];
+                const auto sample = expected_sample(set, sequence.at(place));
+                for (std::int64_t t = 0; t < T; ++t) {
+                  const auto row = static_cast<std::size_t>((m * b + s) * T + t);
+                  ASSERT_EQ(batch.tokens[row], sample[static_cast<std::size_t>(t)]);
+                  ASSERT_EQ(batch.labels[row], sample[static_cast<std::size_t>(t) + 1]);
+                  ASSERT_EQ(batch.positions[row], t);
+                  ASSERT_EQ(batch.documents[row], 0);
+                  ASSERT_EQ(batch.samples[row], place);
+                }
+              }
+          ASSERT_EQ(place, step * G);
+          for (const HostBatch* batch : batches) ASSERT_EQ(batch->label_count, G / ranks * T);
+        }
+      }
+  }
+}
+
+TEST(Loader, GoesOnAtAnyStepWithoutState) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  const SampleSequence sequence{SampleOrder::shuffled, 1, set.samples()};
+  Loader whole(set, sequence, {4, 2, 1, 0}, 1, 20);
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    const HostBatch& batch = whole.next();
+    EXPECT_EQ(whole.step(), step);
+    Loader part(set, sequence, {4, 2, 1, 0}, step, step);
+    EXPECT_EQ(part.next().tokens, batch.tokens);
+    EXPECT_THROW(part.next(), Error);
+  }
+}
+
+TEST(Loader, DocumentsEndBehindTheirEndToken) {
+  const Directory dir;
+  const std::int32_t e = 9;
+  write_tokens(dir / "a.bin", std::vector<std::uint16_t>{9, 1, 2, 9, 9, 3, 4, 5, 6, 7, 9, 9});
+  const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T - 2, 10, e});
+  ASSERT_EQ(set.samples(), 2);
+  Loader loader(set, {SampleOrder::sequential, 0, 2}, {2, 2, 1, 0}, 1, 1);
+  const HostBatch& batch = loader.next();
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(batch.tokens, (Ids{9, 1, 2, 9, 9, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(batch.labels, (Ids{-1, 2, 9, -1, -1, 4, 5, 6, 7, 9}));
+  EXPECT_EQ(batch.documents, (Ids{0, 1, 1, 1, 2, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(batch.label_count, 7);
+}
+
+TEST(Loader, RowsAreSortedByTokenAndByPosition) {
+  const Directory dir;
+  write_tokens(dir / "a.bin", counting<std::uint16_t>(8 * 13 + 1, 5));
+  const TokenSet set({{dir / "a.bin"}, TokenType::uint16, 13, 5, -1});
+  Loader loader(set, {SampleOrder::shuffled, 0, 8}, {8, 4, 1, 0}, 1, 1);
+  const HostBatch& batch = loader.next();
+  for (std::int64_t m = 0; m < 2; ++m)
+    for (const auto& [keys, order] :
+         {std::pair{batch.of_microbatch(batch.tokens, m), batch.of_microbatch(batch.token_order, m)},
+          std::pair{batch.of_microbatch(batch.positions, m), batch.of_microbatch(batch.position_order, m)}}) {
+      std::vector<std::int32_t> expected = counting<std::int32_t>(keys.size());
+      std::stable_sort(expected.begin(), expected.end(), [&, k = keys](std::int32_t a, std::int32_t b) {
+        return k[static_cast<std::size_t>(a)] < k[static_cast<std::size_t>(b)];
+      });
+      EXPECT_TRUE(std::equal(order.begin(), order.end(), expected.begin(), expected.end()));
+    }
+}
+
+TEST(Loader, AllocatesNothingInTheSteadyState) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  Loader loader(set, {SampleOrder::shuffled, 3, set.samples()}, {8, 2, 2, 1}, 1, 300);
+  loader.next();
+  loader.next();
+  allocations = 0;
+  counting_allocations = true;
+  std::int64_t labels = 0;
+  for (int step = 3; step <= 300; ++step) labels += loader.next().label_count;
+  counting_allocations = false;
+  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(labels, 298 * 4 * T);
+}
+
+TEST(Loader, AnErrorAppearsAtTheStepThatItConcerns) {
+  const Directory dir;
+  auto tokens = counting<std::uint16_t>(20 * T + 1, 100);
+  tokens[13 * T + 2] = 100;
+  write_tokens(dir / "a.bin", tokens);
+  const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T, 100, -1});
+  Loader loader(set, {SampleOrder::sequential, 0, 20}, {4, 4, 1, 0}, 1, 100);
+  for (int step = 1; step <= 3; ++step) EXPECT_EQ(loader.next().label_count, 4 * T);
+  for (int again = 0; again < 2; ++again)
+    expect_mentions(refusal([&] { loader.next(); }), {"a.bin", "token " + std::to_string(13 * T + 2),
+                                                      "byte offset " + std::to_string(2 * (13 * T + 2))});
+}
+
+TEST(Loader, AnErrorBehindTheLastStepIsNotSeen) {
+  const Directory dir;
+  auto tokens = counting<std::uint16_t>(8 * T + 1, 100);
+  tokens[5 * T] = 100;  // in samples 4 (as a label) and 5
+  write_tokens(dir / "a.bin", tokens);
+  const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T, 100, -1});
+  Loader loader(set, {SampleOrder::sequential, 0, 8}, {4, 4, 1, 0}, 1, 1);
+  EXPECT_EQ(loader.next().label_count, 4 * T);
+}
+
+TEST(Loader, LeavesEarlyWithoutWaiting) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  for (int i = 0; i < 50; ++i) {
+    Loader loader(set, {SampleOrder::shuffled, 3, set.samples()}, {2, 2, 1, 0}, 1, 1000000);
+    if (i % 2 == 1) loader.next();
+  }
+}
+
+TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  for (const std::int64_t ranks : {1, 2, 3, 4})
+    for (const std::int64_t sequences : {0, 1, 13, 34}) {
+      const std::int64_t b = 2, count = sequences == 0 ? 34 : sequences;
+      std::vector<int> seen(34);
+      std::int64_t labels = 0, microbatches = -1;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        ValidationSet validation(set, sequences, b, ranks, rank);
+        EXPECT_EQ(validation.sequences(), count);
+        if (microbatches < 0) microbatches = validation.microbatches();
+        EXPECT_EQ(validation.microbatches(), microbatches);
+        for (std::int64_t m = 0; m < microbatches; ++m) {
+          const HostBatch& batch = validation.microbatch(m);
+          labels += batch.label_count;
+          for (std::int64_t s = 0; s < b; ++s) {
+            const std::int64_t sample = batch.samples[static_cast<std::size_t>(s * T)];
+            if (sample < 0) {
+              EXPECT_TRUE(std::all_of(batch.labels.begin() + s * T, batch.labels.begin() + (s + 1) * T,
+                                      [](std::int32_t label) { return label == masked_label; }));
+              continue;
+            }
+            ++seen[static_cast<std::size_t>(sample)];
+            EXPECT_EQ(batch.tokens[static_cast<std::size_t>(s * T + 1)], expected_sample(set, sample)[1]);
+          }
+        }
+      }
+      EXPECT_EQ(labels, count * T);
+      for (std::int64_t sample = 0; sample < 34; ++sample)
+        EXPECT_EQ(seen[static_cast<std::size_t>(sample)], sample < count ? 1 : 0);
+    }
+}
+
+TEST(ValidationSet, RefusesMoreSequencesThanThereAre) {
+  const Directory dir;
+  const TokenSet set = make_set(dir);
+  expect_mentions(refusal([&] { ValidationSet(set, 35, 1, 1, 0); }), {"train.validation_sequences", "35", "34"});
+}
+
+}  // namespace
+}  // namespace forge

@@ -1,0 +1,302 @@
+#include <gtest/gtest.h>
+
+#include "attention_case.hpp"
+
+namespace forge::reference {
+
+namespace {
+
+template <class T>
+class Attention : public testing::Test {};
+using Types = testing::Types<double, float, bf16>;
+TYPED_TEST_SUITE(Attention, Types);
+
+std::string text(const Sizes& n) {
+  return "B " + std::to_string(n.B) + " Tq " + std::to_string(n.Tq) + " Tk " + std::to_string(n.Tk) + " H " +
+         std::to_string(n.H) + " K " + std::to_string(n.K) + " D " + std::to_string(n.D) + " Dv " +
+         std::to_string(n.Dv) + " window " + std::to_string(n.window) + (n.documents ? " documents" : "") +
+         " dropout " + std::to_string(n.dropout);
+}
+
+// |got − want| <= relative · magnitude, everywhere. NaN fails.
+void expect_close(const Heads& got, const Heads& want, const Heads& magnitude, double relative, const char* what) {
+  for (std::size_t i = 0; i < want.values.size(); ++i)
+    ASSERT_LE(std::abs(got.values[i] - want.values[i]), relative * magnitude.values[i]) << what << " " << i;
+}
+
+void expect_close(const Gradients& got, const Backward& want, double relative) {
+  expect_close(got.q, want.value.q, want.magnitude.q, relative, "d_q");
+  expect_close(got.k, want.value.k, want.magnitude.k, relative, "d_k");
+  expect_close(got.v, want.value.v, want.magnitude.v, relative, "d_v");
+}
+
+void expect_lse(const Heads& got, const Heads& want, double error) {
+  for (std::size_t i = 0; i < want.values.size(); ++i) {
+    if (std::isinf(want.values[i])) {
+      ASSERT_EQ(got.values[i], want.values[i]) << "lse " << i;
+    } else {
+      ASSERT_LE(std::abs(got.values[i] - want.values[i]), error) << "lse " << i;
+    }
+  }
+}
+
+// Forward and backward against the reference.
+template <class T>
+void check(const Sizes& n) {
+  SCOPED_TRACE(text(n));
+  Case<T> c(n);
+  c.run_forward();
+  c.run_backward();
+  const Forward want = forward(c.in);
+  const double relative = relative_error<T>(n, want.score_magnitude);
+  expect_close(c.o.read(c.stream), want.o, want.o_magnitude, relative, "o");
+  expect_lse(c.lse.read(c.stream), want.lse, relative_error<acc_t<T>>(n, want.score_magnitude));
+  expect_close(c.gradients(), backward(c.in, c.d_o, want.o, want.lse), relative);
+}
+
+TYPED_TEST(Attention, SequencesAndHeads) {
+  const std::int64_t heads[][2] = {{1, 1}, {3, 1}, {3, 3}, {7, 1}, {6, 2}};
+  for (const std::int64_t T : {1, 3, 17, 63, 64, 65, 130})
+    for (const auto& h : heads) check<TypeParam>({.B = 2, .Tq = T, .Tk = T, .H = h[0], .K = h[1], .D = 8, .Dv = 8});
+}
+
+TYPED_TEST(Attention, HeadSizes) {
+  for (const std::int64_t D : {1, 2, 8, 16, 20, 32, 64, 80, 128, 256}) {
+    check<TypeParam>({.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = D, .Dv = D});
+    check<TypeParam>({.Tq = 33, .Tk = 33, .H = 2, .K = 2, .D = D, .Dv = 24});
+    check<TypeParam>({.Tq = 33, .Tk = 33, .H = 2, .K = 2, .D = 24, .Dv = D});
+  }
+}
+
+TYPED_TEST(Attention, QueriesBehindKeys) {
+  for (const std::int64_t Tq : {1, 5, 64})
+    check<TypeParam>({.B = 3, .Tq = Tq, .Tk = 150, .H = 4, .K = 2, .D = 16, .Dv = 16, .first_position = 150 - Tq});
+}
+
+TYPED_TEST(Attention, Window) {
+  for (const std::int64_t window : {1, 2, 31, 64, 129})
+    check<TypeParam>({.Tq = 200, .Tk = 200, .H = 2, .K = 1, .D = 8, .Dv = 8, .window = window});
+}
+
+TYPED_TEST(Attention, Documents) {
+  check<TypeParam>({.B = 2, .Tq = 200, .Tk = 200, .H = 2, .K = 1, .D = 8, .Dv = 8, .documents = true});
+  check<TypeParam>({.B = 2, .Tq = 200, .Tk = 200, .H = 2, .K = 1, .D = 8, .Dv = 8, .window = 11, .documents = true});
+}
+
+TYPED_TEST(Attention, Dropout) {
+  check<TypeParam>({.B = 2, .Tq = 70, .Tk = 70, .H = 3, .K = 1, .D = 8, .Dv = 16, .dropout = 0.3});
+  check<TypeParam>({.Tq = 40, .Tk = 90, .H = 2, .K = 2, .D = 8, .Dv = 8, .dropout = 0.9, .first_position = 30});
+}
+
+// With one key in sight, o = v / (1 − rate) or 0; the share of zeros is binomial.
+TEST(AttentionDropout, KeepsTheRightShare) {
+  const std::int64_t T = 4000, H = 5;
+  const double rate = 0.2;
+  Case<float> c({.Tq = T, .Tk = T, .H = H, .K = 1, .D = 2, .Dv = 1, .window = 1, .dropout = rate});
+  c.run_forward();
+  const Heads o = c.o.read(c.stream);
+  double zeros = 0;
+  for (const double x : o.values) zeros += x == 0;
+  const double n = static_cast<double>(T * H), sigma = std::sqrt(n * rate * (1 - rate));
+  EXPECT_NEAR(zeros, n * rate, 5 * sigma);
+}
+
+// A rank that holds heads [2, 4) of 4 draws what a rank with all heads draws for them.
+TEST(AttentionDropout, IsThatOfTheWholeModelsHead) {
+  Case<double> whole({.Tq = 50, .Tk = 50, .H = 4, .K = 4, .D = 8, .Dv = 8, .dropout = 0.5});
+  whole.run_forward();
+  const Heads all = whole.o.read(whole.stream);
+  Case<double> part({.Tq = 50, .Tk = 50, .H = 2, .K = 2, .D = 8, .Dv = 8, .dropout = 0.5});
+  for (const auto& [from, to] : {std::pair(&whole.q, &part.q), std::pair(&whole.k, &part.k), std::pair(&whole.v, &part.v)}) {
+    const Heads x = from->read(whole.stream);
+    std::vector<double> half;
+    for (std::int64_t r = 0; r < 50; ++r) half.insert(half.end(), x.at(r, 2), x.at(r, 2) + 16);
+    to->write(part.stream, half);
+  }
+  part.in.shape.first_head = 2;
+  part.run_forward();
+  const Heads o = part.o.read(part.stream);
+  for (std::int64_t r = 0; r < 50; ++r)
+    for (std::int64_t i = 0; i < 16; ++i) ASSERT_EQ(o.at(r, 0)[i], all.at(r, 2)[i]);
+}
+
+// <d_o, J x> = <Jᵀ d_o, x> for a random direction x of q, k and v.
+TEST(AttentionBackward, IsTheAdjointOfTheDerivative) {
+  for (const std::int64_t T : {1, 3, 17, 65, 130}) {
+    const Sizes n{.B = 2, .Tq = T, .Tk = T, .H = 6, .K = 2, .D = 20, .Dv = 12, .window = 50, .dropout = 0.25};
+    SCOPED_TRACE(text(n));
+    Case<double> c(n);
+    c.run_forward();
+    c.run_backward();
+    const Gradients x{random_heads<double>(c.in.q.rows, n.H, n.D, 11), random_heads<double>(c.in.k.rows, n.K, n.D, 12),
+                      random_heads<double>(c.in.k.rows, n.K, n.Dv, 13)};
+    const Gradients d = c.gradients();
+    const Heads o = tangent(c.in, x);
+    const auto size = [](const Heads& h) { return static_cast<std::int64_t>(h.values.size()); };
+    const double left = dot(c.d_o.values.data(), o.values.data(), size(o));
+    double right = 0, magnitude = dot_of_magnitudes(c.d_o.values.data(), o.values.data(), size(o));
+    const Forward f = forward(c.in);
+    const Gradients m = backward(c.in, c.d_o, f.o, f.lse).magnitude;
+    for (const auto& [a, b, w] : {std::tuple(&d.q, &x.q, &m.q), std::tuple(&d.k, &x.k, &m.k), std::tuple(&d.v, &x.v, &m.v)}) {
+      right += dot(a->values.data(), b->values.data(), size(*a));
+      magnitude += dot_of_magnitudes(w->values.data(), b->values.data(), size(*w));
+    }
+    // The tangent's own roundings and those of the three long dot products are of the same kind and length.
+    EXPECT_LE(std::abs(left - right), 2 * relative_error<double>(n, f.score_magnitude) * magnitude);
+  }
+}
+
+// Rows [begin, end) of one sequence's keys, as a problem of its own.
+template <class T>
+struct KeyPart {
+  Strided<T> k, v, o, d_k, d_v;
+  Strided<acc_t<T>> lse;
+  AttentionShape shape;
+  AttentionMask mask;
+
+  KeyPart(const Case<T>& c, std::int64_t begin, std::int64_t end)
+      : k(end - begin, c.n.K, c.n.D, 0),
+        v(end - begin, c.n.K, c.n.Dv, 0),
+        o(c.n.Tq, c.n.H, c.n.Dv, 0),
+        d_k(end - begin, c.n.K, c.n.D, 0),
+        d_v(end - begin, c.n.K, c.n.Dv, 0),
+        lse(c.n.Tq, c.n.H, 1, 0),
+        shape(c.shape()),
+        mask(c.mask()) {
+    Stream stream;
+    const auto rows = [&](const Heads& x) {
+      const double* first = x.values.data() + begin * x.heads * x.columns;
+      return std::vector<double>(first, first + (end - begin) * x.heads * x.columns);
+    };
+    k.write(stream, rows(c.in.k));
+    v.write(stream, rows(c.in.v));
+    shape.key_rows = end - begin;
+    mask.position_k = mask.position_k.slice(begin, end);
+    if (!mask.document_k.empty()) mask.document_k = mask.document_k.slice(begin, end);
+  }
+};
+
+// Keys seen in three parts, merged, are the keys seen at once; so are the gradients, from the lse and delta of the whole.
+TYPED_TEST(Attention, PartsOfTheKeysMakeTheWhole) {
+  using T = TypeParam;
+  for (const bool documents : {false, true}) {
+    const Sizes n{.Tq = 140, .Tk = 140, .H = 6, .K = 2, .D = 16, .Dv = 24, .documents = documents, .dropout = 0.2};
+    Case<T> c(n);
+    const Forward want = forward(c.in);
+    const double relative = 4 * relative_error<T>(n, want.score_magnitude);  // three parts and their merges
+    std::vector<KeyPart<T>> parts;
+    for (const auto& [begin, end] : {std::pair(0, 37), std::pair(37, 101), std::pair(101, 140)}) parts.emplace_back(c, begin, end);
+    for (const KeyPart<T>& p : parts)
+      attention_forward<T>(c.stream, p.shape, p.mask, c.q.view(), p.k.view(), p.v.view(), p.o.view(), p.lse.matrix());
+    for (int i : {1, 2})
+      attention_merge<T>(c.stream, parts[0].o.view(), parts[0].lse.matrix(), parts[i].o.view(), parts[i].lse.matrix());
+    expect_close(parts[0].o.read(c.stream), want.o, want.o_magnitude, relative, "o");
+    expect_lse(parts[0].lse.read(c.stream), want.lse, 4 * relative_error<acc_t<T>>(n, want.score_magnitude));
+
+    attention_delta<T>(c.stream, c.u.view(), parts[0].o.view(), c.delta.matrix());
+    Gradients sum{like(c.in.q), like(c.in.k), like(c.in.v)};
+    std::size_t k_at = 0, v_at = 0;
+    for (const KeyPart<T>& p : parts) {
+      attention_backward<T>(c.stream, p.shape, p.mask, c.u.view(), c.q.view(), p.k.view(), p.v.view(),
+                            parts[0].lse.matrix(), c.delta.matrix(), c.d_q.view(), p.d_k.view(), p.d_v.view(),
+                            c.sums.view());
+      const Heads d_q = c.d_q.read(c.stream);
+      for (std::size_t i = 0; i < d_q.values.size(); ++i) sum.q.values[i] += d_q.values[i];
+      for (const double x : p.d_k.read(c.stream).values) sum.k.values[k_at++] = x;
+      for (const double x : p.d_v.read(c.stream).values) sum.v.values[v_at++] = x;
+    }
+    expect_close(sum, backward(c.in, c.d_o, want.o, want.lse), relative);
+  }
+}
+
+// Merging with a part that saw nothing changes nothing, and two of them make one of them.
+TYPED_TEST(Attention, MergeOfRowsWithoutKeys) {
+  using T = TypeParam;
+  using A = acc_t<T>;
+  const double none = -std::numeric_limits<double>::infinity();
+  Stream stream;
+  Strided<T> o_a(3, 1, 2, 0), o_b(3, 1, 2, 0);
+  Strided<A> lse_a(3, 1, 1, 0), lse_b(3, 1, 1, 0);
+  o_a.write(stream, {1, 2, 0, 0, 0, 0});
+  lse_a.write(stream, {0.5, none, none});
+  o_b.write(stream, {0, 0, 3, 4, 0, 0});
+  lse_b.write(stream, {none, -0.25, none});
+  attention_merge<T>(stream, o_a.view(), lse_a.matrix(), o_b.view(), lse_b.matrix());
+  EXPECT_EQ(o_a.read(stream).values, (std::vector<double>{1, 2, 3, 4, 0, 0}));
+  EXPECT_EQ(lse_a.read(stream).values, (std::vector<double>{0.5, -0.25, none}));
+}
+
+// Queries 0 … 39 stand before all keys but one: those see no key or one, and nothing becomes NaN.
+TYPED_TEST(Attention, QueriesThatSeeNoKey) {
+  using T = TypeParam;
+  Case<T> c({.Tq = 90, .Tk = 70, .H = 2, .K = 1, .D = 8, .Dv = 8, .first_position = 0});
+  std::vector<std::int32_t> later(70);
+  for (int j = 0; j < 70; ++j) later[static_cast<std::size_t>(j)] = 20 + j;
+  c.position_k = DeviceList<std::int32_t>(c.stream, later);
+  c.in.mask.position_k = c.position_k.on_host();
+  c.run_forward();
+  c.run_backward();
+  const Forward want = forward(c.in);
+  const double relative = relative_error<T>(c.n, want.score_magnitude);
+  const Heads o = c.o.read(c.stream), lse = c.lse.read(c.stream);
+  for (std::int64_t r = 0; r < 20; ++r)
+    for (std::int64_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(*lse.at(r, h), -std::numeric_limits<double>::infinity());
+      for (int d = 0; d < 8; ++d) EXPECT_EQ(o.at(r, h)[d], 0);
+    }
+  expect_close(o, want.o, want.o_magnitude, relative, "o");
+  expect_close(c.gradients(), backward(c.in, c.d_o, want.o, want.lse), relative);
+}
+
+// A sequence without keys.
+TYPED_TEST(Attention, NoKeys) { check<TypeParam>({.B = 2, .Tq = 5, .Tk = 0, .H = 2, .K = 1}); }
+
+// Not a number stays visible: in the row that has it, and in no other.
+TYPED_TEST(Attention, NotANumber) {
+  using T = TypeParam;
+  Case<T> c({.Tq = 70, .Tk = 70, .H = 1, .K = 1});
+  c.in.q.at(66, 0)[3] = std::nan("");
+  c.q.write(c.stream, c.in.q.values);
+  c.run_forward();
+  const Heads o = c.o.read(c.stream);
+  for (std::int64_t r = 0; r < 70; ++r)
+    for (int d = 0; d < 8; ++d) EXPECT_EQ(std::isnan(o.at(r, 0)[d]), r == 66);
+}
+
+// Same bits from every number of threads, inline or in a worker, and with d_q summed in place.
+TYPED_TEST(Attention, ThreadsDoNotChangeBits) {
+  using T = TypeParam;
+  const Sizes n{.B = 2, .Tq = 200, .Tk = 200, .H = 6, .K = 2, .D = 20, .Dv = 20, .window = 90, .dropout = 0.1};
+  std::vector<std::vector<double>> first;
+  for (const int threads : {1, 2, 3, 8}) {
+    for (const auto kind : {Stream::Kind::Inline, Stream::Kind::Worker}) {
+      Case<T> c(n, threads, kind);
+      c.run_forward();
+      c.run_backward();
+      const Gradients d = c.gradients();
+      const std::vector<std::vector<double>> now{c.o.read(c.stream).values, c.lse.read(c.stream).values, d.q.values,
+                                                 d.k.values, d.v.values};
+      if (first.empty()) first = now;
+      EXPECT_EQ(now, first) << threads << " threads";
+      if constexpr (std::is_same_v<T, acc_t<T>>) {
+        attention_backward<T>(c.stream, c.shape(), c.mask(), c.u.view(), c.q.view(), c.k.view(), c.v.view(),
+                              c.lse.matrix(), c.delta.matrix(), c.d_q.view(), c.d_k.view(), c.d_v.view(), {});
+        EXPECT_EQ(c.d_q.read(c.stream).values, first[2]);
+      }
+    }
+  }
+}
+
+TEST(AttentionInput, HeadSizeOver256IsRefused) {
+  Case<float> c({.D = 257});
+  EXPECT_THROW(c.run_forward(), BadInput);
+}
+
+TEST(AttentionInput, HeadsThatDoNotDivideAreRefused) {
+  Case<float> c({.H = 3, .K = 2});
+  EXPECT_THROW(c.run_forward(), Error);
+}
+
+}  // namespace
+
+}  // namespace forge::reference

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <vector>
+
+#include "core/random.hpp"
+#include "nn/block.hpp"
+#include "nn/embedding.hpp"
+#include "nn/head.hpp"
+#include "nn/rotary_buffers.hpp"
+#include "parallel/storage.hpp"
+
+namespace forge::test {
+
+// A small model whose sizes force remainders.
+inline ModelDeck small_model() {
+  ModelDeck m;
+  m.layers = 2;
+  m.width = 20;
+  m.heads = 6;
+  m.kv_heads = 2;
+  m.head_dim = 4;
+  m.ffn = 17;
+  m.vocabulary = 23;
+  m.initial_std = 0.3;
+  return m;
+}
+
+// One block, an embedding and a head in fp64, with everything that they need, and random contents.
+struct BlockRig {
+  using T = double;
+  static constexpr std::size_t arena_bytes = std::size_t{64} << 20;
+
+  BlockRig(const ModelDeck& deck, Recompute recompute, Microbatch microbatch = {2, 7}, std::int64_t head_chunk = 5)
+      : spec(resolve_model(deck)),
+        buffers{spec, microbatch, fp64_precision, recompute, head_chunk},
+        arena(arena_bytes),
+        workspace(1 << 20),
+        gemm(workspace.data(), workspace.bytes()),
+        storage(arena, stream, parameter_units(spec), fp64_precision, {true, false}),
+        context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
+    run.add(run_buffers(buffers), arena, Category::data);
+    fill_rotary_buffers<T>(stream, buffers, run);
+    if (spec.rope()) {
+      context.cosine = run.matrix<T>(Buf::cosine);
+      context.sine = run.matrix<T>(Buf::sine);
+    }
+    slot.add(batch_buffers(buffers), arena, Category::data);
+    slot.add(saved_of_block(buffers), arena, Category::activations);
+    slot.add(saved_of_head(buffers), arena, Category::activations);
+    fill_batch();
+    for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).parameter, 100 + u, 0.4, 1.0);
+  }
+
+  // values(i) = offset for vectors such as norm weights would do as well; random ones around `offset` test more.
+  void randomise(View<T, 1> x, std::uint64_t key, double scale, double offset = 0) {
+    for (std::int64_t i = 0; i < x.size(); ++i)
+      x[i] = scale * normal(key, static_cast<std::uint64_t>(i)) + (i % 3 == 0 ? offset * 0.1 : 0);
+  }
+
+  void fill_batch() {
+    const std::int64_t t = buffers.microbatch.sequence_tokens, rows = buffers.microbatch.rows();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto u = static_cast<std::uint64_t>(r);
+      slot.vector<std::int32_t>(Buf::tokens)[r] = static_cast<std::int32_t>(mix(1, u) % 5 * 4);
+      slot.vector<std::int32_t>(Buf::labels)[r] = r % 6 == 4 ? -1 : static_cast<std::int32_t>(mix(2, u) % 23);
+      slot.vector<std::int32_t>(Buf::positions)[r] = static_cast<std::int32_t>(r % t);
+      slot.vector<std::int32_t>(Buf::documents)[r] = r % t >= 4 ? 1 : 0;
+      slot.vector<std::int64_t>(Buf::samples)[r] = 40 + r / t;
+    }
+    sort_rows(Buf::tokens, Buf::token_order);
+    if (!spec.rope()) sort_rows(Buf::positions, Buf::position_order);
+  }
+
+  void sort_rows(Buf keys, Buf order) {
+    const auto k = slot.vector<std::int32_t>(keys);
+    const auto o = slot.vector<std::int32_t>(order);
+    for (std::int64_t r = 0; r < o.size(); ++r) o[r] = static_cast<std::int32_t>(r);
+    std::stable_sort(o.data, o.data + o.size(), [&](std::int32_t a, std::int32_t b) { return k[a] < k[b]; });
+  }
+
+  View<T, 2> rows_of(std::vector<double>& values) const {
+    return View<T, 2>(values.data(), {{buffers.microbatch.rows(), spec.C()}});
+  }
+  std::vector<double> random_rows(std::uint64_t key) const {
+    std::vector<double> values(static_cast<std::size_t>(buffers.microbatch.rows() * spec.C()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = normal(key, i);
+    return values;
+  }
+  BlockTensors<const T> block() const {
+    return block_tensors(spec, storage.units()[1], static_cast<const T*>(storage.unit(1).parameter.data));
+  }
+  BlockTensors<T> block_gradient() const {
+    return block_tensors(spec, storage.units()[1], storage.unit(1).gradient.data);
+  }
+  EmbeddingTensors<const T> embedding() const {
+    return embedding_tensors(spec, storage.units()[0], static_cast<const T*>(storage.unit(0).parameter.data));
+  }
+  HeadTensors<const T> head() const {
+    return head_tensors(spec, storage.units()[3], static_cast<const T*>(storage.unit(3).parameter.data),
+                        embedding().tokens);
+  }
+  EmbeddingTensors<T> embedding_gradient() const {
+    return embedding_tensors(spec, storage.units()[0], storage.unit(0).gradient.data);
+  }
+  HeadTensors<T> head_gradient() const {
+    return head_tensors(spec, storage.units()[3], storage.unit(3).gradient.data, embedding_gradient().tokens);
+  }
+
+  Stream stream;
+  ModelSpec spec;
+  BufferContext buffers;
+  Arena arena;
+  Buffer workspace;
+  Gemm gemm;
+  ParameterStorage<T> storage;
+  Context<T> context;
+  BufferSet run, slot;
+};
+
+inline double dot(const double* a, const double* b, std::size_t n) {
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// d/dε f(ε) at 0 by central differences and Richardson's extrapolation: error O(h⁴) in the step, eps/h in rounding.
+template <class F>
+double derivative(F&& f) {
+  constexpr double h = 2e-3;
+  const double coarse = (f(h) - f(-h)) / (2 * h), fine = (f(h / 2) - f(-h / 2)) / h;
+  const double finer = (f(h / 4) - f(-h / 4)) / (h / 2);
+  const double a = (4 * fine - coarse) / 3, b = (4 * finer - fine) / 3;
+  return (16 * b - a) / 15;
+}
+// Relative to the sum of magnitudes: eps / (h/4), a hundredfold for the extrapolation's weights and the chain of layers.
+constexpr double derivative_tolerance = 100 * 2.2e-16 / (2e-3 / 4) * 10;
+
+}  // namespace forge::test

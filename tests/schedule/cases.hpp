@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "schedule/generate.hpp"
+#include "schedule/lower.hpp"
+
+namespace forge {
+
+inline constexpr ScheduleName all_names[] = {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
+                                             ScheduleName::zero_bubble, ScheduleName::zb_v};
+
+// Every legal request with up to `ranks` ranks, `microbatches` microbatches, and (interleaved) `chunks` chunks.
+inline std::vector<ScheduleRequest> legal_requests(int ranks, int microbatches, int chunks) {
+  std::vector<ScheduleRequest> requests;
+  for (const ScheduleName name : all_names)
+    for (int pp = 1; pp <= ranks; ++pp)
+      for (int m = 1; m <= microbatches; ++m)
+        for (int c = 1; c <= (name == ScheduleName::interleaved ? chunks : 1); ++c) {
+          const bool rule = c == 1 || m >= pp;  // groups of pp: M % pp < pp, so only M % pp == 0 is left
+          if (rule && (c == 1 || m % pp == 0)) requests.push_back({name, pp, c, m});
+        }
+  return requests;
+}
+
+inline std::string text_of(const ScheduleRequest& request) {
+  return std::string(name_of(request.name)) + " pp " + std::to_string(request.ranks) + " chunks " +
+         std::to_string(request.chunks) + " M " + std::to_string(request.microbatches) + " G " +
+         std::to_string(request.group);
+}
+
+inline std::vector<LowerOptions> all_options() {
+  std::vector<LowerOptions> options;
+  for (const bool recompute : {false, true})
+    for (const bool every : {false, true})
+      for (const int gather : {0, 1, 2}) options.push_back({recompute, gather > 0, gather > 1, every});
+  return options;
+}
+
+inline std::string text_of(const std::vector<Action>& list) {
+  std::string text;
+  for (const Action& action : list) text += (text.empty() ? "" : ", ") + text_of(action);
+  return text;
+}
+
+}  // namespace forge

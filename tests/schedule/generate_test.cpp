@@ -1,0 +1,142 @@
+#include "schedule/generate.hpp"
+
+#include <gtest/gtest.h>
+
+#include "cases.hpp"
+#include "schedule/slots.hpp"
+#include "schedule/timeline.hpp"
+#include "schedule/validate.hpp"
+
+namespace forge {
+namespace {
+
+// Idle share when a whole stage's F, B and W take one unit each, whatever the number of chunks it is cut into.
+double bubble(const ScheduleRequest& request) {
+  const Schedule schedule = generate(request);
+  const double unit = 1.0 / schedule.chunks_per_rank;
+  return timeline(schedule, uniform_durations(unit, unit, unit)).bubble_share();
+}
+
+constexpr double rounding = 1e-12;  // sums of at most 300 numbers of size 1/4 … 100
+
+TEST(Generate, EveryScheduleIsLegal) {
+  for (const ScheduleRequest& request : legal_requests(8, 24, 4))
+    ASSERT_EQ(find_violation(generate(request)), "") << text_of(request);
+}
+
+TEST(Generate, OneStageOfOneFOneBIsTheGradientAccumulationLoop) {
+  EXPECT_EQ(text_of(generate({ScheduleName::one_f_one_b, 1, 1, 3}).actions[0]),
+            "F c0 m0, BW c0 m0, F c0 m1, BW c0 m1, F c0 m2, BW c0 m2");
+}
+
+TEST(Generate, MicrobatchesInFlightAreBounded) {
+  for (const ScheduleRequest& request : legal_requests(8, 24, 1)) {
+    const Schedule schedule = generate(request);
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+      const int whole = microbatches_in_flight(schedule, rank);
+      const int input = microbatches_in_flight(schedule, rank, false);
+      switch (request.name) {
+        case ScheduleName::gpipe:
+          EXPECT_EQ(whole, request.microbatches);
+          break;
+        case ScheduleName::one_f_one_b:
+        case ScheduleName::interleaved:
+          EXPECT_EQ(whole, std::min(request.ranks - rank, request.microbatches)) << text_of(request);
+          break;
+        case ScheduleName::zero_bubble:
+          EXPECT_LE(whole, request.ranks) << text_of(request);
+          EXPECT_LE(input, request.ranks - rank) << text_of(request);
+          break;
+        case ScheduleName::zb_v:  // halves of a stage: pp whole ones
+          EXPECT_LE(whole, 2 * request.ranks) << text_of(request);
+      }
+    }
+  }
+}
+
+TEST(Generate, BubblesOfGpipeAndOneFOneBFollowTheFormula) {
+  for (int pp = 1; pp <= 8; ++pp)
+    for (int m = 1; m <= 24; ++m)
+      for (const ScheduleName name : {ScheduleName::gpipe, ScheduleName::one_f_one_b})
+        EXPECT_NEAR(bubble({name, pp, 1, m}), (pp - 1.0) / (m + pp - 1.0), rounding) << pp << " " << m;
+}
+
+TEST(Generate, InterleavingDividesTheBubbleByTheChunks) {
+  for (const ScheduleRequest& request : legal_requests(8, 24, 4)) {
+    if (request.name != ScheduleName::interleaved) continue;
+    const double pp = request.ranks, slots = request.chunks * request.microbatches;
+    EXPECT_NEAR(bubble(request), (pp - 1) / (slots + pp - 1), rounding) << text_of(request);
+    if (request.ranks > 1 && request.chunks > 1) {
+      EXPECT_LT(bubble(request), bubble({ScheduleName::one_f_one_b, request.ranks, 1, request.microbatches}));
+    }
+  }
+}
+
+TEST(Generate, ZeroBubbleIsSmallerThanOneFOneBAndTheVSmallerStill) {
+  for (int pp = 2; pp <= 8; ++pp)
+    for (int m = 1; m <= 24; ++m) {
+      const double one = bubble({ScheduleName::one_f_one_b, pp, 1, m});
+      const double zero = bubble({ScheduleName::zero_bubble, pp, 1, m});
+      const double v = bubble({ScheduleName::zb_v, pp, 1, m});
+      EXPECT_LT(zero, one) << pp << " " << m;
+      EXPECT_LT(v, zero) << pp << " " << m;
+      // (pp - 1)(F + B - W) of the step (arXiv 2401.10241, table 2), once the pipeline fills.
+      if (m >= pp) {
+        EXPECT_NEAR(zero, (pp - 1.0) / (3 * m + pp - 1.0), rounding) << pp << " " << m;
+      }
+      if (m >= 2 * pp - 1) {
+        EXPECT_NEAR(v, (pp - 1.0) / (6 * m + pp - 1.0), rounding) << pp << " " << m;
+      }
+    }
+}
+
+TEST(Generate, GroupsFollowTheRule) {
+  int legal = 0, illegal = 0;
+  for (int pp = 1; pp <= 4; ++pp)
+    for (int m = 1; m <= 12; ++m)
+      for (int group = 1; group <= 13; ++group) {
+        const ScheduleRequest request{ScheduleName::interleaved, pp, 2, m, group};
+        const bool rule = group >= pp && group <= m && (m % group == 0 || m % group >= pp);
+        if (rule) {
+          ++legal;
+          const Schedule schedule = generate(request);
+          ASSERT_EQ(find_violation(schedule), "") << text_of(request);
+          ASSERT_EQ(find_violation(lower(schedule, {})), "") << text_of(request);
+        } else {
+          ++illegal;
+          EXPECT_THROW(generate(request), BadInput) << text_of(request);
+        }
+      }
+  EXPECT_GT(legal, 100);
+  EXPECT_GT(illegal, 100);
+}
+
+TEST(Generate, PlacesOfTheV) {
+  const Schedule schedule = generate({ScheduleName::zb_v, 4, 1, 4});
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(schedule.stage_at(rank, 0), rank);
+    EXPECT_EQ(schedule.stage_at(rank, 1), 7 - rank);
+  }
+}
+
+TEST(Generate, ErrorsNameKeyRuleAndNearestValues) {
+  const auto message = [](const ScheduleRequest& request) -> std::string {
+    try {
+      generate(request);
+    } catch (const BadInput& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string group = message({ScheduleName::interleaved, 3, 2, 5});
+  for (const char* part : {"schedule.name interleaved", "mesh.pp = 3", "M = 5", "3 or 6"})
+    EXPECT_NE(group.find(part), std::string::npos) << group;
+  EXPECT_NE(message({ScheduleName::interleaved, 4, 2, 2}).find(": 4"), std::string::npos);
+  EXPECT_NE(message({ScheduleName::interleaved, 4, 2, 8, 3}).find("the least is 4"), std::string::npos);
+  EXPECT_NE(message({ScheduleName::gpipe, 0, 1, 8}).find("mesh.pp"), std::string::npos);
+  EXPECT_NE(message({ScheduleName::interleaved, 2, 0, 8}).find("schedule.chunks_per_stage"), std::string::npos);
+  EXPECT_NE(message({ScheduleName::gpipe, 2, 1, 0}).find("train.global_batch_sequences"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace forge

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Checks the references against verify/plain_model.py, which shares no code with the classes that made them.
+
+    python3 verify/check_reference.py [problem ...]
+
+Step 1: loss and total_loss; for every gradient g its product with a direction d = g/|g| + r/|r| (r random) against the
+difference quotient of fourth order of total_loss along d; the norm. Step 2: AdamW in 80 bits from these gradients, then
+the loss again. 80-bit numbers leave the difference quotients about 14 digits.
+"""
+
+import argparse
+import os
+import sys
+
+import numpy
+
+import plain_model
+from plain_model import REAL
+from problems import PROBLEMS
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEP = REAL(2e-4)  # truncation STEP^4 / 30 times the fifth derivative, rounding 1e-19 / STEP: both near 1e-16
+
+
+def read_tokens(path, dtype):
+    return numpy.load(path) if path.endswith(".npy") else numpy.fromfile(path, {"uint16": "<u2", "uint32": "<u4"}[dtype])
+
+
+def batch(tokens, step, length, count):
+    samples = [(part, i * length) for part in tokens for i in range((len(part) - 1) // length)]
+    rows = numpy.array([part[at:at + length + 1] for part, at in
+                        (samples[i % len(samples)] for i in range((step - 1) * count, step * count))], dtype=numpy.int64)
+    return rows[:, :-1], rows[:, 1:]
+
+
+def read_reference(path):
+    """The fp64 lists of reference.yaml."""
+    values = {}
+    with open(path) as file:
+        for line in file:
+            if line.startswith("fp32:"):
+                break
+            key, _, rest = line.strip().partition(": ")
+            if rest.startswith("["):
+                values[key] = [float(v) for v in rest[1:-1].split(",")]
+    return values
+
+
+def adamw(weights, gradients, rate, norm, options):
+    """The first update."""
+    clip = options.get("clip_norm", 1.0)
+    coefficient = min(REAL(1), REAL(clip) / (norm + REAL(1e-6))) if clip else REAL(1)
+    new = dict(weights)
+    for name, gradient in gradients.items():
+        g = gradient * coefficient
+        decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 else REAL(0)
+        # Bias correction leaves exactly g and g^2 after one update.
+        new[name] = weights[name] * (1 - REAL(rate) * decay) - REAL(rate) * g / (abs(g) + REAL(options.get("epsilon", 1e-8)))
+    return new
+
+
+def check(name, problem):
+    """(largest error of the losses, of the directional derivatives, of the norm, of step 2's loss), all relative."""
+    folder = os.path.join(HERE, name)
+    config, weights = plain_model.read_directory(os.path.join(folder, "model"))
+    gradients = plain_model.read_safetensors(os.path.join(folder, "gradients.safetensors"))
+    expected = read_reference(os.path.join(folder, "reference.yaml"))
+    tokens = [read_tokens(os.path.join(folder, file), problem.token_type) for file in problem.token_files]
+    shape = problem.train["sequence_tokens"], problem.train["global_batch_sequences"]
+    z = problem.train.get("z_loss_coefficient", 0.0)
+
+    def losses(values, step=1):
+        return plain_model.losses(config, values, *batch(tokens, step, *shape), problem.end_token, z)
+
+    if set(gradients) != set(weights):
+        raise SystemExit(f"{name}: gradients and weights have different names")
+    loss, total = losses(weights)
+    loss_error = max(abs(loss / REAL(expected["loss"][0]) - 1), abs(total / REAL(expected["total_loss"][0]) - 1))
+
+    generator, slope_error = numpy.random.default_rng(1), REAL(0)
+    for key, gradient in gradients.items():
+        size = numpy.sqrt((gradient * gradient).sum())
+        random = generator.standard_normal(gradient.shape).astype(REAL)
+        direction = gradient / size + random / numpy.sqrt((random * random).sum())
+
+        def at(t):
+            return losses(weights | {key: weights[key] + t * direction})[1]
+
+        slope = (8 * (at(STEP) - at(-STEP)) - (at(2 * STEP) - at(-2 * STEP))) / (12 * STEP)
+        slope_error = max(slope_error, abs(slope - (gradient * direction).sum()) / size)
+
+    norm = numpy.sqrt(sum((g * g).sum() for g in gradients.values()))
+    norm_error = abs(norm / REAL(expected["grad_norm"][0]) - 1)
+    updated = adamw(weights, gradients, expected["learning_rate"][0], norm, problem.optimizer)
+    second_error = abs(losses(updated, 2)[0] / REAL(expected["loss"][1]) - 1)
+    return loss_error, slope_error, norm_error, second_error
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems", nargs="*", default=[])
+    chosen = parser.parse_args().problems or list(PROBLEMS)
+    limits = (1e-13, 1e-11, 1e-13, 1e-12)
+    print(f"{'problem':14s} {'loss':>9s} {'gradients':>9s} {'norm':>9s} {'step 2':>9s}")
+    failed = False
+    for name in chosen:
+        errors = check(name, PROBLEMS[name])
+        good = all(e <= limit for e, limit in zip(errors, limits))
+        failed = failed or not good
+        print(f"{name:14s} " + " ".join(f"{float(e):9.1e}" for e in errors) + ("" if good else "  FAILED"), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Makes the verification problems: random weights, tokens, the deck, and the reference, each in its folder.
+
+    python3 verify/make_reference.py [problem ...]
+
+Needs verify/requirements.txt. Everything is seeded; on one version of PyTorch the files come out the same.
+"""
+
+import argparse
+import os
+import zlib
+
+import numpy
+import torch
+import transformers
+
+import files
+import reference
+from problems import PROBLEMS
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+README = """# {name}
+
+{shows}
+
+- `model/`: config.json and random weights ({storage}, {parameters} parameters), made by `verify/make_reference.py`.
+- {tokens}: random tokens in which three of four follow from the one before.
+- `input.yaml`: the deck, run from the repository's root. `forge verify verify/{name}/input.yaml` compares.
+- `reference.yaml`: loss, total_loss, grad_norm and learning_rate of {steps} steps, and each gradient's largest entry in
+  step 1, in fp64 and fp32. `gradients.safetensors`: step 1's gradients in fp64, before clipping.
+
+The references were computed by `python3 verify/make_reference.py {name}` with the class {architecture} of transformers
+{transformers} on PyTorch {torch}, on one process, the global batch at once. In fp64 the class's own casts to fp32 were
+replaced by casts to fp64, and every operation's type was checked (`verify/reference.py`).
+`verify/check_reference.py` compares the loss with an implementation of its own in 80-bit arithmetic, and the gradients
+with its difference quotients.
+"""
+
+
+def deck(name, problem):
+    folder = f"verify/{name}"
+    data = {"files": [f"{folder}/{file}" for file in problem.token_files]}
+    if not any(file.endswith(".npy") for file in problem.token_files):
+        data["dtype"] = problem.token_type
+    if problem.end_token is not None:
+        data["document_end_token"] = problem.end_token
+    return {
+        "model": {"hf": f"{folder}/model", "load_weights": True},
+        "train": problem.train | {"precision": "fp64"},
+        "optimizer": problem.optimizer,
+        "data": data,
+        "output": {"directory": f"runs/verify/{name}"},
+    }
+
+
+def make(name, problem):
+    folder = os.path.join(HERE, name)
+    model = os.path.join(folder, "model")
+    seed = zlib.crc32(name.encode())
+    files.write_model(model, problem.config, seed, problem.storage, problem.shards, problem.hub_names)
+    tokens = []
+    for i, (file, count) in enumerate(problem.token_files.items()):
+        tokens.append(files.random_tokens(count, problem.config["vocab_size"], seed + 1 + i, problem.end_token))
+        files.write_tokens(os.path.join(folder, file), tokens[-1], problem.token_type)
+    with open(os.path.join(folder, "input.yaml"), "w") as file:
+        file.write(files.deck_text(deck(name, problem)))
+    records = {precision: reference.train(model, tokens, problem.train, problem.optimizer, problem.end_token, precision)
+               for precision in ("fp64", "fp32")}
+    with open(os.path.join(folder, "reference.yaml"), "w") as file:
+        file.write(files.reference_text(records))
+    files.write_gradients(os.path.join(folder, "gradients.safetensors"), records["fp64"][1])
+    parameters = sum(g.numel() for g in records["fp64"][1].values())
+    with open(os.path.join(folder, "README.md"), "w") as file:
+        file.write(README.format(
+            name=name, shows=problem.shows, storage=problem.storage, parameters=parameters,
+            tokens=", ".join(f"`{f}`" for f in problem.token_files), steps=problem.train["steps"],
+            architecture=problem.config["architectures"][0], transformers=transformers.__version__,
+            torch=torch.__version__.split("+")[0]))
+    return records, parameters
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems", nargs="*", default=[], help=f"default: all of {', '.join(PROBLEMS)}")
+    chosen = parser.parse_args().problems or list(PROBLEMS)
+    unknown = [name for name in chosen if name not in PROBLEMS]
+    if unknown:
+        parser.error(f"no problem {', '.join(unknown)}; there are {', '.join(PROBLEMS)}")
+    print(f"{'problem':14s} {'parameters':>10s} {'first loss':>11s} {'last loss':>11s} {'first norm':>11s} "
+          f"{'fp32 - fp64':>12s}")
+    for name in chosen:
+        records, parameters = make(name, PROBLEMS[name])
+        double, single = records["fp64"][0], records["fp32"][0]
+        distance = numpy.max(numpy.abs(numpy.subtract(double["loss"], single["loss"])))
+        print(f"{name:14s} {parameters:10d} {double['loss'][0]:11.6f} {double['loss'][-1]:11.6f} "
+              f"{double['grad_norm'][0]:11.6f} {distance:12.2e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

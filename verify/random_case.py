@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Random models, token files and decks: forge against PyTorch in fp64.
+
+    python3 verify/random_case.py --forge build/cpu/forge --seed 1 --cases 10 [-n 2] [--set mesh.tp=2]
+
+Each seed makes a case: a family, dimensions, rotary scaling, file types, documents, schedules. The case is trained with
+the family's Hugging Face class (verify/reference.py) and with `forge train` and `forge gradients`. Losses and gradient
+norms must agree to 1e-9, each gradient to 1e-8 of its largest entry or of a thousandth of the largest of all, whichever
+is more. Exit code 1 if any case fails.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import load_file
+from transformers.utils import logging
+
+import files
+import reference
+
+LOSS_TOLERANCE, GRADIENT_TOLERANCE, GRADIENT_FLOOR = 1e-9, 1e-8, 1e-3
+
+
+def random_rope(r, config):
+    """Adds a rotary scaling under the older or the newer keys."""
+    theta = r.choice([100.0, 10000.0, 500000.0])
+    kind = r.choice(["default", "linear", "llama3", "yarn"])
+    rope = {"rope_type": kind}
+    if kind != "default":
+        rope["factor"] = r.choice([2.0, 4.0, 8.0])
+    if kind == "llama3":
+        rope |= {"low_freq_factor": 1.0, "high_freq_factor": r.choice([2.0, 4.0])}
+    if kind == "yarn":
+        rope |= r.choice([{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 1.3}, {"truncate": False},
+                          {"mscale": 1.0, "mscale_all_dim": 0.5}])
+    if kind in ("llama3", "yarn"):
+        rope["original_max_position_embeddings"] = r.choice([32, 64, 128])
+    if r.random() < 0.5:
+        config["rope_parameters"] = rope | {"rope_theta": theta}
+    else:
+        config["rope_theta"] = theta
+        config["rope_scaling"] = None if kind == "default" else rope
+    return kind
+
+
+def random_config(r, tokens):
+    """config.json of a random family, and what is special about it."""
+    family = r.choice(["llama", "mistral", "qwen2", "qwen3", "gpt2"])
+    heads = r.choice([1, 2, 3, 4, 6])
+    layers, vocabulary = r.randint(1, 4), r.choice([61, 97, 128, 211, 300])
+    if family == "gpt2":
+        activation = r.choice(["gelu_new", "gelu", "gelu_pytorch_tanh"])
+        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": heads * r.randint(5, 16),
+                "n_head": heads, "n_layer": layers, "n_positions": tokens + r.choice([0, 5]), "vocab_size": vocabulary,
+                "n_inner": r.choice([None, 45]), "activation_function": activation,
+                "layer_norm_epsilon": r.choice([1e-5, 1e-3])}, activation
+    classes = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
+               "qwen3": "Qwen3ForCausalLM"}
+    kv_heads = r.choice([k for k in range(1, heads + 1) if heads % k == 0])
+    config = {"architectures": [classes[family]], "model_type": family, "num_attention_heads": heads,
+              "num_key_value_heads": kv_heads, "num_hidden_layers": layers, "vocab_size": vocabulary,
+              "intermediate_size": r.randint(20, 80), "hidden_act": "silu", "max_position_embeddings": 256,
+              "rms_norm_eps": r.choice([1e-6, 1e-5, 1e-2]), "tie_word_embeddings": r.random() < 0.4}
+    if family == "qwen2" or r.random() < 0.4:  # Qwen2 has no head_dim of its own
+        config["hidden_size"] = heads * 2 * r.randint(3, 8)
+        if family == "qwen3":
+            config["head_dim"] = config["hidden_size"] // heads
+    else:
+        config |= {"hidden_size": heads * r.randint(20 // heads, 60 // heads), "head_dim": 2 * r.randint(2, 12)}
+    special = [random_rope(r, config), f"{heads}/{kv_heads}"]
+    if family in ("llama", "qwen3"):
+        config["attention_bias"] = r.random() < 0.4
+    if family == "llama":
+        config["mlp_bias"] = r.random() < 0.4
+    window = r.choice([None, 1, 5, 12, 1000])
+    if family == "mistral":
+        config["sliding_window"] = window
+    if family in ("qwen2", "qwen3"):
+        config |= {"use_sliding_window": window is not None, "sliding_window": window or 4,
+                   "max_window_layers": r.randint(0, layers)}
+    if family != "llama" and window:
+        special.append(f"window {window}")
+    if config["tie_word_embeddings"]:
+        special.append("tied")
+    return config, ", ".join(special)
+
+
+def random_optimizer(r, steps):
+    options = {"learning_rate": r.choice([0.001, 0.004]), "warmup_steps": r.choice([0, 1, 3]),
+               "schedule": r.choice(["constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"]),
+               "min_ratio": r.choice([0.0, 0.1, 0.5]), "clip_norm": r.choice([0, 0.5, 1.0, 100.0]),
+               "weight_decay": r.choice([0.0, 0.1, 0.5]), "beta1": r.choice([0.9, 0.8]), "beta2": r.choice([0.95, 0.999])}
+    if options["schedule"] == "wsd":
+        options |= {"decay_steps": r.randint(1, steps - options["warmup_steps"]),
+                    "wsd_tail": r.choice(["linear", "cosine", "sqrt"])}
+    return options
+
+
+def make_case(folder, seed, ranks):
+    """Writes model, tokens and deck; returns what reference.train needs, and a description."""
+    r = random.Random(seed)
+    length, steps = r.randint(5, 45), 10
+    config, special = random_config(r, length)
+    storage, shards = r.choice(["F32", "BF16", "F16"]), r.choice([1, 1, 2, 4])
+    files.write_model(os.path.join(folder, "model"), config, seed, storage, shards)
+    microbatch = r.choice([1, 2, 3])
+    batch = microbatch * ranks * r.choice([1, 2])
+    end_token = r.choice([None, None, 7])
+    kind = r.choice(["uint16", "uint32"])
+    suffix = r.choice([".bin", ".bin", ".npy"])
+    data, paths = [], []
+    for i in range(r.choice([1, 1, 3])):
+        count = length * r.randint(1, batch * steps) + r.randint(1, length)
+        data.append(files.random_tokens(count, config["vocab_size"], seed * 10 + i, end_token))
+        paths.append(os.path.join(folder, f"tokens_{i}{suffix}"))
+        files.write_tokens(paths[-1], data[-1], kind)
+    train = {"steps": steps, "global_batch_sequences": batch, "microbatch_sequences": microbatch,
+             "sequence_tokens": length, "recompute": r.choice(["none", "selective", "full"])}
+    if r.random() < 0.3:
+        train["z_loss_coefficient"] = 0.003
+    optimizer = random_optimizer(r, steps)
+    sections = {"model": {"hf": os.path.join(folder, "model"), "load_weights": True},
+                "train": train | {"precision": "fp64"}, "optimizer": optimizer,
+                "data": {"files": paths} | ({} if suffix == ".npy" else {"dtype": kind}),
+                "output": {"directory": os.path.join(folder, "run")}}
+    if end_token is not None:
+        sections["data"]["document_end_token"] = end_token
+    with open(os.path.join(folder, "input.yaml"), "w") as file:
+        file.write(files.deck_text(sections))
+    extras = [storage] + ["documents"] * (end_token is not None) + ["z-loss"] * ("z_loss_coefficient" in train)
+    text = f"{config['model_type']} ({special}), T {length}, {batch}/{microbatch}, {optimizer['schedule']}, "
+    return data, train, optimizer, end_token, text + ", ".join(extras)
+
+
+def run_forge(arguments, verb, folder, more=()):
+    command = [arguments.forge, verb, os.path.join(folder, "input.yaml"), *more]
+    for setting in arguments.set:
+        command += ["--set", setting]
+    if arguments.n > 1:
+        command = ["mpirun", "-n", str(arguments.n), *command]
+    environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+                   "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"} | dict(os.environ)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(f"forge {verb} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def relative(values, expected):
+    if len(values) != len(expected):
+        return float("inf")
+    return max((abs(a - b) / max(abs(b), 1e-300) if a != b else 0.0) if a == a else float("inf")
+               for a, b in zip(values, expected))
+
+
+def compare(folder, record, gradients):
+    """Errors by quantity, and the gradient that is furthest off."""
+    with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
+        lines = [line for line in map(json.loads, file) if "loss" in line]
+    errors = {key: relative([line[key] for line in lines], values) for key, values in record.items()}
+    mine = load_file(os.path.join(folder, "g.safetensors"))
+    if set(mine) != set(gradients):
+        return errors | {"gradients": float("inf")}, f"names differ: {sorted(set(mine) ^ set(gradients))[:4]}"
+    floor, worst = GRADIENT_FLOOR * max(g.abs().max().item() for g in gradients.values()), ("", 0.0)
+    for name, g in gradients.items():
+        if mine[name].shape != g.shape or mine[name].dtype != torch.float64:
+            return errors | {"gradients": float("inf")}, f"{name} is {mine[name].dtype} {tuple(mine[name].shape)}"
+        off = (mine[name] - g).abs().max().item() / max(g.abs().max().item(), floor)
+        off = off if off == off else float("inf")
+        worst = (name, off) if off >= worst[1] else worst
+    return errors | {"gradients": worst[1]}, worst[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--forge", default="build/cpu/forge")
+    parser.add_argument("--seed", type=int, default=1, help="the first case's seed")
+    parser.add_argument("--cases", type=int, default=1)
+    parser.add_argument("-n", type=int, default=1, help="ranks")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to forge")
+    parser.add_argument("--folder", help="keep the cases in this folder")
+    arguments = parser.parse_args()
+    logging.set_verbosity_error()
+    arguments.forge = os.path.abspath(arguments.forge)
+    base = os.path.abspath(arguments.folder or tempfile.mkdtemp(prefix="random_case_"))
+    failures = 0
+    print(f"{'seed':>5s} {'loss':>8s} {'total':>8s} {'norm':>8s} {'rate':>8s} {'gradient':>8s}  case")
+    for seed in range(arguments.seed, arguments.seed + arguments.cases):
+        folder = os.path.join(base, str(seed))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        *inputs, text = make_case(folder, seed, arguments.n)
+        record, gradients = reference.train(os.path.join(folder, "model"), *inputs)
+        try:
+            run_forge(arguments, "gradients", folder, ["--output", os.path.join(folder, "g.safetensors")])
+            run_forge(arguments, "train", folder)
+            errors, worst = compare(folder, record, gradients)
+        except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+            failures += 1
+            print(f"{seed:5d} FAILED {text}\n{error}", flush=True)
+            continue
+        limits = [LOSS_TOLERANCE] * 4 + [GRADIENT_TOLERANCE]
+        good = all(error <= limit for error, limit in zip(errors.values(), limits))
+        failures += not good
+        print(f"{seed:5d} " + " ".join(f"{e:8.1e}" for e in errors.values()) + f"  {text}" +
+              ("" if good else f"  FAILED ({worst})"), flush=True)
+    if not arguments.folder:
+        shutil.rmtree(base)
+    print(f"{arguments.cases - failures} of {arguments.cases} cases agree")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
