@@ -42,7 +42,7 @@ struct ModelDeck {
   double norm_epsilon = 1e-5;
   Activation activation = Activation::swiglu;
   PositionKind positions = PositionKind::rope;
-  std::int64_t max_positions = 0;  // rows of the learned table; with rope 0 = no limit
+  std::int64_t max_positions = 0;  // rows of the learned table; with rope, the limit of generate, 0 = none
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
@@ -65,6 +65,7 @@ struct ModelDeck {
   double dropout = 0;
   double initial_std = 0.02;
   bool residual_scaling = true;  // output projections start at initial_std / sqrt(2 L)
+  std::vector<std::string> given;  // names of this section's keys that the deck itself has; no key of its own
 };
 
 struct MeshDeck {

@@ -17,9 +17,9 @@ struct bf16 {
   FORGE_INLINE explicit bf16(float value) {
     std::uint32_t u;
     memcpy(&u, &value, sizeof u);
-    const std::uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    const std::uint32_t quiet = (u >> 16) | 0x40u;
-    bits = static_cast<std::uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    const std::uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    bits = static_cast<std::uint16_t>((nan ? u | 0x400000u : rounded) >> 16);
   }
   FORGE_INLINE explicit bf16(double value) : bf16(static_cast<float>(value)) {}
   FORGE_INLINE explicit operator float() const {

@@ -126,10 +126,10 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
   }
 }
 
-#define FORGE_ACTIVATIONS(T)                                                                    \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                       \
-  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>);    \
-  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>);         \
+#define FORGE_ACTIVATIONS(T)                                                                 \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                    \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>); \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>);      \
   template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>);
 FORGE_ACTIVATIONS(double)
 FORGE_ACTIVATIONS(float)

@@ -50,8 +50,8 @@ void adamw(Stream& stream, AdamwStep step, View<const StepScalars, 1> scalars, V
   });
 }
 
-#define FORGE_ADAMW(S, M, T)                                                                                      \
-  template void adamw<S, M, T>(Stream&, AdamwStep, View<const StepScalars, 1>, View<const S, 1>, View<S, 1>,      \
+#define FORGE_ADAMW(S, M, T)                                                                                 \
+  template void adamw<S, M, T>(Stream&, AdamwStep, View<const StepScalars, 1>, View<const S, 1>, View<S, 1>, \
                                View<M, 1>, View<M, 1>, View<T, 1>);
 FORGE_ADAMW(double, double, double)
 FORGE_ADAMW(float, float, float)

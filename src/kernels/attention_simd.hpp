@@ -68,7 +68,7 @@ FORGE_LANES void exp2(typename L::Vec& x) {
     typename L::Vec floor, shift;
     fill<L>(floor, -127.0f);
     fill<L>(shift, 12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer, which then stands in the lowest bits
-    const typename L::Vec y = x < floor ? floor : x;
+    const typename L::Vec y = floor > x ? floor : x;  // this way round a NaN stays
     const typename L::Vec t = y + shift;
     const typename L::Vec r = y - (t - shift);
     typename L::Vec p = r * 1.5594677015e-04f + 1.3406643847e-03f;

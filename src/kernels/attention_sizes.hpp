@@ -30,8 +30,8 @@ AttentionSizes attention_sizes(const AttentionShape& shape, const AttentionMask&
   require(n.K > 0 && n.H % n.K == 0 && v.extent(1) == n.K, "attention: heads of q must be a multiple of those of k");
   require(k.extent(2) == n.D, "attention: q and k differ in head size");
   require(mask.position_q.rows() == rows_q && mask.position_k.rows() == rows_k, "attention: positions");
-  require(mask.document_q.empty() == mask.document_k.empty(), "attention: documents of q or of k are missing");
-  require(mask.document_q.empty() || (mask.document_q.rows() == rows_q && mask.document_k.rows() == rows_k),
+  const bool documents = !mask.document_q.empty();
+  require(mask.document_q.rows() == (documents ? rows_q : 0) && mask.document_k.rows() == (documents ? rows_k : 0),
           "attention: documents");
   require(mask.window >= 0, "attention: negative window");
   require(shape.dropout >= 0 && shape.dropout < 1, "attention: dropout must be in [0, 1)");

@@ -8,8 +8,8 @@
 
 namespace forge {
 
-// out(n) += Σ_r term(r, j) over `rows` rows, in two passes: chunks of rows into partial(norm_partial_rows(rows), n), then
-// the chunks in order. Each row counts `repeat` times: r runs to rows · repeat (heads of a row).
+// out(n) += Σ_r term(r, j) over `rows` rows, in two passes: chunks of rows into partial(norm_partial_rows(rows), n),
+// then the chunks in order. Each row counts `repeat` times: r runs to rows · repeat (heads of a row).
 template <class A, class Term>
 void add_column_sums(Stream& stream, std::int64_t rows, std::int64_t repeat, View<A, 2> partial, View<A, 1> out,
                      Term term) {

@@ -1,25 +1,20 @@
+#include <type_traits>
+
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/math.hpp"
 
 namespace forge {
 
+// With x' = x − max x:  p_j = e^x'_j / Σ e^x',  lse = max x + log Σ e^x'. NaN anywhere makes all of them NaN. Where the
+// gradient has the type of the logits, it holds e^x' until the sum is known.
 namespace {
 
-// The statistics of a row: p_j = e^(x_j − largest) / sum, lse = largest + log(sum). NaN anywhere makes both NaN.
-template <class A>
-struct Softmax {
-  A largest, sum;
-
-  FORGE_INLINE Softmax(Team team, std::int64_t n, const A* x)
-      : largest(team.template max<A>(n, [=](std::int64_t j) { return x[j]; })), sum(sum_of(team, n, x, largest)) {}
-  FORGE_INLINE A lse() const { return largest + math::log(sum); }
-
- private:
-  FORGE_INLINE static A sum_of(Team team, std::int64_t n, const A* x, A most) {
-    return team.template sum<A>(n, [=](std::int64_t j) { return math::exp(x[j] - most); });
-  }
-};
+template <class T, class A>
+FORGE_INLINE A keep(T& place, A value) {
+  place = T(value);
+  return value;
+}
 
 }  // namespace
 
@@ -38,21 +33,27 @@ void cross_entropy(Stream& stream, View<const acc_t<T>, 2> logits, View<const st
       return;
     }
     const A at_label = x[label];  // read before d_logits, which may be the same memory, is written
-    const Softmax<A> softmax(team, n, x);
-    const A lse = softmax.lse(), largest = softmax.largest;
-    const A factor = (A(1) + A(2 * z_coefficient) * lse) / softmax.sum;
-    const A to_gradient = A(scale);
-    if (d) team.each(n, [=](std::int64_t j) { d[j] = T(math::exp(x[j] - largest) * factor * to_gradient); });
+    const A largest = team.template max<A>(n, [=](std::int64_t j) { return x[j]; });
+    constexpr bool keeps = std::is_same_v<T, A>;
+    const A sum = keeps && d
+                      ? team.template sum<A>(n, [=](std::int64_t j) { return keep(d[j], math::exp(x[j] - largest)); })
+                      : team.template sum<A>(n, [=](std::int64_t j) { return math::exp(x[j] - largest); });
+    const A log_sum = math::log(sum), lse = largest + log_sum;
+    const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale);
+    if (keeps && d)
+      team.each(n, [=](std::int64_t j) { d[j] = T(A(d[j]) * factor * to_gradient); });
+    else if (d)
+      team.each(n, [=](std::int64_t j) { d[j] = T(math::exp(x[j] - largest) * factor * to_gradient); });
     if (team.leads()) {
       if (d) d[label] = T((math::exp(at_label - largest) * factor - A(1)) * to_gradient);
-      loss[r] = math::log(softmax.sum) - (at_label - largest);  // of small terms, where lse − logit may cancel
+      loss[r] = log_sum - (at_label - largest);  // of small terms, where lse − logit may cancel
       z[r] = lse * lse;
     }
   });
 }
 
-#define FORGE_CROSS_ENTROPY(T)                                                                                      \
-  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double,     \
+#define FORGE_CROSS_ENTROPY(T)                                                                                  \
+  template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double, \
                                  View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);
 FORGE_CROSS_ENTROPY(double)
 FORGE_CROSS_ENTROPY(float)

@@ -6,7 +6,8 @@ namespace forge {
 
 namespace {
 
-// The mask as kernels hold it: an element is kept where its random 32-bit word reaches the threshold rate · 2^32.
+// The mask as kernels hold it. Column j takes word j mod 4 of the draw (sample, position, j / 4), and is kept where the
+// word reaches the threshold rate · 2^32.
 struct Mask {
   std::uint64_t key;
   std::uint32_t threshold;
@@ -24,41 +25,48 @@ struct Mask {
 
 struct MaskRow {
   std::uint64_t key, sample, position;
-  std::uint32_t threshold;
 
   FORGE_INLINE MaskRow(const Mask& mask, std::int64_t r)
       : key(mask.key),
         sample(static_cast<std::uint64_t>(mask.samples[r])),
-        position(static_cast<std::uint64_t>(mask.positions[r]) << 32),
-        threshold(mask.threshold) {}
-  FORGE_INLINE bool keeps(std::int64_t column) const {
-    return philox(key, sample, position | static_cast<std::uint32_t>(column))[0] >= threshold;
+        position(static_cast<std::uint64_t>(mask.positions[r]) << 32) {}
+  FORGE_INLINE Array<std::uint32_t, 4> words(std::int64_t quad) const {
+    return philox(key, sample, position | static_cast<std::uint32_t>(quad));
   }
 };
+
+// store(j, kept) for every column of a row: four columns a draw, and the last ones by themselves.
+template <class Store>
+FORGE_INLINE void each_masked(Team team, std::int64_t n, const MaskRow& row, std::uint32_t threshold, Store store) {
+  const std::int64_t quads = n / 4;
+  team.each(quads, [=](std::int64_t q) {
+    const auto words = row.words(q);
+    store(4 * q, words[0] >= threshold);
+    store(4 * q + 1, words[1] >= threshold);
+    store(4 * q + 2, words[2] >= threshold);
+    store(4 * q + 3, words[3] >= threshold);
+  });
+  team.each(n % 4, [=](std::int64_t i) { store(4 * quads + i, row.words(quads)[static_cast<int>(i)] >= threshold); });
+}
 
 }  // namespace
 
 template <class T>
 void dropout(Stream& stream, View<const T, 2> x, View<T, 2> y, Dropout how) {
   using A = acc_t<T>;
-  const std::int64_t n = x.columns();
   if (how.rate == 0) {
-    parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-      const T* in = x.row(r);
-      T* out = y.row(r);
-      team.each(n, [=](std::int64_t j) { out[j] = in[j]; });
-    });
+    if (x.data != y.data) copy_rows<T>(stream, x, y);
     return;
   }
+  const std::int64_t n = x.columns();
   const Mask mask(how);
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const MaskRow row(mask, r);
     const A scale = A(mask.scale);
     const T* in = x.row(r);
     T* out = y.row(r);
-    team.each(n, [=](std::int64_t j) {
+    each_masked(team, n, MaskRow(mask, r), mask.threshold, [=](std::int64_t j, bool kept) {
       const A value = A(in[j]) * scale;
-      out[j] = T(row.keeps(j) ? value : A(0));
+      out[j] = T(kept ? value : A(0));
     });
   });
 }
@@ -77,13 +85,12 @@ void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x,
   }
   const Mask mask(how);
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const MaskRow row(mask, r);
     const A scale = A(mask.scale);
     const T *a = residual.row(r), *b = x.row(r);
     T* to = out.row(r);
-    team.each(n, [=](std::int64_t j) {
+    each_masked(team, n, MaskRow(mask, r), mask.threshold, [=](std::int64_t j, bool kept) {
       const A value = A(b[j]) * scale;
-      to[j] = T(A(a[j]) + (row.keeps(j) ? value : A(0)));
+      to[j] = T(A(a[j]) + (kept ? value : A(0)));
     });
   });
 }

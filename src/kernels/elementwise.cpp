@@ -1,4 +1,5 @@
 #include "device/parallel.hpp"
+#include "kernels/assign.hpp"
 #include "kernels/kernels.hpp"
 
 namespace forge {
@@ -7,7 +8,17 @@ template <class From, class To>
 void convert(Stream& stream, View<const From, 1> from, View<To, 1> to) {
   const From* in = from.data;
   To* out = to.data;
-  parallel_for(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t i) { out[i] = To(in[i]); });
+  parallel_for(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t i) { assign(out[i], in[i]); });
+}
+
+template <class T>
+void copy_rows(Stream& stream, View<const T, 2> from, View<T, 2> to) {
+  const std::int64_t n = from.columns();
+  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* in = from.row(r);
+    T* out = to.row(r);
+    team.each(n, [=](std::int64_t j) { assign(out[j], in[j]); });
+  });
 }
 
 template <class T>
@@ -37,8 +48,9 @@ FORGE_CONVERT(double)
 FORGE_CONVERT(float)
 FORGE_CONVERT(bf16)
 
-#define FORGE_ELEMENTWISE(T)                                   \
-  template void add<T>(Stream&, View<const T, 1>, View<T, 1>); \
+#define FORGE_ELEMENTWISE(T)                                         \
+  template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>); \
+  template void add<T>(Stream&, View<const T, 1>, View<T, 1>);       \
   template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
 FORGE_ELEMENTWISE(double)
 FORGE_ELEMENTWISE(float)

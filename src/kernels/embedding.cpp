@@ -1,4 +1,5 @@
 #include "device/parallel.hpp"
+#include "kernels/assign.hpp"
 #include "kernels/kernels.hpp"
 
 namespace forge {
@@ -12,7 +13,7 @@ void embedding_forward(Stream& stream, View<const std::int32_t, 1> tokens, View<
     parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
       const T* from = table.row(tokens[r]);
       T* to = out.row(r);
-      team.each(n, [=](std::int64_t j) { to[j] = from[j]; });
+      team.each(n, [=](std::int64_t j) { assign(to[j], from[j]); });
     });
     return;
   }
@@ -42,10 +43,10 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
   });
 }
 
-#define FORGE_EMBEDDING(T)                                                                                       \
-  template void embedding_forward<T>(Stream&, View<const std::int32_t, 1>, View<const T, 2>,                     \
-                                     View<const std::int32_t, 1>, View<const T, 2>, View<T, 2>);                 \
-  template void embedding_backward<T>(Stream&, View<const std::int32_t, 1>, View<const std::int32_t, 1>,         \
+#define FORGE_EMBEDDING(T)                                                                               \
+  template void embedding_forward<T>(Stream&, View<const std::int32_t, 1>, View<const T, 2>,             \
+                                     View<const std::int32_t, 1>, View<const T, 2>, View<T, 2>);         \
+  template void embedding_backward<T>(Stream&, View<const std::int32_t, 1>, View<const std::int32_t, 1>, \
                                       View<const T, 2>, View<acc_t<T>, 2>);
 FORGE_EMBEDDING(double)
 FORGE_EMBEDDING(float)

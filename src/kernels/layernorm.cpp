@@ -45,9 +45,8 @@ void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x,
         out[j] = T(A(extra[j]) + scale * (A(d[j]) * A(weight[j]) - g_mean - (A(in[j]) - mu) * slope));
       });
     else
-      team.each(n, [=](std::int64_t j) {
-        out[j] = T(scale * (A(d[j]) * A(weight[j]) - g_mean - (A(in[j]) - mu) * slope));
-      });
+      team.each(
+          n, [=](std::int64_t j) { out[j] = T(scale * (A(d[j]) * A(weight[j]) - g_mean - (A(in[j]) - mu) * slope)); });
   });
 }
 
@@ -69,15 +68,14 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
                      [=] FORGE_LAMBDA(std::int64_t r, std::int64_t j) { return A(dy.row(r)[j]); });
 }
 
-#define FORGE_LAYERNORM(T)                                                                                          \
-  template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,         \
-                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                             \
-  template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                \
-                                      View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>,           \
-                                      View<T, 2>);                                                                  \
-  template void layernorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,  \
-                                             View<const acc_t<T>, 1>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,         \
-                                             View<acc_t<T>, 1>);                                                    \
+#define FORGE_LAYERNORM(T)                                                                                             \
+  template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,            \
+                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                                \
+  template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                   \
+                                      View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>); \
+  template void layernorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,     \
+                                             View<const acc_t<T>, 1>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,            \
+                                             View<acc_t<T>, 1>);                                                       \
   template void column_sum<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>);
 FORGE_LAYERNORM(double)
 FORGE_LAYERNORM(float)

@@ -7,7 +7,8 @@
 #include "core/macros.hpp"
 
 // Elementary functions for kernels, in the compute precision.
-//   float on the host: polynomials without branches or calls, so that loops over them vectorise; at most 2 ulp, and right
+//   float on the host: polynomials without branches or calls, so that loops over them vectorise; at most 2 ulp, and
+//   right
 //     for zeros, subnormal results, infinities and NaN. On the GPU: CUDA's own, which are as good.
 //   double: the standard library. It verifies; it needn't be fast.
 
@@ -46,7 +47,9 @@ FORGE_INLINE float exp(float x) {
   const std::int32_t half = k >> 1;  // two factors: 2^k alone may be subnormal or beyond the largest number
   return e * power_of_two(half) * power_of_two(k - half);
 }
-FORGE_INLINE double exp(double x) { return std::exp(x); }
+FORGE_INLINE double exp(double x) {
+  return std::exp(x);
+}
 
 // 1 / (1 + e^-x)
 template <class A>
@@ -66,7 +69,9 @@ FORGE_INLINE float tanh(float x) {
   const float far = ::copysignf(1.0f - 2.0f / (exp(2.0f * a) + 1.0f), x);
   return a < 0.625f ? near_zero : far;
 }
-FORGE_INLINE double tanh(double x) { return std::tanh(x); }
+FORGE_INLINE double tanh(double x) {
+  return std::tanh(x);
+}
 
 // erf x = x + x P(x²) below 0.95, 1 − e^Q(|x|) above: Q is the logarithm of erfc.
 FORGE_INLINE float erf(float x) {
@@ -90,7 +95,9 @@ FORGE_INLINE float erf(float x) {
   const float far = ::copysignf(1.0f - exp(q), x);
   return a < 0.95f ? x + x * p : far;
 }
-FORGE_INLINE double erf(double x) { return std::erf(x); }
+FORGE_INLINE double erf(double x) {
+  return std::erf(x);
+}
 
 // Of the statistics of a row: one call a row, so the standard library's.
 template <class A>

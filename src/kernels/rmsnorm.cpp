@@ -23,9 +23,7 @@ FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T*
   const A dot = team.template sum<A>(n, [=](std::int64_t j) { return A(dy[j]) * A(w[j]) * A(x[j]); });
   const A slope = dot * rstd * rstd / A(n);
   if (residual)
-    team.each(n, [=](std::int64_t j) {
-      dx[j] = T(A(residual[j]) + rstd * (A(dy[j]) * A(w[j]) - A(x[j]) * slope));
-    });
+    team.each(n, [=](std::int64_t j) { dx[j] = T(A(residual[j]) + rstd * (A(dy[j]) * A(w[j]) - A(x[j]) * slope)); });
   else
     team.each(n, [=](std::int64_t j) { dx[j] = T(rstd * (A(dy[j]) * A(w[j]) - A(x[j]) * slope)); });
 }
@@ -100,18 +98,18 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
   });
 }
 
-#define FORGE_RMSNORM(T)                                                                                            \
-  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                 \
-                                   View<acc_t<T>, 1>);                                                              \
-  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
-                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>);                         \
-  template void rmsnorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,    \
-                                           View<acc_t<T>, 2>, View<acc_t<T>, 1>);                                   \
-  template void head_norm_forward<T>(Stream&, View<const T, 3>, View<const T, 1>, double, View<T, 3>,               \
-                                     View<acc_t<T>, 2>);                                                            \
-  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const T, 1>,                \
-                                      View<const acc_t<T>, 2>, View<T, 3>);                                         \
-  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
+#define FORGE_RMSNORM(T)                                                                                           \
+  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                \
+                                   View<acc_t<T>, 1>);                                                             \
+  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                 \
+                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>);                        \
+  template void rmsnorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,   \
+                                           View<acc_t<T>, 2>, View<acc_t<T>, 1>);                                  \
+  template void head_norm_forward<T>(Stream&, View<const T, 3>, View<const T, 1>, double, View<T, 3>,              \
+                                     View<acc_t<T>, 2>);                                                           \
+  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const T, 1>,               \
+                                      View<const acc_t<T>, 2>, View<T, 3>);                                        \
+  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
                                              View<acc_t<T>, 2>, View<acc_t<T>, 1>);
 FORGE_RMSNORM(double)
 FORGE_RMSNORM(float)

@@ -71,8 +71,12 @@ struct DeviceList {
     copy_to_device(stream, memory->data(), host.data(), host.size() * sizeof(I));
     stream.synchronize();
   }
-  View<const I, 1> on_host() const { return {host.data(), {{static_cast<std::int64_t>(host.size())}}}; }
+  View<const I, 1> on_host() const {
+    if (host.empty()) return {};
+    return {host.data(), {{static_cast<std::int64_t>(host.size())}}};
+  }
   View<const I, 1> on_device() const {
+    if (host.empty()) return {};
     return {reinterpret_cast<const I*>(memory->data()), {{static_cast<std::int64_t>(host.size())}}};
   }
 };

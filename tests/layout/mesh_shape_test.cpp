@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "core/error.hpp"
 
@@ -139,9 +137,10 @@ TEST(MeshShape, RanksOfADeck) {
 
 TEST(MeshShape, TheTableShowsEveryAxis) {
   const std::string dense = mesh_table(resolve_mesh({.pp = 2, .tp = 2}, 32), 5);
-  expect_parts(dense, {"pp                 2      16  5 21", "dp_shard           8       2  1 3 5 7 ... 13 15",
+  expect_parts(dense, {"pp                 2      16  5 21", "dp_shard           8       2  1 3 5 7 9 11 13 15",
                        "tp                 2       1  4 5"});
   EXPECT_EQ(dense.find("edp"), std::string::npos);
+  expect_parts(mesh_table(resolve_mesh({}, 12), 3), {"dp_shard          12       1  0 1 2 3 ... 10 11 "});
   expect_parts(mesh_table(resolve_mesh({.ep = 4}, 8), 0),
                {"edp                2       4  0 4", "ep                 4"});
 }

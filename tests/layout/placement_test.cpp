@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
-
 #include "core/error.hpp"
 
 namespace forge {

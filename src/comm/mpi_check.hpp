@@ -1,0 +1,21 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <source_location>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+// Throws when an MPI call failed; the message carries the call and MPI's own text.
+inline void mpi_check(int status, const char* call, std::source_location where = std::source_location::current()) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  throw Error(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)), ExitCode::internal, where);
+}
+
+}  // namespace forge

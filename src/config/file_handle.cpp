@@ -1,0 +1,107 @@
+#include "config/file_handle.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+// Linux moves at most 2 GiB at a time.
+constexpr std::size_t most_at_once = std::size_t{1} << 30;
+
+[[noreturn]] void fail(const std::string& call, const std::string& path, int error) {
+  throw IoFailed(call + " " + path + ": " + std::strerror(error));
+}
+
+void sync_directory(const std::string& directory) {
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail("open", directory, errno);
+  const int status = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some network file systems have no fsync of directories and say EINVAL.
+  if (status != 0 && error != EINVAL) fail("fsync", directory, error);
+}
+
+}  // namespace
+
+FileHandle FileHandle::open_to_read(const std::string& path, const std::string& what) {
+  // Without O_NONBLOCK a named pipe would wait for a writer for ever.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw BadInput(what + " " + path + ": " + std::strerror(errno));
+  FileHandle file(descriptor, path);
+  struct stat status;
+  if (::fstat(descriptor, &status) != 0) fail("stat", path, errno);
+  if (!S_ISREG(status.st_mode)) throw BadInput(what + " " + path + " is not a regular file");
+  return file;
+}
+
+FileHandle FileHandle::open_to_write(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail("open", path, errno);
+  return {descriptor, path};
+}
+
+FileHandle::FileHandle(FileHandle&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+
+FileHandle::~FileHandle() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::uint64_t FileHandle::size() const {
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0) fail("stat", path_, errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void FileHandle::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(descriptor_, at, std::min(bytes, most_at_once), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_, errno);
+    if (n == 0)
+      throw BadInput(path_ + " ends at byte " + std::to_string(offset) + ", " + std::to_string(bytes) +
+                     " bytes before what its header promises");
+    at += n;
+    offset += static_cast<std::uint64_t>(n);
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void FileHandle::write_at(std::uint64_t offset, const void* from, std::size_t bytes) const {
+  const auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(descriptor_, at, std::min(bytes, most_at_once), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("write", path_, n < 0 ? errno : ENOSPC);
+    at += n;
+    offset += static_cast<std::uint64_t>(n);
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void FileHandle::resize(std::uint64_t bytes) const {
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("truncate", path_, errno);
+}
+
+void FileHandle::commit_as(const std::string& name) {
+  if (::fsync(descriptor_) != 0) fail("fsync", path_, errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail("close", path_, errno);
+  if (std::rename(path_.c_str(), name.c_str()) != 0) fail("rename " + path_ + " to", name, errno);
+  const auto slash = name.rfind('/');
+  sync_directory(slash == std::string::npos ? "." : slash == 0 ? "/" : name.substr(0, slash));
+}
+
+}  // namespace forge

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace forge {
+
+// A file descriptor with its path, closed at the end of its life.
+class FileHandle {
+ public:
+  // An existing regular file. Throws BadInput naming `what` and the path where there is none.
+  static FileHandle open_to_read(const std::string& path, const std::string& what);
+  // A new or emptied file. Throws IoFailed.
+  static FileHandle open_to_write(const std::string& path);
+
+  FileHandle(FileHandle&& other) noexcept;
+  FileHandle& operator=(FileHandle&& other) = delete;
+  ~FileHandle();
+
+  std::uint64_t size() const;
+  // Exactly `bytes` bytes from `offset`: BadInput when the file ends before, IoFailed when reading fails.
+  void read_at(std::uint64_t offset, void* to, std::size_t bytes) const;
+  void write_at(std::uint64_t offset, const void* from, std::size_t bytes) const;
+  void resize(std::uint64_t bytes) const;
+  // Ends writing: forces the contents to the disk, closes, gives the file its final name and makes that durable.
+  void commit_as(const std::string& name);
+
+ private:
+  FileHandle(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace forge

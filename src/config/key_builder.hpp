@@ -1,0 +1,80 @@
+#pragma once
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/keys.hpp"
+
+namespace forge {
+
+// Builds the table's entries of one section; `Section` is the section's member of Deck. For keys_*.cpp alone.
+template <auto Section>
+class SectionKeys {
+ public:
+  SectionKeys(std::string name, std::vector<Key>& keys) : name_(std::move(name)), keys_(keys) {}
+
+  template <auto Member>
+  Key& integer(const char* name, std::int64_t least, std::int64_t most, const char* unit, const char* doc) {
+    return add(name, unit, doc, IntegerKey{access<Member, std::int64_t>(), least, most});
+  }
+  template <auto Member>
+  Key& unsigned_integer(const char* name, const char* doc) {
+    return add(name, "", doc, UnsignedKey{access<Member, std::uint64_t>()});
+  }
+  template <auto Member>
+  Key& number(const char* name, NumberKey range, const char* doc) {
+    range.access = access<Member, double>();
+    return add(name, "", doc, range);
+  }
+  template <auto Member>
+  Key& flag(const char* name, const char* doc) {
+    return add(name, "", doc, FlagKey{access<Member, bool>()});
+  }
+  template <auto Member>
+  Key& text(const char* name, const char* doc) {
+    return add(name, "", doc, TextKey{access<Member, std::string>()});
+  }
+  template <auto Member>
+  Key& path(const char* name, const char* doc) {
+    return add(name, "", doc, PathKey{access<Member, std::string>()});
+  }
+  template <auto Member>
+  Key& paths(const char* name, const char* doc) {
+    return add(name, "", doc, PathsKey{access<Member, std::vector<std::string>>()});
+  }
+  // `words` in the order of the enumerators.
+  template <auto Member>
+  Key& choice(const char* name, std::vector<std::string> words, std::vector<std::string> later, const char* doc) {
+    using Enum = std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>;
+    const Access<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
+                               [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
+    return add(name, "", doc, ChoiceKey{as_index, std::move(words), std::move(later)});
+  }
+  Key& add(const char* name, const char* unit, const char* doc, decltype(Key::kind) kind) {
+    keys_.push_back(Key{name_, name, unit, doc, Required::never, std::move(kind)});
+    return keys_.back();
+  }
+
+ private:
+  template <auto Member, class T>
+  static Access<T> access() {
+    return {[](const Deck& d) -> T { return (d.*Section).*Member; },
+            [](Deck& d, T value) { (d.*Section).*Member = std::move(value); }};
+  }
+
+  std::string name_;
+  std::vector<Key>& keys_;
+};
+
+// Ranges of number keys.
+inline NumberKey at_least(double least) { return {{}, least, std::numeric_limits<double>::infinity()}; }
+inline NumberKey more_than(double least) { return {{}, least, std::numeric_limits<double>::infinity(), true}; }
+inline NumberKey from_to(double least, double most) { return {{}, least, most}; }
+inline NumberKey from_below(double least, double most) { return {{}, least, most, false, true}; }
+
+void add_model_keys(std::vector<Key>& keys);
+void add_run_keys(std::vector<Key>& keys);  // every other section
+
+}  // namespace forge

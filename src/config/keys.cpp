@@ -1,0 +1,182 @@
+#include "config/keys.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/key_builder.hpp"
+#include "config/text.hpp"
+#include "core/bytes.hpp"
+
+namespace forge {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys;
+  add_model_keys(keys);
+  add_run_keys(keys);
+  return keys;
+}
+
+std::string list_text(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const auto& item : items) text += (text.size() > 1 ? ", " : "") + yaml_text(item);
+  return text + "]";
+}
+
+std::string choice_text(const ChoiceKey& key, int index) {
+  return index >= 0 && index < static_cast<int>(key.words.size()) ? key.words[static_cast<std::size_t>(index)] : "?";
+}
+
+std::string range_text(const NumberKey& key) {
+  const std::string least = (key.above ? "> " : ">= ") + format_exact(key.least);
+  if (std::isinf(key.most)) return least;
+  return least + " and " + (key.below ? "< " : "<= ") + format_exact(key.most);
+}
+
+std::string range_text(const IntegerKey& key) {
+  return std::to_string(key.least) + " to " + std::to_string(key.most);
+}
+
+bool in_range(const NumberKey& key, double x) {
+  return std::isfinite(x) && (key.above ? x > key.least : x >= key.least) && (key.below ? x < key.most : x <= key.most);
+}
+
+// The rule that a text breaks, "" when none.
+std::string text_problem(const std::string& text, bool path) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte == 0 || (path && (byte < 0x20 || byte == 0x7f)))
+      return std::string("= ") + shown(text) + ": must not hold a " + (path ? "control" : "zero") + " character";
+  }
+  return "";
+}
+
+}  // namespace
+
+const std::vector<SectionInfo>& all_sections() {
+  static const std::vector<SectionInfo> sections = {
+      {"model", "The model: a Hugging Face directory, or its dimensions."},
+      {"mesh", "How many ranks each parallel axis has; the world size is pp x dp_replicate x dp_shard x cp x tp."},
+      {"schedule", "The order of a step's microbatches."},
+      {"train", "How long, on what batches, in what arithmetic."},
+      {"optimizer", "The update of the parameters and its learning rate."},
+      {"data", "Token files."},
+      {"checkpoint", "Restart files. Not available in this version: only the defaults are legal."},
+      {"output", "What a run leaves behind."},
+      {"machine", "The computer."},
+  };
+  return sections;
+}
+
+const std::vector<Key>& all_keys() {
+  static const std::vector<Key> keys = make_keys();
+  return keys;
+}
+
+const Key* find_key(const std::string& section, const std::string& name) {
+  for (const auto& key : all_keys())
+    if (key.section == section && key.name == name) return &key;
+  return nullptr;
+}
+
+std::string nearest_key(const std::string& section, const std::string& name) {
+  const std::string qualified = section + "." + name;
+  std::string best;
+  std::size_t best_distance = ~std::size_t{0};
+  for (const auto& key : all_keys()) {
+    std::size_t distance = edit_distance(qualified, key.qualified());
+    if (key.section != section) distance = std::min(distance, edit_distance(name, key.name) + 1);
+    if (distance < best_distance) best_distance = distance, best = key.qualified();
+  }
+  return best;
+}
+
+std::string nearest_section(const std::string& name) {
+  std::string best;
+  std::size_t best_distance = ~std::size_t{0};
+  for (const auto& section : all_sections()) {
+    const std::size_t distance = edit_distance(name, section.name);
+    if (distance < best_distance) best_distance = distance, best = section.name;
+  }
+  return best;
+}
+
+std::string legal_values(const Key& key) {
+  return std::visit(Overloaded{
+                        [](const IntegerKey& k) { return "integer, " + range_text(k); },
+                        [](const UnsignedKey&) { return std::string("integer, 0 to 18446744073709551615"); },
+                        [](const NumberKey& k) { return "number, " + range_text(k); },
+                        [](const FlagKey&) { return std::string("true | false"); },
+                        [](const TextKey&) { return std::string("text"); },
+                        [](const PathKey&) { return std::string("path"); },
+                        [](const PathsKey&) { return std::string("list of paths"); },
+                        [](const ChoiceKey& k) {
+                          std::string text;
+                          for (const auto& word : k.words) text += (text.empty() ? "" : " | ") + word;
+                          return text;
+                        },
+                    },
+                    key.kind);
+}
+
+std::string default_text(const Key& key) { return value_text(key, Deck{}); }
+
+std::string value_text(const Key& key, const Deck& deck) {
+  return std::visit(Overloaded{
+                        [&](const IntegerKey& k) { return std::to_string(k.access.get(deck)); },
+                        [&](const UnsignedKey& k) { return std::to_string(k.access.get(deck)); },
+                        [&](const NumberKey& k) { return format_exact(k.access.get(deck)); },
+                        [&](const FlagKey& k) { return std::string(k.access.get(deck) ? "true" : "false"); },
+                        [&](const TextKey& k) { return yaml_text(k.access.get(deck)); },
+                        [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
+                        [&](const PathsKey& k) { return list_text(k.access.get(deck)); },
+                        [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
+                    },
+                    key.kind);
+}
+
+std::string range_problem(const Key& key, const Deck& deck, bool needed) {
+  if (!needed && is_default(key, deck)) return "";
+  const auto must_be = [&](bool holds) {
+    return holds ? std::string() : "= " + value_text(key, deck) + ": legal: " + legal_values(key);
+  };
+  return std::visit(
+      Overloaded{
+          [&](const IntegerKey& k) { return must_be(k.access.get(deck) >= k.least && k.access.get(deck) <= k.most); },
+          [&](const UnsignedKey&) { return std::string(); },
+          [&](const NumberKey& k) { return must_be(in_range(k, k.access.get(deck))); },
+          [&](const FlagKey&) { return std::string(); },
+          [&](const TextKey& k) { return text_problem(k.access.get(deck), false); },
+          [&](const PathKey& k) {
+            return needed && k.access.get(deck).empty() ? "= \"\": legal: a path" : text_problem(k.access.get(deck), true);
+          },
+          [&](const PathsKey& k) {
+            if (needed && k.access.get(deck).empty()) return std::string("= []: legal: at least one path");
+            for (const auto& path : k.access.get(deck)) {
+              if (path.empty()) return std::string("holds an empty path");
+              if (auto problem = text_problem(path, true); !problem.empty()) return problem;
+            }
+            return std::string();
+          },
+          [&](const ChoiceKey& k) {
+            const int index = k.access.get(deck);
+            return must_be(index >= 0 && index < static_cast<int>(k.words.size()));
+          },
+      },
+      key.kind);
+}
+
+bool is_default(const Key& key, const Deck& deck) {
+  const Deck standard;
+  return std::visit([&](const auto& k) { return k.access.get(deck) == k.access.get(standard); }, key.kind);
+}
+
+}  // namespace forge

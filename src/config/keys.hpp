@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "config/deck.hpp"
+
+namespace forge {
+
+// The one table of the deck's keys. Reader, writer, help and docs/inputs.md all come from it. A key's default is what a
+// default-constructed Deck holds: it stands nowhere else.
+
+// How a value of type T is read from and put into a Deck.
+template <class T>
+struct Access {
+  T (*get)(const Deck&);
+  void (*set)(Deck&, T);
+};
+
+struct IntegerKey {
+  Access<std::int64_t> access;
+  std::int64_t least, most;  // inclusive
+};
+
+// Any 64-bit unsigned integer.
+struct UnsignedKey {
+  Access<std::uint64_t> access;
+};
+
+struct NumberKey {
+  Access<double> access;
+  double least, most;             // most may be infinity
+  bool above = false;             // the value must be greater than `least`, not equal
+  bool below = false;             // the value must be less than `most`, not equal
+};
+
+struct FlagKey {
+  Access<bool> access;
+};
+
+struct TextKey {
+  Access<std::string> access;
+};
+
+// A file or directory; relative paths start at the working directory.
+struct PathKey {
+  Access<std::string> access;
+};
+
+struct PathsKey {
+  Access<std::vector<std::string>> access;
+};
+
+// One of several words; the value is the word's index, which is the enumerator's.
+struct ChoiceKey {
+  Access<int> access;
+  std::vector<std::string> words;
+  std::vector<std::string> later;  // words of the design that this version refuses
+};
+
+// When a deck must give a key.
+enum class Required {
+  never,
+  dimension,   // always, unless model.hf is given
+  training,    // by verbs that train
+};
+
+struct Key {
+  std::string section, name;
+  std::string unit;  // "" = none, or it is in the name
+  std::string doc;
+  Required required = Required::never;
+  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, ChoiceKey> kind;
+
+  std::string qualified() const { return section + "." + name; }
+};
+
+struct SectionInfo {
+  std::string name;
+  std::string doc;
+};
+
+// In the order of help, of docs/inputs.md and of resolved decks.
+const std::vector<SectionInfo>& all_sections();
+const std::vector<Key>& all_keys();
+
+// nullptr when there is no such key.
+const Key* find_key(const std::string& section, const std::string& name);
+
+// The known key or section nearest to a name that isn't one, by edit distance over "section.key"; a key of the same name
+// in another section counts as near.
+std::string nearest_key(const std::string& section, const std::string& name);
+std::string nearest_section(const std::string& name);
+
+// What a key accepts: "integer, 1 ... 10000", "fp64 | fp32 | bf16", "path".
+std::string legal_values(const Key& key);
+// The default as YAML: "0.02", "[]", "1f1b".
+std::string default_text(const Key& key);
+// The value of a key as YAML; texts are quoted where YAML needs it.
+std::string value_text(const Key& key, const Deck& deck);
+// "" when the deck's value of the key is legal by itself, else "= 0: legal: ...". A default outside the range (a
+// dimension of 0 before model.hf is read) passes, unless the value is needed.
+std::string range_problem(const Key& key, const Deck& deck, bool needed = false);
+bool is_default(const Key& key, const Deck& deck);
+
+}  // namespace forge

@@ -1,0 +1,147 @@
+#include "config/key_builder.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::int64_t most_ranks = 1 << 20, most_steps = std::int64_t{1} << 40, most_sequences = std::int64_t{1} << 30,
+                       most_tokens = std::int64_t{1} << 30;
+
+void add_mesh(std::vector<Key>& keys) {
+  using M = MeshDeck;
+  SectionKeys<&Deck::mesh> k("mesh", keys);
+  k.integer<&M::pp>("pp", 1, most_ranks, "", "pipeline stages; 1 in this version");
+  k.integer<&M::dp_replicate>("dp_replicate", 1, most_ranks, "", "data-parallel replicas");
+  k.integer<&M::dp_shard>("dp_shard", -1, most_ranks, "",
+                          "data-parallel ranks that would share parameters under zero_stage > 0; further replicas in this "
+                          "version; -1 = world size / the other axes");
+  k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks; 1 in this version");
+  k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor-parallel ranks; 1 in this version");
+  k.integer<&M::ep>("ep", 1, most_ranks, "", "expert-parallel ranks; 1 in this version");
+  k.integer<&M::etp>("etp", 0, most_ranks, "", "tensor-parallel ranks of experts; 0 = tp; 1 in this version");
+}
+
+void add_schedule(std::vector<Key>& keys) {
+  using S = ScheduleDeck;
+  SectionKeys<&Deck::schedule> k("schedule", keys);
+  k.choice<&S::name>("name", {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {},
+                     "order of microbatches; interleaved and zb_v need pp > 1, which this version doesn't have");
+  k.integer<&S::chunks_per_stage>("chunks_per_stage", 1, 1024, "", "model chunks per rank; 1 in this version");
+  k.text<&S::split>("split", "how layers are cut into stages; even in this version");
+}
+
+void add_train(std::vector<Key>& keys) {
+  using T = TrainDeck;
+  SectionKeys<&Deck::train> k("train", keys);
+  k.integer<&T::steps>("steps", 1, most_steps, "", "updates of the parameters").required = Required::training;
+  k.integer<&T::global_batch_sequences>("global_batch_sequences", 1, most_sequences, "",
+                                        "sequences of one step over all ranks; a multiple of microbatch_sequences x "
+                                        "data-parallel size")
+      .required = Required::training;
+  k.integer<&T::microbatch_sequences>("microbatch_sequences", 1, most_sequences, "",
+                                      "sequences that a rank takes at a time, B");
+  k.integer<&T::sequence_tokens>("sequence_tokens", 1, most_tokens, "", "tokens of a sequence, T").required =
+      Required::training;
+  k.choice<&T::precision>("precision", {"fp64", "fp32", "bf16"}, {"fp8"},
+                          "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums");
+  k.unsigned_integer<&T::seed>("seed", "of initial values, sample order, dropout and sampling");
+  k.choice<&T::recompute>("recompute", {"none", "selective", "full"}, {},
+                          "what backward computes again instead of keeping it: nothing, the cheap parts, whole blocks");
+  k.integer<&T::zero_stage>("zero_stage", 0, 3, "",
+                            "1, 2, 3 shard optimizer state, gradients, parameters; 0 in this version");
+  k.choice<&T::accumulate>("accumulate", {"sharded", "unsharded"}, {},
+                           "reduce gradients after each microbatch or once a step; unsharded in this version");
+  k.number<&T::z_loss_coefficient>("z_loss_coefficient", at_least(0),
+                                   "adds this times the mean squared log-sum-exp of the logits to total_loss");
+  k.integer<&T::head_chunk_rows>("head_chunk_rows", 0, most_tokens, "",
+                                 "rows whose logits exist at a time; 0 = chosen from the vocabulary");
+  k.integer<&T::max_not_finite_steps>("max_not_finite_steps", 1, most_steps, "",
+                                      "stop (exit code 4) after so many steps in a row with NaN or Inf");
+  k.integer<&T::validate_every_steps>("validate_every_steps", 0, most_steps, "",
+                                      "steps between losses on data.validation_files; 0 = never");
+  k.integer<&T::validation_sequences>("validation_sequences", 0, most_sequences, "",
+                                      "sequences of a validation; 0 = all of data.validation_files");
+}
+
+void add_optimizer(std::vector<Key>& keys) {
+  using O = OptimizerDeck;
+  SectionKeys<&Deck::optimizer> k("optimizer", keys);
+  const Access<int> name{[](const Deck& d) { return d.optimizer.name == "adamw" ? 0 : -1; },
+                         [](Deck& d, int) { d.optimizer.name = "adamw"; }};
+  k.add("name", "", "update rule; decay follows the tensor's rank: norms and biases have none",
+        ChoiceKey{name, {"adamw"}, {"muon"}});
+  k.number<&O::learning_rate>("learning_rate", at_least(0), "at the end of warm-up").required = Required::training;
+  k.number<&O::beta1>("beta1", from_below(0, 1), "decay of the first moment");
+  k.number<&O::beta2>("beta2", from_below(0, 1), "decay of the second moment");
+  k.number<&O::epsilon>("epsilon", more_than(0), "added to the root of the second moment");
+  k.number<&O::weight_decay>("weight_decay", at_least(0), "p is multiplied by 1 - learning rate x this, each step");
+  k.number<&O::clip_norm>("clip_norm", at_least(0), "largest global gradient norm; 0 = no clipping");
+  k.choice<&O::schedule>("schedule", {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
+                         "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");
+  k.integer<&O::warmup_steps>("warmup_steps", 0, most_steps, "", "steps of linear warm-up; at most train.steps");
+  k.integer<&O::decay_steps>("decay_steps", 0, most_steps, "",
+                             "steps of the decay; 0 = train.steps - warmup_steps");
+  k.number<&O::min_ratio>("min_ratio", from_to(0, 1), "where the decay ends, as a share of learning_rate");
+  k.choice<&O::wsd_tail>("wsd_tail", {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
+  k.choice<&O::moments>("moments", {"default", "bf16"}, {},
+                        "type of Adam's moments; default = fp32, or fp64 with precision fp64");
+}
+
+void add_data(std::vector<Key>& keys) {
+  using D = DataDeck;
+  SectionKeys<&Deck::data> k("data", keys);
+  k.paths<&D::files>("files", "token files, in order; .npy files name their own type").required = Required::training;
+  k.paths<&D::validation_files>("validation_files", "held-out token files");
+  k.choice<&D::dtype>("dtype", {"none", "uint16", "uint32"}, {},
+                      "type of a token in files without a header; none = not declared, .npy files only");
+  k.choice<&D::order>("order", {"sequential", "shuffled"}, {},
+                      "order of the samples; shuffled anew in each epoch, from train.seed");
+  k.integer<&D::document_end_token>("document_end_token", -1, 99'999'999, "",
+                                    "id that ends a document: attention and loss don't cross it; -1 = no documents");
+}
+
+void add_checkpoint(std::vector<Key>& keys) {
+  using C = CheckpointDeck;
+  SectionKeys<&Deck::checkpoint> k("checkpoint", keys);
+  k.path<&C::directory>("directory", "where restart files go");
+  k.integer<&C::every_steps>("every_steps", 0, most_steps, "", "steps between two of them");
+  k.integer<&C::keep_last>("keep_last", 0, 1 << 20, "", "how many stay; 0 = all");
+  k.flag<&C::asynchronous>("asynchronous", "write behind the next steps");
+}
+
+void add_output(std::vector<Key>& keys) {
+  using O = OutputDeck;
+  SectionKeys<&Deck::output> k("output", keys);
+  k.path<&O::directory>("directory", "run directory: deck.yaml, job_info, log.txt, metrics.jsonl").required =
+      Required::training;
+  k.integer<&O::every_steps>("every_steps", 1, most_steps, "",
+                             "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
+  k.text<&O::sample_prompt>("sample_prompt", "text that the sample at the end continues (byte vocabulary)");
+  k.integer<&O::sample_tokens>("sample_tokens", 0, most_tokens, "", "length of that sample; 0 = none");
+  k.number<&O::sample_temperature>("sample_temperature", at_least(0), "of that sample; 0 = the likeliest token");
+  k.flag<&O::save_hf>("save_hf", "write the trained model as a Hugging Face directory, <directory>/hf");
+}
+
+void add_machine(std::vector<Key>& keys) {
+  using M = MachineDeck;
+  SectionKeys<&Deck::machine> k("machine", keys);
+  k.integer<&M::threads>("threads", 0, 4096, "", "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
+  k.integer<&M::workspace_mib>("workspace_mib", 0, 1 << 20, "", "what libraries (GEMM) may use");
+  k.number<&M::peak_tflops>("peak_tflops", at_least(0),
+                            "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
+}
+
+}  // namespace
+
+void add_run_keys(std::vector<Key>& keys) {
+  add_mesh(keys);
+  add_schedule(keys);
+  add_train(keys);
+  add_optimizer(keys);
+  add_data(keys);
+  add_checkpoint(keys);
+  add_output(keys);
+  add_machine(keys);
+}
+
+}  // namespace forge

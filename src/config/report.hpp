@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+// Collects what is wrong with an input, so that a person sees all of it at once.
+class Report {
+ public:
+  // `where` is "file:line:column" or "" when the text itself names its place.
+  void add(const std::string& where, const std::string& text) {
+    problems_.push_back(where.empty() ? text : where + ": " + text);
+  }
+  bool empty() const { return problems_.empty(); }
+
+  // One BadInput with a line per problem (the first hundred of them); `subject` is what they are all about.
+  void throw_if_any(const std::string& subject) const {
+    if (problems_.empty()) return;
+    if (problems_.size() == 1) throw BadInput(problems_.front());
+    std::string text = subject + " has " + std::to_string(problems_.size()) + " errors:";
+    for (std::size_t i = 0; i < problems_.size() && i < shown_; ++i) text += "\n  " + problems_[i];
+    if (problems_.size() > shown_) text += "\n  and " + std::to_string(problems_.size() - shown_) + " more";
+    throw BadInput(text);
+  }
+
+ private:
+  static constexpr std::size_t shown_ = 100;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace forge

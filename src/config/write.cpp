@@ -1,0 +1,109 @@
+#include "config/write.hpp"
+
+#include "config/keys.hpp"
+#include "config/text.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::size_t help_columns = 100;
+
+const char* requirement_text(const Key& key) {
+  switch (key.required) {
+    case Required::training:
+      return "required";
+    case Required::dimension:
+      return "required without model.hf";
+    case Required::never:
+      break;
+  }
+  return "";
+}
+
+std::string default_or_required(const Key& key) {
+  return key.required == Required::never ? "default " + default_text(key) : requirement_text(key);
+}
+
+// Breaks a text at spaces into lines that start with `indent`.
+std::string wrapped(const std::string& text, const std::string& indent) {
+  std::string result, line = indent;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    if (line.size() > indent.size() && line.size() + 1 + (end - begin) > help_columns) {
+      result += line + "\n";
+      line = indent;
+    }
+    line += (line.size() > indent.size() ? " " : "") + text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  return result + line + "\n";
+}
+
+std::string help_of(const SectionInfo& section) {
+  std::string text = section.name + ": " + section.doc + "\n";
+  for (const auto& key : all_keys()) {
+    if (key.section != section.name) continue;
+    text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") + "; " +
+            default_or_required(key) + "\n";
+    text += wrapped(key.doc, "      ");
+  }
+  return text;
+}
+
+// Pipes separate the columns of a table.
+std::string cell(const std::string& text) {
+  std::string result;
+  for (const char c : text) result += c == '|' ? std::string("\\|") : std::string(1, c);
+  return result;
+}
+
+}  // namespace
+
+std::string write_deck(const Deck& deck) {
+  std::string text;
+  for (const auto& section : all_sections()) {
+    text += section.name + ":\n";
+    for (const auto& key : all_keys())
+      if (key.section == section.name) text += "  " + key.name + ": " + value_text(key, deck) + "\n";
+  }
+  return text;
+}
+
+std::string help_text(const std::string& section) {
+  std::string text;
+  std::vector<std::string> names;
+  for (const auto& info : all_sections()) {
+    names.push_back(info.name);
+    if (section.empty() || section == info.name) text += (text.empty() ? "" : "\n") + help_of(info);
+  }
+  if (text.empty()) throw BadInput("help " + shown(section) + ": no such section; legal: " + joined(names));
+  return text;
+}
+
+std::string inputs_markdown() {
+  std::string text =
+      "# The input deck\n\n"
+      "Written by `forge help --markdown` from the table in src/config/keys_model.cpp and keys_run.cpp; a test fails when "
+      "the two differ.\n\n"
+      "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, aliases, "
+      "tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An unknown key is "
+      "an error that names the nearest known one; all errors come in one report, with file:line:column. "
+      "`--set section.key=value` changes a key; it may be given several times, its value is read as YAML "
+      "(`--set data.files=[a.bin]`), the last one wins. Relative paths start at the working directory.\n\n"
+      "Integers are decimal digits without leading zeros, or a decimal number that is whole (1e6). Numbers are finite. "
+      "Truth values are `true` and `false`. Numbers and truth values in quotes are texts, and refused.\n";
+  for (const auto& section : all_sections()) {
+    text += "\n## " + section.name + "\n\n" + section.doc + "\n\n";
+    text += "| key | legal | unit | default | meaning |\n|---|---|---|---|---|\n";
+    for (const auto& key : all_keys())
+      if (key.section == section.name)
+        text += "| `" + key.name + "` | " + cell(legal_values(key)) + " | " + key.unit + " | " +
+                (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) + " | " +
+                cell(key.doc) + " |\n";
+  }
+  return text;
+}
+
+}  // namespace forge

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# tests/layering.sh [ROOT]: the rules of docs/structure that a compiler doesn't check. Prints every violation as
+# file:line: text, and ends with 1 when there is one.
+#  - A folder of src/ includes only itself and what stands to its left in the list below; some pairs are forbidden besides.
+#  - A third-party header is included only in its home.
+#  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/.
+#  - No file has more than 500 lines; every source file is in its folder's list, and lists are explicit.
+set -euo pipefail
+export LC_ALL=C
+cd "${1:-$(dirname "$0")/..}"
+
+mapfile -t files < <(find src tests -type f \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort)
+[ "${#files[@]}" -gt 0 ] || { echo "layering: no source file under $PWD"; exit 1; }
+
+check_lines() {
+  awk '
+    BEGIN {
+      n = split("core config model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app",
+                order, " ")
+      for (i = 1; i <= n; ++i) place[order[i]] = i
+      # Pairs that the order allows and the design forbids.
+      forbidden["kernels comm"]
+      split("optim data checkpoint", siblings, " ")
+      for (a in siblings) for (b in siblings) if (a != b) forbidden[siblings[a] " " siblings[b]]
+      for (i = 1; i < n; ++i) if (order[i] != "plan") forbidden[order[i] " plan"]
+      # Pattern of a header -> folders that may include it.
+      home["^mpi[.]h$"] = home["^nccl[.]h$"] = "comm"
+      home["^(cuda|cuda_[a-z0-9_]+|nvtx3/.*|nvToolsExt)[.]h(pp)?$"] = "device"
+      home["^(cublas|cudnn|dnnl|oneapi/|cub/|cutlass/|cute/)"] = "kernels"
+      home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint"
+      home["^(yaml-cpp|nlohmann)/"] = "config"
+      home["^boost/"] = "app"
+      home["^(omp|immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
+      home["^g(test|mock)/"] = "tests"
+      system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|fcntl|ftw|glob|poll|pthread|pwd|sched|signal|spawn|termios|time|unistd)[.]h$"
+    }
+    function report(text) { print FILENAME ":" FNR ": " text; bad = 1 }
+    FNR == 1 {
+      split(FILENAME, part, "/")
+      test = part[1] == "tests"
+      folder = part[2]
+      if (!test && !(folder in place)) report("src/" folder " is not a folder of the design")
+    }
+    FNR == 501 { report("the file has more than 500 lines") }
+    /^[ \t]*#[ \t]*include[ \t]*["<]/ {
+      name = $0
+      sub(/^[ \t]*#[ \t]*include[ \t]*["<]/, "", name)
+      sub(/[">].*/, "", name)
+      split(name, target, "/")
+      own = name ~ /\// && target[1] in place && $0 ~ /"/
+      if (own) {
+        if (test) next
+        if (place[target[1]] > place[folder]) report(folder " includes " name ", which stands to its right")
+        else if ((folder " " target[1]) in forbidden) report(folder " must not include " name)
+        next
+      }
+      for (pattern in home)
+        if (name ~ pattern) {
+          if (index(" " home[pattern] (test ? " tests" : "") " ", " " (test && home[pattern] == "tests" ? "tests" : folder) " ") == 0)
+            report("<" name "> belongs into " home[pattern] "/, not into " folder "/")
+          next
+        }
+      if ($0 ~ /"/) {
+        if (!test) report("\"" name "\" names no folder of src/")
+        next
+      }
+      if (name ~ /[.\/]/ && name !~ system_header) report("<" name "> has no home in tests/layering.sh")
+      next
+    }
+    /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|elifdef|elifndef)[^a-z]/ && !test {
+      backend = $0 ~ /CUDA|NVCC|NVIDIA|HIP|NCCL|CUBLAS|CUDNN|DNNL|ONEDNN|FORGE_|OPEN_MPI|_OPENMP|MPI_VERSION/
+      isa = $0 ~ /x86_64|__AVX|__AMX|__SSE|__FMA__|__aarch64__|__ARM/
+      if (backend && folder != "device" && FILENAME != "src/core/macros.hpp")
+        report("a backend #if stands only in core/macros.hpp and device/")
+      if (isa && folder != "device" && folder != "kernels" && FILENAME != "src/core/macros.hpp")
+        report("an instruction set #if stands only in core/macros.hpp, device/ and kernels/")
+    }
+    END { exit bad }
+  ' "$@"
+}
+
+check_lists() {
+  local bad=0 file list
+  for file in "${files[@]}"; do
+    case $file in src/*.cpp | src/*.cu | tests/*.cpp | tests/*.cu) ;; *) continue ;; esac
+    list=$(dirname "$file")/CMakeLists.txt
+    # A word of the list, not a part of one.
+    if ! grep -qE "(^|[ (])$(basename "$file" | sed 's/[.]/[.]/g')([ )]|$)" "$list" 2>/dev/null; then
+      echo "$file: is not in $list"
+      bad=1
+    fi
+  done
+  while read -r list; do
+    if grep -nHE 'file *\( *GLOB' "$list"; then
+      echo "$list: source lists are explicit"
+      bad=1
+    fi
+  done < <(find src tests -name CMakeLists.txt)
+  return $bad
+}
+
+status=0
+check_lines "${files[@]}" || status=1
+check_lists || status=1
+[ $status -eq 0 ] && echo "layering: ${#files[@]} files keep the rules"
+exit $status
