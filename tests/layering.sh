@@ -30,7 +30,8 @@ check_lines() {
       home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint"
       home["^(yaml-cpp|nlohmann)/"] = "config"
       home["^boost/"] = "app"
-      home["^(omp|immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
+      home["^omp[.]h$"] = "device kernels app"
+      home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
       home["^g(test|mock)/"] = "tests"
       system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|fcntl|ftw|glob|poll|pthread|pwd|sched|signal|spawn|termios|time|unistd)[.]h$"
     }
@@ -91,8 +92,8 @@ check_lists() {
     fi
   done
   while read -r list; do
-    if grep -nHE 'file *\( *GLOB' "$list"; then
-      echo "$list: source lists are explicit"
+    if grep -qE 'file *\( *GLOB' "$list"; then
+      echo "$list: file(GLOB); source lists are explicit"
       bad=1
     fi
   done < <(find src tests -name CMakeLists.txt)

@@ -49,7 +49,7 @@ plant src/core/a.cpp '#include "a.hpp"' && expect '"a.hpp" names no folder'
 for pair in 'mpi.h train comm' 'nccl.h parallel comm' 'cuda_runtime.h kernels device' 'cublasLt.h nn kernels' \
   'oneapi/dnnl/dnnl.hpp tensor kernels' 'dnnl.h core kernels' 'hdf5.h app checkpoint' 'openssl/sha.h core checkpoint' \
   'yaml-cpp/yaml.h app config' 'nlohmann/json.hpp checkpoint config' 'boost/program_options.hpp config app' \
-  'omp.h nn device' 'gtest/gtest.h core tests'; do
+  'omp.h nn device' 'immintrin.h nn device' 'gtest/gtest.h core tests'; do
   read -r header folder home <<< "$pair"
   plant "src/$folder/a.cpp" "#include <$header>" && expect "<$header> belongs into $home"
   if [ "$home" != tests ]; then plant "src/$home/a.cpp" "#include <$header>" && accept; fi

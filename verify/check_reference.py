@@ -23,13 +23,20 @@ STEP = REAL(2e-4)  # truncation STEP^4 / 30 times the fifth derivative, rounding
 
 
 def read_tokens(path, dtype):
-    return numpy.load(path) if path.endswith(".npy") else numpy.fromfile(path, {"uint16": "<u2", "uint32": "<u4"}[dtype])
+    return (
+        numpy.load(path) if path.endswith(".npy") else numpy.fromfile(path, {"uint16": "<u2", "uint32": "<u4"}[dtype])
+    )
 
 
 def batch(tokens, step, length, count):
     samples = [(part, i * length) for part in tokens for i in range((len(part) - 1) // length)]
-    rows = numpy.array([part[at:at + length + 1] for part, at in
-                        (samples[i % len(samples)] for i in range((step - 1) * count, step * count))], dtype=numpy.int64)
+    rows = numpy.array(
+        [
+            part[at : at + length + 1]
+            for part, at in (samples[i % len(samples)] for i in range((step - 1) * count, step * count))
+        ],
+        dtype=numpy.int64,
+    )
     return rows[:, :-1], rows[:, 1:]
 
 
@@ -55,7 +62,9 @@ def adamw(weights, gradients, rate, norm, options):
         g = gradient * coefficient
         decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 else REAL(0)
         # Bias correction leaves exactly g and g^2 after one update.
-        new[name] = weights[name] * (1 - REAL(rate) * decay) - REAL(rate) * g / (abs(g) + REAL(options.get("epsilon", 1e-8)))
+        new[name] = weights[name] * (1 - REAL(rate) * decay) - REAL(rate) * g / (
+            abs(g) + REAL(options.get("epsilon", 1e-8))
+        )
     return new
 
 

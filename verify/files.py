@@ -61,7 +61,7 @@ def write_model(directory, config, seed, storage="F32", shards=1, hub_names=Fals
         return
     names, places = list(weights), {}
     for shard in range(shards):
-        part = names[shard * len(names) // shards:(shard + 1) * len(names) // shards]
+        part = names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
         filename = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
         save_file({k: weights[k] for k in part}, os.path.join(directory, filename), metadata={"format": "pt"})
         places.update({k: filename for k in part})
@@ -103,6 +103,7 @@ def write_tokens(path, tokens, dtype):
 
 def deck_text(sections):
     """A deck as YAML: {section: {key: value}}."""
+
     def scalar(value):
         if isinstance(value, bool):
             return "true" if value else "false"

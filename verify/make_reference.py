@@ -8,6 +8,7 @@ Needs verify/requirements.txt. Everything is seeded; on one version of PyTorch t
 
 import argparse
 import os
+import textwrap
 import zlib
 
 import numpy
@@ -30,10 +31,11 @@ README = """# {name}
 - `reference.yaml`: loss, total_loss, grad_norm and learning_rate of {steps} steps, and each gradient's largest entry in
   step 1, in fp64 and fp32. `gradients.safetensors`: step 1's gradients in fp64, before clipping.
 
-The references were computed by `python3 verify/make_reference.py {name}` with the class {architecture} of transformers
-{transformers} on PyTorch {torch}, on one process, the global batch at once. In fp64 the class's own casts to fp32 were
-replaced by casts to fp64, and every operation's type was checked (`verify/reference.py`).
-`verify/check_reference.py` compares the loss with an implementation of its own in 80-bit arithmetic, and the gradients
+The references were computed by `python3 verify/make_reference.py {name}` with the class
+{architecture} of transformers {transformers} on PyTorch {torch}, in one process, the global batch at once. In fp64 the
+class's own casts to fp32 were replaced by casts to fp64, and the type of every operation's result was checked
+(`verify/reference.py`).
+`verify/check_reference.py` compares the loss with an independent implementation in 80-bit arithmetic, and the gradients
 with its difference quotients.
 """
 
@@ -65,18 +67,28 @@ def make(name, problem):
         files.write_tokens(os.path.join(folder, file), tokens[-1], problem.token_type)
     with open(os.path.join(folder, "input.yaml"), "w") as file:
         file.write(files.deck_text(deck(name, problem)))
-    records = {precision: reference.train(model, tokens, problem.train, problem.optimizer, problem.end_token, precision)
-               for precision in ("fp64", "fp32")}
+    records = {
+        precision: reference.train(model, tokens, problem.train, problem.optimizer, problem.end_token, precision)
+        for precision in ("fp64", "fp32")
+    }
     with open(os.path.join(folder, "reference.yaml"), "w") as file:
         file.write(files.reference_text(records))
     files.write_gradients(os.path.join(folder, "gradients.safetensors"), records["fp64"][1])
     parameters = sum(g.numel() for g in records["fp64"][1].values())
     with open(os.path.join(folder, "README.md"), "w") as file:
-        file.write(README.format(
-            name=name, shows=problem.shows, storage=problem.storage, parameters=parameters,
-            tokens=", ".join(f"`{f}`" for f in problem.token_files), steps=problem.train["steps"],
-            architecture=problem.config["architectures"][0], transformers=transformers.__version__,
-            torch=torch.__version__.split("+")[0]))
+        file.write(
+            README.format(
+                name=name,
+                shows=textwrap.fill(problem.shows, 118),
+                storage=problem.storage,
+                parameters=parameters,
+                tokens=", ".join(f"`{f}`" for f in problem.token_files),
+                steps=problem.train["steps"],
+                architecture=problem.config["architectures"][0],
+                transformers=transformers.__version__,
+                torch=torch.__version__.split("+")[0],
+            )
+        )
     return records, parameters
 
 
@@ -87,14 +99,19 @@ def main():
     unknown = [name for name in chosen if name not in PROBLEMS]
     if unknown:
         parser.error(f"no problem {', '.join(unknown)}; there are {', '.join(PROBLEMS)}")
-    print(f"{'problem':14s} {'parameters':>10s} {'first loss':>11s} {'last loss':>11s} {'first norm':>11s} "
-          f"{'fp32 - fp64':>12s}")
+    print(
+        f"{'problem':14s} {'parameters':>10s} {'first loss':>11s} {'last loss':>11s} {'first norm':>11s} "
+        f"{'fp32 - fp64':>12s}"
+    )
     for name in chosen:
         records, parameters = make(name, PROBLEMS[name])
         double, single = records["fp64"][0], records["fp32"][0]
         distance = numpy.max(numpy.abs(numpy.subtract(double["loss"], single["loss"])))
-        print(f"{name:14s} {parameters:10d} {double['loss'][0]:11.6f} {double['loss'][-1]:11.6f} "
-              f"{double['grad_norm'][0]:11.6f} {distance:12.2e}", flush=True)
+        print(
+            f"{name:14s} {parameters:10d} {double['loss'][0]:11.6f} {double['loss'][-1]:11.6f} "
+            f"{double['grad_norm'][0]:11.6f} {distance:12.2e}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -39,8 +39,11 @@ def read_directory(directory):
     for path in sorted(glob.glob(os.path.join(directory, "*.safetensors"))):
         weights.update(read_safetensors(path))
     if config["model_type"] == "gpt2":
-        weights = {"transformer." + k.removeprefix("transformer."): v for k, v in weights.items()
-                   if not k.endswith(".attn.bias")}
+        weights = {
+            "transformer." + k.removeprefix("transformer."): v
+            for k, v in weights.items()
+            if not k.endswith(".attn.bias")
+        }
     return config, weights
 
 
@@ -50,7 +53,7 @@ def frequencies(config, dim):
     base = REAL(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     exponent = numpy.arange(0, dim, 2).astype(REAL) / dim
-    plain = base ** -exponent
+    plain = base**-exponent
     two_pi = 8 * numpy.arctan(REAL(1))
     if kind == "default":
         return plain, REAL(1)
@@ -64,6 +67,7 @@ def frequencies(config, dim):
         share = numpy.clip((turns - low) / (high - low), 0, 1)
         return (1 - share) * plain / factor + share * plain, REAL(1)
     if kind == "yarn":
+
         def dimension(turns):
             return dim * numpy.log(original / (REAL(turns) * two_pi)) / (2 * numpy.log(base))
 
@@ -92,7 +96,7 @@ def rotate(x, config):
     frequency, factor = frequencies(config, dim)
     angle = numpy.arange(x.shape[1]).astype(REAL)[:, None] * frequency
     cosine, sine = (factor * numpy.cos(angle))[:, None, :], (factor * numpy.sin(angle))[:, None, :]
-    a, b = x[..., :dim // 2], x[..., dim // 2:]
+    a, b = x[..., : dim // 2], x[..., dim // 2 :]
     return numpy.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
 
 
@@ -167,7 +171,7 @@ def llama_logits(config, w, inputs, documents):
 def gpt2_logits(config, w, inputs, documents):
     heads, eps = config["n_head"], config["layer_norm_epsilon"]
     table, width = w["transformer.wte.weight"], config["n_embd"]
-    x = table[inputs] + w["transformer.wpe.weight"][:inputs.shape[1]]
+    x = table[inputs] + w["transformer.wpe.weight"][: inputs.shape[1]]
 
     def linear(name, rows):
         return rows @ w[name + ".weight"] + w[name + ".bias"]

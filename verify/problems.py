@@ -5,11 +5,11 @@ import dataclasses
 
 @dataclasses.dataclass
 class Problem:
-    shows: str                       # README's text
-    config: dict                     # config.json
+    shows: str  # README's text
+    config: dict  # config.json
     optimizer: dict
     train: dict
-    storage: str = "F32"             # type of the weights in the file
+    storage: str = "F32"  # type of the weights in the file
     shards: int = 1
     hub_names: bool = False
     token_files: dict = dataclasses.field(default_factory=lambda: {"tokens.bin": 1000})  # name: number of tokens
@@ -20,117 +20,257 @@ class Problem:
 
 def llama(**changes):
     base = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 56,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 97,
-        "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-        "attention_bias": False, "mlp_bias": False, "rope_theta": 10000.0, "rope_scaling": None,
-        "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True, "bos_token_id": 1, "eos_token_id": 2,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 32,
+        "intermediate_size": 56,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 97,
+        "hidden_act": "silu",
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
     }
     return {k: v for k, v in (base | changes).items() if v != "absent"}
 
 
 def qwen(kind, **changes):
     names = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-    own = {"architectures": [names[kind]], "model_type": kind, "rms_norm_eps": 1e-6, "attention_bias": "absent",
-           "mlp_bias": "absent", "rope_theta": 1000000.0}
+    own = {
+        "architectures": [names[kind]],
+        "model_type": kind,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": "absent",
+        "mlp_bias": "absent",
+        "rope_theta": 1000000.0,
+    }
     return llama(**(own | changes))
 
 
 def gpt2(**changes):
     return {
-        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 40, "n_head": 5, "n_layer": 2,
-        "n_positions": 48, "n_ctx": 48, "n_inner": None, "vocab_size": 101, "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
-        "initializer_range": 0.02, "bos_token_id": 100, "eos_token_id": 100,
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": 40,
+        "n_head": 5,
+        "n_layer": 2,
+        "n_positions": 48,
+        "n_ctx": 48,
+        "n_inner": None,
+        "vocab_size": 101,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "initializer_range": 0.02,
+        "bos_token_id": 100,
+        "eos_token_id": 100,
     } | changes
 
 
 def run(tokens, batch=2, microbatch=2, **more):
-    return {"steps": 10, "global_batch_sequences": batch, "microbatch_sequences": microbatch,
-            "sequence_tokens": tokens} | more
+    return {
+        "steps": 10,
+        "global_batch_sequences": batch,
+        "microbatch_sequences": microbatch,
+        "sequence_tokens": tokens,
+    } | more
 
 
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 8.0,
-        "beta_slow": 1.0}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 8.0, "beta_slow": 1.0}
 
 PROBLEMS = {
     "llama": Problem(
-        shows="A Llama with grouped queries (4 heads on 2 key-value heads) and Llama 3's rotary scaling, whose three "
-              "ranges of wavelength all occur. config.json has the older keys (`rope_theta`, `rope_scaling`). Cosine "
-              "schedule with warm-up; the gradient is clipped.",
-        config=llama(head_dim=16, rope_scaling=LLAMA3), train=run(32),
-        optimizer={"learning_rate": 0.005, "warmup_steps": 3, "clip_norm": 1.0, "schedule": "cosine"}),
+        shows=(
+            "A Llama with grouped queries (4 heads on 2 key-value heads) and Llama 3's rotary scaling, whose three "
+            "ranges of wavelength all occur. config.json has the older keys (`rope_theta`, `rope_scaling`). Cosine "
+            "schedule with warm-up; the gradient is clipped."
+        ),
+        config=llama(head_dim=16, rope_scaling=LLAMA3),
+        train=run(32),
+        optimizer={"learning_rate": 0.005, "warmup_steps": 3, "clip_norm": 1.0, "schedule": "cosine"},
+    ),
     "llama_yarn": Problem(
-        shows="YaRN's rotary scaling with its factor on cosines and sines, and one key-value head for each head. Linear "
-              "schedule, no clipping. The file has fewer samples than ten steps read, so their order wraps to the first.",
-        config=llama(num_key_value_heads=4, head_dim=16, max_position_embeddings=256, rope_scaling=YARN), train=run(40),
+        shows=(
+            "YaRN's rotary scaling with its factor on cosines and sines, and one key-value head for each head. Linear "
+            "schedule, no clipping. The file has fewer samples than ten steps read, so their order wraps to the "
+            "first."
+        ),
+        config=llama(num_key_value_heads=4, head_dim=16, max_position_embeddings=256, rope_scaling=YARN),
+        train=run(40),
         token_files={"tokens.bin": 581},
-        optimizer={"learning_rate": 0.003, "schedule": "linear", "min_ratio": 0.0, "clip_norm": 0}),
+        optimizer={"learning_rate": 0.003, "schedule": "linear", "min_ratio": 0.0, "clip_norm": 0},
+    ),
     "llama_linear": Problem(
-        shows="Linear rotary scaling under the newer key `rope_parameters`, tied embeddings, a head size that is not width "
-              "/ heads (4 x 12 beside 40), and biases in attention and feed-forward. Constant learning rate. uint32 tokens.",
-        config=llama(hidden_size=40, head_dim=12, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
-                     rope_theta="absent", rope_scaling="absent",
-                     rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}),
-        train=run(30), token_type="uint32",
-        optimizer={"learning_rate": 0.004, "schedule": "constant", "beta1": 0.8, "beta2": 0.99}),
+        shows=(
+            "Linear rotary scaling under the newer key `rope_parameters`, tied embeddings, a head size that is not "
+            "width / heads (4 x 12 beside 40), and biases in attention and feed-forward. Constant learning rate. "
+            "uint32 tokens."
+        ),
+        config=llama(
+            hidden_size=40,
+            head_dim=12,
+            tie_word_embeddings=True,
+            attention_bias=True,
+            mlp_bias=True,
+            rope_theta="absent",
+            rope_scaling="absent",
+            rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0},
+        ),
+        train=run(30),
+        token_type="uint32",
+        optimizer={"learning_rate": 0.004, "schedule": "constant", "beta1": 0.8, "beta2": 0.99},
+    ),
     "mistral": Problem(
-        shows="A sliding window (9 tokens, the own one included) shorter than the sequence; `head_dim: null`, which means "
-              "width / heads. The weights are BF16 in three files with an index. wsd schedule with a linear tail over the "
-              "last 4 of 10 steps; full recompute.",
-        config=llama(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=9, head_dim=None,
-                     attention_bias="absent", mlp_bias="absent", rope_scaling="absent", num_hidden_layers=3),
-        train=run(28, recompute="full"), storage="BF16", shards=3,
-        optimizer={"learning_rate": 0.004, "schedule": "wsd", "warmup_steps": 2, "decay_steps": 4, "min_ratio": 0.05}),
+        shows=(
+            "A sliding window (9 tokens, the own one included) shorter than the sequence; `head_dim: null`, which "
+            "means width / heads. The weights are BF16 in three files with an index. wsd schedule with a linear tail "
+            "over the last 4 of 10 steps; full recompute."
+        ),
+        config=llama(
+            architectures=["MistralForCausalLM"],
+            model_type="mistral",
+            sliding_window=9,
+            head_dim=None,
+            attention_bias="absent",
+            mlp_bias="absent",
+            rope_scaling="absent",
+            num_hidden_layers=3,
+        ),
+        train=run(28, recompute="full"),
+        storage="BF16",
+        shards=3,
+        optimizer={"learning_rate": 0.004, "schedule": "wsd", "warmup_steps": 2, "decay_steps": 4, "min_ratio": 0.05},
+    ),
     "qwen2": Problem(
-        shows="Biases on queries, keys and values, and a sliding window (7 tokens) from layer 1 on (`use_sliding_window`, "
-              "`max_window_layers`). The weights are F16. Inverse-square-root schedule.",
-        config=qwen("qwen2", hidden_size=36, use_sliding_window=True, sliding_window=7, max_window_layers=1,
-                    num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=3, intermediate_size=50),
-        train=run(26), storage="F16",
-        optimizer={"learning_rate": 0.006, "schedule": "inverse_sqrt", "warmup_steps": 2, "weight_decay": 0.3}),
+        shows=(
+            "Biases on queries, keys and values, and a sliding window (7 tokens) from layer 1 on "
+            "(`use_sliding_window`, `max_window_layers`). The weights are F16. Inverse-square-root schedule."
+        ),
+        config=qwen(
+            "qwen2",
+            hidden_size=36,
+            use_sliding_window=True,
+            sliding_window=7,
+            max_window_layers=1,
+            num_hidden_layers=3,
+            num_attention_heads=6,
+            num_key_value_heads=3,
+            intermediate_size=50,
+        ),
+        train=run(26),
+        storage="F16",
+        optimizer={"learning_rate": 0.006, "schedule": "inverse_sqrt", "warmup_steps": 2, "weight_decay": 0.3},
+    ),
     "qwen3": Problem(
-        shows="Norms on the heads of queries and keys, and one key-value head for all (multi-query). config.json is as "
-              "transformers 5 saves it (`rope_parameters`, `layer_types`; a sliding window that is switched off). Two "
-              "token files follow each other; rex schedule; selective recompute.",
-        config=qwen("qwen3", num_key_value_heads=1, head_dim=14, use_sliding_window=False, sliding_window=None,
-                    max_window_layers=1, layer_types=["full_attention", "full_attention"], rope_scaling="absent",
-                    rope_theta="absent", rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
-        train=run(24, recompute="selective"), token_files={"tokens_0.bin": 300, "tokens_1.bin": 150},
-        optimizer={"learning_rate": 0.005, "schedule": "rex", "warmup_steps": 2, "min_ratio": 0.2}),
+        shows=(
+            "Norms on the heads of queries and keys, and one key-value head for all (multi-query). config.json is as "
+            "transformers 5 saves it (`rope_parameters`, `layer_types`; a sliding window that is switched off). Two "
+            "token files follow each other; rex schedule; selective recompute."
+        ),
+        config=qwen(
+            "qwen3",
+            num_key_value_heads=1,
+            head_dim=14,
+            use_sliding_window=False,
+            sliding_window=None,
+            max_window_layers=1,
+            layer_types=["full_attention", "full_attention"],
+            rope_scaling="absent",
+            rope_theta="absent",
+            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        ),
+        train=run(24, recompute="selective"),
+        token_files={"tokens_0.bin": 300, "tokens_1.bin": 150},
+        optimizer={"learning_rate": 0.005, "schedule": "rex", "warmup_steps": 2, "min_ratio": 0.2},
+    ),
     "gpt2": Problem(
-        shows="Learned positions, LayerNorm, GELU with tanh, biases everywhere, tied embeddings, matrices stored (in, out). "
-              "The dropout in config.json is ignored: the deck's own key counts, and is 0. Cosine schedule that ends at step 6.",
-        config=gpt2(), train=run(32),
-        optimizer={"learning_rate": 0.004, "schedule": "cosine", "decay_steps": 6, "clip_norm": 0.5}),
+        shows=(
+            "Learned positions, LayerNorm, GELU with tanh, biases everywhere, tied embeddings, matrices stored (in, "
+            "out). The dropout in config.json is ignored: the deck's own key counts, and is 0. Cosine schedule that "
+            "ends at step 6."
+        ),
+        config=gpt2(),
+        train=run(32),
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "decay_steps": 6, "clip_norm": 0.5},
+    ),
     "gpt2_hub": Problem(
-        shows="A GPT-2 as its files on the hub are: no `transformer.` prefix, and each layer's causal mask stored as "
-              "`h.N.attn.bias` beside the weights. An .npy token file, and a feed-forward width that is not 4 C.",
-        config=gpt2(n_inner=72, n_head=4, n_positions=32, n_ctx=32), train=run(32, 3, 1), hub_names=True,
-        token_files={"tokens.npy": 961}, token_type="uint16",
-        optimizer={"learning_rate": 0.003, "schedule": "linear", "warmup_steps": 4}),
+        shows=(
+            "A GPT-2 as its files on the hub are: no `transformer.` prefix, and each layer's causal mask stored as "
+            "`h.N.attn.bias` beside the weights. An .npy token file, and a feed-forward width that is not 4 C."
+        ),
+        config=gpt2(n_inner=72, n_head=4, n_positions=32, n_ctx=32),
+        train=run(32, 3, 1),
+        hub_names=True,
+        token_files={"tokens.npy": 961},
+        token_type="uint16",
+        optimizer={"learning_rate": 0.003, "schedule": "linear", "warmup_steps": 4},
+    ),
     "documents": Problem(
-        shows="Packed documents: after each end token (id 5) a new document begins. Attention doesn't reach across, the label "
-              "behind an end token is masked, positions keep counting. Documents have 1 to 20 tokens, so the number of labels "
-              "differs between the microbatches, and the loss must be the mean over all of them. wsd with a square-root tail.",
-        config=llama(), train=run(36, 4, 1), end_token=5, token_files={"tokens.bin": 1441},
-        optimizer={"learning_rate": 0.004, "schedule": "wsd", "decay_steps": 8, "wsd_tail": "sqrt"}),
+        shows=(
+            "Packed documents: after each end token (id 5) a new document begins. Attention doesn't reach across, the "
+            "label behind an end token is masked, positions keep counting. Documents have 1 to 20 tokens, so the "
+            "number of labels differs between the microbatches, and the loss must be the mean over all of them. wsd "
+            "with a square-root tail."
+        ),
+        config=llama(),
+        train=run(36, 4, 1),
+        end_token=5,
+        token_files={"tokens.bin": 1441},
+        optimizer={"learning_rate": 0.004, "schedule": "wsd", "decay_steps": 8, "wsd_tail": "sqrt"},
+    ),
     "zloss": Problem(
-        shows="The z-loss: 0.01 times the mean squared log-sum-exp is added to the loss, and its gradient to every gradient. "
-              "wsd with a cosine tail.",
-        config=llama(num_key_value_heads=4), train=run(32, z_loss_coefficient=0.01),
-        optimizer={"learning_rate": 0.005, "schedule": "wsd", "decay_steps": 6, "wsd_tail": "cosine", "min_ratio": 0.0}),
+        shows=(
+            "The z-loss: 0.01 times the mean squared log-sum-exp is added to the loss, and its gradient to every "
+            "gradient. wsd with a cosine tail."
+        ),
+        config=llama(num_key_value_heads=4),
+        train=run(32, z_loss_coefficient=0.01),
+        optimizer={"learning_rate": 0.005, "schedule": "wsd", "decay_steps": 6, "wsd_tail": "cosine", "min_ratio": 0.0},
+    ),
     "accumulate": Problem(
-        shows="Gradient accumulation: a global batch of 4 sequences in 4 microbatches equals one batch of 4.",
-        config=llama(hidden_size=24, intermediate_size=40), train=run(32, 4, 1), token_files={"tokens.bin": 1281},
-        optimizer={"learning_rate": 0.005, "schedule": "linear", "warmup_steps": 1}),
+        shows=("Gradient accumulation: a global batch of 4 sequences in 4 microbatches equals one batch of 4."),
+        config=llama(hidden_size=24, intermediate_size=40),
+        train=run(32, 4, 1),
+        token_files={"tokens.bin": 1281},
+        optimizer={"learning_rate": 0.005, "schedule": "linear", "warmup_steps": 1},
+    ),
     "odd_sizes": Problem(
-        shows="Sizes that divide nothing: 5 layers, vocabulary 211, sequences of 37, width 35, feed-forward 53, head size 10 "
-              "with 7 heads, microbatches of 1 in a global batch of 3.",
-        config=llama(hidden_size=35, intermediate_size=53, num_hidden_layers=5, num_attention_heads=7,
-                     num_key_value_heads=1, head_dim=10, vocab_size=211),
-        train=run(37, 3, 1), token_files={"tokens.bin": 1111}, storage="BF16",
-        optimizer={"learning_rate": 0.003, "schedule": "rex", "warmup_steps": 3}),
+        shows=(
+            "Sizes that divide nothing: 5 layers, vocabulary 211, sequences of 37, width 35, feed-forward 53, head "
+            "size 10 with 7 heads, microbatches of 1 in a global batch of 3."
+        ),
+        config=llama(
+            hidden_size=35,
+            intermediate_size=53,
+            num_hidden_layers=5,
+            num_attention_heads=7,
+            num_key_value_heads=1,
+            head_dim=10,
+            vocab_size=211,
+        ),
+        train=run(37, 3, 1),
+        token_files={"tokens.bin": 1111},
+        storage="BF16",
+        optimizer={"learning_rate": 0.003, "schedule": "rex", "warmup_steps": 3},
+    ),
 }

@@ -38,8 +38,15 @@ def random_rope(r, config):
     if kind == "llama3":
         rope |= {"low_freq_factor": 1.0, "high_freq_factor": r.choice([2.0, 4.0])}
     if kind == "yarn":
-        rope |= r.choice([{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 1.3}, {"truncate": False},
-                          {"mscale": 1.0, "mscale_all_dim": 0.5}])
+        rope |= r.choice(
+            [
+                {},
+                {"beta_fast": 16.0, "beta_slow": 2.0},
+                {"attention_factor": 1.3},
+                {"truncate": False},
+                {"mscale": 1.0, "mscale_all_dim": 0.5},
+            ]
+        )
     if kind in ("llama3", "yarn"):
         rope["original_max_position_embeddings"] = r.choice([32, 64, 128])
     if r.random() < 0.5:
@@ -57,17 +64,38 @@ def random_config(r, tokens):
     layers, vocabulary = r.randint(1, 4), r.choice([61, 97, 128, 211, 300])
     if family == "gpt2":
         activation = r.choice(["gelu_new", "gelu", "gelu_pytorch_tanh"])
-        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": heads * r.randint(5, 16),
-                "n_head": heads, "n_layer": layers, "n_positions": tokens + r.choice([0, 5]), "vocab_size": vocabulary,
-                "n_inner": r.choice([None, 45]), "activation_function": activation,
-                "layer_norm_epsilon": r.choice([1e-5, 1e-3])}, activation
-    classes = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-               "qwen3": "Qwen3ForCausalLM"}
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            "n_embd": heads * r.randint(5, 16),
+            "n_head": heads,
+            "n_layer": layers,
+            "n_positions": tokens + r.choice([0, 5]),
+            "vocab_size": vocabulary,
+            "n_inner": r.choice([None, 45]),
+            "activation_function": activation,
+            "layer_norm_epsilon": r.choice([1e-5, 1e-3]),
+        }, activation
+    classes = {
+        "llama": "LlamaForCausalLM",
+        "mistral": "MistralForCausalLM",
+        "qwen2": "Qwen2ForCausalLM",
+        "qwen3": "Qwen3ForCausalLM",
+    }
     kv_heads = r.choice([k for k in range(1, heads + 1) if heads % k == 0])
-    config = {"architectures": [classes[family]], "model_type": family, "num_attention_heads": heads,
-              "num_key_value_heads": kv_heads, "num_hidden_layers": layers, "vocab_size": vocabulary,
-              "intermediate_size": r.randint(20, 80), "hidden_act": "silu", "max_position_embeddings": 256,
-              "rms_norm_eps": r.choice([1e-6, 1e-5, 1e-2]), "tie_word_embeddings": r.random() < 0.4}
+    config = {
+        "architectures": [classes[family]],
+        "model_type": family,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "num_hidden_layers": layers,
+        "vocab_size": vocabulary,
+        "intermediate_size": r.randint(20, 80),
+        "hidden_act": "silu",
+        "max_position_embeddings": 256,
+        "rms_norm_eps": r.choice([1e-6, 1e-5, 1e-2]),
+        "tie_word_embeddings": r.random() < 0.4,
+    }
     if family == "qwen2" or r.random() < 0.4:  # Qwen2 has no head_dim of its own
         config["hidden_size"] = heads * 2 * r.randint(3, 8)
         if family == "qwen3":
@@ -83,8 +111,11 @@ def random_config(r, tokens):
     if family == "mistral":
         config["sliding_window"] = window
     if family in ("qwen2", "qwen3"):
-        config |= {"use_sliding_window": window is not None, "sliding_window": window or 4,
-                   "max_window_layers": r.randint(0, layers)}
+        config |= {
+            "use_sliding_window": window is not None,
+            "sliding_window": window or 4,
+            "max_window_layers": r.randint(0, layers),
+        }
     if family != "llama" and window:
         special.append(f"window {window}")
     if config["tie_word_embeddings"]:
@@ -93,13 +124,21 @@ def random_config(r, tokens):
 
 
 def random_optimizer(r, steps):
-    options = {"learning_rate": r.choice([0.001, 0.004]), "warmup_steps": r.choice([0, 1, 3]),
-               "schedule": r.choice(["constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"]),
-               "min_ratio": r.choice([0.0, 0.1, 0.5]), "clip_norm": r.choice([0, 0.5, 1.0, 100.0]),
-               "weight_decay": r.choice([0.0, 0.1, 0.5]), "beta1": r.choice([0.9, 0.8]), "beta2": r.choice([0.95, 0.999])}
+    options = {
+        "learning_rate": r.choice([0.001, 0.004]),
+        "warmup_steps": r.choice([0, 1, 3]),
+        "schedule": r.choice(["constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"]),
+        "min_ratio": r.choice([0.0, 0.1, 0.5]),
+        "clip_norm": r.choice([0, 0.5, 1.0, 100.0]),
+        "weight_decay": r.choice([0.0, 0.1, 0.5]),
+        "beta1": r.choice([0.9, 0.8]),
+        "beta2": r.choice([0.95, 0.999]),
+    }
     if options["schedule"] == "wsd":
-        options |= {"decay_steps": r.randint(1, steps - options["warmup_steps"]),
-                    "wsd_tail": r.choice(["linear", "cosine", "sqrt"])}
+        options |= {
+            "decay_steps": r.randint(1, steps - options["warmup_steps"]),
+            "wsd_tail": r.choice(["linear", "cosine", "sqrt"]),
+        }
     return options
 
 
@@ -121,15 +160,23 @@ def make_case(folder, seed, ranks):
         data.append(files.random_tokens(count, config["vocab_size"], seed * 10 + i, end_token))
         paths.append(os.path.join(folder, f"tokens_{i}{suffix}"))
         files.write_tokens(paths[-1], data[-1], kind)
-    train = {"steps": steps, "global_batch_sequences": batch, "microbatch_sequences": microbatch,
-             "sequence_tokens": length, "recompute": r.choice(["none", "selective", "full"])}
+    train = {
+        "steps": steps,
+        "global_batch_sequences": batch,
+        "microbatch_sequences": microbatch,
+        "sequence_tokens": length,
+        "recompute": r.choice(["none", "selective", "full"]),
+    }
     if r.random() < 0.3:
         train["z_loss_coefficient"] = 0.003
     optimizer = random_optimizer(r, steps)
-    sections = {"model": {"hf": os.path.join(folder, "model"), "load_weights": True},
-                "train": train | {"precision": "fp64"}, "optimizer": optimizer,
-                "data": {"files": paths} | ({} if suffix == ".npy" else {"dtype": kind}),
-                "output": {"directory": os.path.join(folder, "run")}}
+    sections = {
+        "model": {"hf": os.path.join(folder, "model"), "load_weights": True},
+        "train": train | {"precision": "fp64"},
+        "optimizer": optimizer,
+        "data": {"files": paths} | ({} if suffix == ".npy" else {"dtype": kind}),
+        "output": {"directory": os.path.join(folder, "run")},
+    }
     if end_token is not None:
         sections["data"]["document_end_token"] = end_token
     with open(os.path.join(folder, "input.yaml"), "w") as file:
@@ -145,9 +192,14 @@ def run_forge(arguments, verb, folder, more=()):
         command += ["--set", setting]
     if arguments.n > 1:
         command = ["mpirun", "-n", str(arguments.n), *command]
-    environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-                   "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive"} | dict(os.environ)
+    environment = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMP_WAIT_POLICY": "passive",
+    } | dict(os.environ)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"forge {verb} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
@@ -156,8 +208,10 @@ def run_forge(arguments, verb, folder, more=()):
 def relative(values, expected):
     if len(values) != len(expected):
         return float("inf")
-    return max((abs(a - b) / max(abs(b), 1e-300) if a != b else 0.0) if a == a else float("inf")
-               for a, b in zip(values, expected))
+    return max(
+        (abs(a - b) / max(abs(b), 1e-300) if a != b else 0.0) if a == a else float("inf")
+        for a, b in zip(values, expected)
+    )
 
 
 def compare(folder, record, gradients):
@@ -209,8 +263,13 @@ def main():
         limits = [LOSS_TOLERANCE] * 4 + [GRADIENT_TOLERANCE]
         good = all(error <= limit for error, limit in zip(errors.values(), limits))
         failures += not good
-        print(f"{seed:5d} " + " ".join(f"{e:8.1e}" for e in errors.values()) + f"  {text}" +
-              ("" if good else f"  FAILED ({worst})"), flush=True)
+        print(
+            f"{seed:5d} "
+            + " ".join(f"{e:8.1e}" for e in errors.values())
+            + f"  {text}"
+            + ("" if good else f"  FAILED ({worst})"),
+            flush=True,
+        )
     if not arguments.folder:
         shutil.rmtree(base)
     print(f"{arguments.cases - failures} of {arguments.cases} cases agree")

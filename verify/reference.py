@@ -82,8 +82,11 @@ def load_model(directory, precision):
     model = new_model(directory, precision)
     weights = read_weights(directory)
     if model.config.model_type == "gpt2":  # files on the hub omit the prefix and hold each layer's causal mask
-        weights = {k if k.startswith(("transformer.", "lm_head.")) else "transformer." + k: v
-                   for k, v in weights.items() if not k.endswith((".attn.bias", ".attn.masked_bias"))}
+        weights = {
+            k if k.startswith(("transformer.", "lm_head.")) else "transformer." + k: v
+            for k, v in weights.items()
+            if not k.endswith((".attn.bias", ".attn.masked_bias"))
+        }
     if model.config.tie_word_embeddings:
         weights["lm_head.weight"] = model_embedding(weights)
     dtype = next(model.parameters()).dtype
@@ -92,8 +95,11 @@ def load_model(directory, precision):
 
 
 def model_embedding(weights):
-    return weights["transformer.wte.weight"] if "transformer.wte.weight" in weights else weights[
-        "model.embed_tokens.weight"]
+    return (
+        weights["transformer.wte.weight"]
+        if "transformer.wte.weight" in weights
+        else weights["model.embed_tokens.weight"]
+    )
 
 
 def batch_of_step(files, step, sequence_tokens, global_batch):
@@ -102,7 +108,7 @@ def batch_of_step(files, step, sequence_tokens, global_batch):
     rows = []
     for index in range((step - 1) * global_batch, step * global_batch):
         tokens, first = samples[index % len(samples)]
-        rows.append(torch.tensor(tokens[first:first + sequence_tokens + 1].astype("int64")))
+        rows.append(torch.tensor(tokens[first : first + sequence_tokens + 1].astype("int64")))
     rows = torch.stack(rows)
     return rows[:, :-1], rows[:, 1:].clone()
 
@@ -174,17 +180,25 @@ def train(directory, files, train_options, optimizer_options, end_token=None, pr
     """Trains, and returns {loss, total_loss, grad_norm, learning_rate: one value per step}, and step 1's gradients."""
     model = load_model(directory, precision)
     parameters = trained_parameters(model)
-    settings = {"lr": 0.0, "betas": (optimizer_options.get("beta1", 0.9), optimizer_options.get("beta2", 0.95)),
-                "eps": optimizer_options.get("epsilon", 1e-8)}
+    settings = {
+        "lr": 0.0,
+        "betas": (optimizer_options.get("beta1", 0.9), optimizer_options.get("beta2", 0.95)),
+        "eps": optimizer_options.get("epsilon", 1e-8),
+    }
     decay = optimizer_options.get("weight_decay", 0.1)
     optimizer = torch.optim.AdamW(
-        [{"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
-         {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}], **settings)
+        [
+            {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
+            {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0},
+        ],
+        **settings,
+    )
     record = {"loss": [], "total_loss": [], "grad_norm": [], "learning_rate": []}
     first_gradients = None
     for step in range(1, train_options["steps"] + 1):
-        inputs, labels = batch_of_step(files, step, train_options["sequence_tokens"],
-                                       train_options["global_batch_sequences"])
+        inputs, labels = batch_of_step(
+            files, step, train_options["sequence_tokens"], train_options["global_batch_sequences"]
+        )
         optimizer.zero_grad(set_to_none=False)
         with arithmetic(precision):
             cross_entropy, squares, count = loss_sums(model, inputs, labels, end_token)

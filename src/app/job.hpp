@@ -7,16 +7,14 @@
 #include "app/command_line.hpp"
 #include "comm/environment.hpp"
 #include "comm/mesh.hpp"
+#include "config/read.hpp"
 #include "plan/memory.hpp"
 #include "train/session.hpp"
 
 namespace forge {
 
-// What a verb needs of its deck: everything a training run does, or the model alone.
-enum class DeckNeeds { training, model };
-
 // The deck of a command line: read, its model.hf resolved, and checked against the world.
-Deck load_deck(const CommandLine& line, DeckNeeds needs, int world_size);
+Deck load_deck(const CommandLine& line, Needs needs, int world_size);
 // Throws BadInput on every rank when the ranks' decks differ.
 void agree_on_deck(const Deck& deck, Environment& environment);
 

@@ -32,7 +32,7 @@ void evaluate(const CommandLine& line, const Deck& deck, Environment& environmen
 }  // namespace
 
 void run_evaluate(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, DeckNeeds::training, environment.size());
+  const Deck deck = load_deck(line, Needs::training, environment.size());
   agree_on_deck(deck, environment);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, environment); });
 }

@@ -39,7 +39,7 @@ void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& toke
 
 void run_generate(const CommandLine& line, Environment& environment) {
   if (environment.size() > 1) throw BadInput("forge generate runs as one rank");
-  const Deck deck = load_deck(line, DeckNeeds::model, 1);
+  const Deck deck = load_deck(line, Needs::model_only, 1);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
     const ModelSpec spec = resolve_model(deck.model);
     const auto prompt = prompt_of(line, spec);

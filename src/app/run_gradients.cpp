@@ -41,7 +41,7 @@ void gradients(const CommandLine& line, const Deck& deck, Environment& environme
 }  // namespace
 
 void run_gradients(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, DeckNeeds::training, environment.size());
+  const Deck deck = load_deck(line, Needs::training, environment.size());
   agree_on_deck(deck, environment);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, environment); });
 }

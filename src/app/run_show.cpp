@@ -99,7 +99,7 @@ void print_memory(const RunSetup& s, const MemoryPlan& plan) {
 
 void run_show(const CommandLine& line) {
   const int ranks = line.ranks > 0 ? line.ranks : 1;
-  const Deck deck = load_deck(line, DeckNeeds::training, ranks);
+  const Deck deck = load_deck(line, Needs::training, ranks);
   const RunSetup setup = make_setup(deck);
   std::printf("resolved deck\n%s\n", write_deck(deck).c_str());
   print_parameters(setup);

@@ -97,7 +97,7 @@ void train(const Deck& deck, Environment& environment) {
 }  // namespace
 
 void run_train(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, DeckNeeds::training, environment.size());
+  const Deck deck = load_deck(line, Needs::training, environment.size());
   agree_on_deck(deck, environment);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(deck, environment); });
 }

@@ -28,7 +28,7 @@ enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or f
 
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
 struct ModelDeck {
-  std::string hf;            // Hugging Face directory; "" = dimensions from the deck
+  std::string hf;  // Hugging Face directory; "" = dimensions from the deck
   bool load_weights = false;
   Family family = Family::llama;
   std::int64_t layers = 0;      // L
@@ -54,17 +54,17 @@ struct ModelDeck {
   double rope_attention_factor = 0;  // 0 = the method's own value
   double rope_mscale = 0;            // yarn, as DeepSeek's config.json has it; 0 = absent
   double rope_mscale_all_dim = 0;
-  bool rope_truncate = true;         // yarn: round the correction range to whole dimensions
+  bool rope_truncate = true;  // yarn: round the correction range to whole dimensions
   bool qk_norm = false;
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
-  std::int64_t sliding_window = 0;         // 0 = full causal attention
-  std::int64_t sliding_window_layer = 0;   // first layer that uses the window
+  std::int64_t sliding_window = 0;        // 0 = full causal attention
+  std::int64_t sliding_window_layer = 0;  // first layer that uses the window
   bool tied_embeddings = false;
   double dropout = 0;
   double initial_std = 0.02;
-  bool residual_scaling = true;  // output projections start at initial_std / sqrt(2 L)
+  bool residual_scaling = true;    // output projections start at initial_std / sqrt(2 L)
   std::vector<std::string> given;  // names of this section's keys that the deck itself has; no key of its own
 };
 
@@ -89,10 +89,10 @@ struct TrainDeck {
   std::int64_t zero_stage = 0;
   Accumulation accumulate = Accumulation::unsharded;
   double z_loss_coefficient = 0;
-  std::int64_t head_chunk_rows = 0;         // rows whose logits exist at a time; 0 = chosen from the vocabulary
-  std::int64_t max_not_finite_steps = 1;    // stop (code 4) after so many steps in a row with NaN or Inf
-  std::int64_t validate_every_steps = 0;    // 0 = never
-  std::int64_t validation_sequences = 0;    // 0 = all of data.validation_files
+  std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from the vocabulary
+  std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
+  std::int64_t validate_every_steps = 0;  // 0 = never
+  std::int64_t validation_sequences = 0;  // 0 = all of data.validation_files
 };
 
 struct OptimizerDeck {
@@ -127,16 +127,16 @@ struct CheckpointDeck {
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
-  std::string sample_prompt;         // the text that the sample at the end continues (byte vocabulary)
-  std::int64_t sample_tokens = 0;    // 0 = no sample
+  std::string sample_prompt;       // the text that the sample at the end continues (byte vocabulary)
+  std::int64_t sample_tokens = 0;  // 0 = no sample
   double sample_temperature = 0.7;
-  bool save_hf = false;              // write the trained model as a Hugging Face directory, <directory>/hf
+  bool save_hf = false;  // write the trained model as a Hugging Face directory, <directory>/hf
 };
 
 struct MachineDeck {
-  std::int64_t threads = 0;          // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
-  std::int64_t workspace_mib = 64;   // what libraries (GEMM) may use
-  double peak_tflops = 0;            // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
+  std::int64_t threads = 0;         // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
+  std::int64_t workspace_mib = 64;  // what libraries (GEMM) may use
+  double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
 };
 
 struct Deck {

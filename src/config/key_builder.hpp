@@ -69,10 +69,18 @@ class SectionKeys {
 };
 
 // Ranges of number keys.
-inline NumberKey at_least(double least) { return {{}, least, std::numeric_limits<double>::infinity()}; }
-inline NumberKey more_than(double least) { return {{}, least, std::numeric_limits<double>::infinity(), true}; }
-inline NumberKey from_to(double least, double most) { return {{}, least, most}; }
-inline NumberKey from_below(double least, double most) { return {{}, least, most, false, true}; }
+inline NumberKey at_least(double least) {
+  return {{}, least, std::numeric_limits<double>::infinity()};
+}
+inline NumberKey more_than(double least) {
+  return {{}, least, std::numeric_limits<double>::infinity(), true};
+}
+inline NumberKey from_to(double least, double most) {
+  return {{}, least, most};
+}
+inline NumberKey from_below(double least, double most) {
+  return {{}, least, most, false, true};
+}
 
 void add_model_keys(std::vector<Key>& keys);
 void add_run_keys(std::vector<Key>& keys);  // every other section

@@ -127,7 +127,9 @@ std::string legal_values(const Key& key) {
                     key.kind);
 }
 
-std::string default_text(const Key& key) { return value_text(key, Deck{}); }
+std::string default_text(const Key& key) {
+  return value_text(key, Deck{});
+}
 
 std::string value_text(const Key& key, const Deck& deck) {
   return std::visit(Overloaded{
@@ -156,7 +158,8 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
           [&](const FlagKey&) { return std::string(); },
           [&](const TextKey& k) { return text_problem(k.access.get(deck), false); },
           [&](const PathKey& k) {
-            return needed && k.access.get(deck).empty() ? "= \"\": legal: a path" : text_problem(k.access.get(deck), true);
+            return needed && k.access.get(deck).empty() ? "= \"\": legal: a path"
+                                                        : text_problem(k.access.get(deck), true);
           },
           [&](const PathsKey& k) {
             if (needed && k.access.get(deck).empty()) return std::string("= []: legal: at least one path");

@@ -31,9 +31,9 @@ struct UnsignedKey {
 
 struct NumberKey {
   Access<double> access;
-  double least, most;             // most may be infinity
-  bool above = false;             // the value must be greater than `least`, not equal
-  bool below = false;             // the value must be less than `most`, not equal
+  double least, most;  // most may be infinity
+  bool above = false;  // the value must be greater than `least`, not equal
+  bool below = false;  // the value must be less than `most`, not equal
 };
 
 struct FlagKey {
@@ -63,8 +63,8 @@ struct ChoiceKey {
 // When a deck must give a key.
 enum class Required {
   never,
-  dimension,   // always, unless model.hf is given
-  training,    // by verbs that train
+  dimension,  // always, unless model.hf is given
+  training,   // by verbs that train
 };
 
 struct Key {
@@ -89,8 +89,8 @@ const std::vector<Key>& all_keys();
 // nullptr when there is no such key.
 const Key* find_key(const std::string& section, const std::string& name);
 
-// The known key or section nearest to a name that isn't one, by edit distance over "section.key"; a key of the same name
-// in another section counts as near.
+// The known key or section nearest to a name that isn't one, by edit distance over "section.key"; a key of the same
+// name in another section counts as near.
 std::string nearest_key(const std::string& section, const std::string& name);
 std::string nearest_section(const std::string& name);
 

@@ -12,11 +12,13 @@ constexpr std::int64_t most_layers = 10'000, most_width = 1'000'000, most_heads 
                        most_vocabulary = 100'000'000, most_positions = std::int64_t{1} << 40;
 
 void add_dimensions(Keys& k) {
-  k.path<&M::hf>("hf",
-                 "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-                 "repeat what it says, except load_weights, dropout, initial_std and residual_scaling");
+  k.path<&M::hf>(
+      "hf",
+      "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
+      "repeat what it says, except load_weights, dropout, initial_std and residual_scaling");
   k.flag<&M::load_weights>("load_weights", "start from the safetensors files of model.hf instead of initial values");
-  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2"}, {"mixtral", "qwen3_moe", "deepseek_v3"},
+  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2"},
+                       {"mixtral", "qwen3_moe", "deepseek_v3"},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", 1, most_layers, "", "blocks, L").required = Required::dimension;
   k.integer<&M::width>("width", 1, most_width, "", "width of the residual stream, C").required = Required::dimension;
@@ -30,8 +32,9 @@ void add_dimensions(Keys& k) {
 void add_layers(Keys& k) {
   k.choice<&M::norm>("norm", {"rmsnorm", "layernorm"}, {}, "normalisation; layernorm has a bias");
   k.number<&M::norm_epsilon>("norm_epsilon", more_than(0), "added to the variance or mean square in norms");
-  k.choice<&M::activation>("activation", {"swiglu", "gelu", "gelu_tanh", "relu2"}, {},
-                           "of the feed-forward layer: gated SiLU, GELU (exact), GELU (tanh approximation), squared ReLU");
+  k.choice<&M::activation>(
+      "activation", {"swiglu", "gelu", "gelu_tanh", "relu2"}, {},
+      "of the feed-forward layer: gated SiLU, GELU (exact), GELU (tanh approximation), squared ReLU");
   k.choice<&M::positions>("positions", {"rope", "learned"}, {}, "rotary positions or a learned table");
   k.integer<&M::max_positions>("max_positions", 0, most_positions, "tokens",
                                "rows of the learned table, at least train.sequence_tokens; with rope, how far "

@@ -12,9 +12,10 @@ void add_mesh(std::vector<Key>& keys) {
   SectionKeys<&Deck::mesh> k("mesh", keys);
   k.integer<&M::pp>("pp", 1, most_ranks, "", "pipeline stages; 1 in this version");
   k.integer<&M::dp_replicate>("dp_replicate", 1, most_ranks, "", "data-parallel replicas");
-  k.integer<&M::dp_shard>("dp_shard", -1, most_ranks, "",
-                          "data-parallel ranks that would share parameters under zero_stage > 0; further replicas in this "
-                          "version; -1 = world size / the other axes");
+  k.integer<&M::dp_shard>(
+      "dp_shard", -1, most_ranks, "",
+      "data-parallel ranks that would share parameters under zero_stage > 0; further replicas in this "
+      "version; -1 = world size / the other axes");
   k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks; 1 in this version");
   k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor-parallel ranks; 1 in this version");
   k.integer<&M::ep>("ep", 1, most_ranks, "", "expert-parallel ranks; 1 in this version");
@@ -79,8 +80,7 @@ void add_optimizer(std::vector<Key>& keys) {
   k.choice<&O::schedule>("schedule", {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
                          "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");
   k.integer<&O::warmup_steps>("warmup_steps", 0, most_steps, "", "steps of linear warm-up; at most train.steps");
-  k.integer<&O::decay_steps>("decay_steps", 0, most_steps, "",
-                             "steps of the decay; 0 = train.steps - warmup_steps");
+  k.integer<&O::decay_steps>("decay_steps", 0, most_steps, "", "steps of the decay; 0 = train.steps - warmup_steps");
   k.number<&O::min_ratio>("min_ratio", from_to(0, 1), "where the decay ends, as a share of learning_rate");
   k.choice<&O::wsd_tail>("wsd_tail", {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
   k.choice<&O::moments>("moments", {"default", "bf16"}, {},

@@ -104,8 +104,8 @@ class DeckReader {
     const Key* key = find_key(section, entry.name);
     if (!key) {
       const std::string name = section + "." + entry.name;
-      report_.add(place(entry), (name.size() > 80 ? shown(name) : name) + ": unknown key; nearest known key: " +
-                                    nearest_key(section, entry.name));
+      report_.add(place(entry), (name.size() > 80 ? shown(name) : name) +
+                                    ": unknown key; nearest known key: " + nearest_key(section, entry.name));
       return;
     }
     if (entry.value.kind == YamlNode::Kind::null || entry.value.kind == YamlNode::Kind::unusable) return;

@@ -16,7 +16,8 @@ enum class Needs { training, model_only };
 // A deck from untrusted YAML, then changed by options "section.key=value" in their order, the value read as YAML. A
 // missing, null or empty section or key means defaults. Throws one BadInput for everything that is wrong: unknown keys
 // (with the nearest known one), wrong types, values out of range, illegal words, missing keys; each with
-// file:line:column, or the option. Reads no other file and knows nothing of ranks: check_deck (config/check.hpp) is next.
+// file:line:column, or the option. Reads no other file and knows nothing of ranks: check_deck (config/check.hpp) is
+// next.
 Deck read_deck(const std::string& yaml_text, const std::string& file_name, const std::vector<std::string>& set_options,
                Needs needs = Needs::training);
 

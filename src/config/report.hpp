@@ -14,6 +14,9 @@ class Report {
   void add(const std::string& where, const std::string& text) {
     problems_.push_back(where.empty() ? text : where + ": " + text);
   }
+  void append(const Report& other) {
+    problems_.insert(problems_.end(), other.problems_.begin(), other.problems_.end());
+  }
   bool empty() const { return problems_.empty(); }
 
   // One BadInput with a line per problem (the first hundred of them); `subject` is what they are all about.

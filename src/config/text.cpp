@@ -1,6 +1,5 @@
 #include "config/text.hpp"
 
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,9 +19,13 @@ std::string hex_escape(char c) {
   return text;
 }
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 // Words that some YAML reader takes for null or a truth value, in any case.
 bool is_reserved(const std::string& text) {
@@ -37,9 +40,10 @@ bool is_plain(const std::string& text) {
   if (text.empty() || is_reserved(text)) return false;
   const bool relative = text.rfind("./", 0) == 0 || text.rfind("../", 0) == 0;
   if (!relative && !is_letter(text[0]) && text[0] != '/' && text[0] != '_') return false;
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return is_letter(c) || (c >= '0' && c <= '9') || std::strchr("_./+-", c) != nullptr;
-  }) && text.find('\0') == std::string::npos;
+  return std::all_of(
+             text.begin(), text.end(),
+             [](char c) { return is_letter(c) || (c >= '0' && c <= '9') || std::strchr("_./+-", c) != nullptr; }) &&
+         text.find('\0') == std::string::npos;
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace forge {
 
-// A name or value from an untrusted file, quoted for a message: cut after 60 bytes, control characters and bytes outside
-// ASCII as \xNN.
+// A name or value from an untrusted file, quoted for a message: cut after 60 bytes, control characters and bytes
+// outside ASCII as \xNN.
 std::string shown(std::string_view text);
 
 // A text as YAML scalar: plain where no YAML reader can take it for anything else, else in double quotes.

@@ -45,8 +45,8 @@ std::string help_of(const SectionInfo& section) {
   std::string text = section.name + ": " + section.doc + "\n";
   for (const auto& key : all_keys()) {
     if (key.section != section.name) continue;
-    text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") + "; " +
-            default_or_required(key) + "\n";
+    text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") +
+            "; " + default_or_required(key) + "\n";
     text += wrapped(key.doc, "      ");
   }
   return text;
@@ -85,10 +85,13 @@ std::string help_text(const std::string& section) {
 std::string inputs_markdown() {
   std::string text =
       "# The input deck\n\n"
-      "Written by `forge help --markdown` from the table in src/config/keys_model.cpp and keys_run.cpp; a test fails when "
+      "Written by `forge help --markdown` from the table in src/config/keys_model.cpp and keys_run.cpp; a test fails "
+      "when "
       "the two differ.\n\n"
-      "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, aliases, "
-      "tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An unknown key is "
+      "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, "
+      "aliases, "
+      "tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An unknown "
+      "key is "
       "an error that names the nearest known one; all errors come in one report, with file:line:column. "
       "`--set section.key=value` changes a key; it may be given several times, its value is read as YAML "
       "(`--set data.files=[a.bin]`), the last one wins. Relative paths start at the working directory.\n\n"
@@ -100,8 +103,8 @@ std::string inputs_markdown() {
     for (const auto& key : all_keys())
       if (key.section == section.name)
         text += "| `" + key.name + "` | " + cell(legal_values(key)) + " | " + key.unit + " | " +
-                (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) + " | " +
-                cell(key.doc) + " |\n";
+                (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) +
+                " | " + cell(key.doc) + " |\n";
   }
   return text;
 }

@@ -9,7 +9,8 @@ namespace forge {
 // Every key of a deck as YAML, in the table's order. read_deck gives the same values back, bit for bit.
 std::string write_deck(const Deck& deck);
 
-// Text of `forge help <section>`; "" = all sections. Throws BadInput naming the sections when there is none of that name.
+// Text of `forge help <section>`; "" = all sections. Throws BadInput naming the sections when there is none of that
+// name.
 std::string help_text(const std::string& section = "");
 
 // docs/inputs.md, which a test holds equal to this.

@@ -189,7 +189,8 @@ bool has_control_characters(const std::string& text) {
 
 bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root, Report& report) {
   if (text.size() > most_yaml_bytes) {
-    report.add(name, "has " + std::to_string(text.size()) + " bytes; legal: at most " + std::to_string(most_yaml_bytes));
+    report.add(name,
+               "has " + std::to_string(text.size()) + " bytes; legal: at most " + std::to_string(most_yaml_bytes));
     return false;
   }
   if (has_control_characters(text) || text.rfind("\xfe\xff", 0) == 0 || text.rfind("\xff\xfe", 0) == 0) {

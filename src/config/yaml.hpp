@@ -17,8 +17,8 @@ struct YamlNode {
   struct Entry;
 
   Kind kind = Kind::null;
-  bool plain = false;  // a scalar without quotes
-  std::string text;    // of a scalar
+  bool plain = false;        // a scalar without quotes
+  std::string text;          // of a scalar
   int line = 0, column = 0;  // from 1; 0 = from an option, not from the file
   int option = -1;           // which --set it comes from
   std::vector<YamlNode> items;

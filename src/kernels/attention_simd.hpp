@@ -25,6 +25,7 @@ struct Lanes {
   using Int = std::conditional_t<sizeof(A) == 8, std::int64_t, std::int32_t>;
   typedef A Vec __attribute__((vector_size(bytes), aligned(sizeof(A)), may_alias));
   typedef Int IntVec __attribute__((vector_size(bytes), aligned(sizeof(A)), may_alias));
+  typedef std::make_unsigned_t<Int> Bits __attribute__((vector_size(bytes), aligned(sizeof(A)), may_alias));
   typedef std::uint32_t Words __attribute__((vector_size(4 * width), aligned(4), may_alias));
   typedef std::uint16_t Halves __attribute__((vector_size(2 * width), aligned(2), may_alias));
 };

@@ -172,24 +172,28 @@ FORGE_LANES void convert_row(const A* from, std::int64_t columns, T* to) {
 
 // ---- mask and dropout -------------------------------------------------------------------------------------------------
 
+// In bits, because g++ 12 takes comparisons of wide integer vectors apart into scalars.
 template <class L, bool queries_in_lanes, class A>
 FORGE_LANES void mask(A* scores, std::int64_t rows, std::int64_t lanes, const TilePlaces<A>* of_rows,
                       const TilePlaces<A>* of_lanes, std::int64_t limit) {
+  using Bits = typename L::Bits;
   using Int = typename L::Int;
-  using IntVec = typename L::IntVec;
-  typename L::Vec hidden;
-  fill<L>(hidden, -std::numeric_limits<A>::infinity());
+  using Unsigned = std::make_unsigned_t<Int>;
+  typename L::Vec infinite;
+  fill<L>(infinite, -std::numeric_limits<A>::infinity());
+  const Bits hidden = reinterpret_cast<Bits>(infinite);
   for (std::int64_t lane = 0; lane < lanes; lane += L::width) {
-    const IntVec position = *reinterpret_cast<const IntVec*>(of_lanes->positions + lane);
-    const IntVec document = *reinterpret_cast<const IntVec*>(of_lanes->documents + lane);
+    const Bits position = *reinterpret_cast<const Bits*>(of_lanes->positions + lane);
+    const Bits document = *reinterpret_cast<const Bits*>(of_lanes->documents + lane);
     for (std::int64_t r = 0; r < rows; ++r) {
-      const Int p = of_rows->positions[r];
-      const IntVec distance = queries_in_lanes ? position - p : p - position;
-      const IntVec seen = (distance >= Int(0)) & (distance <= Int(limit)) & (document == of_rows->documents[r]);
-      typename L::Vec x;
-      load<L>(x, scores + r * tile + lane);
-      x = seen ? x : hidden;
-      store<L>(x, scores + r * tile + lane);
+      Bits& x = *reinterpret_cast<Bits*>(scores + r * tile + lane);
+      const auto p = static_cast<Unsigned>(of_rows->positions[r]);
+      const Bits distance = queries_in_lanes ? position - p : p - position;
+      const Bits other = document ^ static_cast<Unsigned>(of_rows->documents[r]);
+      // The sign is set where distance < 0 or distance > limit, or where the documents differ.
+      const Bits signs = distance | (static_cast<Unsigned>(limit) - distance) | other | -other;
+      const Bits unseen = reinterpret_cast<Bits>(reinterpret_cast<typename L::IntVec>(signs) >> (8 * sizeof(Int) - 1));
+      x = (x & ~unseen) | (hidden & unseen);
     }
   }
 }

@@ -10,9 +10,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t depth = 256;      // rows of a packed panel: K is summed in blocks of this many, always
-constexpr int max_rows = 12;        // of a block of C in registers, over all vector paths
-constexpr int max_columns = 32;     // float lanes of two of the widest vectors
+constexpr int64_t depth = 256;   // rows of a packed panel: K is summed in blocks of this many, always
+constexpr int max_rows = 12;     // of a block of C in registers, over all vector paths
+constexpr int max_columns = 32;  // float lanes of two of the widest vectors
 constexpr std::size_t line = 64;
 
 // Everything that a thread needs; plain data, so that one loop nest serves every vector path.
@@ -23,8 +23,8 @@ struct Problem {
   Operand<T> a, b;
   A* c;
   int64_t pitch;
-  A* packed;          // columns of B, `depth` deep
-  int64_t columns;    // of B packed at a time, a multiple of the block's
+  A* packed;        // columns of B, `depth` deep
+  int64_t columns;  // of B packed at a time, a multiple of the block's
 };
 
 template <class A, class T>
@@ -85,6 +85,11 @@ FORGE_INLINE void block(int64_t count, const A* a, const A* b, A alpha, A beta, 
   typedef A Vector __attribute__((vector_size(bytes), aligned(alignof(A)), may_alias));
   constexpr int lanes = bytes / sizeof(A);
   Vector sum0[rows] = {}, sum1[rows] = {};
+  for (int i = 0; i < std::min<int64_t>(rows, height); ++i) {
+    __builtin_prefetch(c + i * pitch, 1);
+    __builtin_prefetch(c + i * pitch + lanes, 1);
+  }
+#pragma GCC unroll 4
   for (int64_t p = 0; p < count; ++p) {
     const Vector b0 = *reinterpret_cast<const Vector*>(b), b1 = *reinterpret_cast<const Vector*>(b + lanes);
 #pragma GCC unroll 16
@@ -155,20 +160,20 @@ struct Bodies {
   void (*multiply)(const Problem<T, A>&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
 };
 
-#define FORGE_GEMM_PATH(name, target, bytes, rows_)                                                                    \
-  template <class T, class A>                                                                                          \
-  __attribute__((flatten)) target void name##_pack_b(const Problem<T, A>& g, int64_t j0, int64_t p0, int64_t count,    \
-                                                     int64_t panel) {                                                  \
-    Path<bytes, rows_, T, A>::pack_b(g, j0, p0, count, panel);                                                         \
-  }                                                                                                                    \
-  template <class T, class A>                                                                                          \
-  __attribute__((flatten)) target void name##_multiply(const Problem<T, A>& g, int64_t i0, int64_t j0, int64_t p0,     \
-                                                       int64_t count, int64_t begin, int64_t end) {                    \
-    Path<bytes, rows_, T, A>::multiply(g, i0, j0, p0, count, begin, end);                                              \
-  }                                                                                                                    \
-  template <class T, class A>                                                                                          \
-  Bodies<T, A> name##_bodies() {                                                                                       \
-    return {rows_, Path<bytes, rows_, T, A>::columns, name##_pack_b<T, A>, name##_multiply<T, A>};                     \
+#define FORGE_GEMM_PATH(name, target, bytes, rows_)                                                                \
+  template <class T, class A>                                                                                      \
+  __attribute__((flatten))                                                                                         \
+  target void name##_pack_b(const Problem<T, A>& g, int64_t j0, int64_t p0, int64_t count, int64_t panel) {        \
+    Path<bytes, rows_, T, A>::pack_b(g, j0, p0, count, panel);                                                     \
+  }                                                                                                                \
+  template <class T, class A>                                                                                      \
+  __attribute__((flatten)) target void name##_multiply(const Problem<T, A>& g, int64_t i0, int64_t j0, int64_t p0, \
+                                                       int64_t count, int64_t begin, int64_t end) {                \
+    Path<bytes, rows_, T, A>::multiply(g, i0, j0, p0, count, begin, end);                                          \
+  }                                                                                                                \
+  template <class T, class A>                                                                                      \
+  Bodies<T, A> name##_bodies() {                                                                                   \
+    return {rows_, Path<bytes, rows_, T, A>::columns, name##_pack_b<T, A>, name##_multiply<T, A>};                 \
   }
 
 FORGE_GEMM_PATH(plain, , 16, 4)

@@ -5,8 +5,8 @@
 
 Every repeat runs each contender once: PyTorch eager and compiled, forge, in the precisions asked for, and the plain
 fp32 matrix products of a step as the limit. A contender's time of a repeat is the median of its steps after warm-up;
-what is printed is the median over the repeats, and of the ratios forge / PyTorch within a repeat. FLOPs are 6 per weight
-of a matrix product (with the head, without the input embedding) plus causal attention counted half.
+what is printed is the median over the repeats, and of the ratios forge / PyTorch within a repeat. FLOPs are 6 per
+weight of a matrix product (with the head, without the input embedding) plus causal attention counted half.
 Needs torch and numpy, and forge's build for the CPU.
 """
 
@@ -30,10 +30,20 @@ class Peer:
     """A PyTorch process that stays, so that its model is compiled once."""
 
     def __init__(self, name, precision, compiled, threads):
-        command = [sys.executable, os.path.join(HERE, "peer.py"), "--serve", "--model", name, "--precision", precision,
-                   "--threads", str(threads)] + ["--compile"] * compiled
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=environment(threads))
+        command = [
+            sys.executable,
+            os.path.join(HERE, "peer.py"),
+            "--serve",
+            "--model",
+            name,
+            "--precision",
+            precision,
+            "--threads",
+            str(threads),
+        ] + ["--compile"] * compiled
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(threads)
+        )
         self.label = f"PyTorch {precision}{' compiled' if compiled else ''}"
         self.ask(f"steps {WARM_UP}")
 
@@ -62,10 +72,13 @@ class Forge:
 
     def deck(self, steps):
         m = self.model
-        return f"""model: {{family: llama, layers: {m.layers}, width: {m.width}, heads: {m.heads}, kv_heads: {m.kv_heads}, \
-ffn: {m.ffn}, vocabulary: {m.vocabulary}}}
-train: {{steps: {steps}, global_batch_sequences: {m.batch}, microbatch_sequences: {m.batch}, \
-sequence_tokens: {m.tokens}, precision: {self.precision}}}
+        return f"""\
+model:
+  {{family: llama, layers: {m.layers}, width: {m.width}, heads: {m.heads}, kv_heads: {m.kv_heads}, ffn: {m.ffn},
+   vocabulary: {m.vocabulary}}}
+train:
+  {{steps: {steps}, global_batch_sequences: {m.batch}, microbatch_sequences: {m.batch}, sequence_tokens: {m.tokens},
+   precision: {self.precision}}}
 optimizer: {{learning_rate: 3.0e-4, schedule: constant}}
 data: {{files: [{self.folder}/{self.name}.bin], dtype: uint16}}
 output: {{directory: {self.folder}/run, every_steps: {steps}}}
@@ -80,7 +93,9 @@ machine: {{threads: {self.threads}}}
         deck = os.path.join(self.folder, "input.yaml")
         with open(deck, "w") as file:
             file.write(self.deck(WARM_UP + steps))
-        done = subprocess.run([self.program, "train", deck], env=environment(self.threads), capture_output=True, text=True)
+        done = subprocess.run(
+            [self.program, "train", deck], env=environment(self.threads), capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{self.label} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
         with open(os.path.join(self.folder, "run", "metrics.jsonl")) as file:
@@ -99,16 +114,21 @@ def environment(threads):
 
 
 def contenders(name, arguments, folder):
-    peers = [Peer(name, precision, compiled, arguments.threads) for precision in arguments.precision
-             for compiled in ([False] if arguments.skip_compile else [False, True])]
+    peers = [
+        Peer(name, precision, compiled, arguments.threads)
+        for precision in arguments.precision
+        for compiled in ([False] if arguments.skip_compile else [False, True])
+    ]
     if MODELS[name].experts:
         print(f"{name}: forge has no experts yet; PyTorch alone is measured")
         return peers, []
     if not os.path.exists(arguments.forge):
         print(f"{name}: there is no {arguments.forge}; PyTorch alone is measured")
         return peers, []
-    return peers, [Forge(os.path.abspath(arguments.forge), name, precision, arguments.threads, folder)
-                   for precision in arguments.precision]
+    return peers, [
+        Forge(os.path.abspath(arguments.forge), name, precision, arguments.threads, folder)
+        for precision in arguments.precision
+    ]
 
 
 def measure(name, arguments, folder):
@@ -144,14 +164,18 @@ def report(name, times, limits):
     model = MODELS[name]
     gflops = statistics.median(limit["gflops"] for limit in limits)
     limit_seconds = statistics.median(limit["seconds"] for limit in limits)
-    print(f"\n{name}: C {model.width}, L {model.layers}, H/K {model.heads}/{model.kv_heads}, F {model.ffn}, V "
-          f"{model.vocabulary}, {model.batch} x {model.tokens}; {model.flops_per_token() / 1e6:.1f} MFLOP a token")
+    print(
+        f"\n{name}: C {model.width}, L {model.layers}, H/K {model.heads}/{model.kv_heads}, F {model.ffn}, V "
+        f"{model.vocabulary}, {model.batch} x {model.tokens}; {model.flops_per_token() / 1e6:.1f} MFLOP a token"
+    )
     print(f"  {'':24s} {'tokens/s':>9s} {'slowest':>9s} {'fastest':>9s} {'GFLOP/s':>9s} {'of sgemm':>9s}")
     for label, seconds in times.items():
         rate = model.step_tokens / statistics.median(seconds)
         speed = rate * model.flops_per_token() / 1e9
-        print(f"  {label:24s} {rate:9.0f} {model.step_tokens / max(seconds):9.0f} {model.step_tokens / min(seconds):9.0f} "
-              f"{speed:9.1f} {speed / gflops:9.2f}")
+        print(
+            f"  {label:24s} {rate:9.0f} {model.step_tokens / max(seconds):9.0f} "
+            f"{model.step_tokens / min(seconds):9.0f} {speed:9.1f} {speed / gflops:9.2f}"
+        )
     print(f"  {'sgemm, products alone':24s} {model.step_tokens / limit_seconds:9.0f} {'':9s} {'':9s} {gflops:9.1f}")
     peer, forge = best(times, "PyTorch"), best(times, "forge")
     if forge is None:

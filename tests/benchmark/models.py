@@ -5,17 +5,17 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    width: int        # C
-    layers: int       # L
-    heads: int        # H
-    kv_heads: int     # K
-    ffn: int          # F, of one expert
-    vocabulary: int   # V
-    batch: int        # B
-    tokens: int       # T
-    steps: int        # timed steps of one repeat
+    width: int  # C
+    layers: int  # L
+    heads: int  # H
+    kv_heads: int  # K
+    ffn: int  # F, of one expert
+    vocabulary: int  # V
+    batch: int  # B
+    tokens: int  # T
+    steps: int  # timed steps of one repeat
     experts: int = 0  # E; 0 = dense
-    active: int = 0   # experts of a token
+    active: int = 0  # experts of a token
 
     @property
     def head_dim(self):
@@ -33,9 +33,14 @@ class Model:
         if self.experts:  # balanced: every expert gets its share of the rows
             ffn_rows, ffn_often = rows * self.active // self.experts, often * self.experts
             router = [(rows, self.width, self.experts, often)]
-        return [(rows, self.width, self.width + 2 * kv, often), (rows, self.width, self.width, often), *router,
-                (ffn_rows, self.width, 2 * self.ffn, ffn_often), (ffn_rows, self.ffn, self.width, ffn_often),
-                (rows, self.width, self.vocabulary, 1)]
+        return [
+            (rows, self.width, self.width + 2 * kv, often),
+            (rows, self.width, self.width, often),
+            *router,
+            (ffn_rows, self.width, 2 * self.ffn, ffn_often),
+            (ffn_rows, self.ffn, self.width, ffn_often),
+            (rows, self.width, self.vocabulary, 1),
+        ]
 
     def flops_per_token(self):
         """6 per weight of a matrix product (the head is one, the input embedding is not) and causal attention, half

@@ -103,7 +103,9 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(model) for _ in range(model.layers))
         self.norm = RMSNorm(model.width)
         self.head = nn.Linear(model.width, model.vocabulary, bias=False)
-        angle = torch.outer(torch.arange(model.tokens), 10000.0 ** (-torch.arange(0, model.head_dim, 2) / model.head_dim))
+        angle = torch.outer(
+            torch.arange(model.tokens), 10000.0 ** (-torch.arange(0, model.head_dim, 2) / model.head_dim)
+        )
         angle = torch.cat((angle, angle), dim=-1)
         self.register_buffer("cosine", angle.cos())
         self.register_buffer("sine", angle.sin())
@@ -126,10 +128,15 @@ class Trainer:
         self.loss = torch.compile(self.network) if compiled else self.network
         matrices = [p for p in self.network.parameters() if p.dim() >= 2]
         vectors = [p for p in self.network.parameters() if p.dim() < 2]
-        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1},
-                                            {"params": vectors, "weight_decay": 0.0}],
-                                           lr=3e-4, betas=(0.9, 0.95), fused=True)
-        self.cast = (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+        self.optimizer = torch.optim.AdamW(
+            [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+            lr=3e-4,
+            betas=(0.9, 0.95),
+            fused=True,
+        )
+        self.cast = (
+            (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+        )
 
     def step(self):
         """Seconds of one step on fresh random tokens, and its loss."""
@@ -150,7 +157,11 @@ def gemm_seconds(model, budget=3.0):
     total, share = 0.0, budget / (3 * len(model.products()))
     for m, k, n, often in model.products():
         rows, weight, out = torch.randn(m, k), torch.randn(n, k), torch.randn(m, n)
-        for product in (lambda: torch.mm(rows, weight.t()), lambda: torch.mm(out, weight), lambda: torch.mm(out.t(), rows)):
+        for product in (
+            lambda: torch.mm(rows, weight.t()),
+            lambda: torch.mm(out, weight),
+            lambda: torch.mm(out.t(), rows),
+        ):
             product()
             times, begin = [], time.perf_counter()
             while time.perf_counter() - begin < share or len(times) < 3:
@@ -196,10 +207,12 @@ def main():
         trainer.step()
     seconds = statistics.median(trainer.step()[0] for _ in range(arguments.steps or model.steps))
     parameters = sum(p.numel() for p in trainer.network.parameters())
-    print(f"{arguments.model} ({parameters / 1e6:.1f} M) {arguments.precision}"
-          f"{' compiled' if arguments.compile else ''}, {arguments.threads} threads: {seconds:.3f} s a step, "
-          f"{model.step_tokens / seconds:.0f} tokens/s, "
-          f"{model.flops_per_token() * model.step_tokens / seconds / 1e9:.1f} GFLOP/s")
+    print(
+        f"{arguments.model} ({parameters / 1e6:.1f} M) {arguments.precision}"
+        f"{' compiled' if arguments.compile else ''}, {arguments.threads} threads: {seconds:.3f} s a step, "
+        f"{model.step_tokens / seconds:.0f} tokens/s, "
+        f"{model.flops_per_token() * model.step_tokens / seconds / 1e9:.1f} GFLOP/s"
+    )
 
 
 if __name__ == "__main__":

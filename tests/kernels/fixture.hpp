@@ -21,7 +21,8 @@ using Values = std::vector<double>;
 
 inline Values normal_values(std::int64_t n, std::uint64_t key, double scale = 1) {
   Values v(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) v[static_cast<std::size_t>(i)] = scale * normal(key, static_cast<std::uint64_t>(i));
+  for (std::int64_t i = 0; i < n; ++i)
+    v[static_cast<std::size_t>(i)] = scale * normal(key, static_cast<std::uint64_t>(i));
   return v;
 }
 
@@ -31,8 +32,7 @@ class Field {
  public:
   std::int64_t rows, columns, pitch;
 
-  Field(std::int64_t r, std::int64_t c, std::int64_t gap = 0)
-      : rows(r), columns(c), pitch(c + gap), memory_(bytes()) {
+  Field(std::int64_t r, std::int64_t c, std::int64_t gap = 0) : rows(r), columns(c), pitch(c + gap), memory_(bytes()) {
     write(Values(static_cast<std::size_t>(r * c), 0.0));
   }
   Field(std::int64_t r, std::int64_t c, const Values& v, std::int64_t gap = 0) : Field(r, c, gap) { write(v); }
@@ -59,7 +59,8 @@ class Field {
     stream.synchronize();
     Values v;
     for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t c = 0; c < columns; ++c) v.push_back(static_cast<double>(all[static_cast<std::size_t>(r * pitch + c)]));
+      for (std::int64_t c = 0; c < columns; ++c)
+        v.push_back(static_cast<double>(all[static_cast<std::size_t>(r * pitch + c)]));
       for (std::int64_t c = columns; c < pitch; ++c) {
         unsigned char bytes[sizeof(T)];
         std::memcpy(bytes, &all[static_cast<std::size_t>(r * pitch + c)], sizeof(T));
@@ -88,7 +89,9 @@ inline double dot(const Values& a, const Values& b) {
   for (std::size_t i = 0; i < a.size(); ++i) total += a[i] * b[i];
   return total;
 }
-inline double norm(const Values& a) { return std::sqrt(dot(a, a)); }
+inline double norm(const Values& a) {
+  return std::sqrt(dot(a, a));
+}
 
 // Every element within the rounding that its reference allows. T: the type the kernel stores it in.
 template <class T, class A>
@@ -119,7 +122,9 @@ void expect_same_on_any_threads(const Run& run) {
   EXPECT_TRUE(same_bits(expected, run(worker))) << "worker stream";
 }
 
-inline void append(Values& to, const Values& more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(Values& to, const Values& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 // <u, J v> and <Jᵀ u, v>: two sums of `terms` products each, whose factors carry errors of a few roundings of their own
 // sums over `length` values.

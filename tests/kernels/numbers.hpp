@@ -17,17 +17,39 @@ struct Dual {
   Dual() = default;
   Dual(double value, double derivative = 0) : v(value), d(derivative) {}
 };
-inline Dual operator+(Dual a, Dual b) { return {a.v + b.v, a.d + b.d}; }
-inline Dual operator-(Dual a, Dual b) { return {a.v - b.v, a.d - b.d}; }
-inline Dual operator*(Dual a, Dual b) { return {a.v * b.v, a.d * b.v + a.v * b.d}; }
-inline Dual operator/(Dual a, Dual b) { return {a.v / b.v, (a.d - a.v / b.v * b.d) / b.v}; }
-inline Dual sqrt(Dual a) { return {std::sqrt(a.v), a.d / (2 * std::sqrt(a.v))}; }
-inline Dual exp(Dual a) { return {std::exp(a.v), a.d * std::exp(a.v)}; }
-inline Dual log(Dual a) { return {std::log(a.v), a.d / a.v}; }
-inline Dual tanh(Dual a) { return {std::tanh(a.v), a.d * (1 - std::tanh(a.v) * std::tanh(a.v))}; }
-inline Dual erf(Dual a) { return {std::erf(a.v), a.d * 1.1283791670955126 * std::exp(-a.v * a.v)}; }
-inline double value(Dual a) { return a.v; }
-inline double value(double a) { return a; }
+inline Dual operator+(Dual a, Dual b) {
+  return {a.v + b.v, a.d + b.d};
+}
+inline Dual operator-(Dual a, Dual b) {
+  return {a.v - b.v, a.d - b.d};
+}
+inline Dual operator*(Dual a, Dual b) {
+  return {a.v * b.v, a.d * b.v + a.v * b.d};
+}
+inline Dual operator/(Dual a, Dual b) {
+  return {a.v / b.v, (a.d - a.v / b.v * b.d) / b.v};
+}
+inline Dual sqrt(Dual a) {
+  return {std::sqrt(a.v), a.d / (2 * std::sqrt(a.v))};
+}
+inline Dual exp(Dual a) {
+  return {std::exp(a.v), a.d * std::exp(a.v)};
+}
+inline Dual log(Dual a) {
+  return {std::log(a.v), a.d / a.v};
+}
+inline Dual tanh(Dual a) {
+  return {std::tanh(a.v), a.d * (1 - std::tanh(a.v) * std::tanh(a.v))};
+}
+inline Dual erf(Dual a) {
+  return {std::erf(a.v), a.d * 1.1283791670955126 * std::exp(-a.v * a.v)};
+}
+inline double value(Dual a) {
+  return a.v;
+}
+inline double value(double a) {
+  return a;
+}
 
 // Unit roundoff of a type: half the distance of 1 to its neighbour.
 template <class T>
@@ -35,8 +57,8 @@ inline constexpr double roundoff = std::numeric_limits<T>::epsilon() / 2;
 template <>
 inline constexpr double roundoff<bf16> = 1.0 / 256;
 
-// A running error bound (Higham, Accuracy and Stability, §3.3): |computed − v| <= e when every operation is rounded in A.
-// Functions are taken as exact to 2 ulp, which is what CUDA and kernels/math.hpp promise.
+// A running error bound (Higham, Accuracy and Stability, §3.3): |computed − v| <= e when every operation is rounded in
+// A. Functions are taken as exact to 2 ulp, which is what CUDA and kernels/math.hpp promise.
 template <class A>
 struct Tracked {
   static constexpr double u = roundoff<A>;
@@ -47,7 +69,7 @@ struct Tracked {
 };
 template <class A>
 Tracked<A> rounded(double v, double inherited, double steps = 1) {
-  return {v, inherited * (1 + steps * roundoff<A>) + steps * roundoff<A> * std::abs(v) +
+  return {v, inherited * (1 + steps * roundoff<A>)+steps * roundoff<A> * std::abs(v) +
                  std::numeric_limits<A>::denorm_min()};
 }
 template <class A>
@@ -92,8 +114,12 @@ double value(Tracked<A> a) {
 }
 
 // A number of the program's text or of its arguments, rounded to A by the kernel.
-inline void set_constant(double& to, double c) { to = c; }
-inline void set_constant(Dual& to, double c) { to = c; }
+inline void set_constant(double& to, double c) {
+  to = c;
+}
+inline void set_constant(Dual& to, double c) {
+  to = c;
+}
 template <class A>
 void set_constant(Tracked<A>& to, double c) {
   to = {c, roundoff<A> * std::abs(c)};
@@ -113,8 +139,7 @@ N sum(std::int64_t n, const F& f) {
   return total;
 }
 template <class N, class F>
-  requires(N::u > 0)
-N sum(std::int64_t n, const F& f) {
+requires(N::u > 0) N sum(std::int64_t n, const F& f) {
   double v = 0, e = 0, magnitude = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     const N x = f(j);

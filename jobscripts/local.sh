@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# jobscripts/local.sh DECK [ARGUMENTS]: from a fresh checkout to a trained model on this machine's CPUs. Installs what is
+# missing, builds the cpu preset, prepares the quickstart's data when the deck asks for it, and trains with every core.
+# ARGUMENTS go to forge, such as --set train.steps=100. Relative paths start at the working directory.
+#
+# One process uses all cores as threads, which is the fastest on one machine. RANKS=4 starts four data-parallel ranks under
+# mpirun instead, which share the cores.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+[ $# -ge 1 ] || { echo "usage: jobscripts/local.sh DECK [ARGUMENTS for forge]" >&2; exit 2; }
+deck=$1
+shift
+[ -f "$deck" ] || { echo "local.sh: there is no deck $deck" >&2; exit 2; }
+ranks=${RANKS:-1}
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || { echo "local.sh: RANKS=$ranks is no number of ranks" >&2; exit 2; }
+
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+"$root/jobscripts/setup.sh"
+configured=$(cd "$root" && cmake --preset cpu 2>&1) || { printf '%s\n' "$configured" >&2; exit 1; }
+cmake --build "$root/build/cpu" --target forge -j "$cores"
+if grep -q 'data/quickstart/' "$deck"; then
+  "$root/jobscripts/prepare_quickstart.sh" data/quickstart
+fi
+
+# What mpirun needs as root, with more ranks than cores, and to leave threads where the system puts them.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+threads=$((cores / ranks))
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
+if [ "$ranks" -gt "$cores" ]; then
+  export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
+fi
+if [ "$ranks" -eq 1 ]; then
+  exec "$root/build/cpu/forge" "$deck" "$@"
+fi
+exec mpirun -n "$ranks" "$root/build/cpu/forge" "$deck" "$@"

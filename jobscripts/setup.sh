@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# jobscripts/setup.sh: installs what forge, its tests and the quickstart need on Debian 12 or Ubuntu 24.04 (or later), as
+# root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
+# get it; docs/building.md has the ways without a system package manager.
+#
+# The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build make ccache                              # compiler and build
+  libopenmpi-dev openmpi-bin                                     # MPI
+  libhdf5-dev libssl-dev                                         # checkpoints
+  libyaml-cpp-dev nlohmann-json3-dev libboost-program-options-dev  # deck, config.json, command line
+  libdnnl-dev                                                    # oneDNN: matrix products on CPUs
+  libgtest-dev                                                   # tests
+  python3                                                        # pictures and reports in docs/
+)
+# Used where the distribution has it; the test that needs it says so when it is missing.
+optional=(clang-format-14)
+
+missing_of() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || echo "$package"
+  done
+}
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+  echo "setup: this is neither Debian nor Ubuntu; docs/building.md says what to load or build here." >&2
+  exit 0
+fi
+mapfile -t missing < <(missing_of "${packages[@]}" "${optional[@]}")
+if [ "${#missing[@]}" -eq 0 ]; then
+  echo "setup: everything is installed"
+  exit 0
+fi
+
+mapfile -t required < <(missing_of "${packages[@]}")
+if [ "${#required[@]}" -eq 0 ] && ! apt-cache show "${missing[@]}" > /dev/null 2>&1; then
+  echo "setup: everything is installed but ${missing[*]}, which this distribution doesn't have"
+  exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+  echo "setup: not installed: ${missing[*]}" >&2
+  [ "${#required[@]}" -eq 0 ] && exit 0
+  echo "setup: root installs them with: apt-get install --no-install-recommends ${required[*]}" >&2
+  echo "setup: without root, see docs/building.md (modules, Spack); the build will tell what it doesn't find." >&2
+  exit 0
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+apt=(apt-get -y -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+echo "setup: installing ${missing[*]}"
+"${apt[@]}" update
+available=()
+for package in "${missing[@]}"; do
+  if apt-cache show "$package" > /dev/null 2>&1; then
+    available+=("$package")
+  elif [[ " ${required[*]} " == *" $package "* ]]; then
+    echo "setup: this distribution has no package $package; docs/building.md names the versions that are needed" >&2
+    exit 1
+  else
+    echo "setup: this distribution has no package $package; going on without it"
+  fi
+done
+[ "${#available[@]}" -eq 0 ] ||
+  "${apt[@]}" install --no-install-recommends -o Dpkg::Options::=--force-confold "${available[@]}" > /dev/null
+mapfile -t missing < <(missing_of "${packages[@]}")
+if [ "${#missing[@]}" -gt 0 ]; then
+  echo "setup: still not installed: ${missing[*]}" >&2
+  exit 1
+fi
+echo "setup: done"

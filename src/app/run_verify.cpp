@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "app/job.hpp"
+#include "app/verbs.hpp"
+#include "checkpoint/hf_tensors.hpp"
+#include "config/reference.hpp"
+#include "train/batch_feed.hpp"
+#include "train/trainer.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What one problem in one precision came to; errors relative to the reference.
+struct Outcome {
+  double loss = 0, norm = 0, gradient = 0;  // largest over the steps, and over the parameters of step 1
+  double loss_bound = 0, gradient_bound = 0;
+  bool passed() const { return loss <= loss_bound && norm <= loss_bound && gradient <= gradient_bound; }
+};
+
+double relative(double value, double reference) {
+  const double error = std::abs(value - reference) / std::max(std::abs(reference), 1e-300);
+  return std::isnan(error) ? HUGE_VAL : error;
+}
+
+// fp64: DESIGN's bounds. fp32: what ten steps of rounding leave, seen from the fp64 reference: four times as far as the
+// peer's own fp32 run is from it, and never less than 16 eps.
+double loss_bound_of(PrecisionName precision, const ReferenceSeries& exact, const ReferenceSeries& single) {
+  if (precision == PrecisionName::fp64) return 1e-9;
+  double bound = 16 * 1.2e-7;
+  for (std::size_t i = 0; i < exact.loss.size(); ++i)
+    bound = std::max({bound, 4 * relative(single.loss[i], exact.loss[i]),
+                      4 * relative(single.grad_norm[i], exact.grad_norm[i])});
+  return bound;
+}
+
+// Gradients of step 1 against gradients.safetensors: max|g − r| over the largest entry of r, but not below a thousandth
+// of the largest of all.
+template <class T>
+double gradient_error(Job<T>& job, const TrainingData& data, const std::string& directory) {
+  Communicator& replicas = job.mesh.replicas();
+  Loader loader(data.training, {job.setup.deck.data.order, job.setup.deck.train.seed, data.training.samples()},
+                batch_share(job.setup, replicas.rank()), 1, 1);
+  const HostBatch& batch = loader.next();
+  std::int64_t labels = batch.label_count;
+  replicas.sum_host({&labels, 1});
+  BatchFeed feed(batch);
+  job.session->compute_gradients(feed, 1, labels);
+  return compare_gradients(directory + "/gradients.safetensors", job.session->storage(), job.session->stream());
+}
+
+template <class T>
+Outcome run_problem(const Deck& deck, const std::string& directory, Environment& environment) {
+  auto references = read_reference(directory + "/reference.yaml");
+  const ReferenceSeries& exact = references["fp64"];
+  const RunSetup setup = make_setup(deck);
+  const TrainingData data(setup);
+  Job<T> job(setup, RunKind::training, environment);
+  Outcome outcome;
+  outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);
+  outcome.gradient_bound = deck.train.precision == PrecisionName::fp64 ? 1e-8 : 1e-4;
+  outcome.gradient = gradient_error(job, data, directory);
+  std::vector<StepRecord> records;
+  Trainer<T>(*job.session, data, job.mesh.replicas(), 1, TrainingLog(nullptr, &records)).run();
+  if (records.size() != exact.loss.size())
+    throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
+                   std::to_string(records.size()));
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    outcome.loss = std::max({outcome.loss, relative(records[i].loss, exact.loss[i]),
+                             relative(records[i].total_loss, exact.total_loss[i])});
+    outcome.norm = std::max(outcome.norm, relative(records[i].grad_norm, exact.grad_norm[i]));
+    outcome.loss = std::max(outcome.loss, relative(records[i].learning_rate, exact.learning_rate[i]) > 1e-12 ? HUGE_VAL : 0);
+  }
+  return outcome;
+}
+
+std::vector<std::string> problems_of(const CommandLine& line) {
+  if (!line.inputs.empty()) return line.inputs;
+  std::vector<std::string> problems;
+  if (fs::is_directory("verify"))
+    for (const auto& entry : fs::directory_iterator("verify"))
+      if (fs::exists(entry.path() / "input.yaml") && fs::exists(entry.path() / "reference.yaml"))
+        problems.push_back(entry.path().string());
+  if (problems.empty())
+    throw BadInput("no problems under verify/; run forge verify in the repository's folder, or name problem folders");
+  std::sort(problems.begin(), problems.end());
+  return problems;
+}
+
+Deck problem_deck(const CommandLine& line, const std::string& problem, const char* precision, int ranks) {
+  CommandLine one = line;
+  one.inputs = {problem + "/input.yaml"};
+  one.set.insert(one.set.begin(), std::string("train.precision=") + precision);
+  return load_deck(one, Needs::training, ranks);
+}
+
+}  // namespace
+
+void run_verify(const CommandLine& line, Environment& environment) {
+  const bool speaks = environment.rank() == 0;
+  int failed = 0, run = 0;
+  if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
+  for (const auto& problem : problems_of(line))
+    for (const char* precision : {"fp64", "fp32"}) {
+      const Deck deck = problem_deck(line, problem, precision, environment.size());
+      Outcome outcome;
+      with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
+        outcome = run_problem<T>(deck, problem, environment);
+      });
+      ++run;
+      failed += !outcome.passed();
+      if (speaks)
+        std::printf("%-24s %-5s %10.2e %10.2e %10.2e %10.2e  %s\n", problem.c_str(), precision, outcome.loss,
+                    outcome.norm, outcome.gradient, outcome.loss_bound, outcome.passed() ? "ok" : "FAILED");
+    }
+  if (speaks) std::printf("%d of %d agree with their references\n", run - failed, run);
+  if (failed > 0) throw Error(std::to_string(failed) + " verification problems disagree with their references");
+}
+
+}  // namespace forge

@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "config/check_parts.hpp"
+#include "core/bytes.hpp"
+
+namespace forge {
+
+namespace {
+
+// Heads: how many, how wide.
+void check_heads(ModelDeck& m, Report& report) {
+  if (m.kv_heads == 0) m.kv_heads = m.heads;
+  if (m.heads % m.kv_heads != 0)
+    report.add("", equation("model.heads", m.heads) + " is no multiple of " + equation("model.kv_heads", m.kv_heads) +
+                       "; nearest legal kv_heads: " + nearest_divisors(m.kv_heads, m.heads));
+  if (m.head_dim == 0) {
+    if (m.width % m.heads != 0) {
+      report.add("",
+                 equation("model.width", m.width) + " is no multiple of " + equation("model.heads", m.heads) +
+                     ", and model.head_dim is not given; nearest legal width: " + nearest_multiples(m.width, m.heads));
+      return;
+    }
+    m.head_dim = m.width / m.heads;
+  }
+  if (m.positions == PositionKind::rope && m.head_dim % 2 != 0)
+    report.add("", equation("model.head_dim", m.head_dim) + " is odd, but rope turns pairs; nearest legal: " +
+                       nearest_multiples(m.head_dim, 2) + ", or model.positions: learned");
+}
+
+void check_positions(const ModelDeck& m, std::int64_t sequence_tokens, Report& report) {
+  if (m.positions != PositionKind::learned) return;
+  if (m.max_positions < std::max<std::int64_t>(sequence_tokens, 1))
+    report.add("", equation("model.max_positions", m.max_positions) +
+                       " with model.positions = learned; legal: at least " +
+                       (sequence_tokens > 0 ? equation("train.sequence_tokens", sequence_tokens) : "1"));
+  if (m.rope_scaling != RopeScaling::none)
+    report.add("", "model.rope_scaling has no effect with model.positions = learned; legal: none");
+}
+
+void check_rope_scaling(const ModelDeck& m, Report& report) {
+  if (m.positions != PositionKind::rope) return;
+  if (m.rope_scaling == RopeScaling::none) {
+    if (m.rope_factor != 1)
+      report.add("", "model.rope_factor = " + format_exact(m.rope_factor) +
+                         " has no effect with model.rope_scaling = none; legal: 1, or linear | llama3 | yarn");
+    return;
+  }
+  const bool original = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
+  if (original && m.rope_original_positions < 1)
+    report.add("", "model.rope_original_positions = 0 with model.rope_scaling = llama3 or yarn; legal: at least 1");
+  if (m.rope_scaling == RopeScaling::llama3 && m.rope_high_frequency_factor <= m.rope_low_frequency_factor)
+    report.add("",
+               "model.rope_high_frequency_factor = " + format_exact(m.rope_high_frequency_factor) +
+                   "; legal: more than model.rope_low_frequency_factor = " + format_exact(m.rope_low_frequency_factor));
+  if (m.rope_scaling == RopeScaling::yarn && m.rope_theta <= 1)
+    report.add("", "model.rope_theta = " + format_exact(m.rope_theta) + " with yarn; legal: more than 1");
+}
+
+void check_window(const ModelDeck& m, Report& report) {
+  if (m.sliding_window_layer > 0 && m.sliding_window == 0)
+    report.add("", equation("model.sliding_window_layer", m.sliding_window_layer) +
+                       " has no effect without model.sliding_window; legal: 0");
+  if (m.sliding_window > 0 && m.sliding_window_layer >= m.layers)
+    report.add("", equation("model.sliding_window_layer", m.sliding_window_layer) + "; legal: less than " +
+                       equation("model.layers", m.layers));
+}
+
+// GPT-2's checkpoints fuse Q, K and V into one tensor and have no name for what the others add.
+void check_family(const ModelDeck& m, Report& report) {
+  if (m.family != Family::gpt2) return;
+  if (m.activation == Activation::swiglu)
+    report.add("",
+               "model.activation = swiglu with model.family = gpt2, whose checkpoints have no gate; legal: gelu | "
+               "gelu_tanh | relu2, or another family");
+  if (m.qk_norm)
+    report.add("", "model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
+}
+
+}  // namespace
+
+void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report) {
+  check_heads(model, report);
+  check_positions(model, sequence_tokens, report);
+  check_rope_scaling(model, report);
+  check_window(model, report);
+  check_family(model, report);
+  if (model.load_weights && model.hf.empty())
+    report.add("", "model.load_weights = true without model.hf; legal: false, or give model.hf");
+}
+
+std::string nearest_multiples(std::int64_t value, std::int64_t unit) {
+  const std::int64_t lower = value / unit * unit;
+  return (lower > 0 ? std::to_string(lower) + " or " : "") + std::to_string(lower + unit);
+}
+
+std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
+  std::int64_t lower = std::min(value, whole), upper = std::min(value, whole);
+  while (whole % lower != 0) --lower;
+  while (whole % upper != 0) ++upper;
+  return lower == upper ? std::to_string(lower) : std::to_string(lower) + " or " + std::to_string(upper);
+}
+
+}  // namespace forge

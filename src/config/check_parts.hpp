@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "config/deck.hpp"
+#include "config/report.hpp"
+
+namespace forge {
+
+// Parts of check_deck, and the phrases they share.
+
+// The model section, dimensions known: derives kv_heads and head_dim. sequence_tokens 0 = not known.
+void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report);
+// The world and its axes: derives dp_shard and etp.
+void check_mesh(MeshDeck& mesh, int world_size, Report& report);
+
+// "model.heads = 6"
+inline std::string equation(const char* key, std::int64_t value) {
+  return std::string(key) + " = " + std::to_string(value);
+}
+// "6 or 9": the multiples of `unit` around a value that is none; the smaller one only where it is positive.
+std::string nearest_multiples(std::int64_t value, std::int64_t unit);
+// "3 or 6": the divisors of `whole` around a value that is none.
+std::string nearest_divisors(std::int64_t value, std::int64_t whole);
+
+}  // namespace forge

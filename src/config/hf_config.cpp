@@ -1,0 +1,235 @@
+#include "config/hf_config.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "config/hf_rope.hpp"
+#include "config/json_input.hpp"
+#include "config/keys.hpp"
+#include "config/text.hpp"
+
+namespace forge {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t most_config_bytes = 16u << 20;
+constexpr std::int64_t most_size = std::int64_t{1} << 31, most_positions = std::int64_t{1} << 40;
+
+// What transformers takes for keys that a family's file leaves out.
+struct FamilyDefaults {
+  const char* name;
+  Family family;
+  std::int64_t ffn, vocabulary, kv_heads, positions;  // kv_heads 0 = heads
+};
+constexpr FamilyDefaults rotary_families[] = {
+    {"llama", Family::llama, 11008, 32000, 0, 2048},
+    {"mistral", Family::mistral, 14336, 32000, 8, 131072},
+    {"qwen2", Family::qwen2, 22016, 151936, 32, 32768},
+    {"qwen3", Family::qwen3, 22016, 151936, 32, 32768},
+};
+
+// A list of words; empty when absent or wrong.
+std::vector<std::string> read_words(const JsonObject& config, const char* key) {
+  std::vector<std::string> words;
+  const json* list = config.find(key);
+  if (!list) return words;
+  const bool good =
+      list->is_array() && std::all_of(list->begin(), list->end(), [](const json& item) { return item.is_string(); });
+  if (!good) {
+    config.refuse(key, "= " + shown_json(*list) + "; legal: a list of texts");
+    return words;
+  }
+  for (const auto& item : *list) words.push_back(item.get<std::string>());
+  return words;
+}
+
+// layer_types: full attention in the first layers and the window in all others. Returns how many are full, or -1.
+std::int64_t full_layers(const JsonObject& config, const ModelDeck& model) {
+  const auto types = read_words(config, "layer_types");
+  const auto is_full = [](const std::string& type) { return type == "full_attention" || type == "attention"; };
+  const auto first = std::find_if_not(types.begin(), types.end(), is_full);
+  const bool known = std::all_of(first, types.end(), [](const std::string& t) { return t == "sliding_attention"; });
+  if (!known || static_cast<std::int64_t>(types.size()) != model.layers) {
+    config.refuse("layer_types", "legal: " + std::to_string(model.layers) +
+                                     " entries, first every full_attention, then every sliding_attention");
+    return -1;
+  }
+  return first - types.begin();
+}
+
+void set_window(ModelDeck& model, std::int64_t window, std::int64_t first_layer) {
+  const bool used = window > 0 && first_layer < model.layers;
+  model.sliding_window = used ? window : 0;
+  model.sliding_window_layer = used ? first_layer : 0;
+}
+
+// The window of qwen2 and qwen3 is off unless use_sliding_window says otherwise.
+void read_qwen_window(const JsonObject& config, ModelDeck& model) {
+  const bool used = config.flag("use_sliding_window", false) && !config.is_null("sliding_window");
+  const std::int64_t window = config.integer("sliding_window", 4096, 1, most_positions);
+  std::int64_t first = config.integer("max_window_layers", 28, 0, most_size);
+  if (config.has("layer_types")) {
+    first = full_layers(config, model);
+    if (first < 0) return;
+    if (!used && first < model.layers)
+      config.refuse("layer_types", "has sliding_attention, but use_sliding_window and sliding_window give no window");
+  }
+  set_window(model, used ? window : 0, first);
+}
+
+// Mistral's window holds for every layer; llama has none. Both families' code never reads layer_types.
+void read_plain_window(const JsonObject& config, ModelDeck& model) {
+  if (model.family == Family::mistral && !config.is_null("sliding_window"))
+    set_window(model, config.integer("sliding_window", 4096, 1, most_positions), 0);
+  if (!config.has("layer_types")) return;
+  const std::int64_t full = full_layers(config, model);
+  const std::int64_t meant = model.sliding_window > 0 ? 0 : model.layers;
+  if (full >= 0 && full != meant)
+    config.refuse("layer_types", std::string("legal for this model_type: ") +
+                                     (meant == 0 ? "sliding_attention" : "full_attention") + " in every layer");
+}
+
+void read_biases(const JsonObject& config, ModelDeck& model) {
+  switch (model.family) {
+    case Family::llama:
+      model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
+      model.mlp_bias = config.flag("mlp_bias", false);
+      break;
+    case Family::qwen2:
+      model.qkv_bias = true;
+      break;
+    case Family::qwen3:
+      model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
+      model.qk_norm = true;
+      break;
+    default:
+      break;
+  }
+}
+
+void read_rotary_family(const JsonObject& config, const FamilyDefaults& family, ModelDeck& model) {
+  model.family = family.family;
+  model.width = config.integer("hidden_size", 4096, 1, most_size);
+  model.ffn = config.integer("intermediate_size", family.ffn, 1, most_size);
+  model.layers = config.integer("num_hidden_layers", 32, 1, most_size);
+  model.heads = config.integer("num_attention_heads", 32, 1, most_size);
+  model.vocabulary = config.integer("vocab_size", family.vocabulary, 1, most_size);
+  // Here null has a meaning of its own in transformers: as many as heads.
+  const bool as_heads = family.kv_heads == 0 || config.is_null("num_key_value_heads");
+  model.kv_heads = config.integer("num_key_value_heads", as_heads ? model.heads : family.kv_heads, 1, most_size);
+  const std::int64_t derived = model.width % model.heads == 0 ? model.width / model.heads : 0;
+  model.head_dim = config.integer("head_dim", family.family == Family::qwen3 ? 128 : derived, 1, most_size);
+  model.max_positions = config.integer("max_position_embeddings", family.positions, 1, most_positions);
+  model.norm_epsilon = config.number("rms_norm_eps", 1e-6, 0);
+  model.tied_embeddings = config.flag("tie_word_embeddings", false);
+  const std::string activation = config.text("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish")
+    config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
+  read_biases(config, model);
+  if (model.family == Family::qwen2 || model.family == Family::qwen3)
+    read_qwen_window(config, model);
+  else
+    read_plain_window(config, model);
+  read_hf_rope(config, model);
+}
+
+// A dimension of gpt2 under its own name, or under the one that transformers maps to it.
+std::int64_t gpt2_size(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback) {
+  const std::int64_t own = config.integer(key, fallback, 1, most_size);
+  const std::int64_t other = config.integer(alias, own, 1, most_size);
+  if (config.has(key) && other != own)
+    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
+  return other;
+}
+
+Activation gpt2_activation(const JsonObject& config) {
+  const std::string name = config.text("activation_function", "gelu_new");
+  for (const char* tanh : {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate"})
+    if (name == tanh) return Activation::gelu_tanh;
+  if (name == "gelu" || name == "gelu_python") return Activation::gelu;
+  if (name == "relu2") return Activation::relu2;
+  config.refuse("activation_function", "= " + shown(name) + "; legal: gelu_new | gelu_pytorch_tanh | gelu | relu2");
+  return Activation::gelu_tanh;
+}
+
+void read_gpt2(const JsonObject& config, ModelDeck& model) {
+  model.family = Family::gpt2;
+  model.width = gpt2_size(config, "n_embd", "hidden_size", 768);
+  model.layers = gpt2_size(config, "n_layer", "num_hidden_layers", 12);
+  model.heads = gpt2_size(config, "n_head", "num_attention_heads", 12);
+  model.max_positions = gpt2_size(config, "n_positions", "max_position_embeddings", 1024);
+  model.ffn = config.integer("n_inner", 4 * model.width, 1, most_size);
+  model.vocabulary = config.integer("vocab_size", 50257, 1, most_size);
+  model.kv_heads = model.heads;
+  if (model.width % model.heads != 0)
+    config.refuse("n_embd",
+                  "= " + std::to_string(model.width) + " is no multiple of n_head = " + std::to_string(model.heads));
+  model.head_dim = model.width / model.heads;
+  model.norm = NormKind::layernorm;
+  model.norm_epsilon = config.number("layer_norm_epsilon", 1e-5, 0);
+  model.positions = PositionKind::learned;
+  model.activation = gpt2_activation(config);
+  model.qkv_bias = model.attention_out_bias = model.mlp_bias = true;
+  model.tied_embeddings = config.flag("tie_word_embeddings", true);
+  if (!config.flag("scale_attn_weights", true)) config.refuse("scale_attn_weights", "= false; legal: true");
+  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
+    if (config.flag(key, false)) config.refuse(key, "= true; legal: false");
+}
+
+void read_family(const JsonObject& config, ModelDeck& model) {
+  const std::string type = config.text("model_type", "");
+  const char* legal = "; legal: llama | mistral | qwen2 | qwen3 | gpt2";
+  if (type == "gpt2") return read_gpt2(config, model);
+  for (const auto& family : rotary_families)
+    if (type == family.name) return read_rotary_family(config, family, model);
+  const bool later = type == "mixtral" || type == "qwen3_moe" || type == "deepseek_v3";
+  config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) +
+                                  (later ? ": not available in this version" : "") + legal);
+}
+
+// Keys of the deck that say something else than config.json.
+void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const std::string& file, Report& report) {
+  static constexpr std::array own = {"hf", "load_weights", "dropout", "initial_std", "residual_scaling"};
+  static constexpr std::array derived = {"layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocabulary"};
+  Deck theirs, ours;
+  theirs.model = model;
+  ours.model = from_deck;
+  for (const auto& name : from_deck.given) {
+    const Key* key = find_key("model", name);
+    if (!key || std::find(own.begin(), own.end(), name) != own.end()) continue;
+    // 0 means that the value comes from elsewhere.
+    if (std::find(derived.begin(), derived.end(), name) != derived.end() && is_default(*key, ours)) continue;
+    const std::string deck_value = value_text(*key, ours), file_value = value_text(*key, theirs);
+    if (deck_value != file_value)
+      report.add("", key->qualified() + " = " + deck_value + ", but " + file + " says " + file_value +
+                         "; legal: leave it out");
+  }
+}
+
+}  // namespace
+
+ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck) {
+  const std::string file = directory + "/config.json";
+  const json root = parse_json(read_text_file(file, most_config_bytes, "model.hf:"), file, {});
+  Report report;
+  const JsonObject config(root, file, report);
+  ModelDeck model;
+  read_family(config, model);
+  for (const char* key : {"quantization_config", "per_layer_config"})
+    if (config.has(key)) config.refuse(key, "not available; legal: absent");
+  model.initial_std = config.amount("initializer_range", model.initial_std);
+  const auto& given = from_deck.given;
+  if (std::find(given.begin(), given.end(), "initial_std") != given.end()) model.initial_std = from_deck.initial_std;
+  model.hf = directory;
+  model.load_weights = from_deck.load_weights;
+  model.dropout = from_deck.dropout;
+  model.residual_scaling = from_deck.residual_scaling;
+  model.given = given;
+  if (report.empty()) refuse_conflicts(from_deck, model, file, report);
+  report.throw_if_any(file);
+  return model;
+}
+
+}  // namespace forge

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "config/deck.hpp"
+
+namespace forge {
+
+// The model of a Hugging Face directory: <directory>/config.json, of model_type llama, mistral, qwen2, qwen3 or gpt2,
+// with the meaning that the transformers library (version 5) gives its keys and their absence; null means absent.
+// Rotary parameters may stand in rope_theta and rope_scaling or in rope_parameters. Keys that change the arithmetic in
+// a way forge doesn't have are refused by name; dropout keys and keys without effect on the arithmetic are ignored.
+//   from_deck  gives hf, load_weights, dropout, residual_scaling, and initial_std where the deck has it; any other key
+//              that the deck has (ModelDeck::given) must agree with config.json
+// Throws one BadInput for everything that is wrong.
+ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck);
+
+// A config.json for a resolved model, in the older key style, which transformers 4 and 5 both load. Throws BadInput
+// when the model's family has no way to say what the model is.
+std::string write_hf_config(const ModelDeck& model);
+
+// "" when write_hf_config can express the model, else why not.
+std::string hf_obstacle(const ModelDeck& model);
+
+}  // namespace forge

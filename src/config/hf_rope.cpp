@@ -1,0 +1,135 @@
+#include "config/hf_rope.hpp"
+
+#include "config/text.hpp"
+
+namespace forge {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t most_positions = std::int64_t{1} << 40;
+
+// The map that holds the parameters, nullptr when there is none, and its key.
+const json* find_parameters(const JsonObject& config, const char*& key) {
+  for (const char* candidate : {"rope_scaling", "rope_parameters"}) {
+    const json* found = config.find(candidate);
+    if (!found) continue;
+    key = candidate;
+    if (!found->is_object()) config.refuse(key, "= " + shown_json(*found) + "; legal: a map or null");
+    if (found->is_object() && !found->empty()) return found;
+  }
+  return nullptr;
+}
+
+// The method, under its newer or its older key.
+RopeScaling read_method(const JsonObject& rope) {
+  const std::string older = rope.text("type", "default"), method = rope.text("rope_type", older);
+  if (rope.has("type") && rope.has("rope_type") && older != method)
+    rope.refuse("rope_type",
+                "= " + shown(method) + " but type = " + shown(older) + "; legal: one of them, or both alike");
+  if (method == "default") return RopeScaling::none;
+  if (method == "linear") return RopeScaling::linear;
+  if (method == "llama3") return RopeScaling::llama3;
+  if (method == "yarn") return RopeScaling::yarn;
+  rope.refuse(rope.has("rope_type") ? "rope_type" : "type",
+              "= " + shown(method) + "; legal: default | linear | llama3 | yarn");
+  return RopeScaling::none;
+}
+
+// Rotating a part of each head is something else than all of it.
+void refuse_partial_rotation(const JsonObject& object) {
+  if (object.number("partial_rotary_factor", 1, 0) != 1)
+    object.refuse("partial_rotary_factor", "= " + shown_json(*object.find("partial_rotary_factor")) + "; legal: 1");
+}
+
+std::int64_t original_positions(const JsonObject& config, const JsonObject& rope, const ModelDeck& model) {
+  const char* key = "original_max_position_embeddings";
+  return (config.has(key) ? config : rope).integer(key, model.max_positions, 1, most_positions);
+}
+
+void read_factor(const JsonObject& rope, ModelDeck& model) {
+  if (!rope.has("factor")) rope.refuse("factor", "missing; legal: number > 0");
+  model.rope_factor = rope.number("factor", 1, 0);
+}
+
+void read_llama3(const JsonObject& config, const JsonObject& rope, ModelDeck& model) {
+  read_factor(rope, model);
+  for (const char* key : {"low_freq_factor", "high_freq_factor"})
+    if (!rope.has(key)) rope.refuse(key, "missing; legal: number > 0");
+  model.rope_low_frequency_factor = rope.number("low_freq_factor", 1, 0);
+  model.rope_high_frequency_factor = rope.number("high_freq_factor", 4, 0);
+  model.rope_original_positions = original_positions(config, rope, model);
+}
+
+// Zero stands for the default in beta_fast and beta_slow, and for absence in mscale and mscale_all_dim.
+void read_yarn(const JsonObject& config, const JsonObject& rope, ModelDeck& model) {
+  const ModelDeck standard;
+  model.rope_original_positions = original_positions(config, rope, model);
+  model.rope_factor = rope.number(
+      "factor", static_cast<double>(model.max_positions) / static_cast<double>(model.rope_original_positions), 0);
+  model.rope_attention_factor = rope.number("attention_factor", 0, 0);
+  const double fast = rope.amount("beta_fast", 0), slow = rope.amount("beta_slow", 0);
+  model.rope_beta_fast = fast > 0 ? fast : standard.rope_beta_fast;
+  model.rope_beta_slow = slow > 0 ? slow : standard.rope_beta_slow;
+  model.rope_mscale = rope.amount("mscale", 0);
+  model.rope_mscale_all_dim = rope.amount("mscale_all_dim", 0);
+  model.rope_truncate = rope.flag("truncate", true);
+}
+
+bool has_nested_maps(const json& parameters) {
+  for (const auto& value : parameters)
+    if (value.is_object()) return true;
+  return false;
+}
+
+}  // namespace
+
+void read_hf_rope(const JsonObject& config, ModelDeck& model) {
+  model.rope_theta = config.number("rope_theta", ModelDeck{}.rope_theta, 0);
+  refuse_partial_rotation(config);
+  const char* key = nullptr;
+  const json* parameters = find_parameters(config, key);
+  if (!parameters) return;
+  if (has_nested_maps(*parameters)) {
+    config.refuse(key, "holds parameters per layer type; legal: the same for all layers");
+    return;
+  }
+  const JsonObject rope(*parameters, config.name() + ": " + key, config.report());
+  model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
+  refuse_partial_rotation(rope);
+  model.rope_scaling = read_method(rope);
+  if (model.rope_scaling == RopeScaling::linear) read_factor(rope, model);
+  if (model.rope_scaling == RopeScaling::llama3) read_llama3(config, rope, model);
+  if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);
+}
+
+void write_hf_rope(const ModelDeck& model, nlohmann::ordered_json& config) {
+  config["rope_theta"] = model.rope_theta;
+  if (model.rope_scaling == RopeScaling::none) {
+    config["rope_scaling"] = nullptr;
+    return;
+  }
+  nlohmann::ordered_json rope;
+  rope["rope_type"] = model.rope_scaling == RopeScaling::linear   ? "linear"
+                      : model.rope_scaling == RopeScaling::llama3 ? "llama3"
+                                                                  : "yarn";
+  rope["factor"] = model.rope_factor;
+  if (model.rope_scaling != RopeScaling::linear)
+    rope["original_max_position_embeddings"] = model.rope_original_positions;
+  if (model.rope_scaling == RopeScaling::llama3) {
+    rope["low_freq_factor"] = model.rope_low_frequency_factor;
+    rope["high_freq_factor"] = model.rope_high_frequency_factor;
+  }
+  if (model.rope_scaling == RopeScaling::yarn) {
+    rope["beta_fast"] = model.rope_beta_fast;
+    rope["beta_slow"] = model.rope_beta_slow;
+    if (model.rope_attention_factor > 0) rope["attention_factor"] = model.rope_attention_factor;
+    if (model.rope_mscale > 0) rope["mscale"] = model.rope_mscale;
+    if (model.rope_mscale_all_dim > 0) rope["mscale_all_dim"] = model.rope_mscale_all_dim;
+    rope["truncate"] = model.rope_truncate;
+  }
+  config["rope_scaling"] = rope;
+}
+
+}  // namespace forge

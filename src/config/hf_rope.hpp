@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "config/deck.hpp"
+#include "config/json_input.hpp"
+
+namespace forge {
+
+// The rotary keys of a config.json. What the files of transformers 4 spell rope_theta and rope_scaling, those of 5
+// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model`.
+void read_hf_rope(const JsonObject& config, ModelDeck& model);
+
+// Adds rope_theta and rope_scaling.
+void write_hf_rope(const ModelDeck& model, nlohmann::ordered_json& config);
+
+}  // namespace forge

@@ -1,0 +1,154 @@
+#include <cmath>
+
+#include "config/hf_config.hpp"
+#include "config/hf_rope.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string gpt2_obstacle(const ModelDeck& m) {
+  if (m.norm != NormKind::layernorm) return "norm must be layernorm";
+  if (m.positions != PositionKind::learned) return "positions must be learned";
+  if (m.activation == Activation::swiglu) return "activation must be gelu, gelu_tanh or relu2";
+  if (m.kv_heads != m.heads) return "kv_heads must equal heads";
+  if (m.head_dim * m.heads != m.width) return "head_dim must be width / heads";
+  if (!m.qkv_bias || !m.attention_out_bias || !m.mlp_bias)
+    return "qkv_bias, attention_out_bias and mlp_bias must be true";
+  if (m.qk_norm) return "qk_norm must be false";
+  if (m.sliding_window > 0) return "sliding_window must be 0";
+  return "";
+}
+
+// The parts that llama, mistral, qwen2 and qwen3 share.
+std::string rotary_obstacle(const ModelDeck& m) {
+  if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
+  if (m.positions != PositionKind::rope) return "positions must be rope";
+  if (m.activation != Activation::swiglu) return "activation must be swiglu";
+  if (m.qk_norm != (m.family == Family::qwen3))
+    return std::string("qk_norm must be ") + (m.family == Family::qwen3 ? "true" : "false");
+  if (m.mlp_bias && m.family != Family::llama) return "mlp_bias must be false";
+  const bool one_bias = m.family == Family::llama || m.family == Family::qwen3;
+  if (one_bias && m.qkv_bias != m.attention_out_bias) return "qkv_bias and attention_out_bias must be alike";
+  if (!one_bias && m.attention_out_bias) return "attention_out_bias must be false";
+  if (!one_bias && m.qkv_bias != (m.family == Family::qwen2))
+    return std::string("qkv_bias must be ") + (m.family == Family::qwen2 ? "true" : "false");
+  if (m.family == Family::llama && m.sliding_window > 0) return "sliding_window must be 0";
+  if (m.family == Family::mistral && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
+  if (m.family == Family::llama && m.width % m.heads != 0) return "width must be a multiple of heads";
+  return "";
+}
+
+const char* name_of_family(Family family) {
+  switch (family) {
+    case Family::llama:
+      return "llama";
+    case Family::mistral:
+      return "mistral";
+    case Family::qwen2:
+      return "qwen2";
+    case Family::qwen3:
+      return "qwen3";
+    case Family::gpt2:
+      return "gpt2";
+  }
+  return "";
+}
+
+const char* architecture_of(Family family) {
+  switch (family) {
+    case Family::llama:
+      return "LlamaForCausalLM";
+    case Family::mistral:
+      return "MistralForCausalLM";
+    case Family::qwen2:
+      return "Qwen2ForCausalLM";
+    case Family::qwen3:
+      return "Qwen3ForCausalLM";
+    case Family::gpt2:
+      return "GPT2LMHeadModel";
+  }
+  return "";
+}
+
+void write_gpt2(const ModelDeck& m, Json& config) {
+  config["n_embd"] = m.width;
+  config["n_layer"] = m.layers;
+  config["n_head"] = m.heads;
+  config["n_inner"] = m.ffn;
+  config["n_positions"] = m.max_positions;
+  config["n_ctx"] = m.max_positions;
+  config["activation_function"] = m.activation == Activation::gelu        ? "gelu"
+                                  : m.activation == Activation::gelu_tanh ? "gelu_new"
+                                                                          : "relu2";
+  config["layer_norm_epsilon"] = m.norm_epsilon;
+  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config[key] = m.dropout;
+}
+
+void write_window(const ModelDeck& m, Json& config) {
+  const bool used = m.sliding_window > 0;
+  if (m.family == Family::llama) return;
+  config["sliding_window"] = used ? Json(m.sliding_window) : Json(nullptr);
+  if (m.family == Family::mistral) return;
+  config["use_sliding_window"] = used;
+  config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
+}
+
+// Readers take their family's default for max_position_embeddings when a model has no limit of its own.
+void write_positions(const ModelDeck& m, Json& config) {
+  const bool stretched = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
+  if (m.max_positions > 0)
+    config["max_position_embeddings"] = m.max_positions;
+  else if (stretched)
+    config["max_position_embeddings"] =
+        static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor));
+}
+
+void write_rotary_family(const ModelDeck& m, Json& config) {
+  config["hidden_size"] = m.width;
+  config["intermediate_size"] = m.ffn;
+  config["num_hidden_layers"] = m.layers;
+  config["num_attention_heads"] = m.heads;
+  config["num_key_value_heads"] = m.kv_heads;
+  config["head_dim"] = m.head_dim;
+  config["hidden_act"] = "silu";
+  config["rms_norm_eps"] = m.norm_epsilon;
+  config["attention_dropout"] = m.dropout;
+  if (m.family == Family::llama || m.family == Family::qwen3) config["attention_bias"] = m.qkv_bias;
+  if (m.family == Family::llama) config["mlp_bias"] = m.mlp_bias;
+  write_positions(m, config);
+  write_window(m, config);
+  write_hf_rope(m, config);
+}
+
+}  // namespace
+
+std::string hf_obstacle(const ModelDeck& model) {
+  const std::string obstacle = model.family == Family::gpt2 ? gpt2_obstacle(model) : rotary_obstacle(model);
+  return obstacle.empty() ? ""
+                          : std::string("a Hugging Face model of family ") + name_of_family(model.family) +
+                                " has no words for this model: model." + obstacle;
+}
+
+std::string write_hf_config(const ModelDeck& model) {
+  if (const auto obstacle = hf_obstacle(model); !obstacle.empty()) throw BadInput(obstacle);
+  Json config;
+  config["architectures"] = {architecture_of(model.family)};
+  config["model_type"] = name_of_family(model.family);
+  if (model.family == Family::gpt2)
+    write_gpt2(model, config);
+  else
+    write_rotary_family(model, config);
+  config["vocab_size"] = model.vocabulary;
+  config["initializer_range"] = model.initial_std;
+  config["tie_word_embeddings"] = model.tied_embeddings;
+  config["use_cache"] = true;
+  config["bos_token_id"] = nullptr;
+  config["eos_token_id"] = nullptr;
+  return config.dump(2) + "\n";
+}
+
+}  // namespace forge

@@ -1,0 +1,135 @@
+#include "kernels/gemm_matmul.hpp"
+
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+// oneDNN takes as many threads as OpenMP would give the calling thread; this sets the number and puts it back.
+class OmpThreads {
+ public:
+  explicit OmpThreads(int threads) : before_(omp_get_max_threads()), changed_(threads != before_) {
+    if (changed_) omp_set_num_threads(threads);
+  }
+  ~OmpThreads() {
+    if (changed_) omp_set_num_threads(before_);
+  }
+  OmpThreads(const OmpThreads&) = delete;
+  OmpThreads& operator=(const OmpThreads&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
+bool has_isa(dnnl_cpu_isa_t wanted) {
+  const unsigned isa = dnnl_get_effective_cpu_isa();
+  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
+}  // namespace
+
+void library_sgemm(int threads, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
+                   float alpha, const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
+                   float* c, std::int64_t ldc) {
+  const OmpThreads scope(threads);
+  const dnnl_status_t status =
+      dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  if (status != dnnl_success)
+    throw Error("dnnl_sgemm of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+                " failed with status " + std::to_string(status));
+}
+
+bool Bf16Matmul::fast() {
+  return has_isa(dnnl_cpu_isa_avx512_core_amx);
+}
+bool Bf16Matmul::available() {
+  return has_isa(dnnl_cpu_isa_avx512_core);
+}
+
+struct Bf16Matmul::Implementation {
+  // m, n, k, strides of A and B, pitch, threads, fp32 output, alpha, beta
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t, std::int64_t, int, bool, float, float>;
+  struct Primitive {
+    dnnl::matmul::primitive_desc description;
+    dnnl::matmul matmul;
+    std::size_t scratchpad_bytes;
+  };
+
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::map<Key, std::optional<Primitive>> primitives;  // empty: oneDNN refused the shape
+
+  const std::optional<Primitive>& find(const Key& key);
+};
+
+const std::optional<Bf16Matmul::Implementation::Primitive>& Bf16Matmul::Implementation::find(const Key& key) {
+  const auto known = primitives.find(key);
+  if (known != primitives.end()) return known->second;
+  const auto& [m, n, k, a_row, a_column, b_row, b_column, pitch, threads, fp32, alpha, beta] = key;
+  using type = dnnl::memory::data_type;
+  const dnnl::memory::desc a({m, k}, type::bf16, dnnl::memory::dims{a_row, a_column});
+  const dnnl::memory::desc b({k, n}, type::bf16, dnnl::memory::dims{b_row, b_column});
+  const dnnl::memory::desc c({m, n}, fp32 ? type::f32 : type::bf16, dnnl::memory::dims{pitch, 1});
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (alpha != 1) attributes.set_output_scales(0, {alpha});
+  if (beta != 0) {
+    dnnl::post_ops sum;
+    sum.append_sum(beta);
+    attributes.set_post_ops(sum);
+  }
+  std::optional<Primitive> made;
+  try {
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine);
+    made = Primitive{description, dnnl::matmul(description), description.scratchpad_desc().get_size()};
+  } catch (const dnnl::error& error) {
+    if (error.status != dnnl_unimplemented) throw Error(std::string("oneDNN could not make a matmul: ") + error.what());
+  }
+  return primitives.emplace(key, std::move(made)).first->second;
+}
+
+Bf16Matmul::Bf16Matmul() : impl_(std::make_unique<Implementation>()) {}
+Bf16Matmul::~Bf16Matmul() = default;
+
+template <class TC>
+bool Bf16Matmul::operator()(int threads, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Operand<bf16> a,
+                            Operand<bf16> b, float beta, TC* c, std::int64_t pitch, void* workspace,
+                            std::size_t workspace_bytes) {
+  const OmpThreads scope(threads);
+  const auto& primitive =
+      impl_->find({m, n, k, a.row, a.column, b.row, b.column, pitch, threads, std::is_same_v<TC, float>, alpha, beta});
+  if (!primitive || primitive->scratchpad_bytes > workspace_bytes) return false;
+  const auto& description = primitive->description;
+  const auto memory = [&](const dnnl::memory::desc& d, const void* p) {
+    return dnnl::memory(d, impl_->engine, const_cast<void*>(p));
+  };
+  try {
+    primitive->matmul.execute(impl_->stream, {{DNNL_ARG_SRC, memory(description.src_desc(), a.data)},
+                                              {DNNL_ARG_WEIGHTS, memory(description.weights_desc(), b.data)},
+                                              {DNNL_ARG_DST, memory(description.dst_desc(), c)},
+                                              {DNNL_ARG_SCRATCHPAD, memory(description.scratchpad_desc(), workspace)}});
+    impl_->stream.wait();
+  } catch (const dnnl::error& error) {
+    throw Error(std::string("oneDNN's matmul failed: ") + error.what());
+  }
+  return true;
+}
+
+template bool Bf16Matmul::operator()(int, std::int64_t, std::int64_t, std::int64_t, float, Operand<bf16>, Operand<bf16>,
+                                     float, float*, std::int64_t, void*, std::size_t);
+template bool Bf16Matmul::operator()(int, std::int64_t, std::int64_t, std::int64_t, float, Operand<bf16>, Operand<bf16>,
+                                     float, bf16*, std::int64_t, void*, std::size_t);
+
+}  // namespace forge

@@ -1,0 +1,313 @@
+#include <array>
+
+#include "fixture.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+namespace {
+
+using namespace reference;
+
+enum class Kind { rms, layer };
+
+// One row of a norm and what its backward needs.
+template <class N>
+struct NormRow {
+  std::vector<N> y, centred;
+  N mean = 0.0, rstd = 0.0;
+};
+
+template <class N>
+NormRow<N> forward_row(Kind kind, const std::vector<N>& x, const std::vector<N>& w, const std::vector<N>& b,
+                       double epsilon) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  const N count = static_cast<double>(n);
+  NormRow<N> row;
+  if (kind == Kind::layer) row.mean = sum<N>(n, [&](std::int64_t j) { return x[j]; }) / count;
+  for (const N& value : x) row.centred.push_back(kind == Kind::layer ? value - row.mean : value);
+  const N squares = sum<N>(n, [&](std::int64_t j) { return row.centred[j] * row.centred[j]; });
+  row.rstd = N(1.0) / sqrt(squares / count + constant<N>(epsilon));
+  for (std::int64_t j = 0; j < n; ++j) {
+    const N scaled = w[j] * (row.centred[j] * row.rstd);
+    row.y.push_back(kind == Kind::layer ? scaled + b[j] : scaled);
+  }
+  return row;
+}
+
+template <class N>
+std::vector<N> lifted(const Values& v) {
+  return std::vector<N>(v.begin(), v.end());
+}
+Values row_of(const Values& v, std::int64_t r, std::int64_t n) {
+  return Values(v.begin() + r * n, v.begin() + (r + 1) * n);
+}
+
+std::vector<Dual> along(const Values& v, const Values& direction) {
+  std::vector<Dual> d;
+  for (std::size_t i = 0; i < v.size(); ++i) d.emplace_back(v[i], direction[i]);
+  return d;
+}
+
+// A norm of R rows of C columns in device memory, with all that its kernels read and write.
+template <class T>
+struct Problem {
+  using A = acc_t<T>;
+  Kind kind;
+  std::int64_t R, C;
+  double epsilon = 1e-5;
+  Field<T> x, w, b, dy, residual, y, dx;
+  Field<A> mean, rstd, partial, dw, db;
+
+  Problem(Kind k, std::int64_t rows, std::int64_t columns, std::int64_t gap)
+      : kind(k),
+        R(rows),
+        C(columns),
+        x(R, C, normal_values(R * C, 1, 1.5), gap),
+        w(1, C, normal_values(C, 2)),
+        b(1, C, normal_values(C, 3)),
+        dy(R, C, normal_values(R * C, 4), gap),
+        residual(R, C, normal_values(R * C, 5), gap),
+        y(R, C, gap),
+        dx(R, C, gap),
+        mean(1, R),
+        rstd(1, R),
+        partial(norm_partial_rows(R), C),
+        dw(1, C),
+        db(1, C) {}
+
+  void forward(Stream& s) {
+    if (kind == Kind::rms)
+      rmsnorm_forward<T>(s, x.view(), w.vector(), epsilon, y.view(), rstd.vector());
+    else
+      layernorm_forward<T>(s, x.view(), w.vector(), b.vector(), epsilon, y.view(), mean.vector(), rstd.vector());
+  }
+  void backward(Stream& s, View<const T, 2> extra, View<T, 2> to) {
+    if (kind == Kind::rms)
+      rmsnorm_backward<T>(s, dy.view(), x.view(), w.vector(), rstd.vector(), extra, to);
+    else
+      layernorm_backward<T>(s, dy.view(), x.view(), w.vector(), mean.vector(), rstd.vector(), extra, to);
+  }
+  void weight_gradient(Stream& s) {
+    if (kind == Kind::rms)
+      rmsnorm_weight_gradient<T>(s, dy.view(), x.view(), rstd.vector(), partial.view(), dw.vector());
+    else
+      layernorm_weight_gradient<T>(s, dy.view(), x.view(), mean.vector(), rstd.vector(), partial.view(), dw.vector(),
+                                   db.vector());
+  }
+};
+
+template <class T>
+void check_values(Kind kind, std::int64_t R, std::int64_t C, std::int64_t gap) {
+  using A = acc_t<T>;
+  using N = Tracked<A>;
+  Problem<T> p(kind, R, C, gap);
+  Stream s(2);
+  p.forward(s);
+  const Values x = p.x.read(s), dy = p.dy.read(s), residual = p.residual.read(s);
+  const auto w = lifted<N>(p.w.read(s)), b = lifted<N>(p.b.read(s));
+  std::vector<N> y, mean, rstd;
+  for (std::int64_t r = 0; r < R; ++r) {
+    const auto row = forward_row<N>(kind, lifted<N>(row_of(x, r, C)), w, b, p.epsilon);
+    y.insert(y.end(), row.y.begin(), row.y.end());
+    mean.push_back(row.mean);
+    rstd.push_back(row.rstd);
+  }
+  expect_close<T>(p.y.read(s), y, "y");
+  expect_close<A>(p.rstd.read(s), rstd, "rstd");
+  if (kind == Kind::layer) expect_close<A>(p.mean.read(s), mean, "mean");
+
+  // Backward from the statistics as the forward kernel stored them.
+  const auto stored_mean = lifted<N>(p.mean.read(s)), stored_rstd = lifted<N>(p.rstd.read(s));
+  std::vector<N> dx, dx_alone, dw(static_cast<std::size_t>(C)), db(static_cast<std::size_t>(C));
+  for (std::int64_t r = 0; r < R; ++r) {
+    const auto centred = [&](std::int64_t j) {
+      return kind == Kind::layer ? N(x[r * C + j]) - stored_mean[r] : N(x[r * C + j]);
+    };
+    const auto g = [&](std::int64_t j) { return N(dy[r * C + j]) * w[j]; };
+    const N count = static_cast<double>(C);
+    const N g_mean = sum<N>(C, g) / count;
+    const N slope =
+        sum<N>(C, [&](std::int64_t j) { return g(j) * centred(j); }) * stored_rstd[r] * stored_rstd[r] / count;
+    for (std::int64_t j = 0; j < C; ++j) {
+      const N inner = (kind == Kind::layer ? g(j) - g_mean : g(j)) - centred(j) * slope;
+      dx_alone.push_back(stored_rstd[r] * inner);
+      dx.push_back(N(residual[r * C + j]) + dx_alone.back());
+    }
+  }
+  for (std::int64_t j = 0; j < C; ++j) {
+    dw[j] = sum<N>(R, [&](std::int64_t r) {
+      const N c = kind == Kind::layer ? N(x[r * C + j]) - stored_mean[r] : N(x[r * C + j]);
+      return N(dy[r * C + j]) * (c * stored_rstd[r]);
+    });
+    db[j] = sum<N>(R, [&](std::int64_t r) { return N(dy[r * C + j]); });
+  }
+  p.backward(s, p.residual.view(), p.dx.view());
+  expect_close<T>(p.dx.read(s), dx, "dx with residual");
+  p.backward(s, {}, p.dx.view());
+  expect_close<T>(p.dx.read(s), dx_alone, "dx");
+  p.backward(s, p.residual.view(), p.residual.view());
+  expect_close<T>(p.residual.read(s), dx, "dx over its residual");
+  p.weight_gradient(s);
+  expect_close<A>(p.dw.read(s), dw, "dw");
+  if (kind == Kind::layer) expect_close<A>(p.db.read(s), db, "db");
+  p.weight_gradient(s);  // adds
+  for (auto* sums : {&dw, &db})
+    for (N& value : *sums) value = value + value;
+  expect_close<A>(p.dw.read(s), dw, "dw added twice");
+  if (kind == Kind::layer) expect_close<A>(p.db.read(s), db, "db added twice");
+}
+
+void check_adjoint(Kind kind, std::int64_t R, std::int64_t C) {
+  Problem<double> p(kind, R, C, 3);
+  Stream s(2);
+  p.forward(s);
+  p.backward(s, {}, p.dx.view());
+  p.weight_gradient(s);
+  const Values x = p.x.read(s), u = p.dy.read(s), vx = normal_values(R * C, 6), vw = normal_values(C, 7),
+               vb = normal_values(C, 8);
+  const auto w = along(p.w.read(s), vw), b = along(p.b.read(s), vb);
+  Values jv;
+  for (std::int64_t r = 0; r < R; ++r)
+    for (const Dual& value : forward_row<Dual>(kind, along(row_of(x, r, C), row_of(vx, r, C)), w, b, p.epsilon).y)
+      jv.push_back(value.d);
+  const Values dx = p.dx.read(s), dw = p.dw.read(s), db = p.db.read(s);
+  expect_adjoint(dot(u, jv), dot(dx, vx) + dot(dw, vw) + dot(db, vb),
+                 norm(u) * norm(jv) + norm(dx) * norm(vx) + norm(dw) * norm(vw) + norm(db) * norm(vb), R * C);
+}
+
+// Rows and columns: odd ones, and enough rows for several partial sums (core/partials.hpp).
+const std::array<std::int64_t, 2> sizes[] = {{1, 1},    {5, 1},  {200, 1}, {1, 3},   {5, 3},   {1, 17},
+                                             {200, 17}, {5, 64}, {1, 127}, {5, 127}, {1, 300}, {130, 300}};
+
+template <class T>
+void check_all_values(Kind kind) {
+  for (const auto& [R, C] : sizes)
+    for (const std::int64_t gap : {0, 5}) {
+      SCOPED_TRACE(::testing::Message() << R << " x " << C << ", gap " << gap);
+      check_values<T>(kind, R, C, gap);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(Norm, rms_matches_its_formula) {
+  check_all_values<double>(Kind::rms);
+  check_all_values<float>(Kind::rms);
+  check_all_values<bf16>(Kind::rms);
+}
+
+TEST(Norm, layer_matches_its_formula) {
+  check_all_values<double>(Kind::layer);
+  check_all_values<float>(Kind::layer);
+  check_all_values<bf16>(Kind::layer);
+}
+
+TEST(Norm, backward_is_the_adjoint) {
+  for (const Kind kind : {Kind::rms, Kind::layer})
+    for (const auto& [R, C] : sizes) {
+      SCOPED_TRACE(::testing::Message() << R << " x " << C);
+      check_adjoint(kind, R, C);
+    }
+}
+
+TEST(Norm, any_number_of_threads_gives_the_same_bits) {
+  for (const Kind kind : {Kind::rms, Kind::layer})
+    expect_same_on_any_threads([&](Stream& s) {
+      Problem<float> p(kind, 200, 300, 5);
+      p.forward(s);
+      p.backward(s, p.residual.view(), p.dx.view());
+      p.weight_gradient(s);
+      s.synchronize();
+      Values all = p.y.read(s);
+      append(all, p.dx.read(s));
+      append(all, p.dw.read(s));
+      append(all, p.db.read(s));
+      return all;
+    });
+}
+
+TEST(Norm, column_sums_of_no_rows_add_nothing) {
+  Field<float> dy(0, 17), partial(1, 17), db(1, 17, normal_values(17, 1));
+  Stream s;
+  const Values before = db.read(s);
+  column_sum<float>(s, dy.view(), partial.view(), db.vector());
+  EXPECT_TRUE(same_bits(before, db.read(s)));
+}
+
+// ---- heads: RMSNorm of each one, inside a wider buffer
+// ----------------------------------------------------------------
+
+template <class T>
+struct HeadProblem {
+  using A = acc_t<T>;
+  std::int64_t R, n, D;
+  double epsilon = 1e-6;
+  Field<T> x, w, dy, y, dx;
+  Field<A> rstd, partial, dw;
+
+  HeadProblem(std::int64_t rows, std::int64_t heads, std::int64_t head_dim)
+      : R(rows),
+        n(heads),
+        D(head_dim),
+        x(R, n * D, normal_values(R * n * D, 1), 2 * D),
+        w(1, D, normal_values(D, 2)),
+        dy(R, n * D, normal_values(R * n * D, 3), D),
+        y(R, n * D, 3 * D),
+        dx(R, n * D, D + 1),
+        rstd(R, n, 2),
+        partial(norm_partial_rows(R), D),
+        dw(1, D) {}
+  void run(Stream& s) {
+    head_norm_forward<T>(s, x.heads(n), w.vector(), epsilon, y.heads(n), rstd.view());
+    head_norm_backward<T>(s, dy.heads(n), x.heads(n), w.vector(), rstd.view(), dx.heads(n));
+    head_norm_weight_gradient<T>(s, dy.heads(n), x.heads(n), rstd.view(), partial.view(), dw.vector());
+  }
+};
+
+// A head is a row of RMSNorm: the kernels of heads give the bits of those of rows, except dw, whose chunks differ.
+template <class T>
+void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
+  using A = acc_t<T>;
+  using N = Tracked<A>;
+  HeadProblem<T> p(R, n, D);
+  Stream s(3);
+  p.run(s);
+  Field<T> x(R * n, D, p.x.read(s)), dy(R * n, D, p.dy.read(s)), y(R * n, D), dx(R * n, D);
+  Field<A> rstd(1, R * n);
+  rmsnorm_forward<T>(s, x.view(), p.w.vector(), p.epsilon, y.view(), rstd.vector());
+  rmsnorm_backward<T>(s, dy.view(), x.view(), p.w.vector(), rstd.vector(), {}, dx.view());
+  EXPECT_TRUE(same_bits(p.y.read(s), y.read(s)));
+  EXPECT_TRUE(same_bits(p.rstd.read(s), rstd.read(s)));
+  EXPECT_TRUE(same_bits(p.dx.read(s), dx.read(s)));
+  const Values xs = p.x.read(s), dys = p.dy.read(s), scales = p.rstd.read(s);
+  std::vector<N> dw;
+  for (std::int64_t j = 0; j < D; ++j)
+    dw.push_back(sum<N>(R * n, [&](std::int64_t q) { return N(dys[q * D + j]) * (N(xs[q * D + j]) * N(scales[q])); }));
+  expect_close<A>(p.dw.read(s), dw, "dw");
+  head_norm_backward<T>(s, p.dy.heads(n), p.x.heads(n), p.w.vector(), p.rstd.view(), p.dy.heads(n));
+  EXPECT_TRUE(same_bits(p.dy.read(s), dx.read(s))) << "dx over dy";
+}
+
+TEST(HeadNorm, is_rmsnorm_of_each_head) {
+  for (const auto& [R, n, D] : {std::array<std::int64_t, 3>{1, 1, 1}, std::array<std::int64_t, 3>{5, 3, 16},
+                                std::array<std::int64_t, 3>{200, 7, 64}, std::array<std::int64_t, 3>{130, 2, 17}}) {
+    SCOPED_TRACE(::testing::Message() << R << " x " << n << " x " << D);
+    check_heads<double>(R, n, D);
+    check_heads<float>(R, n, D);
+    check_heads<bf16>(R, n, D);
+  }
+}
+
+TEST(HeadNorm, any_number_of_threads_gives_the_same_bits) {
+  expect_same_on_any_threads([&](Stream& s) {
+    HeadProblem<float> p(200, 3, 64);
+    p.run(s);
+    s.synchronize();
+    Values all = p.y.read(s);
+    append(all, p.dx.read(s));
+    append(all, p.dw.read(s));
+    return all;
+  });
+}
+
+}  // namespace
+}  // namespace forge

@@ -1,0 +1,181 @@
+#include <limits>
+
+#include "core/partials.hpp"
+#include "fixture.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+namespace {
+
+using namespace reference;
+
+const std::int64_t sizes[] = {0, 1, 3, 17, 1023, 1024, 4097, 50000};
+
+template <class A>
+void check_sums() {
+  for (const auto n : sizes) {
+    SCOPED_TRACE(n);
+    Field<A> x(1, n, normal_values(n, 1));
+    Field<double> partial(1, sum_partials), out(1, 2, Values{3, 5});
+    const Values xs = x.read();
+    using N = Tracked<double>;
+    const N plain = N(3.0) + sum<N>(n, [&](std::int64_t i) { return N(xs[i]); });
+    const N squares = N(5.0) + sum<N>(n, [&](std::int64_t i) { return N(xs[i]) * N(xs[i]); });
+    expect_same_on_any_threads([&](Stream& s) {
+      out.write({3, 5});
+      sum_into<A>(s, x.vector(), out.vector());
+      sum_of_squares<A>(s, x.vector(), partial.vector(), out.vector().slice(1, 2));
+      s.synchronize();
+      return out.read(s);
+    });
+    expect_close<double>(out.read(), std::vector<N>{plain, squares}, "sums");
+  }
+}
+
+TEST(Reductions, sums_in_double) {
+  check_sums<double>();
+  check_sums<float>();
+}
+
+StepScalars finished(StepScalars in, double clip_norm) {
+  Buffer memory(sizeof(StepScalars));
+  Stream s;
+  copy_to_device(s, memory.data(), &in, sizeof in);
+  finish_scalars(s, View<StepScalars, 1>(reinterpret_cast<StepScalars*>(memory.data()), {{1}}), clip_norm);
+  copy_to_host(s, &in, memory.data(), sizeof in);
+  s.synchronize();
+  return in;
+}
+
+TEST(StepScalars, clip_coefficient_and_finiteness) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  EXPECT_EQ(finished({1, 2, 16, -1, -1}, 0).clip_coefficient, 1);
+  EXPECT_EQ(finished({1, 2, 16, -1, -1}, 0).finite, 1);
+  EXPECT_DOUBLE_EQ(finished({1, 2, 16, -1, -1}, 1).clip_coefficient, 1 / (4 + 1e-6));
+  EXPECT_EQ(finished({1, 2, 16, -1, -1}, 5).clip_coefficient, 1);
+  EXPECT_EQ(finished({1, 2, 0, -1, -1}, 5).clip_coefficient, 1);
+  for (const double bad : {inf, -inf, nan}) {
+    EXPECT_EQ(finished({bad, 2, 16, -1, -1}, 1).finite, 0);
+    EXPECT_EQ(finished({1, bad, 16, -1, -1}, 1).finite, 0);
+    EXPECT_EQ(finished({1, 2, bad, -1, -1}, 1).finite, 0);
+  }
+  EXPECT_EQ(finished({1e300, -1e300, 1e300, -1, -1}, 1).finite, 1);
+}
+
+// ---- AdamW
+// ------------------------------------------------------------------------------------------------------------
+
+template <class S, class M, class T>
+struct Problem {
+  std::int64_t n;
+  Field<S> g, p;
+  Field<M> m, v;
+  Field<T> copy;
+  Buffer scalars{sizeof(StepScalars)};
+
+  explicit Problem(std::int64_t size)
+      : n(size), g(1, n, normal_values(n, 1, 0.01)), p(1, n, normal_values(n, 2)), m(1, n), v(1, n), copy(1, n) {}
+  void step(Stream& s, const AdamwStep& how, double clip, bool finite, bool copies = true) {
+    const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
+    copy_to_device(s, scalars.data(), &host, sizeof host);
+    adamw<S, M, T>(s, how, View<const StepScalars, 1>(reinterpret_cast<StepScalars*>(scalars.data()), {{1}}),
+                   g.vector(), p.vector(), m.vector(), v.vector(), copies ? copy.vector() : View<T, 1>());
+    s.synchronize();
+  }
+};
+
+AdamwStep step_of(int t) {
+  return {3e-3, 0.9, 0.95, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t)};
+}
+
+// Each update against the textbook's formula, from the state as it was stored before.
+template <class S, class M, class T>
+void check_adamw() {
+  using N = Tracked<S>;
+  for (const std::int64_t n : {1, 17, 127, 4096, 5000}) {
+    SCOPED_TRACE(n);
+    Problem<S, M, T> problem(n);
+    Stream s(2);
+    const double clip = 0.37;
+    for (int t = 1; t <= 4; ++t) {
+      problem.g.write(normal_values(n, static_cast<std::uint64_t>(10 + t), 0.01));
+      const Values g = problem.g.read(s), p = problem.p.read(s), m = problem.m.read(s), v = problem.v.read(s);
+      const AdamwStep how = step_of(t);
+      problem.step(s, how, clip, true);
+      std::vector<N> new_p, new_m, new_v;
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        const N clipped = N(g[i]) * constant<N>(clip);
+        // β1 m + (1 − β1) g, which the kernel computes as m + (1 − β1) (g − m)
+        new_m.push_back(N(m[i]) + constant<N>(1 - how.beta1) * (clipped - N(m[i])));
+        new_v.push_back(constant<N>(how.beta2) * N(v[i]) + constant<N>(1 - how.beta2) * clipped * clipped);
+        const N root = sqrt(new_v.back()) / constant<N>(std::sqrt(how.bias2)) + constant<N>(how.epsilon);
+        new_p.push_back(N(p[i]) * constant<N>(1 - how.learning_rate * how.weight_decay) -
+                        constant<N>(how.learning_rate / how.bias1) * (new_m.back() / root));
+        const double m_textbook = how.beta1 * m[i] + (1 - how.beta1) * clip * g[i];
+        const double v_textbook = how.beta2 * v[i] + (1 - how.beta2) * clip * g[i] * clip * g[i];
+        const double p_textbook =
+            p[i] * (1 - how.learning_rate * how.weight_decay) -
+            how.learning_rate * (m_textbook / how.bias1) / (std::sqrt(v_textbook / how.bias2) + how.epsilon);
+        ASSERT_LE(std::abs(p_textbook - new_p.back().v), 32 * roundoff<double> * (std::abs(p[i]) + 1));
+      }
+      expect_close<S>(problem.p.read(s), new_p, "p");
+      expect_close<M>(problem.m.read(s), new_m, "m");
+      expect_close<M>(problem.v.read(s), new_v, "v");
+      Values copied = problem.p.read(s);
+      for (double& x : copied) x = static_cast<double>(T(x));
+      EXPECT_TRUE(same_bits(problem.copy.read(s), copied)) << "compute copy";
+    }
+    const Values p = problem.p.read(s), m = problem.m.read(s), v = problem.v.read(s), c = problem.copy.read(s);
+    problem.g.write(Values(static_cast<std::size_t>(n), std::nan("")));
+    problem.step(s, step_of(5), std::nan(""), false);
+    EXPECT_TRUE(same_bits(p, problem.p.read(s)) && same_bits(m, problem.m.read(s)) && same_bits(v, problem.v.read(s)) &&
+                same_bits(c, problem.copy.read(s)))
+        << "a step that is not finite changes nothing";
+    problem.g.write(normal_values(n, 20));
+    problem.step(s, step_of(6), 1, true, false);
+    EXPECT_TRUE(same_bits(c, problem.copy.read(s))) << "no copy was asked for";
+    EXPECT_FALSE(same_bits(p, problem.p.read(s)));
+  }
+}
+
+TEST(Adamw, fp64) {
+  check_adamw<double, double, double>();
+}
+TEST(Adamw, fp32) {
+  check_adamw<float, float, float>();
+}
+TEST(Adamw, bf16_copy) {
+  check_adamw<float, float, bf16>();
+}
+TEST(Adamw, bf16_moments) {
+  check_adamw<float, bf16, float>();
+}
+TEST(Adamw, bf16_moments_and_copy) {
+  check_adamw<float, bf16, bf16>();
+}
+
+// Padding between segments holds zeros and must stay zero.
+TEST(Adamw, zero_stays_zero) {
+  Problem<float, float, bf16> problem(100);
+  problem.g.write(Values(100, 0.0));
+  problem.p.write(Values(100, 0.0));
+  Stream s;
+  problem.step(s, step_of(1), 1, true);
+  for (const auto* field : {&problem.p, &problem.m, &problem.v})
+    for (const double x : field->read(s)) EXPECT_EQ(x, 0);
+}
+
+TEST(Adamw, any_number_of_threads_gives_the_same_bits) {
+  expect_same_on_any_threads([&](Stream& s) {
+    Problem<float, bf16, bf16> problem(20000);
+    for (int t = 1; t <= 3; ++t) problem.step(s, step_of(t), 1, true);
+    Values all = problem.p.read(s);
+    append(all, problem.m.read(s));
+    append(all, problem.v.read(s));
+    append(all, problem.copy.read(s));
+    return all;
+  });
+}
+
+}  // namespace
+}  // namespace forge

@@ -1,0 +1,26 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "comm/environment.hpp"
+
+// main() of tests that communicate: MPI lives as long as the tests; only rank 0 prints what passed.
+namespace forge::test {
+
+// Set once by main, before any test runs.
+Environment* environment = nullptr;
+
+}  // namespace forge::test
+
+int main(int argc, char** argv) {
+  forge::Environment environment(argc, argv);
+  forge::test::environment = &environment;
+  testing::InitGoogleTest(&argc, argv);
+  if (environment.rank() != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+  }
+  const int failed = RUN_ALL_TESTS();
+  if (failed && environment.size() > 1) environment.abort(failed);
+  return failed;
+}

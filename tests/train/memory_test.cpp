@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include "rig.hpp"
+
+namespace forge::test {
+namespace {
+
+std::vector<std::pair<const char*, Deck>> families() {
+  std::vector<std::pair<const char*, Deck>> list;
+  const auto add = [&](const char* name, auto change) {
+    Deck d = tiny_deck();
+    change(d);
+    list.emplace_back(name, d);
+  };
+  add("llama", [](Deck&) {});
+  add("qwen2", [](Deck& d) { d.model.qkv_bias = true; });
+  add("qwen3", [](Deck& d) { d.model.qk_norm = d.model.tied_embeddings = true; });
+  add("mistral", [](Deck& d) { d.model.sliding_window = 3; });
+  add("gpt2", [](Deck& d) {
+    d.model.family = Family::gpt2;
+    d.model.norm = NormKind::layernorm;
+    d.model.activation = Activation::gelu_tanh;
+    d.model.positions = PositionKind::learned;
+    d.model.max_positions = 16;
+    d.model.kv_heads = 4;
+    d.model.head_dim = 6;
+    d.model.qkv_bias = d.model.attention_out_bias = d.model.mlp_bias = d.model.tied_embeddings = true;
+    d.model.dropout = 0.1;
+  });
+  add("wide_vocabulary", [](Deck& d) {
+    d.model.vocabulary = 5003;
+    d.train.head_chunk_rows = 4;
+  });
+  add("gpipe", [](Deck& d) { d.schedule.name = ScheduleName::gpipe; });
+  add("zero_bubble", [](Deck& d) { d.schedule.name = ScheduleName::zero_bubble; });
+  return list;
+}
+
+template <class T>
+void hold_plan(const char* name, Deck deck, PrecisionName precision) {
+  deck.train.precision = precision;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    deck.train.recompute = recompute;
+    Rig<T> rig(deck);
+    const Adamw<T> optimizer(rig.session.storage(), deck.optimizer);
+    for (std::int64_t s = 1; s <= 2; ++s) {
+      const StepResult result = rig.gradients(s);
+      optimizer.step(rig.session.stream(), s, 1e-3, rig.session.scalars());
+      rig.session.stream().synchronize();
+      EXPECT_TRUE(result.finite) << name;
+    }
+    const Arena& arena = rig.session.arena();
+    EXPECT_EQ(arena.high_water(), rig.plan.total()) << name << ", recompute " << static_cast<int>(recompute);
+    for (int c = 0; c < category_count; ++c)
+      EXPECT_EQ(arena.at_high_water(static_cast<Category>(c)), rig.plan.of(static_cast<Category>(c)))
+          << name << ", " << name_of(static_cast<Category>(c));
+  }
+}
+
+// The planned peak is the arena's high-water mark, to the byte and by category.
+TEST(Memory, PlanIsTheHighWaterMark) {
+  for (const auto& [name, deck] : families()) {
+    hold_plan<double>(name, deck, PrecisionName::fp64);
+    hold_plan<float>(name, deck, PrecisionName::fp32);
+    hold_plan<bf16>(name, deck, PrecisionName::bf16);
+    Deck small_moments = deck;
+    small_moments.optimizer.moments = MomentType::bf16;
+    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+  }
+}
+
+TEST(Memory, EvaluationAndGradientsKeepLess) {
+  const Deck deck = tiny_deck();
+  Rig<double> training(deck), gradients(deck, RunKind::gradients), evaluation(deck, RunKind::evaluation);
+  gradients.gradients(1);
+  EXPECT_EQ(gradients.session.arena().high_water(), gradients.plan.total());
+  const HostBatch batch = make_batch(evaluation.setup, 0, 1);
+  BatchFeed feed(batch);
+  evaluation.session.evaluate_microbatch(feed, 0);
+  EXPECT_EQ(evaluation.session.arena().high_water(), evaluation.plan.total());
+  EXPECT_LT(gradients.plan.total(), training.plan.total());
+  EXPECT_LT(evaluation.plan.total(), gradients.plan.total());
+}
+
+// Recompute trades memory: each policy keeps less than the one before.
+TEST(Memory, RecomputeSavesActivations) {
+  Deck deck = tiny_deck();
+  std::size_t before = SIZE_MAX;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    deck.train.recompute = recompute;
+    const Rig<double> rig(deck);
+    EXPECT_LT(rig.plan.of(Category::activations), before);
+    before = rig.plan.of(Category::activations);
+  }
+}
+
+}  // namespace
+}  // namespace forge::test

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "rig.hpp"
+
+namespace forge::test {
+namespace {
+
+// One rank's result, computed by every rank for itself: a world of its own is not needed, the same arithmetic is.
+struct OneRank {
+  std::vector<double> gradient;
+  StepResult result;
+};
+
+// The same global batch as a single stream of microbatches on one rank, by a session that talks to nobody.
+OneRank reference(Deck deck) {
+  deck.mesh.dp_shard = 1;
+  struct Alone final : Communicator {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void all_reduce(Stream&, void*, std::int64_t, DType) override {}
+    void all_gather(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
+    void reduce_scatter(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
+    void broadcast(Stream&, void*, std::int64_t, DType, int) override { unused(); }
+    void all_to_all(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
+    void group_begin() override { unused(); }
+    void group_end(Stream&) override { unused(); }
+    void send(Stream&, const void*, std::int64_t, DType, int) override { unused(); }
+    void receive(Stream&, void*, std::int64_t, DType, int) override { unused(); }
+    void sum_host(std::span<double>) override {}
+    void sum_host(std::span<std::int64_t>) override {}
+    void max_host(std::span<double>) override {}
+    void max_host(std::span<std::int64_t>) override {}
+    std::vector<std::string> gather_host(const std::string& text) override { return {text}; }
+    void barrier() override {}
+    std::int64_t bytes_sent() const override { return 0; }
+    static void unused() { throw Error("one rank has nobody to talk to"); }
+  } alone;
+  const RunSetup setup = make_setup(deck);
+  const auto plan = plan_memory(setup.buffers, setup.units, setup.slots, 1 << 20, RunKind::gradients);
+  Session<double> session(setup, plan.total(), {true, false}, alone, alone, 1);
+  session.storage().initialise(session.stream(), deck.train.seed);
+  const HostBatch batch = make_batch(setup, 0, 1);
+  BatchFeed feed(batch);
+  session.compute_gradients(feed, 1, batch.label_count);
+  OneRank one;
+  one.result = session.read_step(batch.label_count);
+  for (std::size_t u = 0; u < session.storage().size(); ++u) {
+    const auto g = session.storage().unit(u).gradient;
+    one.gradient.insert(one.gradient.end(), g.data, g.data + g.size());
+  }
+  return one;
+}
+
+// max|g − g1| ≤ 1e-11 · max(largest entry of g1): DESIGN's bound, here over the whole model.
+void expect_equal(const std::vector<double>& a, const std::vector<double>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (const double x : b) largest = std::max(largest, std::abs(x));
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-13 * largest) << "element " << i;
+}
+
+class Replicas : public testing::TestWithParam<double> {};
+
+// Any number of ranks and any accumulation give one rank's loss, norm and gradients.
+TEST_P(Replicas, EqualOneRank) {
+  Deck deck = tiny_deck();
+  deck.model.dropout = GetParam();
+  deck.train.z_loss_coefficient = 1e-3;
+  const OneRank one = reference(deck);
+  for (const std::int64_t microbatch : {1, 3, 12}) {
+    deck.train.microbatch_sequences = microbatch;
+    deck.mesh.dp_shard = environment->size();
+    if (deck.train.global_batch_sequences % (microbatch * deck.mesh.dp_shard) != 0) continue;
+    for (const ScheduleName schedule : {ScheduleName::one_f_one_b, ScheduleName::gpipe}) {
+      deck.schedule.name = schedule;
+      Rig<double> rig(deck);
+      const StepResult result = rig.gradients(1);
+      EXPECT_NEAR(result.loss, one.result.loss, 1e-13 * one.result.loss);
+      EXPECT_NEAR(result.total_loss, one.result.total_loss, 1e-13 * one.result.total_loss);
+      EXPECT_NEAR(result.grad_norm, one.result.grad_norm, 1e-13 * one.result.grad_norm);
+      expect_equal(rig.all_gradients(), one.gradient);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dropout, Replicas, testing::Values(0.0, 0.25));
+
+// A NaN on one rank alone is seen by all, in the same step, and nobody's parameters move.
+TEST(NotFinite, AgreedAndHarmless) {
+  Deck deck = tiny_deck();
+  deck.mesh.dp_shard = environment->size();
+  Rig<double> rig(deck);
+  const Adamw<double> optimizer(rig.session.storage(), deck.optimizer);
+  auto& storage = rig.session.storage();
+  EXPECT_TRUE(rig.gradients(1).finite);
+  optimizer.step(rig.session.stream(), 1, 1e-2, rig.session.scalars());
+  const int last = environment->size() - 1;
+  double healthy = 0;
+  if (environment->rank() == last) {
+    healthy = storage.unit(1).parameter[0];
+    storage.unit(1).parameter[0] = std::nan("");
+  }
+  std::vector<double> before;
+  for (std::size_t u = 0; u < storage.size(); ++u)
+    before.insert(before.end(), storage.unit(u).parameter.data,
+                  storage.unit(u).parameter.data + storage.unit(u).parameter.size());
+  const StepResult result = rig.gradients(2);
+  EXPECT_FALSE(result.finite);
+  optimizer.step(rig.session.stream(), 2, 1e-2, rig.session.scalars());
+  std::size_t i = 0;
+  for (std::size_t u = 0; u < storage.size(); ++u)
+    for (std::int64_t k = 0; k < storage.unit(u).parameter.size(); ++k, ++i) {
+      const double now = storage.unit(u).parameter[k];
+      EXPECT_TRUE(now == before[i] || (std::isnan(now) && std::isnan(before[i])));
+    }
+  if (environment->rank() == last) storage.unit(1).parameter[0] = healthy;
+  EXPECT_TRUE(rig.gradients(3).finite);
+}
+
+}  // namespace
+}  // namespace forge::test
