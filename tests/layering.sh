@@ -81,12 +81,14 @@ check_lines() {
 }
 
 check_lists() {
-  local bad=0 file list
+  local bad=0 file list lists
   for file in "${files[@]}"; do
     case $file in src/*.cpp | src/*.cu | tests/*.cpp | tests/*.cu) ;; *) continue ;; esac
     list=$(dirname "$file")/CMakeLists.txt
-    # A word of the list, not a part of one.
-    if ! grep -qE "(^|[ (])$(basename "$file" | sed 's/[.]/[.]/g')([ )]|$)" "$list" 2>/dev/null; then
+    # A word of the list, not a part of one. What stands in tests/ itself is shared by the folders below it.
+    lists=("$list")
+    if [ "$(dirname "$file")" = tests ]; then lists=(tests/CMakeLists.txt tests/*/CMakeLists.txt); fi
+    if ! grep -qsE "(^|[ (/])$(basename "$file" | sed 's/[.]/[.]/g')([ )]|$)" "${lists[@]}"; then
       echo "$file: is not in $list"
       bad=1
     fi

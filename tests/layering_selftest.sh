@@ -66,6 +66,8 @@ plant src/nn/a.cpp '#if defined(__AVX512F__)' && expect 'an instruction set #if'
 plant src/kernels/a.cpp '#if defined(__x86_64__)' && accept
 plant src/core/b.cpp '#include <vector>' && expect 'src/core/b.cpp: is not in src/core/CMakeLists.txt'
 plant tests/core/b_test.cpp '#include <vector>' && expect 'tests/core/b_test.cpp: is not in'
+plant tests/b_main.cpp '#include <vector>' && expect 'tests/b_main.cpp: is not in'
+plant tests/b_main.cpp '#include <vector>' && echo 'forge_test(core a_test.cpp ../b_main.cpp)' > "$copy/tests/core/CMakeLists.txt" && accept
 plant src/extra.hpp '// nowhere' && expect 'is not a folder of the design'
 plant src/core/a.cpp "$(seq -f '// %g' 500)" && expect 'the file has more than 500 lines'
 plant src/core/a.cpp "$(seq -f '// %g' 497)" && accept

@@ -10,7 +10,6 @@
 
 #include "checkpoint/hf_tensors.hpp"
 #include "config/check.hpp"
-#include "config/hf_config.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
 
@@ -33,7 +32,6 @@ std::string read_text(const std::string& file) {
 Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
   const std::string& file = line.inputs.front();
   Deck deck = read_deck(read_text(file), file, line.set, needs);
-  if (!deck.model.hf.empty()) deck.model = read_hf_config(deck.model.hf, deck.model);
   check_deck(deck, world_size, needs);
   return deck;
 }

@@ -2,6 +2,7 @@
 
 #include "app/job.hpp"
 #include "app/verbs.hpp"
+#include "core/bytes.hpp"
 #include "train/report.hpp"
 #include "train/sampling.hpp"
 

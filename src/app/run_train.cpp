@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "app/job.hpp"
 #include "app/verbs.hpp"
@@ -61,7 +62,7 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
 template <class T>
 void write_model(Job<T>& job, const RunDirectory& directory, const TrainingLog& log) {
   const std::string path = directory.path() + "/hf";
-  make_directory(path);
+  std::filesystem::create_directories(path);
   write_hf_tensors(path + "/model.safetensors", job.session->storage(), TensorSource::parameters,
                    job.session->stream(), {{"format", "pt"}});
   directory.write_file("hf/config.json", write_hf_config(job.setup.spec.options));

@@ -1,55 +1,148 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "core/error.hpp"
+#include "core/traffic.hpp"
 #include "core/types.hpp"
 #include "device/stream.hpp"
+#include "tensor/view.hpp"
 
 namespace forge {
 
-// A group of ranks and their collectives: over MPI, over NCCL, or between threads of one process. Every rank of the group
-// calls the same operations in the same order. Device operations are ordered in the stream that they are given; counts
-// are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit.
+// A group of ranks and their operations: over MPI, over NCCL, or between threads of one process. Every rank of the
+// group calls the same operations in the same order, and gives those on device memory to one stream at a time. Device
+// operations are ordered in their stream (a Worker runs them behind the computation); host operations return when they
+// are done, and may be called while device operations are under way. Counts are elements of the type. Sums of a fixed
+// number of ranks are repeatable bit for bit, and the same on every rank; bf16 is added in fp32 and rounded after each
+// addition or once.
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Collective: the ranks that give the same color, ordered by key and then by rank. A negative color takes no part and
+  // gets null.
+  std::unique_ptr<Communicator> split(int color, int key);
+  // Collective: the same ranks again, independent of this one.
+  std::unique_ptr<Communicator> duplicate() { return split(0, rank_); }
 
   // ---- device memory, in stream order
-  // data ← Σ over ranks, in place.
-  virtual void all_reduce(Stream& stream, void* data, std::int64_t count, DType type) = 0;
+  // data ← Σ over ranks, in place. Types: fp64, fp32, bf16, int32, int64.
+  void all_reduce(Stream& stream, void* data, std::int64_t count, DType type);
   // out(size · count) ← every rank's in(count), in the order of ranks; in may be its own part of out.
-  virtual void all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) = 0;
-  // out(count) ← this rank's part of Σ in(size · count); out may be that part of in.
-  virtual void reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type) = 0;
-  virtual void broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) = 0;
-  // Rank r gets in[r · count …) of every rank.
-  virtual void all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) = 0;
-  // Sends and receives between group_begin and group_end proceed together, whatever their order.
-  virtual void group_begin() = 0;
-  virtual void group_end(Stream& stream) = 0;
-  virtual void send(Stream& stream, const void* data, std::int64_t count, DType type, int to) = 0;
-  virtual void receive(Stream& stream, void* data, std::int64_t count, DType type, int from) = 0;
+  void all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
+  // out(count) ← this rank's part of Σ in(size · count); out may be that part of in. Types as for all_reduce.
+  void reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
+  void broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root);
+  // Rank r gets in[r · count …) of every rank, in the order of ranks.
+  void all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
+  // Rank r gets send_counts[r] elements of `in`, where the ranks' parts follow each other, and so in `out`.
+  // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
+  void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
+                  std::span<const std::int64_t> receive_counts, DType type);
+  // Point to point. A send may wait for its receive. Between group_begin and group_end, which takes the stream of them
+  // all, they proceed together, whatever their order. Messages between two ranks match in the order given.
+  void group_begin();
+  void group_end(Stream& stream);
+  void send(Stream& stream, const void* data, std::int64_t count, DType type, int to);
+  void receive(Stream& stream, void* data, std::int64_t count, DType type, int from);
 
-  // ---- host values; the call returns when they are there
-  virtual void sum_host(std::span<double> values) = 0;
-  virtual void sum_host(std::span<std::int64_t> values) = 0;
-  virtual void max_host(std::span<double> values) = 0;
-  virtual void max_host(std::span<std::int64_t> values) = 0;
+  // The same with counts and types from dense views.
+  template <class T, int N>
+  void all_reduce(Stream& stream, View<T, N> data) {
+    all_reduce(stream, data.data, elements(data), dtype_of<T>);
+  }
+  template <class T, int N, int M>
+  void all_gather(Stream& stream, View<const T, N> in, View<T, M> out) {
+    require(elements(out) == size_ * elements(in), "an all-gather's output is not size times its input");
+    all_gather(stream, in.data, out.data, elements(in), dtype_of<T>);
+  }
+  template <class T, int N, int M>
+  void reduce_scatter(Stream& stream, View<const T, N> in, View<T, M> out) {
+    require(elements(in) == size_ * elements(out), "a reduce-scatter's input is not size times its output");
+    reduce_scatter(stream, in.data, out.data, elements(out), dtype_of<T>);
+  }
+  template <class T, int N>
+  void broadcast(Stream& stream, View<T, N> data, int root) {
+    broadcast(stream, data.data, elements(data), dtype_of<T>, root);
+  }
+  template <class T, int N>
+  void send(Stream& stream, View<T, N> data, int to) {
+    send(stream, data.data, elements(data), dtype_of<std::remove_const_t<T>>, to);
+  }
+  template <class T, int N>
+  void receive(Stream& stream, View<T, N> data, int from) {
+    receive(stream, data.data, elements(data), dtype_of<T>, from);
+  }
+
+  // ---- host values; each call returns when every rank has called it and the result is there
+  void sum_host(std::span<double> values);  // in the order of ranks
+  void sum_host(std::span<std::int64_t> values);
+  void max_host(std::span<double> values);  // NaN where any rank has NaN
+  void max_host(std::span<std::int64_t> values);
+  void min_host(std::span<double> values);
+  void min_host(std::span<std::int64_t> values);
+  // root's text on every rank.
+  void broadcast_host(std::string& text, int root);
   // Every rank's text, in the order of ranks, on every rank.
-  virtual std::vector<std::string> gather_host(const std::string& text) = 0;
-  virtual void barrier() = 0;
+  std::vector<std::string> gather_host(const std::string& text);
+  void barrier();
 
-  // Bytes of device memory that this rank has sent, by the least that the operation needs: docs/parallelism.md.
-  virtual std::int64_t bytes_sent() const = 0;
+  // Device bytes that this rank has sent, by the least that each operation needs (core/traffic.hpp).
+  const Traffic& traffic() const { return traffic_; }
+  std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
+
+ protected:
+  struct Transfer {
+    std::byte* data;
+    std::int64_t count;
+    DType type;
+    int peer;
+    bool sends;
+  };
+
+  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+
+  // What an implementation does. size() > 1 and counts > 0, but for exchange and the host operations.
+  virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
+  virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;
+  virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
+                                 DType type) = 0;
+  virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
+  // All of the transfers proceed together; those of zero elements are left out.
+  virtual void do_exchange(Stream& stream, std::vector<Transfer> transfers) = 0;
+  // out(size · bytes) ← every rank's in(bytes).
+  virtual void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) = 0;
+  virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
+  virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
+
+ private:
+  template <class T, int N>
+  static std::int64_t elements(const View<T, N>& view) {
+    require(view.dense() || view.rows() <= 1, "a communicator takes dense views only");
+    return view.size();
+  }
+  template <class T, class Combine>
+  void combine_host(std::span<T> values, Combine combine);
+  void transfer(Stream& stream, Transfer t);
+  void count_sent(Collective collective, std::int64_t elements, DType type);
+  void check_peer(int peer) const;
+
+  int rank_, size_;
+  bool grouping_ = false;
+  std::vector<Transfer> group_;
+  Traffic traffic_;
 };
 
 }  // namespace forge

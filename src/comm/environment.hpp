@@ -6,8 +6,8 @@
 
 namespace forge {
 
-// The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world is
-// one rank. Ends MPI when destroyed.
+// The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world
+// is one rank. Ends MPI when destroyed.
 class Environment {
  public:
   Environment(int& argc, char**& argv);

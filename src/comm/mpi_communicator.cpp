@@ -1,16 +1,21 @@
 #include "comm/mpi_communicator.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
+#include <utility>
 
+#include "comm/add.hpp"
 #include "comm/mpi_check.hpp"
 
 namespace forge {
 
 namespace {
 
-// MPI counts are int: longer buffers go in pieces.
-constexpr std::int64_t piece_elements = std::int64_t{1} << 28;
+constexpr int tag_exchange = 0, tag_reduce = 1, tag_gather = 2;
+constexpr int patient_polls = 64;
+constexpr auto nap = std::chrono::microseconds(20);
 
 MPI_Datatype mpi_type(DType type) {
   switch (type) {
@@ -34,177 +39,252 @@ MPI_Datatype mpi_type(DType type) {
   throw Error("no MPI type");
 }
 
-// Adds bf16 in fp32, rounding each partial sum.
 void add_bf16(void* in, void* inout, int* count, MPI_Datatype*) {
-  const auto* a = static_cast<const bf16*>(in);
-  auto* b = static_cast<bf16*>(inout);
-  for (int i = 0; i < *count; ++i) b[i] = bf16(static_cast<float>(a[i]) + static_cast<float>(b[i]));
+  add_on_host(static_cast<std::byte*>(inout), static_cast<const std::byte*>(in), *count, DType::bf16);
 }
 
-template <class F>
-void in_pieces(std::int64_t count, F f) {
-  for (std::int64_t begin = 0; begin < count; begin += piece_elements)
-    f(begin, static_cast<int>(std::min(piece_elements, count - begin)));
+MPI_Comm dup_of(MPI_Comm parent) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(parent, &comm), "MPI_Comm_dup");
+  mpi_check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
 }
 
-std::byte* at(void* data, std::int64_t element, DType type) {
-  return static_cast<std::byte*>(data) + static_cast<std::size_t>(element) * size_of(type);
+bool mpi_has_ended() {
+  int ended = 0;
+  MPI_Finalized(&ended);
+  return ended != 0;
 }
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm parent) {
-  mpi_check(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
-  mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  mpi_check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  mpi_check(MPI_Op_create(add_bf16, 1, &add_bf16_), "MPI_Op_create");
-}
+struct MpiCommunicator::Implementation {
+  MPI_Comm device, host;
+  MPI_Op bf16_sum = MPI_OP_NULL;
+  int rank = 0, size = 1;
+  bool oversubscribed;
+  std::int64_t message_bytes;
+  std::vector<std::byte> scratch;  // two messages, made at the first long sum
 
-MpiCommunicator::~MpiCommunicator() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized) return;
-  MPI_Op_free(&add_bf16_);
-  MPI_Comm_free(&comm_);
-}
-
-void MpiCommunicator::all_reduce(Stream& stream, void* data, std::int64_t count, DType type) {
-  if (size_ == 1) return;
-  count_bytes(2 * count * (size_ - 1) / size_, type);
-  stream.submit([=, this] {
-    in_pieces(count, [&](std::int64_t begin, int n) {
-      mpi_check(MPI_Allreduce(MPI_IN_PLACE, at(data, begin, type), n, mpi_type(type),
-                              type == DType::bf16 ? add_bf16_ : MPI_SUM, comm_),
-                "MPI_Allreduce");
-    });
-  });
-}
-
-void MpiCommunicator::all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
-  count_bytes(count * (size_ - 1), type);
-  require(count <= piece_elements, "an all-gather of more than 2^28 elements a rank");
-  stream.submit([=, this] {
-    const bool in_place = in == at(out, rank_ * count, type);
-    mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : in, static_cast<int>(count), mpi_type(type), out,
-                            static_cast<int>(count), mpi_type(type), comm_),
-              "MPI_Allgather");
-  });
-}
-
-void MpiCommunicator::reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
-  count_bytes(count * (size_ - 1), type);
-  require(count <= piece_elements, "a reduce-scatter of more than 2^28 elements a rank");
-  stream.submit([=, this] {
-    // MPI forbids that out lies inside in: the part goes through a buffer of its own then.
-    const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type);
-    const bool aliased = out >= in && out < at(const_cast<void*>(in), size_ * count, type);
-    std::vector<std::byte> part(aliased ? bytes : 0);
-    mpi_check(MPI_Reduce_scatter_block(in, aliased ? part.data() : out, static_cast<int>(count), mpi_type(type),
-                                       type == DType::bf16 ? add_bf16_ : MPI_SUM, comm_),
-              "MPI_Reduce_scatter_block");
-    if (aliased) std::memcpy(out, part.data(), bytes);
-  });
-}
-
-void MpiCommunicator::broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) {
-  if (rank_ == root) count_bytes(count, type);
-  stream.submit([=, this] {
-    in_pieces(count, [&](std::int64_t begin, int n) {
-      mpi_check(MPI_Bcast(at(data, begin, type), n, mpi_type(type), root, comm_), "MPI_Bcast");
-    });
-  });
-}
-
-void MpiCommunicator::all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
-  count_bytes(count * (size_ - 1), type);
-  require(count <= piece_elements, "an all-to-all of more than 2^28 elements a pair");
-  stream.submit([=, this] {
-    mpi_check(MPI_Alltoall(in, static_cast<int>(count), mpi_type(type), out, static_cast<int>(count), mpi_type(type),
-                           comm_),
-              "MPI_Alltoall");
-  });
-}
-
-void MpiCommunicator::group_begin() {
-  require(!grouping_, "groups of transfers don't nest");
-  grouping_ = true;
-}
-
-void MpiCommunicator::group_end(Stream& stream) {
-  require(grouping_, "a group of transfers ended that had not begun");
-  grouping_ = false;
-  stream.submit([this, transfers = std::move(group_)] { run_transfers(transfers); });
-  group_.clear();
-}
-
-void MpiCommunicator::transfer(Stream& stream, Transfer t) {
-  if (t.sends) count_bytes(t.count, t.type);
-  if (grouping_)
-    group_.push_back(t);
-  else
-    stream.submit([this, t] { run_transfers({t}); });
-}
-
-void MpiCommunicator::send(Stream& stream, const void* data, std::int64_t count, DType type, int to) {
-  transfer(stream, {const_cast<void*>(data), count, type, to, true});
-}
-
-void MpiCommunicator::receive(Stream& stream, void* data, std::int64_t count, DType type, int from) {
-  transfer(stream, {data, count, type, from, false});
-}
-
-void MpiCommunicator::run_transfers(const std::vector<Transfer>& transfers) {
-  std::vector<MPI_Request> requests;
-  for (const auto& t : transfers)
-    in_pieces(t.count, [&](std::int64_t begin, int n) {
-      requests.emplace_back();
-      void* data = at(t.data, begin, t.type);
-      mpi_check(t.sends ? MPI_Isend(data, n, mpi_type(t.type), t.peer, 0, comm_, &requests.back())
-                        : MPI_Irecv(data, n, mpi_type(t.type), t.peer, 0, comm_, &requests.back()),
-                t.sends ? "MPI_Isend" : "MPI_Irecv");
-    });
-  mpi_check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
-}
-
-void MpiCommunicator::sum_host(std::span<double> values) {
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_SUM, comm_),
-            "MPI_Allreduce");
-}
-
-void MpiCommunicator::sum_host(std::span<std::int64_t> values) {
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_SUM, comm_),
-            "MPI_Allreduce");
-}
-
-void MpiCommunicator::max_host(std::span<double> values) {
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX, comm_),
-            "MPI_Allreduce");
-}
-
-void MpiCommunicator::max_host(std::span<std::int64_t> values) {
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_MAX, comm_),
-            "MPI_Allreduce");
-}
-
-std::vector<std::string> MpiCommunicator::gather_host(const std::string& text) {
-  const int length = static_cast<int>(text.size());
-  std::vector<int> lengths(static_cast<std::size_t>(size_)), starts(static_cast<std::size_t>(size_));
-  mpi_check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_), "MPI_Allgather");
-  int all = 0;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    starts[r] = all;
-    all += lengths[r];
+  // Takes its own duplicates of `parent`.
+  Implementation(MPI_Comm parent, bool oversubscribed_, std::int64_t message_bytes_)
+      : device(dup_of(parent)), host(dup_of(parent)), oversubscribed(oversubscribed_), message_bytes(message_bytes_) {
+    mpi_check(MPI_Op_create(add_bf16, 1, &bf16_sum), "MPI_Op_create");
+    mpi_check(MPI_Comm_rank(device, &rank), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(device, &size), "MPI_Comm_size");
   }
-  std::string joined(static_cast<std::size_t>(all), ' ');
-  mpi_check(MPI_Allgatherv(text.data(), length, MPI_CHAR, joined.data(), lengths.data(), starts.data(), MPI_CHAR, comm_),
-            "MPI_Allgatherv");
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r)
-    texts.push_back(joined.substr(static_cast<std::size_t>(starts[r]), static_cast<std::size_t>(lengths[r])));
-  return texts;
+  ~Implementation() {
+    if (mpi_has_ended()) return;
+    MPI_Op_free(&bf16_sum);
+    MPI_Comm_free(&host);
+    MPI_Comm_free(&device);
+  }
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
+
+  MPI_Op sum_of(DType type) const { return type == DType::bf16 ? bf16_sum : MPI_SUM; }
+  std::int64_t message_elements(DType type) const {
+    return std::max<std::int64_t>(1, message_bytes / static_cast<std::int64_t>(size_of(type)));
+  }
+  bool is_short(std::int64_t count, DType type) const { return count <= message_elements(type); }
+
+  // MPI waits by spinning. Where the core has other work, the waiting thread sleeps between looks instead.
+  void wait(std::vector<MPI_Request>& requests, bool background) const {
+    const int count = static_cast<int>(requests.size());
+    if (!background && !oversubscribed)
+      return mpi_check(MPI_Waitall(count, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+    int done = 0;
+    for (int look = 0;; ++look) {
+      mpi_check(MPI_Testall(count, requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      if (done) return;
+      if (look < patient_polls)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(nap);
+    }
+  }
+  void wait(MPI_Request request, bool background) const {
+    std::vector<MPI_Request> one{request};
+    wait(one, background);
+  }
+
+  // Posts one transfer in messages of bounded length.
+  void post(const Transfer& t, int tag, std::vector<MPI_Request>& requests) const {
+    const std::int64_t piece = message_elements(t.type);
+    for (std::int64_t begin = 0; begin < t.count; begin += piece) {
+      const int n = static_cast<int>(std::min(piece, t.count - begin));
+      void* data = t.data + static_cast<std::size_t>(begin) * size_of(t.type);
+      MPI_Request& request = requests.emplace_back();
+      if (t.sends)
+        mpi_check(MPI_Isend(data, n, mpi_type(t.type), t.peer, tag, device, &request), "MPI_Isend");
+      else
+        mpi_check(MPI_Irecv(data, n, mpi_type(t.type), t.peer, tag, device, &request), "MPI_Irecv");
+    }
+  }
+  void exchange(const std::vector<Transfer>& transfers, int tag, bool background) const {
+    std::vector<MPI_Request> requests;
+    for (const bool sends : {false, true})  // receives first: a message finds its place
+      for (const Transfer& t : transfers)
+        if (t.sends == sends) post(t, tag, requests);
+    wait(requests, background);
+  }
+
+  // mine += the peer's messages, one received while the one before is added.
+  void add_received(std::byte* mine, std::int64_t count, DType type, int from, bool background) {
+    const std::int64_t piece = message_elements(type);
+    const std::size_t element = size_of(type);
+    if (count > 0) scratch.resize(2 * static_cast<std::size_t>(piece) * element);
+    const auto place = [&](std::int64_t i) {
+      return scratch.data() + static_cast<std::size_t>(i % 2 * piece) * element;
+    };
+    const auto length = [&](std::int64_t i) { return std::min(piece, count - i * piece); };
+    const auto receive = [&](std::int64_t i) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (i * piece < count)
+        mpi_check(MPI_Irecv(place(i), static_cast<int>(length(i)), mpi_type(type), from, tag_reduce, device, &request),
+                  "MPI_Irecv");
+      return request;
+    };
+    MPI_Request next = receive(0);
+    for (std::int64_t i = 0; i * piece < count; ++i) {
+      const MPI_Request now = std::exchange(next, receive(i + 1));
+      wait(now, background);
+      add_on_host(mine + static_cast<std::size_t>(i * piece) * element, place(i), length(i), type);
+    }
+  }
+
+  // out ← Σ over ranks of their part number `rank` of in, beginning with this rank's own.
+  void reduce_parts(const std::byte* in, std::byte* out, Cut cut, DType type, bool background) {
+    const std::size_t element = size_of(type);
+    const auto part = [&](int r) {
+      return const_cast<std::byte*>(in) + static_cast<std::size_t>(cut.begin(r)) * element;
+    };
+    if (out != part(rank)) std::memcpy(out, part(rank), static_cast<std::size_t>(cut.size(rank)) * element);
+    for (int step = 1; step < size; ++step) {
+      const int to = (rank + step) % size, from = (rank - step + size) % size;
+      std::vector<MPI_Request> sends;
+      post({part(to), cut.size(to), type, to, true}, tag_reduce, sends);
+      add_received(out, cut.size(rank), type, from, background);
+      wait(sends, background);
+    }
+  }
+
+  // Every part of data from the rank of its number, handed on around the ring.
+  void gather_parts(std::byte* data, Cut cut, DType type, bool background) const {
+    const std::size_t element = size_of(type);
+    const int right = (rank + 1) % size, left = (rank - 1 + size) % size;
+    for (int step = 0; step < size - 1; ++step) {
+      const int given = (rank - step + size) % size, taken = (rank - step - 1 + size) % size;
+      exchange({{data + static_cast<std::size_t>(cut.begin(given)) * element, cut.size(given), type, right, true},
+                {data + static_cast<std::size_t>(cut.begin(taken)) * element, cut.size(taken), type, left, false}},
+               tag_gather, background);
+    }
+  }
+
+  void all_reduce(std::byte* data, std::int64_t count, DType type, bool background) {
+    if (is_short(count, type)) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      mpi_check(
+          MPI_Iallreduce(MPI_IN_PLACE, data, static_cast<int>(count), mpi_type(type), sum_of(type), device, &request),
+          "MPI_Iallreduce");
+      return wait(request, background);
+    }
+    const Cut cut{count, size};
+    reduce_parts(data, data + static_cast<std::size_t>(cut.begin(rank)) * size_of(type), cut, type, background);
+    gather_parts(data, cut, type, background);
+  }
+
+  void all_gather(const std::byte* in, std::byte* out, std::int64_t count, DType type, bool background) const {
+    const std::size_t part = static_cast<std::size_t>(count) * size_of(type);
+    std::byte* own = out + static_cast<std::size_t>(rank) * part;
+    if (own != in) std::memcpy(own, in, part);
+    if (!is_short(count, type)) return gather_parts(out, {count * size, size}, type, background);
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, static_cast<int>(count), mpi_type(type), device,
+                             &request),
+              "MPI_Iallgather");
+    wait(request, background);
+  }
+
+  void broadcast(std::byte* data, std::int64_t count, DType type, int root, bool background) const {
+    const std::int64_t piece = message_elements(type);
+    std::vector<MPI_Request> requests;
+    for (std::int64_t begin = 0; begin < count; begin += piece)
+      mpi_check(MPI_Ibcast(data + static_cast<std::size_t>(begin) * size_of(type),
+                           static_cast<int>(std::min(piece, count - begin)), mpi_type(type), root, device,
+                           &requests.emplace_back()),
+                "MPI_Ibcast");
+    wait(requests, background);
+  }
+
+  // Queues f(impl, background): a stream of its own thread is background.
+  template <class F>
+  void enqueue(Stream& stream, F f) {
+    require(!stream.native(), "MPI ranks exchange host memory; device memory needs device_communicator()");
+    const bool background = !stream.runs_inline();
+    stream.submit([this, background, f = std::move(f)] { f(*this, background); });
+  }
+};
+
+MpiCommunicator::MpiCommunicator(std::unique_ptr<Implementation> impl)
+    : Communicator(impl->rank, impl->size), impl_(std::move(impl)) {}
+
+MpiCommunicator::~MpiCommunicator() = default;
+
+std::unique_ptr<Communicator> MpiCommunicator::world(bool oversubscribed, std::int64_t message_bytes) {
+  return std::unique_ptr<Communicator>(
+      new MpiCommunicator(std::make_unique<Implementation>(MPI_COMM_WORLD, oversubscribed, message_bytes)));
 }
 
-void MpiCommunicator::barrier() { mpi_check(MPI_Barrier(comm_), "MPI_Barrier"); }
+void MpiCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+  impl_->enqueue(stream,
+                 [=](Implementation& impl, bool background) { impl.all_reduce(data, count, type, background); });
+}
+
+void MpiCommunicator::do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
+                                    DType type) {
+  impl_->enqueue(stream,
+                 [=](Implementation& impl, bool background) { impl.all_gather(in, out, count, type, background); });
+}
+
+void MpiCommunicator::do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
+                                        DType type) {
+  impl_->enqueue(stream, [=](Implementation& impl, bool background) {
+    impl.reduce_parts(in, out, {count * impl.size, impl.size}, type, background);
+  });
+}
+
+void MpiCommunicator::do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) {
+  impl_->enqueue(stream,
+                 [=](Implementation& impl, bool background) { impl.broadcast(data, count, type, root, background); });
+}
+
+void MpiCommunicator::do_exchange(Stream& stream, std::vector<Transfer> transfers) {
+  impl_->enqueue(stream, [transfers = std::move(transfers)](Implementation& impl, bool background) {
+    impl.exchange(transfers, tag_exchange, background);
+  });
+}
+
+void MpiCommunicator::do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) {
+  require(bytes < (std::size_t{1} << 31), "host values are short");
+  mpi_check(MPI_Allgather(in, static_cast<int>(bytes), MPI_BYTE, out, static_cast<int>(bytes), MPI_BYTE, impl_->host),
+            "MPI_Allgather");
+}
+
+void MpiCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int root) {
+  constexpr std::size_t piece = std::size_t{1} << 30;
+  for (std::size_t begin = 0; begin < bytes; begin += piece)
+    mpi_check(MPI_Bcast(data + begin, static_cast<int>(std::min(piece, bytes - begin)), MPI_BYTE, root, impl_->host),
+              "MPI_Bcast");
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::do_split(int color, int key) {
+  MPI_Comm part = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split(impl_->host, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
+  if (part == MPI_COMM_NULL) return nullptr;
+  auto impl = std::make_unique<Implementation>(part, impl_->oversubscribed, impl_->message_bytes);
+  mpi_check(MPI_Comm_free(&part), "MPI_Comm_free");
+  return std::unique_ptr<Communicator>(new MpiCommunicator(std::move(impl)));
+}
 
 }  // namespace forge

@@ -73,7 +73,7 @@ void FileHandle::read_at(std::uint64_t offset, void* to, std::size_t bytes) cons
     if (n < 0) fail("read", path_, errno);
     if (n == 0)
       throw BadInput(path_ + " ends at byte " + std::to_string(offset) + ", " + std::to_string(bytes) +
-                     " bytes before what its header promises");
+                     " bytes before its expected end");
     at += n;
     offset += static_cast<std::uint64_t>(n);
     bytes -= static_cast<std::size_t>(n);

@@ -39,7 +39,10 @@ class JsonObject {
   bool flag(const char* key, bool fallback) const;
   std::string text(const char* key, const std::string& fallback) const;
 
-  void refuse(const std::string& key, const std::string& why) const { report_.add(name_, key + ": " + why); }
+  // `why` is "= 3; legal: ..." or a sentence.
+  void refuse(const std::string& key, const std::string& why) const {
+    report_.add(name_, key + (why.rfind("=", 0) == 0 ? " " : ": ") + why);
+  }
   const std::string& name() const { return name_; }
   Report& report() const { return report_; }
 

@@ -23,7 +23,9 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the format's own limit
 constexpr std::size_t most_index_bytes = 64u << 20;
-constexpr JsonLimits header_limits{4, 4'000'000};
+// A header is a map of maps of lists.
+constexpr JsonLimits header_limits{3, 4'000'000};
+constexpr JsonLimits index_limits{32, 4'000'000};
 constexpr std::size_t most_rank = 64;
 
 [[noreturn]] void refuse_tensor(const std::string& file, const std::string& name, const std::string& why) {
@@ -144,7 +146,7 @@ bool stays_below(const std::string& name) {
 
 // The files of an index, and the file that each tensor should stand in.
 std::map<std::string, std::string> read_index(const std::string& file) {
-  const json root = parse_json(read_text_file(file, most_index_bytes, "index"), file, header_limits);
+  const json root = parse_json(read_text_file(file, most_index_bytes, "index"), file, index_limits);
   const auto map = root.find("weight_map");
   if (map == root.end() || !map->is_object()) throw BadInput(file + ": weight_map is missing or no map");
   std::map<std::string, std::string> tensors;

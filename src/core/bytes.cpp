@@ -36,7 +36,7 @@ std::string format_seconds(double seconds) {
   if (!(seconds < 1e9)) return "-";
   char text[64];
   const auto whole = static_cast<long>(seconds + 0.5);
-  if (seconds < 60)
+  if (seconds < 59.95)  // what "%.1fs" doesn't round to 60
     std::snprintf(text, sizeof text, "%.1fs", seconds);
   else if (whole < 3600)
     std::snprintf(text, sizeof text, "%ldm%02lds", whole / 60, whole % 60);

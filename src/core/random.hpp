@@ -32,10 +32,11 @@ FORGE_INLINE Array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t a, 
                 key);
 }
 
-// Uniform in (0, 1), from 53 bits of two words; never 0, so that its logarithm is finite.
+// Uniform in (0, 1), from 52 bits of two words, at the middles of 2^52 intervals: never 0, so that its logarithm is
+// finite, and never 1, which 53 bits would round to.
 FORGE_INLINE double uniform(std::uint32_t high, std::uint32_t low) {
-  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 11;
-  return (static_cast<double>(bits) + 0.5) * (1.0 / 9007199254740992.0);
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
+  return (static_cast<double>(bits) + 0.5) * (1.0 / 4503599627370496.0);
 }
 
 // Standard normal number of an element, by Box and Muller's transform.

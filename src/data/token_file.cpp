@@ -30,17 +30,12 @@ std::string number(std::int64_t value) {
 
 // out := elements of type T, from token `first` of the file on.
 template <class T>
-void read_as(const TokenFile& file, const PosixFile& source, std::int64_t first, std::span<std::int32_t> out,
+void read_as(const TokenFile& file, const FileHandle& source, std::int64_t first, std::span<std::int32_t> out,
              std::int64_t vocabulary) {
   std::array<T, piece_bytes / sizeof(T)> piece;
   while (!out.empty()) {
     const std::size_t n = std::min(out.size(), piece.size());
-    const auto bytes = std::as_writable_bytes(std::span(piece).first(n));
-    const std::size_t got = source.read(file.offset_of(first), bytes);
-    if (got != bytes.size())
-      throw IoFailed(file.path() + ": ends at byte offset " +
-                     number(file.offset_of(first) + static_cast<std::int64_t>(got)) +
-                     "; it has become shorter since it was opened");
+    source.read_at(static_cast<std::uint64_t>(file.offset_of(first)), piece.data(), n * sizeof(T));
     for (std::size_t i = 0; i < n; ++i) {
       const auto id = static_cast<std::int64_t>(piece[i]);
       if (id < 0 || id >= vocabulary) refuse_id(file, first + static_cast<std::int64_t>(i), id, vocabulary);
@@ -55,44 +50,45 @@ DType type_of(TokenType declared) {
   return declared == TokenType::uint16 ? DType::u16 : DType::u32;
 }
 
-// The header of an .npy file, which must describe the file to its last byte.
-NpyHeader check_npy(const PosixFile& file, TokenType declared) {
-  std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), npy_header_limit)));
-  head.resize(file.read(0, head));
-  const NpyHeader header = parse_npy_header(head, file.path());
+// The header of an .npy file of so many bytes, which must describe it to its last byte.
+NpyHeader check_npy(const FileHandle& file, const std::string& path, std::int64_t bytes, TokenType declared) {
+  std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::int64_t>(bytes, npy_header_limit)));
+  file.read_at(0, head.data(), head.size());
+  const NpyHeader header = parse_npy_header(head, path);
   if (declared != TokenType::none && header.type != type_of(declared))
-    throw BadInput(file.path() + ": holds " + std::string(name_of(header.type)) + ", but data.dtype says " +
+    throw BadInput(path + ": holds " + std::string(name_of(header.type)) + ", but data.dtype says " +
                    std::string(name_of(type_of(declared))) + "; leave data.dtype out, an .npy file states its own");
   const auto size = static_cast<std::int64_t>(size_of(header.type));
-  const std::int64_t rest = file.size() - header.data_offset;
+  const std::int64_t rest = bytes - header.data_offset;
   if (rest % size != 0 || rest / size != header.count)
-    throw BadInput(file.path() + ": the header promises " + number(header.count) + " elements of " + number(size) +
+    throw BadInput(path + ": the header promises " + number(header.count) + " elements of " + number(size) +
                    " bytes from byte offset " + number(header.data_offset) + " on, but the file ends at byte offset " +
-                   number(file.size()));
+                   number(bytes));
   return header;
 }
 
 }  // namespace
 
 TokenFile TokenFile::open(const std::string& path, TokenType declared) {
-  PosixFile file = PosixFile::open(path);
+  FileHandle file = FileHandle::open_to_read(path, "token file");
+  const auto bytes = static_cast<std::int64_t>(file.size());
   if (path.ends_with(".npy")) {
-    const NpyHeader header = check_npy(file, declared);
-    return TokenFile(std::move(file), header.type, header.count, header.data_offset);
+    const NpyHeader header = check_npy(file, path, bytes, declared);
+    return {std::move(file), path, header.type, header.count, header.data_offset};
   }
-  std::array<std::byte, 6> head{};
-  if (file.read(0, head) == head.size() && std::memcmp(head.data(), "\x93NUMPY", head.size()) == 0)
+  std::array<char, 6> head{};
+  file.read_at(0, head.data(), static_cast<std::size_t>(std::min<std::int64_t>(bytes, head.size())));
+  if (std::memcmp(head.data(), "\x93NUMPY", head.size()) == 0)
     throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
   if (declared == TokenType::none)
     throw BadInput(path + ": a raw token file needs data.dtype (uint16 or uint32); it is declared, never guessed");
   const DType type = type_of(declared);
   const auto size = static_cast<std::int64_t>(size_of(type));
-  if (file.size() % size != 0)
-    throw BadInput(path + ": its size of " + number(file.size()) + " bytes is no multiple of " + number(size) +
+  if (bytes % size != 0)
+    throw BadInput(path + ": its size of " + number(bytes) + " bytes is no multiple of " + number(size) +
                    " (data.dtype " + std::string(name_of(type)) + "): the last token is cut at byte offset " +
-                   number(file.size() / size * size));
-  const std::int64_t tokens = file.size() / size;
-  return TokenFile(std::move(file), type, tokens, 0);
+                   number(bytes / size * size));
+  return {std::move(file), path, type, bytes / size, 0};
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocabulary) const {

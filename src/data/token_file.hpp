@@ -5,8 +5,8 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "config/file_handle.hpp"
 #include "core/types.hpp"
-#include "data/posix_file.hpp"
 
 namespace forge {
 
@@ -17,22 +17,23 @@ class TokenFile {
   // needs a declaration. Throws BadInput that names file and byte offset.
   static TokenFile open(const std::string& path, TokenType declared);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return path_; }
   DType type() const { return type_; }
   std::int64_t tokens() const { return tokens_; }
   // Byte at which token i stands.
   std::int64_t offset_of(std::int64_t token) const {
     return data_offset_ + token * static_cast<std::int64_t>(size_of(type_));
   }
-  // Tokens [first, first + out.size()). An id outside 0 … vocabulary−1 is BadInput, which names file, offset and id; a
-  // file that has become shorter is IoFailed. May be called by several threads; allocates nothing.
+  // Tokens [first, first + out.size()). An id outside 0 … vocabulary−1 is BadInput, which names file, offset and id; so
+  // is a file that has become shorter. May be called by several threads; allocates nothing.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocabulary) const;
 
  private:
-  TokenFile(PosixFile file, DType type, std::int64_t tokens, std::int64_t data_offset)
-      : file_(std::move(file)), type_(type), tokens_(tokens), data_offset_(data_offset) {}
+  TokenFile(FileHandle file, std::string path, DType type, std::int64_t tokens, std::int64_t data_offset)
+      : file_(std::move(file)), path_(std::move(path)), type_(type), tokens_(tokens), data_offset_(data_offset) {}
 
-  PosixFile file_;
+  FileHandle file_;
+  std::string path_;
   DType type_;
   std::int64_t tokens_;
   std::int64_t data_offset_;

@@ -4,9 +4,10 @@
 #include <bit>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 
+#include "config/file_handle.hpp"
 #include "core/error.hpp"
-#include "data/posix_file.hpp"
 
 namespace forge {
 
@@ -19,7 +20,7 @@ constexpr std::size_t piece_bytes = 1 << 16;
 // Turns bytes into tokens and writes them in pieces.
 class Writer {
  public:
-  Writer(PosixFile& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
+  Writer(FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
     tokens_.reserve(2 * piece_bytes);
   }
 
@@ -60,11 +61,14 @@ class Writer {
     has_text_ = false;
   }
   void flush() {
-    out_.write(std::as_bytes(std::span(tokens_)));
+    const std::size_t bytes = tokens_.size() * sizeof(tokens_[0]);
+    out_.write_at(written_, tokens_.data(), bytes);
+    written_ += bytes;
     tokens_.clear();
   }
 
-  PosixFile& out_;
+  FileHandle& out_;
+  std::uint64_t written_ = 0;  // bytes
   DocumentEnd document_end_;
   TokenizeResult result_;
   std::vector<std::uint16_t> tokens_;
@@ -81,10 +85,7 @@ class Temporary {
     if (!kept_) std::remove(path_.c_str());
   }
   const std::string& path() const { return path_; }
-  void keep_as(const std::string& name) {
-    rename_durably(path_, name);
-    kept_ = true;
-  }
+  void keep() { kept_ = true; }
 
  private:
   std::string path_;
@@ -92,12 +93,13 @@ class Temporary {
 };
 
 void append(Writer& writer, const std::string& path, std::vector<std::byte>& piece) {
-  const PosixFile input = PosixFile::open(path);
-  for (std::int64_t offset = 0;;) {
-    const std::size_t got = input.read(offset, piece);
-    writer.add(std::span(piece).first(got));
-    if (got < piece.size()) break;
-    offset += static_cast<std::int64_t>(got);
+  const FileHandle input = FileHandle::open_to_read(path, "text");
+  const std::uint64_t size = input.size();
+  for (std::uint64_t offset = 0; offset < size;) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(size - offset, piece.size()));
+    input.read_at(offset, piece.data(), count);
+    writer.add(std::span(piece).first(count));
+    offset += count;
   }
   writer.end_of_file();
 }
@@ -110,19 +112,19 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   if (options.output.ends_with(".npy"))
     throw BadInput(options.output + ": tokenize writes raw uint16 files; choose a name that doesn't end in .npy");
   for (const std::string& input : options.inputs) {
-    PosixFile::open(input);  // before anything is written
+    FileHandle::open_to_read(input, "text");  // before anything is written
     std::error_code ignored;
     if (std::filesystem::equivalent(input, options.output, ignored)) throw BadInput(input + ": is the output file too");
   }
 
   Temporary temporary(options.output + ".partial");
-  PosixFile out = PosixFile::create(temporary.path());
+  FileHandle out = FileHandle::open_to_write(temporary.path());
   Writer writer(out, options.document_end);
   std::vector<std::byte> piece(piece_bytes);
   for (const std::string& input : options.inputs) append(writer, input, piece);
   if (writer.result().tokens == 0) throw BadInput("tokenize: the text is empty");
-  out.sync_and_close();
-  temporary.keep_as(options.output);
+  out.commit_as(options.output);
+  temporary.keep();
   return writer.result();
 }
 

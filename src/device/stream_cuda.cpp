@@ -14,10 +14,16 @@ struct Stream::Implementation {
   Implementation() {
     cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   }
-  ~Implementation() { cudaStreamDestroy(stream); }
+  // Host work may refer to what its giver owns: a stream finishes before it goes, as the CPU's does.
+  ~Implementation() {
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
 };
 
-Stream::Stream(int threads, Kind) : threads_(threads), impl_(std::make_unique<Implementation>()) {}
+Stream::Stream(int threads, Kind) : threads_(threads), impl_(std::make_unique<Implementation>()) {
+  require(threads >= 1, "a stream needs at least one thread");
+}
 
 Stream::~Stream() = default;
 
@@ -34,10 +40,11 @@ struct HostWork {
 
 void run_host_work(void* data) {
   const std::unique_ptr<HostWork> host(static_cast<HostWork*>(data));
+  if (*host->error) return;  // work behind a failure isn't run
   try {
     host->work();
   } catch (...) {
-    if (!*host->error) *host->error = std::current_exception();
+    *host->error = std::current_exception();
   }
 }
 

@@ -31,7 +31,7 @@ struct Team {
   }
 
   template <class F>
-  FORGE_INLINE void each(std::int64_t n, F f) const {
+  FORGE_INLINE void each([[maybe_unused]] std::int64_t n, [[maybe_unused]] F f) const {
 #if defined(__CUDA_ARCH__)
     for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) f(j);
     __syncthreads();
@@ -39,7 +39,7 @@ struct Team {
   }
 
   template <class F>
-  FORGE_INLINE void each(std::int64_t n, std::int64_t m, F f) const {
+  FORGE_INLINE void each([[maybe_unused]] std::int64_t n, [[maybe_unused]] std::int64_t m, [[maybe_unused]] F f) const {
 #if defined(__CUDA_ARCH__)
     for (std::int64_t k = threadIdx.x; k < n * m; k += blockDim.x) f(k / m, k % m);
     __syncthreads();
@@ -47,7 +47,9 @@ struct Team {
   }
 
   template <class A, class Term, class Store>
-  FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, Term term, Store store) const {
+  FORGE_INLINE void column_sums([[maybe_unused]] std::int64_t n, [[maybe_unused]] std::int64_t begin,
+                                [[maybe_unused]] std::int64_t end, [[maybe_unused]] Term term,
+                                [[maybe_unused]] Store store) const {
 #if defined(__CUDA_ARCH__)
     for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) {
       A sum = 0;
@@ -71,7 +73,8 @@ struct Team {
  private:
   // Fixed order: each thread its columns, then a butterfly in the warp, then the warps in order.
   template <class A, class F, class Op>
-  FORGE_INLINE A reduce(std::int64_t n, F f, A identity, Op op) const {
+  FORGE_INLINE A reduce([[maybe_unused]] std::int64_t n, [[maybe_unused]] F f, A identity,
+                        [[maybe_unused]] Op op) const {
     A value = identity;
 #if defined(__CUDA_ARCH__)
     __shared__ A partial[32];

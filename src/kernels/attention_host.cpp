@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/array.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_mask.hpp"
 #include "kernels/attention_sizes.hpp"
@@ -16,7 +17,7 @@ namespace forge {
 
 namespace {
 
-constexpr std::int64_t tile = attention_tile;
+constexpr std::int64_t tile = attention_tile, half = tile / 2;
 constexpr double log2_e = 1.4426950408889634074;
 constexpr double ln_2 = 0.69314718055994530942;
 
@@ -54,6 +55,31 @@ struct Scratch {
   }
 };
 
+// A range of one side of a tile.
+struct Range {
+  std::int64_t begin, end;
+
+  std::int64_t size() const { return end - begin; }
+};
+
+// The quarters of a tile of scores in which somebody sees somebody: [half of the rows][half of the lanes]. A causal mask
+// leaves out one of them in each tile on the diagonal.
+struct Quarters {
+  bool seen[2][2] = {{true, true}, {true, true}};
+
+  static Range covering(bool first, bool second, std::int64_t count) {
+    if (!first && !second) return {0, 0};
+    return {first ? 0 : std::min(half, count), second ? count : std::min(half, count)};
+  }
+  Range lanes(int half_of_rows, std::int64_t count) const {
+    return covering(seen[half_of_rows][0], seen[half_of_rows][1], count);
+  }
+  Range rows(int half_of_lanes, std::int64_t count) const {
+    return covering(seen[0][half_of_lanes], seen[1][half_of_lanes], count);
+  }
+  bool whole() const { return seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]; }
+};
+
 // The places of rows [begin, begin + count) of the queries or of the keys.
 struct Places {
   View<const std::int32_t, 1> positions, documents;
@@ -75,6 +101,12 @@ struct Places {
       s.last_document = std::max(s.last_document, documents[r]);
     }
     return s;
+  }
+
+  // Of each half of a tile.
+  Array<AttentionSpan, 2> half_spans(std::int64_t begin, std::int64_t count) const {
+    const std::int64_t first = std::min(half, count);
+    return {{span(begin, first), span(begin + first, count - first)}};
   }
 
   template <class A>
@@ -111,6 +143,69 @@ struct Call {
         run(tile_functions<T>()) {}
 
   std::int64_t limit() const { return window > 0 ? std::min<std::int64_t>(window - 1, INT32_MAX) : INT32_MAX; }
+
+  // Which quarters of a tile are seen, `row` and `lane` being its first row and lane.
+  template <bool queries_in_lanes>
+  Quarters quarters(std::int64_t row, std::int64_t rows, std::int64_t lane, std::int64_t lanes) const {
+    const auto of_rows = (queries_in_lanes ? keys : queries).half_spans(row, rows);
+    const auto of_lanes = (queries_in_lanes ? queries : keys).half_spans(lane, lanes);
+    Quarters q;
+    for (int r : {0, 1})
+      for (int l : {0, 1})
+        q.seen[r][l] = attention_visibility(queries_in_lanes ? of_lanes[l] : of_rows[r],
+                                            queries_in_lanes ? of_rows[r] : of_lanes[l], window) != Visibility::none;
+    return q;
+  }
+
+  // The three kinds of products, of which only the seen quarters are computed. c is a tile of scores:
+  void product_to_scores(const Quarters& q, const TileProduct<A>& all) const {
+    if (q.whole()) return run.product_rows(&all);
+    for (int h : {0, 1}) {
+      const std::int64_t row = h * half;
+      const Range lanes = q.lanes(h, all.lanes);
+      if (row >= all.m || lanes.size() == 0) continue;
+      TileProduct<A> part = all;
+      part.m = h == 0 ? std::min(half, all.m) : all.m - half;
+      part.lanes = lanes.size();
+      part.a += row * all.lda;
+      part.b += lanes.begin;
+      part.c += row * all.ldc + lanes.begin;
+      run.product_rows(&part);
+    }
+  }
+  // b is a tile of scores:
+  void product_from_scores(const Quarters& q, const TileProduct<A>& all) const {
+    if (q.whole()) return run.product_columns(&all);
+    for (int h : {0, 1}) {
+      const std::int64_t lane = h * half;
+      const Range rows = q.rows(h, all.k);
+      if (lane >= all.lanes || rows.size() == 0) continue;
+      TileProduct<A> part = all;
+      part.lanes = h == 0 ? std::min(half, all.lanes) : all.lanes - half;
+      part.k = rows.size();
+      part.a += rows.begin * all.lda;
+      part.b += rows.begin * all.ldb + lane;
+      part.c += lane;
+      part.keep += lane;
+      run.product_columns(&part);
+    }
+  }
+  // a is a tile of scores:
+  void product_by_scores(const Quarters& q, const TileProduct<A>& all) const {
+    if (q.whole()) return run.product_rows(&all);
+    for (int h : {0, 1}) {
+      const std::int64_t row = h * half;
+      const Range lanes = q.lanes(h, all.k);
+      if (row >= all.m) continue;
+      TileProduct<A> part = all;
+      part.m = h == 0 ? std::min(half, all.m) : all.m - half;
+      part.k = lanes.size();
+      part.a += row * all.lda + lanes.begin;
+      part.b += lanes.begin * all.ldb;
+      part.c += row * all.ldc;
+      run.product_rows(&part);
+    }
+  }
 
   // What a probability is multiplied by, for row i of a tile and lane j.
   template <bool queries_in_lanes>
@@ -165,9 +260,17 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
     const std::int64_t row_k = b * n.Tk + j, keys = std::min(tile, n.Tk - j);
     const Visibility seen = attention_visibility(span_q, call.keys.span(row_k, keys), call.window);
     if (seen == Visibility::none) continue;
-    run.pack(call.k.row(row_k) + kv_head * n.D, call.k.pitch, keys, n.D, A(1), k, n.D);
-    const TileProduct<A> qk{keys, lanes, n.D, k, n.D, q_t, tile, scores, tile, nullptr};
-    run.product_rows(&qk);
+    const Quarters q = seen == Visibility::all ? Quarters{} : call.template quarters<true>(row_k, keys, row_q, rows);
+    // Each value of k is read once: no copy is needed where it has the right type.
+    TileProduct<A> qk{keys, lanes, n.D, k, n.D, q_t, tile, scores, tile, nullptr};
+    const T* k_tile = call.k.row(row_k) + kv_head * n.D;
+    if constexpr (std::is_same_v<T, A>) {
+      qk.a = k_tile;
+      qk.lda = call.k.pitch;
+    } else {
+      run.pack(k_tile, call.k.pitch, keys, n.D, A(1), k, n.D);
+    }
+    call.product_to_scores(q, qk);
     if (seen == Visibility::some) {
       call.keys.copy(row_k, keys, places_k);
       run.mask_queries_in_lanes(scores, keys, lanes, &places_k, &places_q, call.limit());
@@ -176,7 +279,7 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
     run.softmax(scores, keys, lanes, largest, total, keep, dropout);
     run.pack(call.v.row(row_k) + kv_head * n.Dv, call.v.pitch, keys, n.Dv, A(1), v, n.Dv);
     const TileProduct<A> pv{n.Dv, lanes, keys, v, n.Dv, scores, tile, o_t, tile, keep};
-    run.product_columns(&pv);
+    call.product_from_scores(q, pv);
   }
 
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -235,6 +338,7 @@ struct BackwardTiles {
 struct Pair {
   std::int64_t head, row_q, rows, row_k, keys;
   Visibility seen;
+  Quarters quarters;
 };
 
 // Adds one tile of queries to the gradients of one tile of keys, and its d_q to the sums.
@@ -255,22 +359,22 @@ void backward_pair(const BackwardCall<T>& b, const Pair& at, BackwardTiles<T>& t
   run.pack(call.q.row(at.row_q) + at.head * n.D, call.q.pitch, at.rows, n.D, A(1), t.q, n.D);
   run.pack(b.d_o.row(at.row_q) + at.head * n.Dv, b.d_o.pitch, at.rows, n.Dv, A(1), t.d_o, n.Dv);
   const TileProduct<A> qk{at.rows, lanes, n.D, t.q, n.D, t.k_t, tile, t.scores, tile, nullptr};
-  run.product_rows(&qk);
+  call.product_to_scores(at.quarters, qk);
   if (at.seen == Visibility::some) {
     call.queries.copy(at.row_q, at.rows, t.places_q);
     run.mask_keys_in_lanes(t.scores, at.rows, lanes, &t.places_q, &t.places_k, call.limit());
   }
   const TileProduct<A> d_p{at.rows, lanes, n.Dv, t.d_o, n.Dv, t.v_t, tile, t.d_scores, tile, nullptr};
-  run.product_rows(&d_p);
+  call.product_to_scores(at.quarters, d_p);
   if (t.dropout)
     call.template draw_dropout<false>(at.head, at.row_q, at.row_k, at.rows, at.keys, t.dropout);
   run.softmax_backward(t.scores, t.d_scores, at.rows, lanes, t.lse, t.delta, t.dropout);
   const TileProduct<A> d_v{n.Dv, lanes, at.rows, t.d_o, n.Dv, t.scores, tile, t.d_v_t, tile, t.ones};
-  run.product_columns(&d_v);
+  call.product_from_scores(at.quarters, d_v);
   const TileProduct<A> d_k{n.D, lanes, at.rows, t.q, n.D, t.d_scores, tile, t.d_k_t, tile, t.ones};
-  run.product_columns(&d_k);
+  call.product_from_scores(at.quarters, d_k);
   const TileProduct<A> d_q{at.rows, t.k_columns, at.keys, t.d_scores, tile, t.k, t.k_columns, t.d_q, t.k_columns, nullptr};
-  run.product_rows(&d_q);
+  call.product_by_scores(at.quarters, d_q);
   run.add(t.d_q, t.k_columns, at.rows, n.D, b.sums.row(at.row_q) + at.head * n.D, b.sums.pitch);
 }
 
@@ -292,9 +396,10 @@ void backward_keys(const BackwardCall<T>& b, std::int64_t sequence, std::int64_t
   std::fill_n(t.d_k_t, n.D * tile, A(0));
   std::fill_n(t.d_v_t, n.Dv * tile, A(0));
   for (std::int64_t i = 0; i < n.Tq; i += tile) {
-    Pair at{0, sequence * n.Tq + i, std::min(tile, n.Tq - i), row_k, keys, Visibility::none};
+    Pair at{0, sequence * n.Tq + i, std::min(tile, n.Tq - i), row_k, keys, Visibility::none, {}};
     at.seen = attention_visibility(call.queries.span(at.row_q, at.rows), span_k, call.window);
     if (at.seen == Visibility::none) continue;
+    if (at.seen == Visibility::some) at.quarters = call.template quarters<false>(at.row_q, at.rows, row_k, keys);
     for (std::int64_t g = 0; g < n.group(); ++g) {
       at.head = kv_head * n.group() + g;
       backward_pair(b, at, t);

@@ -68,7 +68,7 @@ FORGE_LANES void exp2(typename L::Vec& x) {
   } else {
     typename L::Vec floor, shift;
     fill<L>(floor, -127.0f);
-    fill<L>(shift, 12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer, which then stands in the lowest bits
+    fill<L>(shift, 12582912.0f + 127.0f);  // 1.5 · 2^23: y + shift is rounded to an integer, in the lowest bits n + 127
     const typename L::Vec y = floor > x ? floor : x;  // this way round a NaN stays
     const typename L::Vec t = y + shift;
     const typename L::Vec r = y - (t - shift);
@@ -78,7 +78,7 @@ FORGE_LANES void exp2(typename L::Vec& x) {
     p = p * r + 2.4022652783e-01f;
     p = p * r + 6.9314721497e-01f;
     p = p * r + 1.0f;
-    const auto power = (reinterpret_cast<typename L::Words>(t) + 127u) << 23;
+    const auto power = reinterpret_cast<typename L::Words>(t) << 23;
     x = p * reinterpret_cast<typename L::Vec>(power);
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/macros.hpp"
 #include "kernels/attention.hpp"
 
 namespace forge {
@@ -16,7 +17,7 @@ struct AttentionSizes {
   std::int64_t B, Tq, Tk, H, K, D, Dv;
 
   // Heads of q that share one head of k and v.
-  std::int64_t group() const { return H / K; }
+  FORGE_HD std::int64_t group() const { return H / K; }
 };
 
 // Checks that shape, mask and views fit together and returns the sizes.

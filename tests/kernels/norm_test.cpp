@@ -34,6 +34,22 @@ NormRow<N> forward_row(Kind kind, const std::vector<N>& x, const std::vector<N>&
   return row;
 }
 
+// dx of a row, from its statistics.
+template <class N>
+std::vector<N> backward_row(Kind kind, const std::vector<N>& dy, const std::vector<N>& x, const std::vector<N>& w,
+                            N mean, N rstd) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  const N count = static_cast<double>(n);
+  const auto centred = [&](std::int64_t j) { return kind == Kind::layer ? x[j] - mean : x[j]; };
+  const auto g = [&](std::int64_t j) { return dy[j] * w[j]; };
+  const N g_mean = sum<N>(n, g) / count;
+  const N slope = sum<N>(n, [&](std::int64_t j) { return g(j) * centred(j); }) * rstd * rstd / count;
+  std::vector<N> dx;
+  for (std::int64_t j = 0; j < n; ++j)
+    dx.push_back(rstd * ((kind == Kind::layer ? g(j) - g_mean : g(j)) - centred(j) * slope));
+  return dx;
+}
+
 template <class N>
 std::vector<N> lifted(const Values& v) {
   return std::vector<N>(v.begin(), v.end());
@@ -119,21 +135,12 @@ void check_values(Kind kind, std::int64_t R, std::int64_t C, std::int64_t gap) {
   // Backward from the statistics as the forward kernel stored them.
   const auto stored_mean = lifted<N>(p.mean.read(s)), stored_rstd = lifted<N>(p.rstd.read(s));
   std::vector<N> dx, dx_alone, dw(static_cast<std::size_t>(C)), db(static_cast<std::size_t>(C));
-  for (std::int64_t r = 0; r < R; ++r) {
-    const auto centred = [&](std::int64_t j) {
-      return kind == Kind::layer ? N(x[r * C + j]) - stored_mean[r] : N(x[r * C + j]);
-    };
-    const auto g = [&](std::int64_t j) { return N(dy[r * C + j]) * w[j]; };
-    const N count = static_cast<double>(C);
-    const N g_mean = sum<N>(C, g) / count;
-    const N slope =
-        sum<N>(C, [&](std::int64_t j) { return g(j) * centred(j); }) * stored_rstd[r] * stored_rstd[r] / count;
-    for (std::int64_t j = 0; j < C; ++j) {
-      const N inner = (kind == Kind::layer ? g(j) - g_mean : g(j)) - centred(j) * slope;
-      dx_alone.push_back(stored_rstd[r] * inner);
-      dx.push_back(N(residual[r * C + j]) + dx_alone.back());
+  for (std::int64_t r = 0; r < R; ++r)
+    for (const N& value : backward_row<N>(kind, lifted<N>(row_of(dy, r, C)), lifted<N>(row_of(x, r, C)), w,
+                                          stored_mean[r], stored_rstd[r])) {
+      dx_alone.push_back(value);
+      dx.push_back(N(residual[dx.size()]) + value);
     }
-  }
   for (std::int64_t j = 0; j < C; ++j) {
     dw[j] = sum<N>(R, [&](std::int64_t r) {
       const N c = kind == Kind::layer ? N(x[r * C + j]) - stored_mean[r] : N(x[r * C + j]);
@@ -263,7 +270,6 @@ struct HeadProblem {
   }
 };
 
-// A head is a row of RMSNorm: the kernels of heads give the bits of those of rows, except dw, whose chunks differ.
 template <class T>
 void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
   using A = acc_t<T>;
@@ -271,20 +277,25 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
   HeadProblem<T> p(R, n, D);
   Stream s(3);
   p.run(s);
-  Field<T> x(R * n, D, p.x.read(s)), dy(R * n, D, p.dy.read(s)), y(R * n, D), dx(R * n, D);
-  Field<A> rstd(1, R * n);
-  rmsnorm_forward<T>(s, x.view(), p.w.vector(), p.epsilon, y.view(), rstd.vector());
-  rmsnorm_backward<T>(s, dy.view(), x.view(), p.w.vector(), rstd.vector(), {}, dx.view());
-  EXPECT_TRUE(same_bits(p.y.read(s), y.read(s)));
-  EXPECT_TRUE(same_bits(p.rstd.read(s), rstd.read(s)));
-  EXPECT_TRUE(same_bits(p.dx.read(s), dx.read(s)));
-  const Values xs = p.x.read(s), dys = p.dy.read(s), scales = p.rstd.read(s);
-  std::vector<N> dw;
+  const Values x = p.x.read(s), dy = p.dy.read(s), scales = p.rstd.read(s), results = p.dx.read(s);
+  const auto w = lifted<N>(p.w.read(s));
+  std::vector<N> y, rstd, dx, dw;
+  for (std::int64_t q = 0; q < R * n; ++q) {
+    const auto head = lifted<N>(row_of(x, q, D));
+    const auto forward = forward_row<N>(Kind::rms, head, w, {}, p.epsilon);
+    const auto backward = backward_row<N>(Kind::rms, lifted<N>(row_of(dy, q, D)), head, w, N(0.0), N(scales[q]));
+    y.insert(y.end(), forward.y.begin(), forward.y.end());
+    rstd.push_back(forward.rstd);
+    dx.insert(dx.end(), backward.begin(), backward.end());
+  }
   for (std::int64_t j = 0; j < D; ++j)
-    dw.push_back(sum<N>(R * n, [&](std::int64_t q) { return N(dys[q * D + j]) * (N(xs[q * D + j]) * N(scales[q])); }));
+    dw.push_back(sum<N>(R * n, [&](std::int64_t q) { return N(dy[q * D + j]) * (N(x[q * D + j]) * N(scales[q])); }));
+  expect_close<T>(p.y.read(s), y, "y");
+  expect_close<A>(scales, rstd, "rstd");
+  expect_close<T>(results, dx, "dx");
   expect_close<A>(p.dw.read(s), dw, "dw");
   head_norm_backward<T>(s, p.dy.heads(n), p.x.heads(n), p.w.vector(), p.rstd.view(), p.dy.heads(n));
-  EXPECT_TRUE(same_bits(p.dy.read(s), dx.read(s))) << "dx over dy";
+  EXPECT_TRUE(same_bits(p.dy.read(s), results)) << "dx over dy";
 }
 
 TEST(HeadNorm, is_rmsnorm_of_each_head) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "comm/thread_communicator.hpp"
 #include "rig.hpp"
 
 namespace forge::test {
@@ -16,30 +17,10 @@ struct OneRank {
 // The same global batch as a single stream of microbatches on one rank, by a session that talks to nobody.
 OneRank reference(Deck deck) {
   deck.mesh.dp_shard = 1;
-  struct Alone final : Communicator {
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    void all_reduce(Stream&, void*, std::int64_t, DType) override {}
-    void all_gather(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
-    void reduce_scatter(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
-    void broadcast(Stream&, void*, std::int64_t, DType, int) override { unused(); }
-    void all_to_all(Stream&, const void*, void*, std::int64_t, DType) override { unused(); }
-    void group_begin() override { unused(); }
-    void group_end(Stream&) override { unused(); }
-    void send(Stream&, const void*, std::int64_t, DType, int) override { unused(); }
-    void receive(Stream&, void*, std::int64_t, DType, int) override { unused(); }
-    void sum_host(std::span<double>) override {}
-    void sum_host(std::span<std::int64_t>) override {}
-    void max_host(std::span<double>) override {}
-    void max_host(std::span<std::int64_t>) override {}
-    std::vector<std::string> gather_host(const std::string& text) override { return {text}; }
-    void barrier() override {}
-    std::int64_t bytes_sent() const override { return 0; }
-    static void unused() { throw Error("one rank has nobody to talk to"); }
-  } alone;
+  const auto alone = self_communicator();
   const RunSetup setup = make_setup(deck);
   const auto plan = plan_memory(setup.buffers, setup.units, setup.slots, 1 << 20, RunKind::gradients);
-  Session<double> session(setup, plan.total(), {true, false}, alone, alone, 1);
+  Session<double> session(setup, plan.total(), {true, false}, *alone, *alone, 1);
   session.storage().initialise(session.stream(), deck.train.seed);
   const HostBatch batch = make_batch(setup, 0, 1);
   BatchFeed feed(batch);

@@ -1,0 +1,216 @@
+#include "comm/communicator.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "device/memory.hpp"
+
+namespace forge {
+
+namespace {
+
+std::byte* bytes_of(void* p) {
+  return static_cast<std::byte*>(p);
+}
+const std::byte* bytes_of(const void* p) {
+  return static_cast<const std::byte*>(p);
+}
+
+std::size_t byte_count(std::int64_t count, DType type) {
+  return static_cast<std::size_t>(count) * size_of(type);
+}
+
+void check_summable(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::f32:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i64:
+      return;
+    default:
+      throw Error("ranks don't add values of type " + std::string(name_of(type)));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  return do_split(color, key);
+}
+
+void Communicator::count_sent(Collective collective, std::int64_t elements, DType type) {
+  traffic_.add(collective, elements * static_cast<std::int64_t>(size_of(type)));
+}
+
+void Communicator::check_peer(int peer) const {
+  if (peer < 0 || peer >= size_)
+    throw Error("rank " + std::to_string(peer) + " is not in a group of " + std::to_string(size_));
+}
+
+void Communicator::all_reduce(Stream& stream, void* data, std::int64_t count, DType type) {
+  check_summable(type);
+  count_sent(Collective::all_reduce, sent_elements(Collective::all_reduce, count, size_), type);
+  if (size_ > 1 && count > 0) do_all_reduce(stream, bytes_of(data), count, type);
+}
+
+void Communicator::all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
+  count_sent(Collective::all_gather, sent_elements(Collective::all_gather, count, size_), type);
+  if (count == 0) return;
+  if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
+  do_all_gather(stream, bytes_of(in), bytes_of(out), count, type);
+}
+
+void Communicator::reduce_scatter(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
+  check_summable(type);
+  count_sent(Collective::reduce_scatter, sent_elements(Collective::reduce_scatter, count, size_), type);
+  if (count == 0) return;
+  if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
+  do_reduce_scatter(stream, bytes_of(in), bytes_of(out), count, type);
+}
+
+void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) {
+  check_peer(root);
+  count_sent(Collective::broadcast, root == rank_ ? sent_elements(Collective::broadcast, count, size_) : 0, type);
+  if (size_ > 1 && count > 0) do_broadcast(stream, bytes_of(data), count, type, root);
+}
+
+void Communicator::all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), count);
+  all_to_all(stream, in, counts, out, counts, type);
+}
+
+void Communicator::all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
+                              std::span<const std::int64_t> receive_counts, DType type) {
+  const auto size = static_cast<std::size_t>(size_), self = static_cast<std::size_t>(rank_);
+  require(send_counts.size() == size && receive_counts.size() == size, "an all-to-all needs one count a rank");
+  require(send_counts[self] == receive_counts[self], "an all-to-all's own part has two lengths");
+  std::vector<Transfer> transfers;
+  std::byte* from = bytes_of(const_cast<void*>(in));
+  std::byte* to = bytes_of(out);
+  std::int64_t sent = 0;
+  const void* own_from = nullptr;
+  void* own_to = nullptr;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (r == self) {
+      own_from = from;
+      own_to = to;
+    } else {
+      transfers.push_back({from, send_counts[r], type, static_cast<int>(r), true});
+      transfers.push_back({to, receive_counts[r], type, static_cast<int>(r), false});
+      sent += send_counts[r];
+    }
+    from += byte_count(send_counts[r], type);
+    to += byte_count(receive_counts[r], type);
+  }
+  count_sent(Collective::all_to_all, sent, type);
+  copy_on_device(stream, own_to, own_from, byte_count(send_counts[self], type));
+  std::erase_if(transfers, [](const Transfer& t) { return t.count == 0; });
+  if (!transfers.empty()) do_exchange(stream, std::move(transfers));
+}
+
+void Communicator::group_begin() {
+  require(!grouping_, "groups of transfers don't nest");
+  grouping_ = true;
+}
+
+void Communicator::group_end(Stream& stream) {
+  require(grouping_, "a group of transfers ended that had not begun");
+  grouping_ = false;
+  if (!group_.empty()) do_exchange(stream, std::exchange(group_, {}));
+}
+
+void Communicator::transfer(Stream& stream, Transfer t) {
+  check_peer(t.peer);
+  if (t.sends) count_sent(Collective::send, t.peer == rank_ ? 0 : t.count, t.type);
+  if (t.count == 0) return;
+  if (grouping_)
+    group_.push_back(t);
+  else
+    do_exchange(stream, {t});
+}
+
+void Communicator::send(Stream& stream, const void* data, std::int64_t count, DType type, int to) {
+  transfer(stream, {bytes_of(const_cast<void*>(data)), count, type, to, true});
+}
+
+void Communicator::receive(Stream& stream, void* data, std::int64_t count, DType type, int from) {
+  transfer(stream, {bytes_of(data), count, type, from, false});
+}
+
+// values ← combine over the ranks, in their order.
+template <class T, class Combine>
+void Communicator::combine_host(std::span<T> values, Combine combine) {
+  if (size_ == 1 || values.empty()) return;
+  std::vector<T> all(values.size() * static_cast<std::size_t>(size_));
+  do_gather_host(reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<std::byte*>(all.data()),
+                 values.size_bytes());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T value = all[i];
+    for (std::size_t at = i + values.size(); at < all.size(); at += values.size()) value = combine(value, all[at]);
+    values[i] = value;
+  }
+}
+
+namespace {
+
+constexpr auto sum = [](auto a, auto b) { return a + b; };
+constexpr auto larger = [](auto a, auto b) { return b > a || b != b ? b : a; };
+constexpr auto smaller = [](auto a, auto b) { return b < a || b != b ? b : a; };
+
+}  // namespace
+
+void Communicator::sum_host(std::span<double> values) {
+  combine_host(values, sum);
+}
+void Communicator::sum_host(std::span<std::int64_t> values) {
+  combine_host(values, sum);
+}
+void Communicator::max_host(std::span<double> values) {
+  combine_host(values, larger);
+}
+void Communicator::max_host(std::span<std::int64_t> values) {
+  combine_host(values, larger);
+}
+void Communicator::min_host(std::span<double> values) {
+  combine_host(values, smaller);
+}
+void Communicator::min_host(std::span<std::int64_t> values) {
+  combine_host(values, smaller);
+}
+
+void Communicator::broadcast_host(std::string& text, int root) {
+  check_peer(root);
+  if (size_ == 1) return;
+  std::int64_t length = static_cast<std::int64_t>(text.size());
+  do_broadcast_host(reinterpret_cast<std::byte*>(&length), sizeof length, root);
+  text.resize(static_cast<std::size_t>(length));
+  if (length > 0) do_broadcast_host(reinterpret_cast<std::byte*>(text.data()), text.size(), root);
+}
+
+std::vector<std::string> Communicator::gather_host(const std::string& text) {
+  if (size_ == 1) return {text};
+  const auto size = static_cast<std::size_t>(size_);
+  const std::int64_t length = static_cast<std::int64_t>(text.size());
+  std::vector<std::int64_t> lengths(size);
+  do_gather_host(reinterpret_cast<const std::byte*>(&length), reinterpret_cast<std::byte*>(lengths.data()),
+                 sizeof length);
+  // Texts are short (a hash, a name, an error): all are padded to the longest.
+  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::string mine = text, all(longest * size, ' ');
+  mine.resize(longest);
+  if (longest > 0)
+    do_gather_host(reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(all.data()), longest);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < size; ++r) texts.push_back(all.substr(r * longest, static_cast<std::size_t>(lengths[r])));
+  return texts;
+}
+
+void Communicator::barrier() {
+  std::int64_t nothing = 0;
+  sum_host({&nothing, 1});
+}
+
+}  // namespace forge

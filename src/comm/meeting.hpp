@@ -1,0 +1,111 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace forge {
+
+// Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
+class ThreadWorld {
+ public:
+  // Wakes whoever waits, in any group; the first call's text is kept.
+  void fail(const std::string& text);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Throws RankFailed after fail().
+  void check() const;
+
+ private:
+  friend class OnFailure;
+  std::mutex mutex_;
+  std::string text_;  // written once, before failed_
+  std::atomic<bool> failed_{false};
+  std::list<std::function<void()>> wakes_;
+};
+
+// Calls `wake` at the world's fail(), for as long as it lives.
+class OnFailure {
+ public:
+  OnFailure(std::shared_ptr<ThreadWorld> world, std::function<void()> wake);
+  ~OnFailure();
+  OnFailure(const OnFailure&) = delete;
+  OnFailure& operator=(const OnFailure&) = delete;
+
+ private:
+  std::shared_ptr<ThreadWorld> world_;
+  std::list<std::function<void()>>::iterator place_;
+};
+
+// Where the ranks of a group meet: each shows what the others need, all read, and nobody leaves before all have read,
+// so that what was shown stays valid even when a rank fails meanwhile.
+class Meeting {
+ public:
+  Meeting(std::shared_ptr<ThreadWorld> world, int size);
+
+  // Every rank calls with its own pointer; read(pointers) runs in each of them once all are there, and must not wait
+  // for another rank. Throws RankFailed when a rank failed before all were there.
+  template <class Read>
+  void meet(int rank, const void* mine, Read read) {
+    shown_[static_cast<std::size_t>(rank)] = mine;
+    arrive(true);
+    const Leave leave{*this};
+    read(shown_);
+  }
+
+ private:
+  struct Leave {
+    Meeting& meeting;
+    ~Leave() { meeting.arrive(false); }
+  };
+  // Returns when all ranks have arrived; withdraws and throws at a failure if it may.
+  void arrive(bool may_fail);
+
+  static constexpr std::uint32_t failure = 1u << 31;
+  std::shared_ptr<ThreadWorld> world_;
+  int size_;
+  std::vector<const void*> shown_;
+  std::mutex mutex_;
+  int arrived_ = 0;
+  std::atomic<std::uint32_t> round_{0};  // its number modulo 2^31, and the failure bit
+  OnFailure on_failure_;
+};
+
+// Messages between two ranks: a sender shows its memory and waits until the receiver has copied it.
+class Mailbox {
+ public:
+  explicit Mailbox(std::shared_ptr<ThreadWorld> world);
+
+  struct Message {
+    int from, to;
+    const std::byte* data;
+    std::size_t bytes;
+    enum class State { shown, being_copied, taken } state = State::shown;
+  };
+  // The message is the sender's, and stays valid until wait() has ended.
+  void show(Message& message);
+  // Throws RankFailed when the message will not be taken any more.
+  void wait(const Message& message);
+  // Takes the message back, or waits for the end of its copying.
+  void abandon(const Message& message);
+  // Copies the oldest message between the two; its length must be `bytes`.
+  void take(int from, int to, std::byte* data, std::size_t bytes);
+
+ private:
+  std::shared_ptr<ThreadWorld> world_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::pair<int, int>, std::deque<Message*>> shown_;
+  OnFailure on_failure_;
+};
+
+}  // namespace forge

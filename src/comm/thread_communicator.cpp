@@ -1,0 +1,269 @@
+#include "comm/thread_communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "comm/add.hpp"
+#include "comm/meeting.hpp"
+
+namespace forge {
+
+class ThreadCommunicator::Group {
+ public:
+  Group(std::shared_ptr<ThreadWorld> w, int size) : world(w), device(w, size), host(w, size), mail(w) {}
+
+  std::shared_ptr<ThreadWorld> world;
+  Meeting device, host;
+  Mailbox mail;
+};
+
+namespace {
+
+// What a rank shows in a collective on device memory.
+struct Call {
+  Collective operation;
+  const std::byte* in;
+  std::byte* out;
+  std::int64_t count;
+  DType type;
+  int root = 0;
+};
+
+const Call& call_of(const std::vector<const void*>& calls, int rank) {
+  return *static_cast<const Call*>(calls[static_cast<std::size_t>(rank)]);
+}
+
+void check_same(const std::vector<const void*>& calls, int rank) {
+  const Call& mine = call_of(calls, rank);
+  for (std::size_t r = 0; r < calls.size(); ++r) {
+    const Call& other = call_of(calls, static_cast<int>(r));
+    if (other.operation == mine.operation && other.count == mine.count && other.type == mine.type &&
+        other.root == mine.root)
+      continue;
+    const auto text = [](const Call& c) {
+      return std::string(name_of(c.operation)) + " of " + std::to_string(c.count) + " " + std::string(name_of(c.type)) +
+             (c.operation == Collective::broadcast ? " from rank " + std::to_string(c.root) : "");
+    };
+    throw Error("the ranks of a group call different operations: rank " + std::to_string(rank) + " " + text(mine) +
+                ", rank " + std::to_string(r) + " " + text(other));
+  }
+}
+
+// to ← Σ over ranks of their elements [begin, begin + count).
+void sum_of_ranks(const std::vector<const void*>& calls, std::byte* to, std::int64_t begin, std::int64_t count,
+                  DType type) {
+  std::vector<const std::byte*> parts;
+  for (std::size_t r = 0; r < calls.size(); ++r)
+    parts.push_back(call_of(calls, static_cast<int>(r)).in + static_cast<std::size_t>(begin) * size_of(type));
+  sum_on_host(to, parts, count, type);
+}
+
+}  // namespace
+
+ThreadCommunicator::ThreadCommunicator(std::shared_ptr<Group> group, int rank, int size)
+    : Communicator(rank, size), group_(std::move(group)) {}
+
+ThreadCommunicator::~ThreadCommunicator() = default;
+
+// Queues f(group). Whatever it throws ends the waiting of every other rank: this one might not look at its stream soon.
+template <class F>
+void ThreadCommunicator::enqueue(Stream& stream, F f) {
+  require(!stream.native(), "ranks that are threads need the CPU build");
+  stream.submit([group = group_, f = std::move(f)] {
+    try {
+      f(*group);
+    } catch (const std::exception& error) {
+      group->world->fail(error.what());
+      throw;
+    }
+  });
+}
+
+// Each rank sums its own part of everyone's buffer and writes it into all of them.
+void ThreadCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+  enqueue(stream, [=, rank = rank(), size = size()](Group& group) {
+    const Call mine{Collective::all_reduce, data, data, count, type};
+    group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
+      check_same(calls, rank);
+      const Cut cut{count, size};
+      const std::size_t offset = static_cast<std::size_t>(cut.begin(rank)) * size_of(type);
+      const std::size_t bytes = static_cast<std::size_t>(cut.size(rank)) * size_of(type);
+      sum_of_ranks(calls, data + offset, cut.begin(rank), cut.size(rank), type);
+      for (int r = 0; r < size; ++r)
+        if (r != rank && bytes > 0) std::memcpy(call_of(calls, r).out + offset, data + offset, bytes);
+    });
+  });
+}
+
+void ThreadCommunicator::do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
+                                       DType type) {
+  enqueue(stream, [=, rank = rank(), size = size()](Group& group) {
+    const Call mine{Collective::all_gather, in, out, count, type};
+    group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
+      check_same(calls, rank);
+      const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type);
+      for (int r = 0; r < size; ++r) {
+        std::byte* to = out + static_cast<std::size_t>(r) * bytes;
+        const std::byte* from = call_of(calls, r).in;
+        if (to != from) std::memcpy(to, from, bytes);
+      }
+    });
+  });
+}
+
+void ThreadCommunicator::do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
+                                           DType type) {
+  enqueue(stream, [=, rank = rank()](Group& group) {
+    const Call mine{Collective::reduce_scatter, in, out, count, type};
+    group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
+      check_same(calls, rank);
+      sum_of_ranks(calls, out, rank * count, count, type);
+    });
+  });
+}
+
+void ThreadCommunicator::do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) {
+  enqueue(stream, [=, rank = rank()](Group& group) {
+    const Call mine{Collective::broadcast, data, data, count, type, root};
+    group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
+      check_same(calls, rank);
+      if (rank != root) std::memcpy(data, call_of(calls, root).in, static_cast<std::size_t>(count) * size_of(type));
+    });
+  });
+}
+
+namespace {
+
+// Messages that were shown stay until they are taken, or given up, whatever happens between.
+class Shown {
+ public:
+  explicit Shown(Mailbox& mail) : mail_(mail) {}
+  ~Shown() {
+    for (const auto& message : messages_) mail_.abandon(message);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+
+  void add(Mailbox::Message message) { mail_.show(messages_.emplace_back(message)); }
+  void wait() {
+    for (const auto& message : messages_) mail_.wait(message);
+  }
+
+ private:
+  Mailbox& mail_;
+  std::list<Mailbox::Message> messages_;
+};
+
+}  // namespace
+
+void ThreadCommunicator::do_exchange(Stream& stream, std::vector<Transfer> transfers) {
+  enqueue(stream, [transfers = std::move(transfers), rank = rank()](Group& group) {
+    const auto bytes = [](const Transfer& t) { return static_cast<std::size_t>(t.count) * size_of(t.type); };
+    Shown sends(group.mail);
+    for (const Transfer& t : transfers)
+      if (t.sends) sends.add({rank, t.peer, t.data, bytes(t)});
+    for (const Transfer& t : transfers)
+      if (!t.sends) group.mail.take(t.peer, rank, t.data, bytes(t));
+    sends.wait();
+  });
+}
+
+void ThreadCommunicator::do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) {
+  group_->host.meet(rank(), in, [&](const std::vector<const void*>& shown) {
+    for (std::size_t r = 0; r < shown.size(); ++r) std::memcpy(out + r * bytes, shown[r], bytes);
+  });
+}
+
+void ThreadCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int root) {
+  group_->host.meet(rank(), data, [&](const std::vector<const void*>& shown) {
+    if (rank() != root) std::memcpy(data, shown[static_cast<std::size_t>(root)], bytes);
+  });
+}
+
+std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key) {
+  struct Choice {
+    int color, key, rank;
+  };
+  const Choice mine{color, key, rank()};
+  std::vector<Choice> members;
+  group_->host.meet(rank(), &mine, [&](const std::vector<const void*>& shown) {
+    for (const void* p : shown)
+      if (const Choice& c = *static_cast<const Choice*>(p); c.color == color) members.push_back(c);
+  });
+  std::stable_sort(members.begin(), members.end(), [](const Choice& a, const Choice& b) { return a.key < b.key; });
+  // The first member makes the group, the others take it over.
+  const int size = static_cast<int>(members.size());
+  const int first = members.front().rank;
+  std::shared_ptr<Group> made;
+  if (color >= 0 && first == rank()) made = std::make_shared<Group>(group_->world, size);
+  const std::shared_ptr<Group> shown_group = made;
+  group_->host.meet(rank(), &shown_group, [&](const std::vector<const void*>& shown) {
+    if (color >= 0) made = *static_cast<const std::shared_ptr<Group>*>(shown[static_cast<std::size_t>(first)]);
+  });
+  if (color < 0) return nullptr;
+  const auto place = std::find_if(members.begin(), members.end(), [&](const Choice& c) { return c.rank == rank(); });
+  return std::make_unique<ThreadCommunicator>(made, static_cast<int>(place - members.begin()), size);
+}
+
+std::unique_ptr<Communicator> self_communicator() {
+  auto group = std::make_shared<ThreadCommunicator::Group>(std::make_shared<ThreadWorld>(), 1);
+  return std::make_unique<ThreadCommunicator>(std::move(group), 0, 1);
+}
+
+namespace {
+
+// The failure that caused the others: the first that is not their echo.
+class FirstFailure {
+ public:
+  void add(std::exception_ptr error, bool echo) {
+    std::lock_guard lock(mutex_);
+    if (!error_ || (echo_ && !echo)) {
+      error_ = error;
+      echo_ = echo;
+    }
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  bool echo_ = false;
+};
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
+  require(ranks >= 1, "a run needs at least one rank");
+  const auto world = std::make_shared<ThreadWorld>();
+  const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
+  FirstFailure failure;
+  const auto body = [&](int r) {
+    try {
+      ThreadCommunicator communicator(group, r, ranks);
+      rank(communicator);
+    } catch (const RankFailed& error) {
+      failure.add(std::current_exception(), true);
+      world->fail(error.what());
+    } catch (const std::exception& error) {
+      failure.add(std::current_exception(), false);
+      world->fail("rank " + std::to_string(r) + ": " + error.what());
+    } catch (...) {
+      failure.add(std::current_exception(), false);
+      world->fail("rank " + std::to_string(r) + " threw something unknown");
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+  }
+  failure.rethrow();
+}
+
+}  // namespace forge

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "comm/communicator.hpp"
+
+namespace forge {
+
+// Another rank of this process failed, so that an operation cannot end.
+class RankFailed : public Error {
+ public:
+  using Error::Error;
+};
+
+// Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. When one
+// throws, the operations of all others throw RankFailed instead of waiting for it, and the exception that came first is
+// thrown here, after all threads have ended. CPU build: device memory is host memory.
+void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
+
+// A group of this rank alone, without MPI.
+std::unique_ptr<Communicator> self_communicator();
+
+// Between threads of one process: all read each other's memory in place. Sums run in the order of ranks, bf16 in fp32
+// and rounded once. A send waits for its receive, as NCCL's does.
+class ThreadCommunicator final : public Communicator {
+ public:
+  class Group;
+
+  ThreadCommunicator(std::shared_ptr<Group> group, int rank, int size);
+  ~ThreadCommunicator() override;
+
+ protected:
+  void do_all_reduce(Stream&, std::byte* data, std::int64_t count, DType) override;
+  void do_all_gather(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
+  void do_reduce_scatter(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
+  void do_broadcast(Stream&, std::byte* data, std::int64_t count, DType, int root) override;
+  void do_exchange(Stream&, std::vector<Transfer>) override;
+  void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
+  void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
+  std::unique_ptr<Communicator> do_split(int color, int key) override;
+
+ private:
+  template <class F>
+  void enqueue(Stream& stream, F f);
+
+  std::shared_ptr<Group> group_;
+};
+
+}  // namespace forge

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace forge {
+
+// The operations of a communicator (comm/communicator.hpp), for counting what they send.
+enum class Collective { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send };
+inline constexpr int collective_count = 6;
+
+constexpr std::string_view name_of(Collective collective) {
+  constexpr std::string_view names[collective_count] = {"all-reduce", "all-gather", "reduce-scatter",
+                                                        "broadcast",  "all-to-all", "send"};
+  return names[static_cast<int>(collective)];
+}
+
+// Elements that a rank of `size` sends, by the least that the operation needs (Chan et al., "Collective communication:
+// theory, practice, and experience", 2007). `count` is what the call takes: the whole buffer of an all-reduce or a
+// broadcast (its root sends), a rank's part of the others, a pair's part of an all-to-all.
+constexpr std::int64_t sent_elements(Collective collective, std::int64_t count, std::int64_t size) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return 2 * count * (size - 1) / size;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return count * (size - 1);
+    case Collective::broadcast:
+      return size > 1 ? count : 0;
+    case Collective::send:
+      return count;
+  }
+  return 0;
+}
+
+// Calls, and bytes sent by this rank, per operation.
+struct Traffic {
+  std::array<std::int64_t, collective_count> calls{}, bytes{};
+
+  std::int64_t total_bytes() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t b : bytes) sum += b;
+    return sum;
+  }
+  void add(Collective collective, std::int64_t sent_bytes) {
+    ++calls[static_cast<std::size_t>(collective)];
+    bytes[static_cast<std::size_t>(collective)] += sent_bytes;
+  }
+};
+
+}  // namespace forge

@@ -1,0 +1,210 @@
+#include "config/check.hpp"
+
+#include "config/write.hpp"
+#include "support.hpp"
+
+namespace forge {
+namespace {
+
+using test::expect_bad_input;
+
+Deck small_deck() {
+  Deck deck;
+  deck.model.layers = 2;
+  deck.model.width = 32;
+  deck.model.heads = 4;
+  deck.model.ffn = 64;
+  deck.model.vocabulary = 256;
+  deck.train.steps = 10;
+  deck.train.global_batch_sequences = 8;
+  deck.train.microbatch_sequences = 2;
+  deck.train.sequence_tokens = 16;
+  deck.optimizer.learning_rate = 1e-3;
+  deck.data.files = {"a.npy"};
+  deck.output.directory = "runs/x";
+  return deck;
+}
+
+template <class Change>
+void expect_refused(Change&& change, std::initializer_list<const char*> parts, int world = 1) {
+  Deck deck = small_deck();
+  change(deck);
+  expect_bad_input([&] { check_deck(deck, world); }, parts);
+}
+
+template <class Change>
+Deck checked(Change&& change, int world = 1, Needs needs = Needs::training) {
+  Deck deck = small_deck();
+  change(deck);
+  check_deck(deck, world, needs);
+  return deck;
+}
+
+TEST(Check, ResolvesWhatIsDerived) {
+  const Deck deck = checked([](Deck& d) { d.optimizer.warmup_steps = 3; }, 4);
+  EXPECT_EQ(deck.model.kv_heads, 4);
+  EXPECT_EQ(deck.model.head_dim, 8);
+  EXPECT_EQ(deck.mesh.dp_shard, 4);
+  EXPECT_EQ(deck.mesh.etp, 1);
+  EXPECT_EQ(deck.optimizer.decay_steps, 7);
+}
+
+// A resolved deck is one that a person could have written: it passes, and stays as it is.
+TEST(Check, IsIdempotent) {
+  const Deck once = checked([](Deck& d) { d.mesh.dp_replicate = 2; }, 4);
+  Deck twice = read_deck(write_deck(once), "deck.yaml", {});
+  check_deck(twice, 4);
+  EXPECT_EQ(test::difference(once, twice), "");
+  EXPECT_EQ(once.mesh.dp_shard, 2);
+}
+
+TEST(Check, World) {
+  expect_refused(
+      [](Deck& d) { d.mesh.dp_shard = 32, d.train.global_batch_sequences = 64; },
+      {"world size 1", "dp_shard = 32", "= 32", "mpirun -n 32", "srun --ntasks=32", "set mesh.dp_shard to 1"});
+  expect_refused([](Deck& d) { d.mesh.dp_shard = 1; }, {"world size 4", "= 1", "mesh.dp_shard to 4 or -1"}, 4);
+  expect_refused([](Deck& d) { d.mesh.dp_replicate = 2; }, {"world size 3", "dp_replicate = 2", "2 or 4"}, 3);
+  expect_refused([](Deck& d) { d.mesh.dp_replicate = 4; },
+                 {"world size 1", "nearest legal world size: 4", "mpirun -n 4"});
+  expect_refused([](Deck& d) { d.mesh.dp_shard = 0; }, {"mesh.dp_shard = 0", "at least 1, or -1"});
+}
+
+TEST(Check, HugeMeshesDoNotOverflow) {
+  expect_refused(
+      [](Deck& d) {
+        d.mesh.pp = d.mesh.dp_replicate = d.mesh.dp_shard = d.mesh.cp = d.mesh.tp = std::int64_t{1} << 20;
+      },
+      {"world size 1"});
+}
+
+TEST(Check, Batch) {
+  expect_refused([](Deck& d) { d.train.global_batch_sequences = 10; },
+                 {"global_batch_sequences = 10", "microbatch_sequences = 2", "data-parallel size 2 = 4", "8 or 12"}, 2);
+  expect_refused([](Deck& d) { d.train.global_batch_sequences = 1; }, {"nearest legal: 2"});
+}
+
+TEST(Check, Heads) {
+  expect_refused([](Deck& d) { d.model.heads = 6, d.model.width = 36, d.model.kv_heads = 4; },
+                 {"model.heads = 6", "model.kv_heads = 4", "3 or 6"});
+  expect_refused([](Deck& d) { d.model.heads = 5; }, {"model.width = 32", "model.heads = 5", "30 or 35"});
+  expect_refused([](Deck& d) { d.model.head_dim = 7; }, {"model.head_dim = 7", "6 or 8", "learned"});
+  EXPECT_EQ(checked([](Deck& d) { d.model.heads = 5, d.model.head_dim = 6; }).model.head_dim, 6);
+}
+
+TEST(Check, Positions) {
+  const auto learned = [](std::int64_t rows) {
+    return [rows](Deck& d) { d.model.positions = PositionKind::learned, d.model.max_positions = rows; };
+  };
+  expect_refused(learned(15), {"model.max_positions = 15", "train.sequence_tokens = 16"});
+  EXPECT_EQ(checked(learned(16)).model.max_positions, 16);
+  expect_refused([](Deck& d) { d.model.rope_factor = 2; }, {"model.rope_factor = 2", "rope_scaling = none"});
+  expect_refused([](Deck& d) { d.model.rope_scaling = RopeScaling::yarn; }, {"rope_original_positions = 0"});
+  expect_refused(
+      [](Deck& d) {
+        d.model.rope_scaling = RopeScaling::llama3;
+        d.model.rope_original_positions = 8;
+        d.model.rope_low_frequency_factor = 4;
+      },
+      {"rope_high_frequency_factor = 4", "more than"});
+}
+
+TEST(Check, WindowAndFamily) {
+  expect_refused([](Deck& d) { d.model.sliding_window_layer = 1; }, {"sliding_window_layer = 1", "no effect"});
+  expect_refused([](Deck& d) { d.model.sliding_window = 4, d.model.sliding_window_layer = 2; },
+                 {"less than model.layers = 2"});
+  expect_refused([](Deck& d) { d.model.family = Family::gpt2; }, {"swiglu", "gpt2", "gelu"});
+  expect_refused([](Deck& d) { d.model.load_weights = true; }, {"load_weights", "model.hf"});
+  expect_refused([](Deck& d) { d.output.save_hf = true, d.model.norm = NormKind::layernorm; },
+                 {"output.save_hf", "family llama", "norm must be rmsnorm"});
+}
+
+TEST(Check, Optimizer) {
+  expect_refused([](Deck& d) { d.optimizer.warmup_steps = 11; }, {"warmup_steps = 11", "train.steps = 10"});
+  expect_refused(
+      [](Deck& d) {
+        d.optimizer.schedule = RateSchedule::wsd, d.optimizer.warmup_steps = 4, d.optimizer.decay_steps = 7;
+      },
+      {"warmup_steps = 4", "decay_steps = 7", "nearest legal decay_steps: 6"});
+  expect_refused([](Deck& d) { d.optimizer.min_ratio = 1.5; }, {"optimizer.min_ratio = 1.5", "<= 1"});
+}
+
+TEST(Check, DataAndOutput) {
+  expect_refused([](Deck& d) { d.data.files = {"a.npy", "b.bin"}; }, {"data.files", "'b.bin'", "uint16 | uint32"});
+  expect_refused([](Deck& d) { d.data.validation_files = {"c.bin"}; }, {"data.validation_files", "'c.bin'"});
+  expect_refused([](Deck& d) { d.data.document_end_token = 256; }, {"document_end_token = 256", "vocabulary = 256"});
+  expect_refused([](Deck& d) { d.train.validate_every_steps = 5; },
+                 {"validate_every_steps = 5", "data.validation_files"});
+  expect_refused([](Deck& d) { d.output.sample_tokens = 5, d.model.vocabulary = 97; },
+                 {"sample_tokens", "at least 256"});
+  EXPECT_NO_THROW(checked([](Deck& d) { d.data.files = {"b.bin"}, d.data.dtype = TokenType::uint16; }));
+}
+
+TEST(Check, WhatIsNotAvailableIsRefused) {
+  const char* no = "not available in this version; legal: 1";
+  expect_refused([](Deck& d) { d.mesh.pp = 2; }, {"mesh.pp = 2", no}, 2);
+  expect_refused([](Deck& d) { d.mesh.cp = 2; }, {"mesh.cp = 2", no}, 2);
+  expect_refused([](Deck& d) { d.mesh.tp = 2; }, {"mesh.tp = 2", no}, 2);
+  expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2", no});
+  expect_refused([](Deck& d) { d.mesh.etp = 2; }, {"mesh.etp = 2", no});
+  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::interleaved; }, {"schedule.name = interleaved", "1f1b"});
+  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v; }, {"schedule.name = zb_v", "zero_bubble"});
+  expect_refused([](Deck& d) { d.schedule.chunks_per_stage = 2; }, {"chunks_per_stage = 2", no});
+  expect_refused([](Deck& d) { d.schedule.split = "balanced"; }, {"schedule.split = 'balanced'", "legal: even"});
+  expect_refused([](Deck& d) { d.train.zero_stage = 1; }, {"train.zero_stage = 1", "legal: 0"});
+  expect_refused([](Deck& d) { d.train.accumulate = Accumulation::sharded; }, {"train.accumulate = sharded"});
+  expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
+  expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});
+  expect_refused([](Deck& d) { d.checkpoint.keep_last = 3; }, {"checkpoint.keep_last = 3"});
+  expect_refused([](Deck& d) { d.checkpoint.asynchronous = true; }, {"checkpoint.asynchronous = true", "legal: false"});
+  for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::zero_bubble})
+    EXPECT_NO_THROW(checked([&](Deck& d) { d.schedule.name = name; }));
+}
+
+TEST(Check, OneReportForAllErrors) {
+  Deck deck = small_deck();
+  deck.model.heads = 5;
+  deck.mesh.dp_shard = 3;
+  deck.train.global_batch_sequences = 7;
+  deck.optimizer.warmup_steps = 99;
+  deck.optimizer.min_ratio = -1;
+  deck.train.zero_stage = 2;
+  const std::string message = test::message_of([&] { check_deck(deck, 1); });
+  EXPECT_NE(message.find("the deck has 5 errors"), std::string::npos) << message;
+  for (const char* part :
+       {"model.heads = 5", "world size 1", "global_batch_sequences = 7", "min_ratio = -1", "zero_stage = 2"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+}
+
+TEST(Check, ModelOnly) {
+  Deck deck;
+  deck.model = small_deck().model;
+  deck.mesh.dp_shard = 8;
+  check_deck(deck, 1, Needs::model_only);
+  EXPECT_EQ(deck.model.head_dim, 8);
+  deck.model.heads = 0;
+  expect_bad_input([&] { check_deck(deck, 1, Needs::model_only); }, {"model.heads = 0", "legal: integer, 1 to"});
+}
+
+TEST(Check, MissingDirectoryOfTheModel) {
+  expect_refused([](Deck& d) { d.model.hf = "/nonexistent/model"; }, {"model.hf", "/nonexistent/model/config.json"});
+}
+
+// The decks of the repository's verification problems pass as they are.
+TEST(Check, VerificationDecks) {
+  const std::filesystem::path root = std::string(FORGE_SOURCE_DIR) + "/verify";
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    const auto file = entry.path() / "input.yaml";
+    if (!std::filesystem::exists(file)) continue;
+    const std::string model = (entry.path() / "model").string();
+    Deck deck;
+    ASSERT_NO_THROW(deck = read_deck(test::read_file(file), file.string(), {"model.hf=" + model})) << file;
+    ASSERT_NO_THROW(check_deck(deck, 1)) << file;
+    EXPECT_GT(deck.model.head_dim, 0) << file;
+    ++decks;
+  }
+  EXPECT_GE(decks, 10);
+}
+
+}  // namespace
+}  // namespace forge

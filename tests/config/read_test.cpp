@@ -1,0 +1,204 @@
+#include "config/read.hpp"
+
+#include "config/write.hpp"
+#include "support.hpp"
+
+namespace forge {
+namespace {
+
+using test::expect_bad_input;
+using test::message_of;
+
+const std::string minimal =
+    "model: {layers: 2, width: 32, heads: 4, ffn: 64, vocabulary: 256}\n"
+    "train: {steps: 10, global_batch_sequences: 4, sequence_tokens: 16}\n"
+    "optimizer: {learning_rate: 1e-3}\n"
+    "data: {files: [a.bin, b.npy]}\n"
+    "output: {directory: runs/x}\n";
+
+Deck read(const std::string& text, const std::vector<std::string>& options = {}) {
+  return read_deck(text, "deck.yaml", options);
+}
+Deck with(const std::vector<std::string>& options) {
+  return read(minimal, options);
+}
+
+TEST(Read, ValuesAndDefaults) {
+  Deck expected;
+  expected.model.layers = 2;
+  expected.model.width = 32;
+  expected.model.heads = 4;
+  expected.model.ffn = 64;
+  expected.model.vocabulary = 256;
+  expected.train.steps = 10;
+  expected.train.global_batch_sequences = 4;
+  expected.train.sequence_tokens = 16;
+  expected.optimizer.learning_rate = 1e-3;
+  expected.data.files = {"a.bin", "b.npy"};
+  expected.output.directory = "runs/x";
+  EXPECT_EQ(test::difference(read(minimal), expected), "");
+}
+
+TEST(Read, MissingNullAndEmptyMeanDefaults) {
+  const Deck plain = read(minimal);
+  for (const char* section :
+       {"mesh:\n", "mesh: ~\n", "mesh: {}\n", "mesh: null\n", "mesh: {tp: null, pp: }\n", "---\n"})
+    EXPECT_EQ(test::difference(read(section == std::string("---\n") ? section + minimal : minimal + section), plain),
+              "");
+}
+
+TEST(Read, ModelKeysThatWereGiven) {
+  EXPECT_EQ(read(minimal).model.given, (std::vector<std::string>{"layers", "width", "heads", "ffn", "vocabulary"}));
+}
+
+TEST(Read, OptionsChangeMakeAndRepeat) {
+  EXPECT_EQ(with({"train.steps=7"}).train.steps, 7);
+  EXPECT_EQ(with({"train.steps=7", "train.steps=8"}).train.steps, 8);
+  EXPECT_EQ(with({"mesh.dp_shard=3"}).mesh.dp_shard, 3);
+  EXPECT_EQ(with({"data.files=[c.bin]"}).data.files, std::vector<std::string>{"c.bin"});
+  EXPECT_EQ(with({"output.sample_prompt=\"a: b=c\""}).output.sample_prompt, "a: b=c");
+  EXPECT_EQ(with({"train.seed="}).train.seed, 0u);
+  EXPECT_EQ(read("", {"model.hf=dir", "train.steps=1", "train.global_batch_sequences=1", "train.sequence_tokens=1",
+                      "optimizer.learning_rate=1", "data.files=[a]", "output.directory=o"})
+                .model.hf,
+            "dir");
+}
+
+TEST(Read, BadOptions) {
+  for (const char* option : {"train=3", "steps=3", "train.steps", "a.b.c=3", "=", "."})
+    expect_bad_input([&] { with({option}); }, {"--set", "legal: --set section.key=value", option});
+  expect_bad_input([] { with({"train.steps=\"1"}); }, {"--set train.steps", "not YAML"});
+  expect_bad_input([] { with({"train.steps=&a 3"}); }, {"--set train.steps", "anchor"});
+  expect_bad_input([] { with({"train.steps=x"}); }, {"--set train.steps=x", "legal: integer"});
+  expect_bad_input([] { with({"train.steps=1\n---\n2"}); }, {"second document"});
+}
+
+TEST(Read, UnknownKeysNameTheNearest) {
+  expect_bad_input([] { with({"model.layrs=3"}); },
+                   {"--set model.layrs=3: model.layrs: unknown key", "nearest known key: model.layers"});
+  expect_bad_input([] { read(minimal + "machine:\n  thread: 3\n"); },
+                   {"deck.yaml:7:3: machine.thread: unknown key", "machine.threads"});
+  expect_bad_input([] { read(minimal + "modell: {}\n"); },
+                   {"deck.yaml:6:1", "'modell'", "nearest known section: model"});
+  expect_bad_input([] { read(minimal + "layers: 3\n"); }, {"deck.yaml:6:1", "nearest known key: model.layers"});
+  expect_bad_input([] { read(minimal + "<<: {a: 1}\n"); }, {"unknown section"});
+}
+
+TEST(Read, Integers) {
+  const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
+  EXPECT_EQ(steps("12"), 12);
+  EXPECT_EQ(steps("+12"), 12);
+  EXPECT_EQ(steps("1e3"), 1000);
+  EXPECT_EQ(steps("2.5e1"), 25);
+  EXPECT_EQ(steps("4.0"), 4);
+  for (const char* bad : {"1.5",
+                          "1e-3",
+                          "010",
+                          "0x10",
+                          "1_000",
+                          "'3'",
+                          "\"3\"",
+                          "true",
+                          ".inf",
+                          ".nan",
+                          "nan",
+                          "inf",
+                          "99999999999999999999",
+                          "1e30",
+                          "--3",
+                          "+-3",
+                          "3 4",
+                          "[3]",
+                          "{a: 3}",
+                          "0",
+                          "-1",
+                          "2e12"})
+    expect_bad_input([&] { steps(bad); }, {"train.steps", "legal: integer, 1 to"});
+  EXPECT_EQ(with({"train.seed=18446744073709551615"}).train.seed, ~std::uint64_t{0});
+  expect_bad_input([] { with({"train.seed=18446744073709551616"}); }, {"train.seed", "legal: integer, 0 to"});
+  expect_bad_input([] { with({"train.seed=-1"}); }, {"train.seed"});
+}
+
+TEST(Read, Numbers) {
+  const auto rate = [](const char* text) {
+    return with({std::string("optimizer.learning_rate=") + text}).optimizer.learning_rate;
+  };
+  EXPECT_EQ(rate("3e-4"), 3e-4);
+  EXPECT_EQ(rate("0.1"), 0.1);
+  EXPECT_EQ(rate(".5"), 0.5);
+  EXPECT_EQ(rate("1"), 1.0);
+  for (const char* bad :
+       {".inf", "-.inf", ".nan", "inf", "nan", "1e999", "1e-999", "'1'", "0x1p3", "1,5", "", "x", "-1"})
+    if (*bad) expect_bad_input([&] { rate(bad); }, {"optimizer.learning_rate", "legal: number, >= 0"});
+  expect_bad_input([] { with({"optimizer.beta1=1"}); }, {"optimizer.beta1 = 1", "legal: number, >= 0 and < 1"});
+  expect_bad_input([] { with({"optimizer.epsilon=0"}); }, {"optimizer.epsilon = 0", "> 0"});
+}
+
+TEST(Read, TruthValues) {
+  EXPECT_TRUE(with({"model.qk_norm=true"}).model.qk_norm);
+  EXPECT_FALSE(with({"model.residual_scaling=false"}).model.residual_scaling);
+  for (const char* bad : {"yes", "True", "1", "'true'", "on"})
+    expect_bad_input([&] { with({std::string("model.qk_norm=") + bad}); }, {"model.qk_norm", "legal: true | false"});
+}
+
+TEST(Read, WordsAndLists) {
+  EXPECT_EQ(with({"schedule.name=gpipe"}).schedule.name, ScheduleName::gpipe);
+  expect_bad_input([] { with({"schedule.name=1f2b"}); },
+                   {"schedule.name = '1f2b'", "gpipe | 1f1b | interleaved | zero_bubble | zb_v"});
+  expect_bad_input([] { with({"train.precision=fp8"}); },
+                   {"train.precision = fp8", "not available in this version", "fp64 | fp32 | bf16"});
+  expect_bad_input([] { with({"model.family=mixtral"}); }, {"not available in this version", "llama"});
+  expect_bad_input([] { with({"data.files=a.bin"}); }, {"data.files", "legal: list of paths", "[a.bin]"});
+  expect_bad_input([] { with({"data.files=[]"}); }, {"data.files = []", "at least one"});
+  expect_bad_input([] { with({"data.files=[a, [b]]"}); }, {"data.files", "a list"});
+  expect_bad_input([] { with({"data.files=[a, '']"}); }, {"data.files", "empty path"});
+  expect_bad_input([] { with({"output.directory=''"}); }, {"output.directory", "legal: a path"});
+  expect_bad_input([] { with({"output.directory=\"a\\0b\""}); }, {"output.directory", "control character"});
+}
+
+TEST(Read, RequiredKeys) {
+  expect_bad_input([] { read(""); },
+                   {"model.layers is missing", "model.width", "model.heads", "model.ffn", "model.vocabulary",
+                    "or give model.hf", "train.steps is missing", "train.global_batch_sequences",
+                    "train.sequence_tokens", "optimizer.learning_rate", "data.files", "output.directory"});
+  EXPECT_EQ(message_of([] { read(minimal, {"model.layers=", "model.hf=dir"}); }), "");
+  expect_bad_input([] { with({"model.layers="}); }, {"model.layers is missing"});
+  expect_bad_input([] { with({"model.layers=0"}); }, {"model.layers = 0", "legal: integer, 1 to"});
+}
+
+TEST(Read, ModelOnlyNeedsTheModelOnly) {
+  EXPECT_EQ(read_deck("model: {hf: dir}", "deck.yaml", {}, Needs::model_only).model.hf, "dir");
+  expect_bad_input([] { read_deck("", "deck.yaml", {}, Needs::model_only); }, {"model.layers is missing"});
+  EXPECT_EQ(message_of([] { read_deck("", "deck.yaml", {}, Needs::model_only); }).find("train.steps"),
+            std::string::npos);
+}
+
+// Everything that is wrong stands in one report, each with its place.
+TEST(Read, OneReportForAllErrors) {
+  const std::string message = message_of([] {
+    read(
+        "model: {layers: x, width: 010}\n"
+        "train:\n"
+        "  steps: 1\n"
+        "  steps: 2\n"
+        "  stepz: 1\n"
+        "mesh: 3\n"
+        "optimizer: {beta1: 2}\n",
+        {"machine.threads=-1"});
+  });
+  for (const char* part : {"deck.yaml has 15 errors", "deck.yaml:1:17: model.layers", "deck.yaml:1:27: model.width",
+                           "deck.yaml:4:3: 'steps'", "deck.yaml:5:3: train.stepz", "deck.yaml:6:1: mesh",
+                           "deck.yaml:7:20: optimizer.beta1", "--set machine.threads=-1", "model.heads is missing",
+                           "train.sequence_tokens is missing"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+  EXPECT_EQ(test::lines_of(message), 16) << message;
+}
+
+TEST(Read, RootAndSectionsAreMaps) {
+  expect_bad_input([] { read("[1]"); }, {"deck.yaml:1:1", "map of sections"});
+  expect_bad_input([] { read("hello"); }, {"map of sections"});
+  expect_bad_input([] { read(minimal + "mesh: [1]\n"); }, {"mesh: must be a map of keys"});
+}
+
+}  // namespace
+}  // namespace forge
