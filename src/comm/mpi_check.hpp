@@ -1,5 +1,8 @@
 #pragma once
 
+// Without the C++ bindings that MPI 3 took out.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <source_location>

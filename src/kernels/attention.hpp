@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Who may attend to whom: key j is seen by query i where position_k[j] <= position_q[i], position_q[i] − position_k[j] <
-// window (window 0: no limit), and both have the same document. Positions and documents are global, so that one
+// Who may attend to whom: key j is seen by query i where position_k[j] <= position_q[i], position_q[i] − position_k[j]
+// < window (window 0: no limit), and both have the same document. Positions and documents are global, so that one
 // function serves one rank, a ring of keys, gathered keys and packed documents. Rows of a sequence follow each other:
 // sequence b holds query rows [b·Tq, (b+1)·Tq) and key rows [b·Tk, (b+1)·Tk).
 struct AttentionMask {
@@ -20,11 +20,11 @@ struct AttentionMask {
 };
 
 struct AttentionShape {
-  std::int64_t sequences;     // B
-  std::int64_t query_rows;    // Tq of each sequence
-  std::int64_t key_rows;      // Tk of each sequence
-  double scale;               // of the scores, usually 1/√D
-  double dropout = 0;         // of the probabilities, 0 <= dropout < 1; the draws: attention_kept() in attention_mask.hpp
+  std::int64_t sequences;   // B
+  std::int64_t query_rows;  // Tq of each sequence
+  std::int64_t key_rows;    // Tk of each sequence
+  double scale;             // of the scores, usually 1/√D
+  double dropout = 0;       // of the probabilities, 0 <= dropout < 1; the draws: attention_kept() in attention_mask.hpp
   std::uint64_t dropout_key = 0;
   View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
   std::int64_t first_head = 0;          // where q holds some heads of the model: the number of its first, for dropout
@@ -47,7 +47,8 @@ void attention_delta(Stream&, View<const T, 3> d_o, View<const T, 3> o, View<acc
 template <class T>
 void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> d_o, View<const T, 3> q,
                         View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,
-                        View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v, View<acc_t<T>, 3> sums);
+                        View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v,
+                        View<acc_t<T>, 3> sums);
 
 // Merges the partial result b of the same queries over other keys into a:
 //   lse = log(e^lse_a + e^lse_b);  o = o_a e^(lse_a − lse) + o_b e^(lse_b − lse)

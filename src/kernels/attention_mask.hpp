@@ -26,8 +26,8 @@ FORGE_INLINE std::uint64_t attention_dropout_key(std::uint64_t key, std::int64_t
 // position_q · 2^32 + position_k), kept where it is >= rate. A kept probability is divided by 1 − rate.
 FORGE_INLINE bool attention_kept(std::uint64_t head_key, std::int64_t sample, std::int32_t position_q,
                                  std::int32_t position_k, double rate) {
-  const std::uint64_t pair =
-      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(position_q)) << 32) | static_cast<std::uint32_t>(position_k);
+  const std::uint64_t pair = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(position_q)) << 32) |
+                             static_cast<std::uint32_t>(position_k);
   const auto words = philox(head_key, static_cast<std::uint64_t>(sample), pair);
   return uniform(words[0], words[1]) >= rate;
 }

@@ -12,8 +12,8 @@ template <class T>
 void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
   using A = acc_t<T>;
   const std::int64_t heads = o.extent(1), columns = o.extent(2);
-  require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns && delta.rows() == o.rows() &&
-              delta.extent(1) == heads,
+  require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
+              delta.rows() == o.rows() && delta.extent(1) == heads,
           "attention_delta: shapes differ");
   parallel_rows(stream, o.rows() * heads, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
     const std::int64_t r = row / heads, h = row % heads;
@@ -50,8 +50,8 @@ void attention_merge(Stream& stream, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
   });
 }
 
-#define FORGE_ATTENTION(T)                                                                               \
-  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>);      \
+#define FORGE_ATTENTION(T)                                                                          \
+  template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \
   template void attention_merge<T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>, View<const acc_t<T>, 2>);
 FORGE_ATTENTION(double)
 FORGE_ATTENTION(float)

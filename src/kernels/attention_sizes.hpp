@@ -24,8 +24,8 @@ struct AttentionSizes {
 template <class T>
 AttentionSizes attention_sizes(const AttentionShape& shape, const AttentionMask& mask, const View<const T, 3>& q,
                                const View<const T, 3>& k, const View<const T, 3>& v) {
-  const AttentionSizes n{shape.sequences, shape.query_rows, shape.key_rows, q.extent(1), k.extent(1), q.extent(2),
-                         v.extent(2)};
+  const AttentionSizes n{shape.sequences, shape.query_rows, shape.key_rows, q.extent(1),
+                         k.extent(1),     q.extent(2),      v.extent(2)};
   const std::int64_t rows_q = n.B * n.Tq, rows_k = n.B * n.Tk;
   require(q.rows() == rows_q && k.rows() == rows_k && v.rows() == rows_k, "attention: rows of q, k or v");
   require(n.K > 0 && n.H % n.K == 0 && v.extent(1) == n.K, "attention: heads of q must be a multiple of those of k");

@@ -13,7 +13,8 @@ using namespace attention_simd;
 
 constexpr std::int64_t tile = attention_tile;
 
-// ---- products ---------------------------------------------------------------------------------------------------------
+// ---- products
+// ---------------------------------------------------------------------------------------------------------
 
 template <class L, int rows, int vectors, bool a_by_rows, class A>
 FORGE_LANES void product_block(const TileProduct<A>& p, std::int64_t row, std::int64_t lane) {
@@ -79,7 +80,8 @@ FORGE_LANES void product_columns(const TileProduct<typename L::Scalar>* p) {
   product<L, false>(p);
 }
 
-// ---- copies -----------------------------------------------------------------------------------------------------------
+// ---- copies
+// -----------------------------------------------------------------------------------------------------------
 
 template <class L, class T, class A>
 FORGE_LANES void pack(const T* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, A factor, A* to,
@@ -145,7 +147,8 @@ FORGE_LANES void unpack_transposed(const A* from, std::int64_t rows, std::int64_
 }
 
 template <class L, class A>
-FORGE_LANES void add(const A* from, std::int64_t ld, std::int64_t rows, std::int64_t columns, A* to, std::int64_t pitch) {
+FORGE_LANES void add(const A* from, std::int64_t ld, std::int64_t rows, std::int64_t columns, A* to,
+                     std::int64_t pitch) {
   for (std::int64_t r = 0; r < rows; ++r) {
     std::int64_t c = 0;
     for (; c + L::width <= columns; c += L::width) {
@@ -170,7 +173,8 @@ FORGE_LANES void convert_row(const A* from, std::int64_t columns, T* to) {
   for (; c < columns; ++c) to[c] = static_cast<T>(from[c]);
 }
 
-// ---- mask and dropout -------------------------------------------------------------------------------------------------
+// ---- mask and dropout
+// -------------------------------------------------------------------------------------------------
 
 // In bits, because g++ 12 takes comparisons of wide integer vectors apart into scalars.
 template <class L, bool queries_in_lanes, class A>
@@ -211,7 +215,8 @@ FORGE_LANES void mask_keys_in_lanes(typename L::Scalar* scores, std::int64_t row
   mask<L, false>(scores, rows, lanes, of_rows, of_lanes, limit);
 }
 
-// ---- softmax ----------------------------------------------------------------------------------------------------------
+// ---- softmax
+// ----------------------------------------------------------------------------------------------------------
 
 template <class L, int vectors, class A>
 FORGE_LANES void softmax_panel(A* scores, std::int64_t keys, A* largest, A* total, A* keep, const A* dropout) {
@@ -300,7 +305,8 @@ FORGE_LANES void softmax_backward(A* scores, A* d_p, std::int64_t queries, std::
   }
 }
 
-// ---- one table a vector path ------------------------------------------------------------------------------------------
+// ---- one table a vector path
+// ------------------------------------------------------------------------------------------
 
 // A body, compiled for each vector path.
 template <auto body, class Signature = decltype(body)>
@@ -309,18 +315,22 @@ template <auto body, class... Args>
 struct Compiled<body, void (*)(Args...)> {
   __attribute__((flatten)) static void plain(Args... args) { body(args...); }
 #if defined(__x86_64__)
-  __attribute__((flatten)) FORGE_TARGET_AVX2 static void avx2(Args... args) { body(args...); }
-  __attribute__((flatten)) FORGE_TARGET_AVX512 static void avx512(Args... args) { body(args...); }
+  __attribute__((flatten)) FORGE_TARGET_AVX2 static void avx2(Args... args) {
+    body(args...);
+  }
+  __attribute__((flatten)) FORGE_TARGET_AVX512 static void avx512(Args... args) {
+    body(args...);
+  }
 #endif
 };
 
-#define FORGE_TILE_TABLE(path, L)                                                                                  \
-  TileFunctions<T> {                                                                                               \
-    Compiled<&product_rows<L>>::path, Compiled<&product_columns<L>>::path, Compiled<&pack<L, T, A>>::path,         \
-        Compiled<&pack_transposed<L, T, A>>::path, Compiled<&unpack_transposed<L, T, A>>::path,                    \
-        Compiled<&add<L, A>>::path, Compiled<&convert_row<L, T, A>>::path,                                         \
-        Compiled<&mask_queries_in_lanes<L>>::path, Compiled<&mask_keys_in_lanes<L>>::path,                         \
-        Compiled<&softmax<L, A>>::path, Compiled<&softmax_backward<L, A>>::path                                    \
+#define FORGE_TILE_TABLE(path, L)                                                                                     \
+  TileFunctions<T> {                                                                                                  \
+    Compiled<&product_rows<L>>::path, Compiled<&product_columns<L>>::path, Compiled<&pack<L, T, A>>::path,            \
+        Compiled<&pack_transposed<L, T, A>>::path, Compiled<&unpack_transposed<L, T, A>>::path,                       \
+        Compiled<&add<L, A>>::path, Compiled<&convert_row<L, T, A>>::path, Compiled<&mask_queries_in_lanes<L>>::path, \
+        Compiled<&mask_keys_in_lanes<L>>::path, Compiled<&softmax<L, A>>::path,                                       \
+        Compiled<&softmax_backward<L, A>>::path                                                                       \
   }
 
 }  // namespace

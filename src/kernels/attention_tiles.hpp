@@ -5,9 +5,10 @@
 
 #include "core/types.hpp"
 
-// What host attention does with one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies in the vector lanes:
-// queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes): unit stride over the
-// lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is reduced across lanes.
+// What host attention does with one tile. Tiles of scores are attention_tile x attention_tile; one side of a tile lies
+// in the vector lanes: queries in the forward pass, keys in the backward pass. "Transposed" means (head size, lanes):
+// unit stride over the lanes, so that every product below is a sum of broadcast scalars times vectors, and nothing is
+// reduced across lanes.
 
 namespace forge {
 
@@ -43,7 +44,8 @@ struct TileFunctions {
   void (*product_rows)(const TileProduct<A>*);
   void (*product_columns)(const TileProduct<A>*);
   // to(r, c) = factor · from(r, c); columns [columns, ld) of `to` become 0.
-  void (*pack)(const T* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, A factor, A* to, std::int64_t ld);
+  void (*pack)(const T* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, A factor, A* to,
+               std::int64_t ld);
   // to(c, r) = factor · from(r, c) with rows of attention_tile lanes; lanes from `rows` on become 0.
   void (*pack_transposed)(const T* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, A factor, A* to);
   // to(r, c) = factor(r) · from(c, r), for the first `rows` lanes.

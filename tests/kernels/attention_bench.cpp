@@ -76,7 +76,8 @@ struct Workload {
     delta.resize(lse.size());
     for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] = T(static_cast<float>(normal(1, i)));
     for (std::size_t i = 0; i < d_o.size(); ++i) d_o[i] = T(static_cast<float>(normal(2, i)));
-    for (std::size_t i = 0; i < rows; ++i) positions.push_back(static_cast<std::int32_t>(i % static_cast<std::size_t>(length)));
+    for (std::size_t i = 0; i < rows; ++i)
+      positions.push_back(static_cast<std::int32_t>(i % static_cast<std::size_t>(length)));
   }
 
   View<T, 3> part(std::vector<T>& x, std::int64_t first, std::int64_t heads) {
@@ -96,7 +97,8 @@ struct Workload {
   }
 
   void forward() {
-    attention_forward<T>(stream, shape(), mask(), part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), whole(o), rows(lse));
+    attention_forward<T>(stream, shape(), mask(), part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), whole(o),
+                         rows(lse));
   }
   void backward() {
     attention_delta<T>(stream, whole(d_o), whole(o), rows(delta));
@@ -114,8 +116,8 @@ void report(const char* type, std::int64_t length, std::int64_t D, std::int64_t 
   const auto seconds = shortest(threads, {[&] { gemm.run(); }, [&] { w.forward(); }, [&] { w.backward(); }});
   const double flops = static_cast<double>(D) * w.pairs() * 1e-9, sgemm = gemm.flops() * 1e-9 / seconds[0];
   const double forward = 4 * flops / seconds[1], backward = 10 * flops / seconds[2];
-  std::printf("%-6s %6ld %4ld %8.1f %10.1f %6.2f %10.1f %6.2f\n", type, static_cast<long>(length),
-              static_cast<long>(D), sgemm, forward, forward / sgemm, backward, backward / sgemm);
+  std::printf("%-6s %6ld %4ld %8.1f %10.1f %6.2f %10.1f %6.2f\n", type, static_cast<long>(length), static_cast<long>(D),
+              sgemm, forward, forward / sgemm, backward, backward / sgemm);
 }
 
 }  // namespace
@@ -128,8 +130,8 @@ int main(int argc, char** argv) {
   const std::int64_t only_length = argc > 4 ? std::atoi(argv[4]) : 0;
   omp_set_num_threads(threads);
   std::printf("%d threads, %s, window %ld\n", threads, forge::name_of(forge::host_isa()), static_cast<long>(window));
-  std::printf("GFLOP/s\n%-6s %6s %4s %8s %10s %6s %10s %6s\n", "type", "T", "D", "sgemm", "forward", "ratio", "backward",
-              "ratio");
+  std::printf("GFLOP/s\n%-6s %6s %4s %8s %10s %6s %10s %6s\n", "type", "T", "D", "sgemm", "forward", "ratio",
+              "backward", "ratio");
   for (const std::int64_t length : {256, 512, 1024, 4096}) {
     for (const std::int64_t D : {32, 64, 128}) {
       if ((only && D != only) || (only_length && length != only_length)) continue;

@@ -196,9 +196,9 @@ constexpr double roundoff() {
   return std::is_same_v<T, double> ? 0x1p-53 : std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
 }
 
-// How far a sum may be off, relative to its magnitude. A term's factors are: a probability 2^(score − lse), wrong by the
-// rounding of its exponent; a product over a head and a sum over keys or queries, wrong by their length; and values that
-// are rounded to T, at most twice on the way. 2: the normalised probability is a quotient.
+// How far a sum may be off, relative to its magnitude. A term's factors are: a probability 2^(score − lse), wrong by
+// the rounding of its exponent; a product over a head and a sum over keys or queries, wrong by their length; and values
+// that are rounded to T, at most twice on the way. 2: the normalised probability is a quotient.
 template <class T>
 double relative_error(const Sizes& n, double score_magnitude) {
   const double u = roundoff<acc_t<T>>();

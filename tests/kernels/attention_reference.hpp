@@ -24,7 +24,9 @@ struct Heads {
   const double* at(std::int64_t r, std::int64_t h) const { return values.data() + (r * heads + h) * columns; }
 };
 
-inline Heads like(const Heads& x) { return Heads(x.rows, x.heads, x.columns); }
+inline Heads like(const Heads& x) {
+  return Heads(x.rows, x.heads, x.columns);
+}
 
 struct Inputs {
   AttentionShape shape;
@@ -42,8 +44,7 @@ struct Inputs {
   double kept(std::int64_t i, std::int64_t h, std::int64_t j) const {
     if (shape.dropout == 0) return 1;
     const std::uint64_t key = attention_dropout_key(shape.dropout_key, shape.first_head + h);
-    const bool stays =
-        attention_kept(key, shape.samples[i], mask.position_q[i], mask.position_k[j], shape.dropout);
+    const bool stays = attention_kept(key, shape.samples[i], mask.position_q[i], mask.position_k[j], shape.dropout);
     return stays ? 1 / (1 - shape.dropout) : 0;
   }
 };
@@ -159,8 +160,7 @@ inline Heads tangent(const Inputs& in, const Gradients& by) {
       std::vector<double> s(p.size());
       for (std::size_t j = 0; j < p.size(); ++j) {
         const std::int64_t key = in.first_key(i) + static_cast<std::int64_t>(j), kv = h / in.group();
-        s[j] = in.shape.scale *
-               (dot(by.q.at(i, h), in.k.at(key, kv), D) + dot(in.q.at(i, h), by.k.at(key, kv), D));
+        s[j] = in.shape.scale * (dot(by.q.at(i, h), in.k.at(key, kv), D) + dot(in.q.at(i, h), by.k.at(key, kv), D));
         mean += p[j] * s[j];
       }
       for (std::size_t j = 0; j < p.size(); ++j) {

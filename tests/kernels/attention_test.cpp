@@ -107,7 +107,8 @@ TEST(AttentionDropout, IsThatOfTheWholeModelsHead) {
   whole.run_forward();
   const Heads all = whole.o.read(whole.stream);
   Case<double> part({.Tq = 50, .Tk = 50, .H = 2, .K = 2, .D = 8, .Dv = 8, .dropout = 0.5});
-  for (const auto& [from, to] : {std::pair(&whole.q, &part.q), std::pair(&whole.k, &part.k), std::pair(&whole.v, &part.v)}) {
+  for (const auto& [from, to] :
+       {std::pair(&whole.q, &part.q), std::pair(&whole.k, &part.k), std::pair(&whole.v, &part.v)}) {
     const Heads x = from->read(whole.stream);
     std::vector<double> half;
     for (std::int64_t r = 0; r < 50; ++r) half.insert(half.end(), x.at(r, 2), x.at(r, 2) + 16);
@@ -137,7 +138,8 @@ TEST(AttentionBackward, IsTheAdjointOfTheDerivative) {
     double right = 0, magnitude = dot_of_magnitudes(c.d_o.values.data(), o.values.data(), size(o));
     const Forward f = forward(c.in);
     const Gradients m = backward(c.in, c.d_o, f.o, f.lse).magnitude;
-    for (const auto& [a, b, w] : {std::tuple(&d.q, &x.q, &m.q), std::tuple(&d.k, &x.k, &m.k), std::tuple(&d.v, &x.v, &m.v)}) {
+    for (const auto& [a, b, w] :
+         {std::tuple(&d.q, &x.q, &m.q), std::tuple(&d.k, &x.k, &m.k), std::tuple(&d.v, &x.v, &m.v)}) {
       right += dot(a->values.data(), b->values.data(), size(*a));
       magnitude += dot_of_magnitudes(w->values.data(), b->values.data(), size(*w));
     }
@@ -176,7 +178,8 @@ struct KeyPart {
   }
 };
 
-// Keys seen in three parts, merged, are the keys seen at once; so are the gradients, from the lse and delta of the whole.
+// Keys seen in three parts, merged, are the keys seen at once; so are the gradients, from the lse and delta of the
+// whole.
 TYPED_TEST(Attention, PartsOfTheKeysMakeTheWhole) {
   using T = TypeParam;
   for (const bool documents : {false, true}) {
@@ -185,7 +188,8 @@ TYPED_TEST(Attention, PartsOfTheKeysMakeTheWhole) {
     const Forward want = forward(c.in);
     const double relative = 4 * relative_error<T>(n, want.score_magnitude);  // three parts and their merges
     std::vector<KeyPart<T>> parts;
-    for (const auto& [begin, end] : {std::pair(0, 37), std::pair(37, 101), std::pair(101, 140)}) parts.emplace_back(c, begin, end);
+    for (const auto& [begin, end] : {std::pair(0, 37), std::pair(37, 101), std::pair(101, 140)})
+      parts.emplace_back(c, begin, end);
     for (const KeyPart<T>& p : parts)
       attention_forward<T>(c.stream, p.shape, p.mask, c.q.view(), p.k.view(), p.v.view(), p.o.view(), p.lse.matrix());
     for (int i : {1, 2})
@@ -249,7 +253,9 @@ TYPED_TEST(Attention, QueriesThatSeeNoKey) {
 }
 
 // A sequence without keys.
-TYPED_TEST(Attention, NoKeys) { check<TypeParam>({.B = 2, .Tq = 5, .Tk = 0, .H = 2, .K = 1}); }
+TYPED_TEST(Attention, NoKeys) {
+  check<TypeParam>({.B = 2, .Tq = 5, .Tk = 0, .H = 2, .K = 1});
+}
 
 // Not a number stays visible: in the row that has it, and in no other.
 TYPED_TEST(Attention, NotANumber) {

@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "cases.hpp"
+#include "comm/thread_communicator.hpp"
+#include "device/memory.hpp"
+
+// Ranks as threads of this process.
+
+namespace forge {
+namespace {
+
+class Threads : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST_P(Threads, AllOperations) {
+  run_ranks(GetParam(), comm_cases::everything);
+}
+
+TEST(ThreadRanks, OneAlone) {
+  const auto alone = self_communicator();
+  comm_cases::everything(*alone);
+}
+
+TEST(ThreadRanks, SumsRunInTheOrderOfRanks) {
+  run_ranks(3, [](Communicator& ranks) {
+    Stream stream;
+    const double values[] = {1e16, 1, -1e16};  // from the left the 1 is lost, in another order it is not
+    double x = values[ranks.rank()];
+    ranks.all_reduce(stream, &x, 1, DType::f64);
+    EXPECT_EQ(x, (1e16 + 1) - 1e16);
+    bf16 y(ranks.rank() == 0 ? 256.0f : 0.75f);  // 257.5 is 258; rounded after each addition it would be 256
+    ranks.all_reduce(stream, &y, 1, DType::bf16);
+    EXPECT_EQ(static_cast<float>(y), 258.0f);
+  });
+}
+
+TEST(ThreadRanks, ManyRanksInManyGroups) {
+  std::atomic<int> done{0};
+  run_ranks(64, [&](Communicator& world) {
+    Stream stream;
+    const auto row = world.split(world.rank() / 8, 0), column = world.split(world.rank() % 8, 0);
+    double x = 1;
+    row->all_reduce(stream, &x, 1, DType::f64);
+    column->all_reduce(stream, &x, 1, DType::f64);
+    EXPECT_EQ(x, 64);
+    ++done;
+  });
+  EXPECT_EQ(done, 64);
+}
+
+// Runs ranks of which number `failing` throws when the others wait in `operation`; all must end.
+template <class F>
+void all_end(int failing, F operation) {
+  std::atomic<int> woken{0};
+  try {
+    run_ranks(4, [&](Communicator& world) {
+      const auto group = world.duplicate();
+      if (world.rank() == failing) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the others wait
+        throw std::runtime_error("rank broke");
+      }
+      try {
+        operation(*group);
+        ADD_FAILURE() << "an operation ended without its fourth rank";
+      } catch (const RankFailed& error) {
+        EXPECT_NE(std::string(error.what()).find("rank broke"), std::string::npos) << error.what();
+        ++woken;
+        throw;
+      }
+    });
+    ADD_FAILURE() << "the failure is lost";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "rank broke") << "the cause, not its echo";
+  }
+  EXPECT_EQ(woken, 3);
+}
+
+TEST(ThreadRanks, AFailureEndsACollective) {
+  for (int failing = 0; failing < 4; ++failing)
+    all_end(failing, [](Communicator& c) {
+      Stream stream;
+      double x = 1;
+      c.all_reduce(stream, &x, 1, DType::f64);
+    });
+}
+
+TEST(ThreadRanks, AFailureEndsACollectiveInTheBackground) {
+  all_end(2, [](Communicator& c) {
+    Stream stream(1, Stream::Kind::Worker);
+    const Buffer data(800);
+    c.all_reduce(stream, data.data(), 100, DType::f64);
+    c.all_reduce(stream, data.data(), 100, DType::f64);
+    stream.synchronize();
+  });
+}
+
+TEST(ThreadRanks, AFailureEndsTransfersAndAgreement) {
+  all_end(3, [](Communicator& c) { c.barrier(); });
+  all_end(3, [](Communicator& c) {
+    Stream stream;
+    double x = 1;
+    c.receive(stream, &x, 1, DType::f64, 3);
+  });
+  all_end(3, [](Communicator& c) {
+    Stream stream;
+    double x = 1;
+    c.send(stream, &x, 1, DType::f64, 3);
+  });
+  all_end(3, [](Communicator& c) { c.split(0, 0); });
+}
+
+TEST(ThreadRanks, DifferentCallsAreAnErrorThatNamesThem) {
+  try {
+    run_ranks(2, [](Communicator& c) {
+      Stream stream;
+      float x[4] = {};
+      c.all_reduce(stream, x, c.rank() == 0 ? 4 : 3, DType::f32);
+    });
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("all-reduce of 4 fp32"), std::string::npos) << text;
+    EXPECT_NE(text.find("all-reduce of 3 fp32"), std::string::npos) << text;
+  }
+  EXPECT_THROW(run_ranks(2,
+                         [](Communicator& c) {
+                           Stream stream;
+                           float x[4] = {};
+                           if (c.rank() == 0)
+                             c.send(stream, x, 4, DType::f32, 1);
+                           else
+                             c.receive(stream, x, 3, DType::f32, 0);
+                         }),
+               Error);
+}
+
+TEST(ThreadRanks, ASendWaitsForItsReceive) {
+  run_ranks(2, [](Communicator& c) {
+    Stream stream(1, Stream::Kind::Worker);
+    double x = c.rank();
+    if (c.rank() == 0) {
+      c.send(stream, &x, 1, DType::f64, 1);
+      Event sent;
+      sent.record(stream);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_FALSE(sent.ready());
+      c.barrier();
+      sent.synchronize();
+    } else {
+      c.barrier();
+      c.receive(stream, &x, 1, DType::f64, 0);
+      stream.synchronize();
+      EXPECT_EQ(x, 0);
+    }
+  });
+}
+
+TEST(ThreadRanks, TypedViewsCarryTheirCounts) {
+  run_ranks(3, [](Communicator& c) {
+    Stream stream;
+    float mine[4] = {1, 2, 3, 4}, all[12] = {};
+    const View<const float, 2> in(mine, {{2, 2}});
+    const View<float, 1> out(all, {{12}});
+    c.all_gather(stream, in, out);
+    EXPECT_EQ(all[11], 4);
+    EXPECT_THROW(c.all_gather(stream, in, View<float, 1>(all, {{11}})), Error);
+    EXPECT_THROW(c.all_reduce(stream, View<float, 2>(all, {{2, 2}}, 6)), Error) << "rows with gaps";
+    c.reduce_scatter(stream, View<const float, 1>(out), View<float, 2>(mine, {{2, 2}}));
+    EXPECT_EQ(mine[0], 3);
+  });
+}
+
+}  // namespace
+}  // namespace forge
