@@ -45,15 +45,13 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "fresh", "not available in this version");
   if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
-  if (verb == Verb::show)
-    o.add_options()("ranks", po::value(&c.ranks)->value_name("N"), "plan for so many ranks");
+  if (verb == Verb::show) o.add_options()("ranks", po::value(&c.ranks)->value_name("N"), "plan for so many ranks");
   if (verb == Verb::evaluate)
     o.add_options()("bytes", po::value(&c.text_bytes)->value_name("N"),
                     "bytes of the text behind the tokens, for bits per byte; default: one a token");
   if (verb == Verb::tokenize)
     o.add_options()("document-end", po::bool_switch(&c.document_end), "write id 256 after each file");
-  if (verb == Verb::help)
-    o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
+  if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
   if (verb == Verb::generate)
     o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue (byte vocabulary)")(
         "tokens", po::value<std::string>()->value_name("1,2,3"), "the prompt as token ids")(
@@ -141,7 +139,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     for (const char* option : {"restart", "fresh"})
       if (values.count(option))
-        throw BadInput(std::string("--") + option + ": checkpoints are not available in this version; start without it");
+        throw BadInput(std::string("--") + option +
+                       ": checkpoints are not available in this version; start without it");
   } catch (const po::error& error) {
     std::stringstream legal;
     legal << options;

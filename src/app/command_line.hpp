@@ -23,10 +23,10 @@ struct CommandLine {
   std::int64_t top_k = 0;
   std::uint64_t sampling_seed = 0;
   // evaluate
-  std::int64_t text_bytes = 0;      // of the text that the tokens stand for; 0: one a token (byte vocabulary)
+  std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize
   bool document_end = false;
-  bool markdown = false;            // help
+  bool markdown = false;  // help
 };
 
 // Throws BadInput naming the option and what would be legal.

@@ -41,7 +41,8 @@ void agree_on_deck(const Deck& deck, Environment& environment) {
   const auto world = environment.make_world();
   const auto hash = static_cast<std::int64_t>(hash_of(write_deck(deck)));
   const auto hashes = world->gather_host(std::to_string(hash));
-  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
+  const auto other =
+      std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
   if (other != hashes.end())
     throw BadInput("the resolved deck of rank " + std::to_string(other - hashes.begin()) +
                    " differs from that of rank 0; every rank must read the same files with the same options");
@@ -78,9 +79,9 @@ Job<T>::Job(const RunSetup& run, RunKind kind, Environment& environment)
       memory(plan_memory(run.buffers, run.units, run.slots,
                          static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)),
       threads(prepared_threads(run.deck, environment)) {
-  session = std::make_unique<Session<T>>(
-      setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh.replicas(),
-      mesh.background(), threads);
+  session = std::make_unique<Session<T>>(setup, memory.total(),
+                                         StorageKind{kind != RunKind::evaluation, kind == RunKind::training},
+                                         mesh.replicas(), mesh.background(), threads);
   load_parameters(setup.deck, session->storage(), session->stream());
 }
 

@@ -14,7 +14,8 @@ std::vector<std::int32_t> prompt_of(const CommandLine& line, const ModelSpec& sp
   std::vector<std::int32_t> prompt;
   for (const auto id : line.prompt_tokens) {
     if (id < 0 || id >= spec.V())
-      throw BadInput("--tokens: id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(spec.V()));
+      throw BadInput("--tokens: id " + std::to_string(id) + " is outside the vocabulary of " +
+                     std::to_string(spec.V()));
     prompt.push_back(static_cast<std::int32_t>(id));
   }
   for (const char c : line.prompt) prompt.push_back(static_cast<unsigned char>(c));

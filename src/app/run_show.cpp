@@ -58,8 +58,8 @@ void print_flops(const RunSetup& s) {
   for (const auto& line : lines) forward += line.forward;
   for (const auto& line : lines)
     std::printf("  %-30s %14.0f  %5.1f %%\n", line.part.c_str(), line.forward, 100 * line.forward / forward);
-  std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward", 3 * forward,
-              "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
+  std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward",
+              3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
 }
 
 void print_saved(const RunSetup& s) {

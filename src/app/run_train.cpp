@@ -7,6 +7,7 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "config/hf_config.hpp"
 #include "config/write.hpp"
+#include "device/memory.hpp"
 #include "train/peak.hpp"
 #include "train/sampling.hpp"
 #include "train/trainer.hpp"
@@ -53,8 +54,8 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, job.setup.units, weights,
                      static_cast<std::int64_t>(prompt.size()) + o.sample_tokens);
   std::string text = o.sample_prompt;
-  for (const auto t : continue_tokens(decoder, prompt, o.sample_tokens,
-                                      {o.sample_temperature, 0, 1, job.setup.deck.train.seed}))
+  for (const auto t :
+       continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed}))
     text += t < 256 ? static_cast<char>(t) : '\n';
   log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" + printable(text) + "\n");
 }
@@ -63,14 +64,25 @@ template <class T>
 void write_model(Job<T>& job, const RunDirectory& directory, const TrainingLog& log) {
   const std::string path = directory.path() + "/hf";
   std::filesystem::create_directories(path);
-  write_hf_tensors(path + "/model.safetensors", job.session->storage(), TensorSource::parameters,
-                   job.session->stream(), {{"format", "pt"}});
+  write_hf_tensors(path + "/model.safetensors", job.session->storage(), TensorSource::parameters, job.session->stream(),
+                   {{"format", "pt"}});
   directory.write_file("hf/config.json", write_hf_config(job.setup.spec.options));
   log.say("model written to " + path + "\n");
 }
 
+// What was planned, what the arena held, and what the process took on the host. Outside: libraries, MPI, the batches
+// that are read ahead.
+template <class T>
+std::string memory_report(Job<T>& job, std::size_t outside) {
+  const Arena& arena = job.session->arena();
+  return "memory of rank 0: planned " + std::to_string(job.memory.total()) + " B, high-water mark " +
+         std::to_string(arena.high_water()) + " B; resident on the host " + std::to_string(host_memory().peak) +
+         " B, of which " + std::to_string(outside) + " B outside at the start\n";
+}
+
 template <class T>
 void train(const Deck& deck, Environment& environment) {
+  const std::size_t outside = host_memory().resident;
   const auto start = std::chrono::steady_clock::now();
   const RunSetup setup = make_setup(deck);
   const TrainingData data(setup);
@@ -90,6 +102,7 @@ void train(const Deck& deck, Environment& environment) {
   trainer.run();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   log.say(time_table(job.session->timers(), total));
+  log.say(memory_report(job, outside));
   if (environment.rank() == 0 && deck.output.sample_tokens > 0) write_sample(job, log);
   if (directory && deck.output.save_hf) write_model(job, *directory, log);
   job.mesh.world().barrier();

@@ -34,8 +34,8 @@ double loss_bound_of(PrecisionName precision, const ReferenceSeries& exact, cons
   if (precision == PrecisionName::fp64) return 1e-9;
   double bound = 16 * 1.2e-7;
   for (std::size_t i = 0; i < exact.loss.size(); ++i)
-    bound = std::max({bound, 4 * relative(single.loss[i], exact.loss[i]),
-                      4 * relative(single.grad_norm[i], exact.grad_norm[i])});
+    bound = std::max(
+        {bound, 4 * relative(single.loss[i], exact.loss[i]), 4 * relative(single.grad_norm[i], exact.grad_norm[i])});
   return bound;
 }
 
@@ -71,10 +71,11 @@ Outcome run_problem(const Deck& deck, const std::string& directory, Environment&
     throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
                    std::to_string(records.size()));
   for (std::size_t i = 0; i < records.size(); ++i) {
-    outcome.loss = std::max({outcome.loss, relative(records[i].loss, exact.loss[i]),
-                             relative(records[i].total_loss, exact.total_loss[i])});
+    outcome.loss = std::max(
+        {outcome.loss, relative(records[i].loss, exact.loss[i]), relative(records[i].total_loss, exact.total_loss[i])});
     outcome.norm = std::max(outcome.norm, relative(records[i].grad_norm, exact.grad_norm[i]));
-    outcome.loss = std::max(outcome.loss, relative(records[i].learning_rate, exact.learning_rate[i]) > 1e-12 ? HUGE_VAL : 0);
+    outcome.loss =
+        std::max(outcome.loss, relative(records[i].learning_rate, exact.learning_rate[i]) > 1e-12 ? HUGE_VAL : 0);
   }
   return outcome;
 }
@@ -109,9 +110,8 @@ void run_verify(const CommandLine& line, Environment& environment) {
     for (const char* precision : {"fp64", "fp32"}) {
       const Deck deck = problem_deck(line, problem, precision, environment.size());
       Outcome outcome;
-      with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
-        outcome = run_problem<T>(deck, problem, environment);
-      });
+      with_compute_type(deck,
+                        [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, environment); });
       ++run;
       failed += !outcome.passed();
       if (speaks)

@@ -133,10 +133,10 @@ double compare_gradients(const std::string& file, const ParameterStorage<T>& sto
   return worst;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                        \
-  template void write_hf_tensors<T>(const std::string&, const ParameterStorage<T>&, TensorSource, Stream&,    \
-                                    const std::map<std::string, std::string>&);                               \
+#define FORGE_INSTANTIATE(T)                                                                               \
+  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                     \
+  template void write_hf_tensors<T>(const std::string&, const ParameterStorage<T>&, TensorSource, Stream&, \
+                                    const std::map<std::string, std::string>&);                            \
   template double compare_gradients<T>(const std::string&, const ParameterStorage<T>&, Stream&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

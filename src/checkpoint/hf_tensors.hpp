@@ -9,8 +9,8 @@ namespace forge {
 
 // Checkpoint tensors under the names and in the shapes of the family's Hugging Face checkpoints.
 
-// Fills the master weights from a directory's safetensors files, converted to the storage type. One BadInput lists every
-// tensor that is missing or has another shape. Holds one tensor at a time on the host.
+// Fills the master weights from a directory's safetensors files, converted to the storage type. One BadInput lists
+// every tensor that is missing or has another shape. Holds one tensor at a time on the host.
 template <class T>
 void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream);
 

@@ -9,13 +9,13 @@ namespace forge {
 // What the process returns (docs/running.md).
 enum class ExitCode : int {
   done = 0,
-  internal = 1,           // a defect of forge itself
-  bad_input = 2,          // deck, data or command line
-  no_checkpoint = 3,      // no usable checkpoint
-  not_finite = 4,         // stopped on NaN or Inf
-  io_failed = 5,          // input or output failed
-  saved_on_signal = 75,   // saved and left
-  deadline_missed = 86,   // a rank missed its deadline
+  internal = 1,          // a defect of forge itself
+  bad_input = 2,         // deck, data or command line
+  no_checkpoint = 3,     // no usable checkpoint
+  not_finite = 4,        // stopped on NaN or Inf
+  io_failed = 5,         // input or output failed
+  saved_on_signal = 75,  // saved and left
+  deadline_missed = 86,  // a rank missed its deadline
 };
 
 // Every failure of forge: a text for people, the exit code, and where it was thrown.

@@ -24,6 +24,8 @@ void* Arena::allocate(std::size_t bytes, Category category) {
   return p;
 }
 
-std::size_t Arena::at_high_water(Category category) const { return at_mark_[static_cast<int>(category)]; }
+std::size_t Arena::at_high_water(Category category) const {
+  return at_mark_[static_cast<int>(category)];
+}
 
 }  // namespace forge

@@ -39,6 +39,12 @@ struct DeviceInfo {
   int cores;                 // hardware threads of the node, or multiprocessors
 };
 DeviceInfo device_info();
+// Resident bytes of this process on the host, now and at their most; 0 where the system doesn't tell.
+struct HostMemory {
+  std::size_t resident = 0, peak = 0;
+};
+HostMemory host_memory();
+
 // Chooses the GPU of a rank by its node-local number; does nothing on the CPU.
 void select_device(int local_rank);
 

@@ -27,9 +27,13 @@ Stream::Stream(int threads, Kind) : threads_(threads), impl_(std::make_unique<Im
 
 Stream::~Stream() = default;
 
-bool Stream::runs_inline() const { return true; }
+bool Stream::runs_inline() const {
+  return true;
+}
 
-void* Stream::native() const { return impl_->stream; }
+void* Stream::native() const {
+  return impl_->stream;
+}
 
 namespace {
 
@@ -87,6 +91,8 @@ void Event::synchronize() const {
   if (impl_) cuda_check(cudaEventSynchronize(impl_->event), "cudaEventSynchronize");
 }
 
-bool Event::ready() const { return !impl_ || cudaEventQuery(impl_->event) == cudaSuccess; }
+bool Event::ready() const {
+  return !impl_ || cudaEventQuery(impl_->event) == cudaSuccess;
+}
 
 }  // namespace forge

@@ -77,11 +77,17 @@ Stream::Stream(int threads, Kind kind) : threads_(threads), impl_(std::make_uniq
 
 Stream::~Stream() = default;
 
-bool Stream::runs_inline() const { return impl_->kind == Kind::Inline; }
+bool Stream::runs_inline() const {
+  return impl_->kind == Kind::Inline;
+}
 
-void* Stream::native() const { return nullptr; }
+void* Stream::native() const {
+  return nullptr;
+}
 
-void Stream::submit(std::function<void()> work) { impl_->push(std::move(work), false); }
+void Stream::submit(std::function<void()> work) {
+  impl_->push(std::move(work), false);
+}
 
 void Stream::synchronize() {
   std::unique_lock lock(impl_->mutex);

@@ -6,14 +6,16 @@
 #include "device/stream.hpp"
 #include "tensor/view.hpp"
 
-// Every kernel but the matrix product (gemm.hpp), on one page. T is the compute type (double, float, bf16); A = acc_t<T>
-// the type of statistics and of weight gradients (double, float, float). R = rows of activations, each with its own
-// position, document and sample; letters as in docs/notation.md. All take a Stream, none allocates, none synchronises.
+// Every kernel but the matrix product (gemm.hpp), on one page. T is the compute type (double, float, bf16); A =
+// acc_t<T> the type of statistics and of weight gradients (double, float, float). R = rows of activations, each with
+// its own position, document and sample; letters as in docs/notation.md. All take a Stream, none allocates, none
+// synchronises.
 // "+=" marks an output that is added to. Results don't depend on the number of threads.
 
 namespace forge {
 
-// ---- element-wise -----------------------------------------------------------------------------------------------------
+// ---- element-wise
+// -----------------------------------------------------------------------------------------------------
 
 // to = from, converted. Any pair of double, float, bf16.
 template <class From, class To>
@@ -43,19 +45,21 @@ void dropout(Stream&, View<const T, 2> x, View<T, 2> y, Dropout how);
 template <class T>
 void residual_add(Stream&, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Dropout how);
 
-// ---- embedding --------------------------------------------------------------------------------------------------------
+// ---- embedding
+// --------------------------------------------------------------------------------------------------------
 
 // out(R,C) = table(V,C)[token] + positions_table(P,C)[position] (left out when empty).
 template <class T>
 void embedding_forward(Stream&, View<const std::int32_t, 1> tokens, View<const T, 2> table,
                        View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out);
-// d_table(V,C)[index[r]] += d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each table row is
-// summed by one team in that order, without atomics. Serves tokens and positions.
+// d_table(V,C)[index[r]] += d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each table row
+// is summed by one team in that order, without atomics. Serves tokens and positions.
 template <class T>
 void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
                         View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
 
-// ---- norms ------------------------------------------------------------------------------------------------------------
+// ---- norms
+// ------------------------------------------------------------------------------------------------------------
 
 // y = w ⊙ x · rstd, rstd = 1/√(mean(x²) + ε)  (Zhang & Sennrich 2019). x, y: (R,C); w: (C); rstd: (R).
 template <class T>
@@ -71,8 +75,8 @@ void rmsnorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x, V
                              View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
 // y = w ⊙ (x − mean) · rstd + b, rstd = 1/√(var + ε)  (Ba et al. 2016).
 template <class T>
-void layernorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon, View<T, 2> y,
-                       View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd);
+void layernorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
+                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd);
 template <class T>
 void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
@@ -99,7 +103,8 @@ template <class T>
 void head_norm_weight_gradient(Stream&, View<const T, 3> dy, View<const T, 3> x, View<const acc_t<T>, 2> rstd,
                                View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
 
-// ---- rotary positions -------------------------------------------------------------------------------------------------
+// ---- rotary positions
+// -------------------------------------------------------------------------------------------------
 
 // Rotates in place the pairs (x_i, x_{i+D/2}) of each head of x(R,n,D) by the angle of its position (Su et al. 2021);
 // cosine, sine: (P, D/2). Inverse: backward.
@@ -107,7 +112,8 @@ template <class T>
 void rotary(Stream&, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
             View<const acc_t<T>, 2> sine, bool inverse);
 
-// ---- activations ------------------------------------------------------------------------------------------------------
+// ---- activations
+// ------------------------------------------------------------------------------------------------------
 
 // act(R,F) = silu(gate) · up; gate_up(R,2F) holds gate in the first F columns (Shazeer 2020).
 template <class T>
@@ -123,7 +129,8 @@ void pointwise_forward(Stream&, Pointwise, View<const T, 2> x, View<T, 2> act);
 template <class T>
 void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx);
 
-// ---- loss -------------------------------------------------------------------------------------------------------------
+// ---- loss
+// -------------------------------------------------------------------------------------------------------------
 
 // Cross-entropy of one chunk of rows. logits(R,V) in A; labels(R), −1 = masked: no loss and a zero gradient.
 //   loss[r] = lse − logit[label];  z[r] = lse²;  d_logits = (softmax · (1 + 2 z_coefficient · lse) − onehot) · scale
@@ -133,7 +140,8 @@ template <class T>
 void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits);
 
-// ---- reductions and the update ----------------------------------------------------------------------------------------
+// ---- reductions and the update
+// ----------------------------------------------------------------------------------------
 
 // out[0] += Σ x. One team; in double: losses of a step.
 template <class A>

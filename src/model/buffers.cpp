@@ -58,7 +58,8 @@ struct Maker {
 // outputs and activations are cheap to make again.
 enum class Keep { always, dear, cheap };
 bool kept(Keep keep, Recompute recompute) {
-  return keep == Keep::always || recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::dear);
+  return keep == Keep::always || recompute == Recompute::none ||
+         (recompute == Recompute::selective && keep == Keep::dear);
 }
 
 struct Tagged {
@@ -112,9 +113,13 @@ BufferList batch_buffers(const BufferContext& c) {
   return list;
 }
 
-BufferList saved_of_block(const BufferContext& c) { return filtered(c, true); }
+BufferList saved_of_block(const BufferContext& c) {
+  return filtered(c, true);
+}
 
-BufferList rebuilt_of_block(const BufferContext& c) { return filtered(c, false); }
+BufferList rebuilt_of_block(const BufferContext& c) {
+  return filtered(c, false);
+}
 
 BufferList scratch_forward_block(const BufferContext& c) {
   return {Maker{c}.value(Buf::branch, "branch output", c.spec.C(), F)};
@@ -149,8 +154,7 @@ BufferList scratch_backward_attention(const BufferContext& c) {
   const ModelSpec& s = c.spec;
   BufferList list{m.value(Buf::d_o, "gradient of attention output", s.q_columns(), B),
                   m.statistic(Buf::delta, "attention delta", s.H(), B),
-                  m.value(Buf::d_norm, "gradient of norm output", s.C(), B),
-                  m.partial(std::max(s.C(), s.D()))};
+                  m.value(Buf::d_norm, "gradient of norm output", s.C(), B), m.partial(std::max(s.C(), s.D()))};
   if (c.precision.compute != c.precision.accumulate)
     list.push_back(m.statistic(Buf::d_q_sums, "sums of the gradient of q", s.q_columns(), B));
   return list;
@@ -187,7 +191,9 @@ BufferList scratch_head_forward(const BufferContext& c) {
   return list;
 }
 
-BufferList scratch_head_backward(const BufferContext& c) { return {Maker{c}.partial(c.spec.C())}; }
+BufferList scratch_head_backward(const BufferContext& c) {
+  return {Maker{c}.partial(c.spec.C())};
+}
 
 BufferList run_buffers(const BufferContext& c) {
   BufferList list{{Buf::scalars, "step scalars", {{5, 1}}, DType::f64, F},

@@ -15,42 +15,58 @@ namespace forge {
 // them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch.
 enum class Buf {
   // batch
-  tokens, labels, positions, documents, samples, token_order, position_order,  // (R)
+  tokens,
+  labels,
+  positions,
+  documents,
+  samples,
+  token_order,
+  position_order,  // (R)
   // block, forward
-  x,                     // (R, C)   the block's input: the residual stream
-  mean1, rstd1,          // (R)      statistics of norm 1 (mean: LayerNorm only)
-  n1,                    // (R, C)   normalised input
-  qkv,                   // (R, (H + 2K) D)
-  qk,                    // (R, (H + K) D)  normalised q and k (QK-norm only)
-  qk_rstd,               // (R, H + K)
-  o,                     // (R, H D) attention's output
-  lse,                   // (R, H)
-  h,                     // (R, C)   residual stream after attention
-  mean2, rstd2, n2,      // as above, of norm 2
-  up,                    // (R, 2F) gate and up, or (R, F)
-  act,                   // (R, F)
-  branch,                // (R, C)   output of attention or feed-forward before it joins the residual stream
+  x,  // (R, C)   the block's input: the residual stream
+  mean1,
+  rstd1,    // (R)      statistics of norm 1 (mean: LayerNorm only)
+  n1,       // (R, C)   normalised input
+  qkv,      // (R, (H + 2K) D)
+  qk,       // (R, (H + K) D)  normalised q and k (QK-norm only)
+  qk_rstd,  // (R, H + K)
+  o,        // (R, H D) attention's output
+  lse,      // (R, H)
+  h,        // (R, C)   residual stream after attention
+  mean2,
+  rstd2,
+  n2,      // as above, of norm 2
+  up,      // (R, 2F) gate and up, or (R, F)
+  act,     // (R, F)
+  branch,  // (R, C)   output of attention or feed-forward before it joins the residual stream
   // block, backward
-  d_stream_a, d_stream_b,  // (R, C) gradient of the residual stream, above and below a block
-  d_h,                     // (R, C)
-  d_down_out, d_attention_out,  // (R, C) output gradients of the two output projections (dropout only)
-  d_qkv,                   // (R, (H + 2K) D)
-  d_act,                   // (R, F)
-  d_norm,                  // (R, C) gradient of a norm's output
-  d_o,                     // (R, H D)
-  delta,                   // (R, H)
-  d_q_sums,                // (R, H D) fp32 sums of d_q (bf16 only)
-  partial,                 // (partial rows, columns) column sums
+  d_stream_a,
+  d_stream_b,  // (R, C) gradient of the residual stream, above and below a block
+  d_h,         // (R, C)
+  d_down_out,
+  d_attention_out,  // (R, C) output gradients of the two output projections (dropout only)
+  d_qkv,            // (R, (H + 2K) D)
+  d_act,            // (R, F)
+  d_norm,           // (R, C) gradient of a norm's output
+  d_o,              // (R, H D)
+  delta,            // (R, H)
+  d_q_sums,         // (R, H D) fp32 sums of d_q (bf16 only)
+  partial,          // (partial rows, columns) column sums
   // head
-  x_final, mean_final, rstd_final, d_n_final,  // (R, C), (R), (R), (R, C)
-  n_final,                                     // (R, C)
-  logits,                                      // (chunk, V) in the accumulation type
-  d_logits,                                    // (chunk, V) in the compute type, where that differs
-  row_loss, row_z,                             // (chunk)
+  x_final,
+  mean_final,
+  rstd_final,
+  d_n_final,  // (R, C), (R), (R), (R, C)
+  n_final,    // (R, C)
+  logits,     // (chunk, V) in the accumulation type
+  d_logits,   // (chunk, V) in the compute type, where that differs
+  row_loss,
+  row_z,  // (chunk)
   // for the whole run
-  cosine, sine,    // (T, D/2)
-  scalars,         // StepScalars of kernels.hpp
-  norm_partials,   // sum_partials
+  cosine,
+  sine,           // (T, D/2)
+  scalars,        // StepScalars of kernels.hpp
+  norm_partials,  // sum_partials
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);

@@ -13,7 +13,9 @@ double mean_keys(std::int64_t sequence_tokens, std::int64_t window) {
 
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& s, std::int64_t sequence_tokens) {
   const double layers = static_cast<double>(s.L());
-  auto product = [](std::int64_t in, std::int64_t out) { return 2.0 * static_cast<double>(in) * static_cast<double>(out); };
+  auto product = [](std::int64_t in, std::int64_t out) {
+    return 2.0 * static_cast<double>(in) * static_cast<double>(out);
+  };
   double attention = 0;
   for (std::int64_t layer = 0; layer < s.L(); ++layer)
     attention += 2 * product(s.q_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));

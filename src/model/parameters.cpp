@@ -42,7 +42,9 @@ class UnitBuilder {
   Unit unit_;
 };
 
-bool is_gpt2(const ModelSpec& s) { return s.options.family == Family::gpt2; }
+bool is_gpt2(const ModelSpec& s) {
+  return s.options.family == Family::gpt2;
+}
 
 Unit embedding_unit(const ModelSpec& s) {
   UnitBuilder unit(UnitKind::embedding, -1, "embedding");
@@ -50,9 +52,8 @@ Unit embedding_unit(const ModelSpec& s) {
   unit.add(Role::token_table, "tokens", is_gpt2(s) ? "transformer.wte.weight" : "model.embed_tokens.weight",
            {s.V(), s.C()}, Initial::normal, std);
   if (!s.rope())
-    unit.add(Role::position_table, "positions",
-             is_gpt2(s) ? "transformer.wpe.weight" : "model.embed_positions.weight", {s.options.max_positions, s.C()},
-             Initial::normal, std);
+    unit.add(Role::position_table, "positions", is_gpt2(s) ? "transformer.wpe.weight" : "model.embed_positions.weight",
+             {s.options.max_positions, s.C()}, Initial::normal, std);
   return unit.finish();
 }
 
@@ -67,8 +68,8 @@ void add_matrices(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   const double std = s.options.initial_std;
   const double out_std = s.options.residual_scaling ? std / std::sqrt(2.0 * static_cast<double>(s.L())) : std;
   if (n.gpt2) {
-    unit.add(Role::qkv, "attention.qkv", n.prefix + "attn.c_attn.weight", {s.qkv_columns(), s.C()}, Initial::normal, std,
-             true);
+    unit.add(Role::qkv, "attention.qkv", n.prefix + "attn.c_attn.weight", {s.qkv_columns(), s.C()}, Initial::normal,
+             std, true);
   } else {
     unit.add(Role::qkv, "attention.q", n.prefix + "self_attn.q_proj.weight", {s.q_columns(), s.C()}, Initial::normal,
              std);
@@ -113,8 +114,7 @@ void add_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
     unit.add(Role::attention_out_bias, "attention.out_bias", n.of("self_attn.o_proj.bias", "attn.c_proj.bias"), {s.C()},
              Initial::zeros);
   if (s.options.mlp_bias) {
-    if (s.gated())
-      unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
+    if (s.gated()) unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
     unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, Initial::zeros);
     unit.add(Role::down_bias, "mlp.down_bias", n.of("mlp.down_proj.bias", "mlp.c_proj.bias"), {s.C()}, Initial::zeros);
   }

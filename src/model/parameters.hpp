@@ -11,25 +11,39 @@ namespace forge {
 // What a parameter is to its layer. Matrices are (out, in); the parts of one fused product follow each other without a
 // gap: q, k, v are one matrix of qkv_columns rows, gate and up one of up_columns rows.
 enum class Role {
-  token_table, position_table,
-  qkv, attention_out, up, down,                       // matrices
-  norm1, norm1_bias, norm2, norm2_bias, q_norm, k_norm,
-  qkv_bias, attention_out_bias, up_bias, down_bias,
-  final_norm, final_norm_bias, output,
+  token_table,
+  position_table,
+  qkv,
+  attention_out,
+  up,
+  down,  // matrices
+  norm1,
+  norm1_bias,
+  norm2,
+  norm2_bias,
+  q_norm,
+  k_norm,
+  qkv_bias,
+  attention_out_bias,
+  up_bias,
+  down_bias,
+  final_norm,
+  final_norm_bias,
+  output,
 };
 
 enum class Initial { zeros, ones, normal };
 
 // One tensor of the checkpoint.
 struct Parameter {
-  std::string name;       // forge's own, stable: the key of its initial values, and of checkpoints
-  std::string hf_name;    // in the family's Hugging Face checkpoints
+  std::string name;            // forge's own, stable: the key of its initial values, and of checkpoints
+  std::string hf_name;         // in the family's Hugging Face checkpoints
   bool hf_transposed = false;  // stored (in, out) there
   Role role;
   std::vector<std::int64_t> shape;
   Initial initial = Initial::zeros;
-  double std = 0;             // of Initial::normal
-  std::int64_t offset = 0;    // of its first element in the unit's flat buffer
+  double std = 0;           // of Initial::normal
+  std::int64_t offset = 0;  // of its first element in the unit's flat buffer
 
   std::int64_t elements() const;
   // Weight decay follows the rank of the checkpoint's tensor.

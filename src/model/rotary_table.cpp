@@ -44,7 +44,9 @@ void scale_yarn(const ModelDeck& o, std::vector<double>& inverse) {
   }
 }
 
-double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
 
 double yarn_attention_factor(const ModelDeck& o) {
   if (o.rope_attention_factor > 0) return o.rope_attention_factor;

@@ -61,8 +61,13 @@ View<acc_t<T>, 2> head_rstd(const Context<T>& ctx, const BufferSet& s, bool of_k
 template <class T>
 AttentionShape attention_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   const Microbatch& mb = ctx.buffers.microbatch;
-  AttentionShape shape{mb.sequences, mb.sequence_tokens, mb.sequence_tokens,
-                       1 / std::sqrt(static_cast<double>(ctx.spec().D())), 0, 0, {}};
+  AttentionShape shape{mb.sequences,
+                       mb.sequence_tokens,
+                       mb.sequence_tokens,
+                       1 / std::sqrt(static_cast<double>(ctx.spec().D())),
+                       0,
+                       0,
+                       {}};
   if (ctx.dropout_rate() > 0) {
     shape.dropout = ctx.dropout_rate();
     shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
@@ -310,16 +315,16 @@ void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<cons
   block_backward_weight(ctx, g, s, d_out);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                      \
-  template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,       \
-                                 View<T, 2>);                                                                     \
-  template void block_rebuild<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);      \
-  template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                  \
-                                        const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,        \
-                                        View<T, 2>);                                                              \
-  template void block_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&,            \
-                                         View<const T, 2>);                                                       \
-  template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                        \
+#define FORGE_INSTANTIATE(T)                                                                                 \
+  template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,  \
+                                 View<T, 2>);                                                                \
+  template void block_rebuild<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&); \
+  template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
+                                        const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,   \
+                                        View<T, 2>);                                                         \
+  template void block_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&,       \
+                                         View<const T, 2>);                                                  \
+  template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                   \
                                   const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>, View<T, 2>);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

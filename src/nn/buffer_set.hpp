@@ -9,7 +9,8 @@
 
 namespace forge {
 
-// The buffers that a layer works on, by name. Sets are values: a block's set is its slot's set plus what its frame adds.
+// The buffers that a layer works on, by name. Sets are values: a block's set is its slot's set plus what its frame
+// adds.
 class BufferSet {
  public:
   // Allocates a list; earlier buffers of the same name are hidden.

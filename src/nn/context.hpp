@@ -16,9 +16,9 @@ enum class DropoutPlace : std::uint64_t { embedding, attention, attention_out, f
 // Keys and values of the rows that a generation has seen: one sequence, all layers.
 template <class T>
 struct KvCache {
-  std::vector<View<T, 2>> k, v;             // per layer (capacity, K D)
+  std::vector<View<T, 2>> k, v;                // per layer (capacity, K D)
   View<std::int32_t, 1> positions, documents;  // (capacity)
-  std::int64_t length = 0;                  // rows that stand before the current ones
+  std::int64_t length = 0;                     // rows that stand before the current ones
 };
 
 // What every layer of a rank needs beside its parameters and buffers.
@@ -30,8 +30,8 @@ struct Context {
   const BufferContext& buffers;
   View<const acc_t<T>, 2> cosine, sine;  // (T, D/2), with rotary positions
   std::uint64_t seed = 0;
-  std::int64_t step = 1;       // part of every dropout key
-  bool training = true;        // dropout acts
+  std::int64_t step = 1;              // part of every dropout key
+  bool training = true;               // dropout acts
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
 
   const ModelSpec& spec() const { return buffers.spec; }

@@ -106,7 +106,8 @@ std::vector<double> Decoder<T>::append(const std::vector<std::int32_t>& tokens) 
   require(!tokens.empty() && length() + static_cast<std::int64_t>(tokens.size()) <= capacity_,
           "a decoder was given no tokens, or more than its capacity");
   for (std::size_t begin = 0; begin < tokens.size(); begin += static_cast<std::size_t>(piece))
-    append_piece(tokens.data() + begin, std::min<std::int64_t>(piece, static_cast<std::int64_t>(tokens.size() - begin)));
+    append_piece(tokens.data() + begin,
+                 std::min<std::int64_t>(piece, static_cast<std::int64_t>(tokens.size() - begin)));
   std::vector<acc_t<T>> logits(static_cast<std::size_t>(spec_.V()));
   copy_to_host(stream_, logits.data(), logits_.data, logits.size() * sizeof(acc_t<T>));
   stream_.synchronize();

@@ -8,7 +8,8 @@
 
 namespace forge {
 
-// The forward pass of one sequence, a piece at a time, with a cache of keys and values: for generation. Owns its memory.
+// The forward pass of one sequence, a piece at a time, with a cache of keys and values: for generation. Owns its
+// memory.
 template <class T>
 class Decoder {
  public:
@@ -39,7 +40,7 @@ class Decoder {
   KvCache<T> cache_;
   View<acc_t<T>, 2> logits_;  // (1, V)
   View<acc_t<T>, 1> statistics_;
-  View<T, 2> normed_;         // (1, C)
+  View<T, 2> normed_;  // (1, C)
   EmbeddingTensors<const T> embedding_;
   std::vector<BlockTensors<const T>> blocks_;
   HeadTensors<const T> head_;

@@ -69,12 +69,12 @@ void head_logits(Context<T>& ctx, const HeadTensors<const T>& w, View<const T, 2
   linear_forward<T, acc_t<T>>(ctx, n, w.output, {}, logits);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                        \
-  template void head_forward<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>*,             \
-                                const BufferSet&, LossScale, View<double, 1>, View<double, 1>);                     \
-  template void head_backward_input<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>&,      \
-                                       const BufferSet&, View<T, 2>);                                               \
-  template void head_logits<T>(Context<T>&, const HeadTensors<const T>&, View<const T, 2>, View<T, 2>,              \
+#define FORGE_INSTANTIATE(T)                                                                                   \
+  template void head_forward<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>*,        \
+                                const BufferSet&, LossScale, View<double, 1>, View<double, 1>);                \
+  template void head_backward_input<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>&, \
+                                       const BufferSet&, View<T, 2>);                                          \
+  template void head_logits<T>(Context<T>&, const HeadTensors<const T>&, View<const T, 2>, View<T, 2>,         \
                                View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<acc_t<T>, 2>);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

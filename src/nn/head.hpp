@@ -8,7 +8,7 @@ namespace forge {
 
 // Final norm, output product and cross-entropy, a chunk of rows at a time: full logits never exist.
 struct LossScale {
-  double per_label = 0;      // 1 / labels of the step, over all ranks
+  double per_label = 0;  // 1 / labels of the step, over all ranks
   double z_coefficient = 0;
 };
 

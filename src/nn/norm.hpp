@@ -22,8 +22,8 @@ void norm_forward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, Vie
     rmsnorm_forward<T>(ctx.stream, s.matrix<T>(n.x), w, epsilon, s.matrix<T>(n.y), s.vector<A>(n.rstd));
 }
 
-// dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is taken
-// here, where its inputs are at hand, not in W.
+// dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is
+// taken here, where its inputs are at hand, not in W.
 template <class T>
 void norm_backward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, View<acc_t<T>, 1> dw,
                    View<acc_t<T>, 1> db, View<const T, 2> dy, View<const T, 2> residual, View<T, 2> dx,

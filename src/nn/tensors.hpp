@@ -9,12 +9,12 @@ namespace forge {
 // the gradients that it adds to. What a model doesn't have is empty.
 template <class P>
 struct BlockTensors {
-  View<P, 2> qkv;            // ((H + 2K) D, C)
-  View<P, 2> attention_out;  // (C, H D)
-  View<P, 2> up;             // (2F, C) gate above up, or (F, C)
-  View<P, 2> down;           // (C, F)
-  View<P, 1> norm1, norm1_bias, norm2, norm2_bias;                    // (C)
-  View<P, 1> q_norm, k_norm;                                          // (D)
+  View<P, 2> qkv;                                   // ((H + 2K) D, C)
+  View<P, 2> attention_out;                         // (C, H D)
+  View<P, 2> up;                                    // (2F, C) gate above up, or (F, C)
+  View<P, 2> down;                                  // (C, F)
+  View<P, 1> norm1, norm1_bias, norm2, norm2_bias;  // (C)
+  View<P, 1> q_norm, k_norm;                        // (D)
   View<P, 1> qkv_bias, attention_out_bias, up_bias, down_bias;
 };
 

@@ -21,7 +21,9 @@ double tail(WsdTail kind, double p) {
   return 1;
 }
 
-double progress(double position, double length) { return length > 0 ? std::clamp(position / length, 0.0, 1.0) : 1.0; }
+double progress(double position, double length) {
+  return length > 0 ? std::clamp(position / length, 0.0, 1.0) : 1.0;
+}
 
 double decay_share(const OptimizerDeck& d, double steps, double s, double p) {
   switch (d.schedule) {

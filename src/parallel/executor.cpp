@@ -6,7 +6,9 @@ namespace forge {
 
 namespace {
 
-int slots_of(const SlotTable& table) { return std::max(1, table.total()); }
+int slots_of(const SlotTable& table) {
+  return std::max(1, table.total());
+}
 
 int last_backward_of(const Schedule& schedule) {
   int last = 0;
@@ -74,7 +76,8 @@ template <class T>
 void Executor<T>::forward_layers(Slot& slot, BatchSource& source, int microbatch) {
   source.load(context_.stream, microbatch, slot.head);
   auto input_of = [&](std::size_t l) {
-    return l < slot.blocks.size() ? slot.blocks[l].template matrix<T>(Buf::x) : slot.head.template matrix<T>(Buf::x_final);
+    return l < slot.blocks.size() ? slot.blocks[l].template matrix<T>(Buf::x)
+                                  : slot.head.template matrix<T>(Buf::x_final);
   };
   embed_forward<T>(context_, embedding_, slot.head, input_of(0));
   for (std::size_t l = 0; l < blocks_.size(); ++l)

@@ -39,7 +39,7 @@ class Executor {
   // What schedule/interpret.hpp calls.
   void forward(const Action& action);
   void backward(const Action& action);
-  void recompute(const Action&) {}  // block by block inside backward(), where its buffers are shared
+  void recompute(const Action&) {}         // block by block inside backward(), where its buffers are shared
   void reduce_gradients(const Action&) {}  // unit by unit inside backward(): see GradientSync
   void wait_gradients(const Action& action);
   void backward_input(const Action& action) { refuse(action); }

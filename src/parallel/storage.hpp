@@ -19,8 +19,8 @@ template <class T>
 struct UnitStorage {
   View<acc_t<T>, 1> parameter;  // master weights
   View<acc_t<T>, 1> gradient;
-  View<T, 1> copy;              // compute copy; the master weights themselves where the types agree
-  void* m = nullptr;            // Adam's moments, of Precision::moment
+  View<T, 1> copy;    // compute copy; the master weights themselves where the types agree
+  void* m = nullptr;  // Adam's moments, of Precision::moment
   void* v = nullptr;
 };
 

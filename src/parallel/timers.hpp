@@ -4,7 +4,6 @@
 #include <chrono>
 #include <string_view>
 
-
 namespace forge {
 
 // Where a rank's time goes. On the CPU work is done when a call returns; on CUDA the stream is not synchronised, so the
@@ -21,7 +20,10 @@ class PhaseTimers {
   class Scope {
    public:
     Scope(PhaseTimers& timers, Phase phase) : timers_(timers), phase_(phase), start_(Clock::now()) {}
-    ~Scope() { timers_.seconds_[static_cast<std::size_t>(phase_)] += std::chrono::duration<double>(Clock::now() - start_).count(); }
+    ~Scope() {
+      timers_.seconds_[static_cast<std::size_t>(phase_)] +=
+          std::chrono::duration<double>(Clock::now() - start_).count();
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 

@@ -27,10 +27,10 @@ std::vector<Phase> phases_of(const BufferContext& c, RunKind kind) {
   if (kind == RunKind::evaluation) return phases;
   const std::size_t stream = bytes(gradient_stream);
   const std::size_t rebuilding = c.recompute == Recompute::full ? forward : 0;
-  const std::size_t scratch = std::max(
-      {bytes(scratch_backward_mlp), bytes(scratch_backward_attention), bytes(scratch_backward_weight)});
-  phases.push_back({"backward of a block",
-                    stream + rebuilt + std::max(rebuilding, bytes(gradients_of_block) + scratch)});
+  const std::size_t scratch =
+      std::max({bytes(scratch_backward_mlp), bytes(scratch_backward_attention), bytes(scratch_backward_weight)});
+  phases.push_back(
+      {"backward of a block", stream + rebuilt + std::max(rebuilding, bytes(gradients_of_block) + scratch)});
   phases.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
   return phases;
 }
@@ -49,8 +49,9 @@ MemoryPlan plan_memory(const BufferContext& c, const std::vector<Unit>& units, i
   }
   const auto in_flight = static_cast<std::size_t>(slots);
   plan.of(Category::data) = aligned_bytes(run_buffers(c)) + in_flight * aligned_bytes(batch_buffers(c));
-  plan.of(Category::activations) = in_flight * (static_cast<std::size_t>(c.spec.L()) * aligned_bytes(saved_of_block(c)) +
-                                                aligned_bytes(saved_of_head(c)));
+  plan.of(Category::activations) =
+      in_flight *
+      (static_cast<std::size_t>(c.spec.L()) * aligned_bytes(saved_of_block(c)) + aligned_bytes(saved_of_head(c)));
   plan.of(Category::library) = align_up(library_bytes);
   const auto phases = phases_of(c, kind);
   const auto largest =

@@ -25,7 +25,8 @@ struct MemoryPlan {
 };
 
 // Adds up the lists that nn/ and parallel/ allocate from, in their order of life: what stays for the run, the slots of
-// the microbatches in flight, and the largest frame of any phase of the step. Equal to Arena::high_water(), to the byte.
+// the microbatches in flight, and the largest frame of any phase of the step. Equal to Arena::high_water(), to the
+// byte.
 MemoryPlan plan_memory(const BufferContext& context, const std::vector<Unit>& units, int slots,
                        std::size_t library_bytes, RunKind purpose);
 

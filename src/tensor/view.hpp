@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// A non-owning row-major view of N extents. Rows (the first index) may be `pitch` elements apart, so that the columns of
-// Q inside a fused QKV buffer are a View too; the other extents are dense. Device-callable, passed by value.
+// A non-owning row-major view of N extents. Rows (the first index) may be `pitch` elements apart, so that the columns
+// of Q inside a fused QKV buffer are a View too; the other extents are dense. Device-callable, passed by value.
 template <class T, int N>
 struct View {
   T* data = nullptr;
@@ -22,8 +22,8 @@ struct View {
   FORGE_INLINE View(T* p, Array<std::int64_t, N> e, std::int64_t row_pitch) : data(p), extents(e), pitch(row_pitch) {}
   // View<T> to View<const T>.
   template <class U>
-    requires std::is_same_v<const U, T>
-  FORGE_INLINE View(const View<U, N>& other) : data(other.data), extents(other.extents), pitch(other.pitch) {}
+  requires std::is_same_v<const U, T> FORGE_INLINE View(const View<U, N>& other)
+      : data(other.data), extents(other.extents), pitch(other.pitch) {}
 
   FORGE_INLINE std::int64_t extent(int axis) const { return extents[axis]; }
   FORGE_INLINE std::int64_t rows() const { return extents[0]; }
@@ -33,11 +33,7 @@ struct View {
   FORGE_INLINE bool dense() const { return pitch == columns(); }
   FORGE_INLINE bool empty() const { return data == nullptr; }
   FORGE_INLINE T* row(std::int64_t i) const { return data + i * pitch; }
-  FORGE_INLINE T& operator[](std::int64_t i) const
-    requires(N == 1)
-  {
-    return data[i];
-  }
+  FORGE_INLINE T& operator[](std::int64_t i) const requires(N == 1) { return data[i]; }
   // Rows [begin, end).
   FORGE_INLINE View slice(std::int64_t begin, std::int64_t end) const {
     View part = *this;

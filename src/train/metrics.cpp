@@ -36,11 +36,19 @@ JsonLine& JsonLine::add_raw(const std::string& key, const std::string& value) {
 JsonLine& JsonLine::add(const std::string& key, double value) {
   return add_raw(key, std::isfinite(value) ? format_exact(value) : "null");
 }
-JsonLine& JsonLine::add(const std::string& key, std::int64_t value) { return add_raw(key, std::to_string(value)); }
-JsonLine& JsonLine::add(const std::string& key, const std::string& value) { return add_raw(key, quoted(value)); }
-JsonLine& JsonLine::add(const std::string& key, bool value) { return add_raw(key, value ? "true" : "false"); }
+JsonLine& JsonLine::add(const std::string& key, std::int64_t value) {
+  return add_raw(key, std::to_string(value));
+}
+JsonLine& JsonLine::add(const std::string& key, const std::string& value) {
+  return add_raw(key, quoted(value));
+}
+JsonLine& JsonLine::add(const std::string& key, bool value) {
+  return add_raw(key, value ? "true" : "false");
+}
 
-std::string JsonLine::text() const { return "{" + body_ + "}\n"; }
+std::string JsonLine::text() const {
+  return "{" + body_ + "}\n";
+}
 
 std::string to_json(const StepRecord& r) {
   return JsonLine()

@@ -20,7 +20,8 @@ double measure(Stream& stream, Gemm& gemm, std::int64_t n) {
   for (int repeat = 0; repeat < 50 && (repeat < 3 || spent < 0.3); ++repeat) {
     stream.synchronize();
     const auto start = std::chrono::steady_clock::now();
-    gemm(stream, Transpose::no, Transpose::yes, 1.0, View<const T, 2>(view(a)), View<const T, 2>(view(b)), 0.0, view(c));
+    gemm(stream, Transpose::no, Transpose::yes, 1.0, View<const T, 2>(view(a)), View<const T, 2>(view(b)), 0.0,
+         view(c));
     stream.synchronize();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     spent += seconds;

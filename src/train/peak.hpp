@@ -6,8 +6,8 @@
 
 namespace forge {
 
-// The rate (FLOP/s) that a large matrix product of the compute type reaches here: the best of a few within about a third
-// of a second. mfu divides by it where the deck gives no machine.peak_tflops.
+// The rate (FLOP/s) that a large matrix product of the compute type reaches here: the best of a few within about a
+// third of a second. mfu divides by it where the deck gives no machine.peak_tflops.
 double measure_peak(Stream& stream, Gemm& gemm, DType compute);
 
 }  // namespace forge

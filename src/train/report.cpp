@@ -16,7 +16,9 @@ std::string format(const char* how, Args... args) {
   return text;
 }
 
-std::string line(const char* title, const std::string& text) { return format("  %-10s", title) + text + "\n"; }
+std::string line(const char* title, const std::string& text) {
+  return format("  %-10s", title) + text + "\n";
+}
 
 std::string model_line(const RunSetup& s) {
   const ModelSpec& m = s.spec;
@@ -57,7 +59,8 @@ std::string build_description() {
 
 std::string job_header(const RunSetup& s, const JobFacts& f) {
   const double flops = training_flops_per_token(s.spec, s.deck.train.sequence_tokens);
-  const double epochs = static_cast<double>(s.deck.train.steps) * static_cast<double>(s.deck.train.global_batch_sequences) /
+  const double epochs = static_cast<double>(s.deck.train.steps) *
+                        static_cast<double>(s.deck.train.global_batch_sequences) /
                         static_cast<double>(f.training_samples);
   std::string out = build_description() + "\n";
   out += line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
@@ -67,8 +70,9 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   out += line("model", model_line(s));
   out += line("work", format("%sFLOP a token, forward and backward", format_count(flops).c_str()));
   out += line("batch", batch_line(s));
-  out += line("data", format("%s tokens in %zu files; %.2f epochs", format_count(static_cast<double>(f.training_tokens)).c_str(),
-                             s.deck.data.files.size(), epochs));
+  out += line("data",
+              format("%s tokens in %zu files; %.2f epochs",
+                     format_count(static_cast<double>(f.training_tokens)).c_str(), s.deck.data.files.size(), epochs));
   out += line("memory", memory_line(f));
   return out;
 }

@@ -14,9 +14,9 @@ namespace forge {
 struct JobFacts {
   DeviceInfo device;
   int ranks = 1, nodes = 1, threads = 1;
-  double peak_flops = 0;       // of all ranks
+  double peak_flops = 0;  // of all ranks
   bool peak_measured = true;
-  std::size_t arena_bytes = 0; // planned, of one rank
+  std::size_t arena_bytes = 0;  // planned, of one rank
   std::array<std::size_t, category_count> memory{};
   std::int64_t training_tokens = 0, training_samples = 0;
 };

@@ -65,7 +65,8 @@ int lock_directory(const std::string& directory, double wait_seconds) {
 void move_aside(const fs::path& file) {
   if (!fs::exists(file)) return;
   for (int n = 1;; ++n) {
-    const fs::path to = file.parent_path() / (file.stem().string() + "." + std::to_string(n) + file.extension().string());
+    const fs::path to =
+        file.parent_path() / (file.stem().string() + "." + std::to_string(n) + file.extension().string());
     if (fs::exists(to)) continue;
     fs::rename(file, to);
     return;
@@ -113,8 +114,12 @@ void RunDirectory::write_file(const std::string& name, const std::string& text) 
   if (rename(temporary.c_str(), file.c_str()) != 0) fail("renaming", temporary);
 }
 
-void RunDirectory::log(const std::string& text) { write_all(log_, text, path_ + "/log.txt"); }
+void RunDirectory::log(const std::string& text) {
+  write_all(log_, text, path_ + "/log.txt");
+}
 
-void RunDirectory::metrics(const std::string& line) { write_all(metrics_, line, path_ + "/metrics.jsonl"); }
+void RunDirectory::metrics(const std::string& line) {
+  write_all(metrics_, line, path_ + "/metrics.jsonl");
+}
 
 }  // namespace forge

@@ -126,12 +126,13 @@ void Trainer<T>::report(const StepRecord& record) {
   const std::int64_t every = session_.setup().deck.output.every_steps;
   const std::int64_t s = record.step;
   if (s == 1 || s == train().steps || s % every == 0 || !record.updated)
-    log_.say(step_line(record, train().steps,
-                       seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)));
+    log_.say(
+        step_line(record, train().steps, seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
-                    std::to_string(bad_in_a_row_) + " steps in a row (train.max_not_finite_steps); the parameters are " +
-                    "those after update " + std::to_string(updates_),
+                    std::to_string(bad_in_a_row_) +
+                    " steps in a row (train.max_not_finite_steps); the parameters are " + "those after update " +
+                    std::to_string(updates_),
                 ExitCode::not_finite);
 }
 
@@ -139,7 +140,8 @@ template <class T>
 void Trainer<T>::validate(std::int64_t s) {
   const auto timer = session_.timers().start(Phase::validation);
   const EvaluationResult result = evaluate_set(session_, *validation_, replicas_);
-  log_.metrics(JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
+  log_.metrics(
+      JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
   char text[160];
   std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
                 std::exp(result.loss));
@@ -161,8 +163,8 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, Communica
   return {loss / static_cast<double>(labels), labels};
 }
 
-#define FORGE_INSTANTIATE(T)  \
-  template class Trainer<T>;  \
+#define FORGE_INSTANTIATE(T) \
+  template class Trainer<T>; \
   template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, Communicator&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

@@ -12,8 +12,8 @@
 
 namespace forge {
 
-// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the records
-// of all steps for whoever asks for them. Both may be null.
+// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the
+// records of all steps for whoever asks for them. Both may be null.
 class TrainingLog {
  public:
   explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr)

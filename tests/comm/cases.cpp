@@ -149,7 +149,7 @@ void uneven_exchange(Communicator& ranks, Stream& stream, std::int64_t scale) {
 
 void all_operations(Communicator& ranks, Stream::Kind kind) {
   Stream stream(1, kind);
-  for (const std::int64_t count : {0, 1, 2, 5, 64, 1001}) {
+  for (const std::int64_t count : {0, 1, 5, 1001}) {
     reductions<double>(ranks, stream, count);
     reductions<float>(ranks, stream, count);
     reductions<bf16>(ranks, stream, count);

@@ -17,7 +17,9 @@ TEST(MpiPieces, MessagesOfOneElement) {
 
 TEST(MpiPieces, MessagesOfSeveralElements) {
   const auto world = MpiCommunicator::world(true, 1000);
-  comm_cases::everything(*world);
+  comm_cases::all_operations(*world, Stream::Kind::Inline);
+  comm_cases::transfers(*world, Stream::Kind::Worker);
+  comm_cases::overlap(*world);
 }
 
 }  // namespace

@@ -132,7 +132,8 @@ double derivative(F&& f) {
   const double a = (4 * fine - coarse) / 3, b = (4 * finer - fine) / 3;
   return (16 * b - a) / 15;
 }
-// Relative to the sum of magnitudes: eps / (h/4), a hundredfold for the extrapolation's weights and the chain of layers.
+// Relative to the sum of magnitudes: eps / (h/4), a hundredfold for the extrapolation's weights and the chain of
+// layers.
 constexpr double derivative_tolerance = 100 * 2.2e-16 / (2e-3 / 4) * 10;
 
 }  // namespace forge::test

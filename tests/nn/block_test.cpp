@@ -42,7 +42,9 @@ const Case cases[] = {
      }},
 };
 
-std::string name_of_case(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
 
 class BlockTest : public testing::TestWithParam<Case> {
  protected:

@@ -45,7 +45,8 @@ inline HostBatch make_batch(const RunSetup& s, int rank, std::int64_t step) {
   const std::int64_t t = s.deck.train.sequence_tokens, b = s.deck.train.microbatch_sequences;
   batch.allocate(s.microbatches, b, t);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
-    const std::int64_t sample = (step - 1) * s.deck.train.global_batch_sequences + (row / b * s.replicas + rank) * b + row % b;
+    const std::int64_t sample =
+        (step - 1) * s.deck.train.global_batch_sequences + (row / b * s.replicas + rank) * b + row % b;
     for (std::int64_t p = 0; p < t; ++p) {
       const auto i = static_cast<std::size_t>(row * t + p);
       auto token = [&](std::int64_t at) {
@@ -62,7 +63,8 @@ inline HostBatch make_batch(const RunSetup& s, int rank, std::int64_t step) {
   }
   const std::int64_t rows = b * t;
   for (std::int64_t m = 0; m < s.microbatches; ++m)
-    for (auto [keys, order] : {std::pair{&batch.tokens, &batch.token_order}, {&batch.positions, &batch.position_order}}) {
+    for (auto [keys, order] :
+         {std::pair{&batch.tokens, &batch.token_order}, {&batch.positions, &batch.position_order}}) {
       const std::int32_t* k = keys->data() + m * rows;
       std::int32_t* o = order->data() + m * rows;
       for (std::int64_t r = 0; r < rows; ++r) o[r] = static_cast<std::int32_t>(r);

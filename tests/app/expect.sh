@@ -1,0 +1,26 @@
+# Helpers of the scripts beside this one: source it after setting `forge`.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+export OMP_WAIT_POLICY=passive
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*" >&2
+  failures=$((failures + 1))
+}
+
+# expect CODE TEXT COMMAND…: the exit code, and a text that standard output or error contains.
+expect() {
+  local code=$1 text=$2 got=0
+  shift 2
+  "$@" > "$work/output" 2>&1 || got=$?
+  [ "$got" -eq "$code" ] || { fail "exit code $got, not $code: $*"; cat "$work/output" >&2; }
+  grep -qF -- "$text" "$work/output" || { fail "no '$text' from: $*"; cat "$work/output" >&2; }
+}
+
+finish() {
+  [ "$failures" -eq 0 ] || exit 1
+  echo "all as expected"
+}

@@ -1,0 +1,89 @@
+#include "nn/decoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "block_rig.hpp"
+
+namespace forge::test {
+namespace {
+
+ModelDeck model_of(int which) {
+  ModelDeck m = small_model();
+  if (which == 1) {
+    m.qk_norm = true;
+    m.sliding_window = 5;
+    m.tied_embeddings = true;
+  }
+  if (which == 2) {
+    m.family = Family::gpt2;
+    m.norm = NormKind::layernorm;
+    m.activation = Activation::gelu_tanh;
+    m.positions = PositionKind::learned;
+    m.max_positions = 200;
+    m.kv_heads = 6;
+    m.qkv_bias = m.attention_out_bias = m.mlp_bias = true;
+  }
+  return m;
+}
+
+// The logits behind every token, by the training path over the whole sequence.
+std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& tokens) {
+  const std::int64_t rows = rig.buffers.microbatch.rows();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    rig.slot.vector<std::int32_t>(Buf::tokens)[r] = tokens[static_cast<std::size_t>(r)];
+    rig.slot.vector<std::int32_t>(Buf::documents)[r] = 0;
+  }
+  embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x));
+  std::vector<double> out(static_cast<std::size_t>(rows * rig.spec.C()));
+  for (std::size_t l = 0; l < 2; ++l) {
+    const auto w = block_tensors(rig.spec, rig.storage.units()[l + 1],
+                                 static_cast<const double*>(rig.storage.unit(l + 1).parameter.data));
+    block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, rig.rows_of(out));
+    std::copy(out.begin(), out.end(), rig.slot.matrix<double>(Buf::x).data);
+  }
+  const auto head = rig.head();
+  std::vector<double> n(out.size()), statistics(static_cast<std::size_t>(2 * rows));
+  std::vector<double> logits(static_cast<std::size_t>(rows * rig.spec.V()));
+  head_logits<double>(rig.context, head, rig.rows_of(out), rig.rows_of(n), View<double, 1>(statistics.data(), {{rows}}),
+                      View<double, 1>(statistics.data() + rows, {{rows}}),
+                      View<double, 2>(logits.data(), {{rows, rig.spec.V()}}));
+  std::vector<std::vector<double>> result;
+  for (std::int64_t r = 0; r < rows; ++r)
+    result.emplace_back(logits.begin() + r * rig.spec.V(), logits.begin() + (r + 1) * rig.spec.V());
+  return result;
+}
+
+class DecoderTest : public testing::TestWithParam<int> {};
+
+// Appending in pieces of any size gives the logits of the whole sequence at once: the cache forgets nothing.
+TEST_P(DecoderTest, EqualsTheWholeSequence) {
+  constexpr std::int64_t length = 150;  // more than one internal piece
+  BlockRig rig(model_of(GetParam()), Recompute::none, {1, length});
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i)
+    tokens.push_back(static_cast<std::int32_t>(mix(3, static_cast<std::uint64_t>(i)) % 23));
+  const auto expected = whole_sequence(rig, tokens);
+  std::vector<const double*> weights;
+  for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).copy.data);
+  for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
+    Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length);
+    for (std::size_t begin = 0; begin < tokens.size(); begin += step) {
+      const std::size_t end = std::min(begin + step, tokens.size());
+      const auto logits = decoder.append(
+          {tokens.begin() + static_cast<std::ptrdiff_t>(begin), tokens.begin() + static_cast<std::ptrdiff_t>(end)});
+      double largest = 0;
+      for (const double x : expected[end - 1]) largest = std::max(largest, std::abs(x));
+      for (std::size_t v = 0; v < logits.size(); ++v)
+        ASSERT_NEAR(logits[v], expected[end - 1][v], 1e-12 * largest) << "token " << end << ", piece " << step;
+    }
+    EXPECT_EQ(decoder.length(), length);
+    EXPECT_THROW(decoder.append({1}), Error);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Values(0, 1, 2));
+
+}  // namespace
+}  // namespace forge::test

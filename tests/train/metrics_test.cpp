@@ -1,0 +1,84 @@
+#include "train/metrics.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "train/run_directory.hpp"
+
+namespace forge {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Unlike for every process: the test runs as several ranks side by side.
+class RunDirectoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/forge_run_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    path = name;
+  }
+  void TearDown() override { fs::remove_all(path); }
+  static std::string text_of(const fs::path& file) {
+    std::ostringstream out;
+    out << std::ifstream(file).rdbuf();
+    return out.str();
+  }
+  fs::path path;
+};
+
+TEST(Metrics, NumbersReadBackExactly) {
+  StepRecord r;
+  r.loss = 0.1 + 0.2;
+  r.grad_norm = std::nan("");
+  const std::string line = to_json(r);
+  const auto at = line.find("\"loss\": ") + 8;
+  EXPECT_EQ(std::strtod(line.c_str() + at, nullptr), r.loss);
+  EXPECT_NE(line.find("\"grad_norm\": null"), std::string::npos);
+  EXPECT_EQ(line.back(), '\n');
+}
+
+TEST(Metrics, TextIsEscaped) {
+  EXPECT_EQ(JsonLine().add("a", std::string("x\"\\\n\x01")).text(), "{\"a\": \"x\\\"\\\\\\u000a\\u0001\"}\n");
+}
+
+TEST_F(RunDirectoryTest, MovesEarlierMetricsAside) {
+  for (int run = 0; run < 3; ++run) {
+    RunDirectory directory(path.string());
+    directory.metrics("run " + std::to_string(run) + "\n");
+    directory.write_file("deck.yaml", "x: " + std::to_string(run));
+  }
+  EXPECT_EQ(text_of(path / "metrics.jsonl"), "run 2\n");
+  EXPECT_EQ(text_of(path / "metrics.1.jsonl"), "run 0\n");
+  EXPECT_EQ(text_of(path / "metrics.2.jsonl"), "run 1\n");
+  EXPECT_EQ(text_of(path / "deck.yaml"), "x: 2");
+}
+
+TEST_F(RunDirectoryTest, IsLockedWhileInUse) {
+  const RunDirectory first(path.string());
+  try {
+    const RunDirectory second(path.string(), 0.2);
+    FAIL() << "two jobs in one directory";
+  } catch (const BadInput& error) {
+    EXPECT_NE(std::string(error.what()).find("in use"), std::string::npos);
+  }
+}
+
+TEST_F(RunDirectoryTest, RemovesTemporaries) {
+  std::ofstream(path / "deck.yaml.tmp") << "torn";
+  const RunDirectory directory(path.string());
+  EXPECT_FALSE(fs::exists(path / "deck.yaml.tmp"));
+}
+
+TEST(RunDirectory, SaysWhyItCannotBeMade) {
+  EXPECT_THROW(RunDirectory("/proc/forge"), IoFailed);
+}
+
+}  // namespace
+}  // namespace forge
