@@ -70,6 +70,13 @@ void write_model(Job<T>& job, const RunDirectory& directory, const TrainingLog& 
   log.say("model written to " + path + "\n");
 }
 
+// Wrong files (another vocabulary, another dtype) mostly show in the first sample: before anything is written.
+void read_first_sample(const RunSetup& setup, const TrainingData& data) {
+  const SampleSequence sequence{setup.deck.data.order, setup.deck.train.seed, data.training.samples()};
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(setup.deck.train.sequence_tokens + 1));
+  data.training.read(sequence.at(0), tokens);
+}
+
 // What was planned, what the arena held, and what the process took on the host. Outside: libraries, MPI, the batches
 // that are read ahead.
 template <class T>
@@ -86,6 +93,7 @@ void train(const Deck& deck, Environment& environment) {
   const auto start = std::chrono::steady_clock::now();
   const RunSetup setup = make_setup(deck);
   const TrainingData data(setup);
+  read_first_sample(setup, data);
   Job<T> job(setup, RunKind::training, environment);
   std::unique_ptr<RunDirectory> directory;
   if (environment.rank() == 0) directory = std::make_unique<RunDirectory>(deck.output.directory);

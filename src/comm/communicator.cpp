@@ -108,7 +108,7 @@ void Communicator::all_to_all(Stream& stream, const void* in, std::span<const st
   count_sent(Collective::all_to_all, sent, type);
   copy_on_device(stream, own_to, own_from, byte_count(send_counts[self], type));
   std::erase_if(transfers, [](const Transfer& t) { return t.count == 0; });
-  if (!transfers.empty()) do_exchange(stream, std::move(transfers));
+  if (!transfers.empty()) exchange(stream, std::move(transfers));
 }
 
 void Communicator::group_begin() {
@@ -119,7 +119,7 @@ void Communicator::group_begin() {
 void Communicator::group_end(Stream& stream) {
   require(grouping_, "a group of transfers ended that had not begun");
   grouping_ = false;
-  if (!group_.empty()) do_exchange(stream, std::exchange(group_, {}));
+  if (!group_.empty()) exchange(stream, std::exchange(group_, {}));
 }
 
 void Communicator::transfer(Stream& stream, Transfer t) {
@@ -129,7 +129,19 @@ void Communicator::transfer(Stream& stream, Transfer t) {
   if (grouping_)
     group_.push_back(t);
   else
-    do_exchange(stream, {t});
+    exchange(stream, {t});
+}
+
+void Communicator::exchange(Stream& stream, std::vector<Transfer> transfers) {
+  if (size_ > 1) return do_exchange(stream, std::move(transfers));
+  std::vector<Transfer> sends, receives;
+  for (const Transfer& t : transfers) (t.sends ? sends : receives).push_back(t);
+  require(sends.size() == receives.size(), "one rank alone sends and receives in pairs, within a group");
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    const std::size_t bytes = byte_count(sends[i].count, sends[i].type);
+    require(bytes == byte_count(receives[i].count, receives[i].type), "a message to itself has two lengths");
+    copy_on_device(stream, receives[i].data, sends[i].data, bytes);
+  }
 }
 
 void Communicator::send(Stream& stream, const void* data, std::int64_t count, DType type, int to) {

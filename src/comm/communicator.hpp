@@ -51,8 +51,9 @@ class Communicator {
   // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
   void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                   std::span<const std::int64_t> receive_counts, DType type);
-  // Point to point. A send may wait for its receive. Between group_begin and group_end, which takes the stream of them
-  // all, they proceed together, whatever their order. Messages between two ranks match in the order given.
+  // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin
+  // and group_end, which takes the stream of them all, they proceed together, whatever their order. Messages between
+  // two ranks match in the order given.
   void group_begin();
   void group_end(Stream& stream);
   void send(Stream& stream, const void* data, std::int64_t count, DType type, int to);
@@ -114,7 +115,7 @@ class Communicator {
 
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
 
-  // What an implementation does. size() > 1 and counts > 0, but for exchange and the host operations.
+  // What an implementation does; size() > 1 and counts > 0, but for splitting.
   virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
@@ -127,6 +128,14 @@ class Communicator {
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
 
+  // For an implementation that leaves host operations to another communicator of the same ranks.
+  static void gather_host_by(Communicator& other, const std::byte* in, std::byte* out, std::size_t bytes) {
+    other.do_gather_host(in, out, bytes);
+  }
+  static void broadcast_host_by(Communicator& other, std::byte* data, std::size_t bytes, int root) {
+    other.do_broadcast_host(data, bytes, root);
+  }
+
  private:
   template <class T, int N>
   static std::int64_t elements(const View<T, N>& view) {
@@ -136,6 +145,7 @@ class Communicator {
   template <class T, class Combine>
   void combine_host(std::span<T> values, Combine combine);
   void transfer(Stream& stream, Transfer t);
+  void exchange(Stream& stream, std::vector<Transfer> transfers);
   void count_sent(Collective collective, std::int64_t elements, DType type);
   void check_peer(int peer) const;
 

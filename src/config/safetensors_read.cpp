@@ -159,11 +159,12 @@ std::map<std::string, std::string> read_index(const std::string& file) {
   return tensors;
 }
 
-double from_half(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-  const double sign = bits & 0x8000 ? -1 : 1;
-  if (exponent == 31) return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * HUGE_VAL;
-  return sign * (exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24));
+float from_half(std::uint16_t half) {
+  const std::uint32_t magnitude = half & 0x7fffu, sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+  if (magnitude < 0x400u) return std::copysign(static_cast<float>(magnitude) * 0x1p-24f, sign ? -1.0f : 1.0f);
+  // Exponents are biased by 15 there and by 127 here; all ones mean infinity or NaN in both.
+  const std::uint32_t bits = magnitude < 0x7c00u ? (magnitude << 13) + (112u << 23) : (magnitude << 13) | 0x7f800000u;
+  return std::bit_cast<float>(sign | bits);
 }
 
 template <class Stored, class Convert, class T>

@@ -201,6 +201,11 @@ TEST(Check, VerificationDecks) {
     ASSERT_NO_THROW(deck = read_deck(test::read_file(file), file.string(), {"model.hf=" + model})) << file;
     ASSERT_NO_THROW(check_deck(deck, 1)) << file;
     EXPECT_GT(deck.model.head_dim, 0) << file;
+    // The resolved deck names every key; none contradicts config.json.
+    Deck again;
+    ASSERT_NO_THROW(again = read_deck(write_deck(deck), "resolved", {})) << file;
+    ASSERT_NO_THROW(check_deck(again, 1)) << file;
+    EXPECT_EQ(test::difference(deck, again), "") << file;
     ++decks;
   }
   EXPECT_GE(decks, 10);

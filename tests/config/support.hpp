@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -22,7 +23,8 @@ class Directory {
  public:
   Directory() {
     // Thousands of small files: in memory where the system has such a directory.
-    const std::string root = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
+    const std::string root =
+        ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path().string();
     std::string pattern = root + "/forge_config_XXXXXX";
     if (!::mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp");
     path_ = pattern;
