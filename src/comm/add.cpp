@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "device/parallel.hpp"
+#include "device/host_loop.hpp"
 
 namespace forge {
 

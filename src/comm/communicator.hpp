@@ -19,9 +19,9 @@ namespace forge {
 // A group of ranks and their operations: over MPI, over NCCL, or between threads of one process. Every rank of the
 // group calls the same operations in the same order, and gives those on device memory to one stream at a time. Device
 // operations are ordered in their stream (a Worker runs them behind the computation); host operations return when they
-// are done, and may be called while device operations are under way. Counts are elements of the type. Sums of a fixed
-// number of ranks are repeatable bit for bit, and the same on every rank; bf16 is added in fp32 and rounded after each
-// addition or once.
+// are done, and may be called while device operations are under way. A communicator outlives the work that it gave to
+// streams. Counts are elements of the type. Sums of a fixed number of ranks are repeatable bit for bit, and the same on
+// every rank; bf16 is added in fp32 and rounded after each addition or once.
 class Communicator {
  public:
   virtual ~Communicator() = default;

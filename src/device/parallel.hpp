@@ -9,7 +9,7 @@
 #if defined(FORGE_CUDA)
 #include "device/cuda_check.hpp"
 #else
-#include "device/isa.hpp"
+#include "device/host_loop.hpp"
 #endif
 
 // The only two ways in which kernels run loops. Bodies are lambdas by value, [=] FORGE_LAMBDA(…), written once for both
@@ -66,25 +66,10 @@ namespace device_detail {
 
 // One loop body compiled for each vector path; flatten pulls the lambda into the function that has the target.
 template <class F>
-__attribute__((flatten)) void for_plain(std::int64_t begin, std::int64_t end, const F& f) {
-#pragma omp simd
-  for (std::int64_t i = begin; i < end; ++i) f(i);
-}
-template <class F>
 __attribute__((flatten)) void rows_plain(std::int64_t begin, std::int64_t end, const F& f) {
   for (std::int64_t row = begin; row < end; ++row) f(row, Team{});
 }
 #if defined(__x86_64__)
-template <class F>
-__attribute__((flatten)) FORGE_TARGET_AVX2 void for_avx2(std::int64_t begin, std::int64_t end, const F& f) {
-#pragma omp simd
-  for (std::int64_t i = begin; i < end; ++i) f(i);
-}
-template <class F>
-__attribute__((flatten)) FORGE_TARGET_AVX512 void for_avx512(std::int64_t begin, std::int64_t end, const F& f) {
-#pragma omp simd
-  for (std::int64_t i = begin; i < end; ++i) f(i);
-}
 template <class F>
 __attribute__((flatten)) FORGE_TARGET_AVX2 void rows_avx2(std::int64_t begin, std::int64_t end, const F& f) {
   for (std::int64_t row = begin; row < end; ++row) f(row, Team{});
@@ -95,14 +80,6 @@ __attribute__((flatten)) FORGE_TARGET_AVX512 void rows_avx512(std::int64_t begin
 }
 #endif
 
-template <class F>
-void run_for(std::int64_t begin, std::int64_t end, const F& f) {
-#if defined(__x86_64__)
-  if (host_isa() == Isa::avx512) return for_avx512(begin, end, f);
-  if (host_isa() == Isa::avx2) return for_avx2(begin, end, f);
-#endif
-  for_plain(begin, end, f);
-}
 template <class F>
 void run_rows(std::int64_t begin, std::int64_t end, const F& f) {
 #if defined(__x86_64__)

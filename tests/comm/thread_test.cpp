@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cases.hpp"
+#include "comm/mesh.hpp"
 #include "comm/thread_communicator.hpp"
 #include "device/memory.hpp"
 
@@ -35,6 +36,28 @@ TEST(ThreadRanks, SumsRunInTheOrderOfRanks) {
     bf16 y(ranks.rank() == 0 ? 256.0f : 0.75f);  // 257.5 is 258; rounded after each addition it would be 256
     ranks.all_reduce(stream, &y, 1, DType::bf16);
     EXPECT_EQ(static_cast<float>(y), 258.0f);
+  });
+}
+
+TEST(ThreadRanks, AMeshSumsGradientsOverItsOwnAxes) {
+  MeshShape shape;
+  shape.pp = 2;
+  shape.dp_replicate = 2;
+  shape.cp = 2;
+  shape.edp = 4;
+  run_ranks(8, [&](Communicator& ranks) {
+    Mesh mesh(ranks.duplicate(), shape);
+    Stream stream;
+    EXPECT_EQ(mesh.replicas().size(), 4);
+    EXPECT_EQ(mesh.background().size(), 4);
+    double x = ranks.rank(), y = 1;
+    mesh.replicas().all_reduce(stream, &x, 1, DType::f64);
+    mesh.background().all_reduce(stream, &y, 1, DType::f64);
+    EXPECT_EQ(x, ranks.rank() < 4 ? 0 + 1 + 2 + 3 : 4 + 5 + 6 + 7);
+    EXPECT_EQ(y, 4);
+    MeshShape wrong = shape;
+    wrong.tp = 2;
+    EXPECT_THROW(Mesh(ranks.duplicate(), wrong), Error);
   });
 }
 
