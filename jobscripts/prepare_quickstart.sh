@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # jobscripts/prepare_quickstart.sh [DIRECTORY]: makes DIRECTORY/train.bin and validation.bin (default data/quickstart),
 # byte tokens of the GNU Collaborative International Dictionary of English (Webster's of 1913 and additions, 40 MB of
-# plain text) from the Debian and Ubuntu package dict-gcide. Every 500th entry is held out for validation. The same
+# plain text) from the Debian and Ubuntu package dict-gcide. Every 100th entry is held out for validation. The same
 # package gives the same bytes. Does nothing when both files are there.
 #
 # FORGE names the forge program (default build/cpu/forge of this tree). GCIDE may name a gcide.dict.dz that was fetched
@@ -54,7 +54,7 @@ gzip -dc < "$source" | tr -cd '\n -~' | awk -v train="$work/train.txt" -v valida
   !started { started = /^[^ ].*\\.*\\/; empty = 1 }
   !started { next }
   empty && /^[^ ]/ { ++entries }
-  { print > (entries % 500 == 250 ? validation : train); empty = ($0 == "") }
+  { print > (entries % 100 == 50 ? validation : train); empty = ($0 == "") }
   END { exit entries < 100000 }' || {
   echo "prepare_quickstart: $source is not the dictionary that this script knows" >&2
   exit 2

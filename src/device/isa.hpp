@@ -9,6 +9,10 @@ enum class Isa { plain, avx2, avx512 };
 Isa host_isa();
 const char* name_of(Isa isa);
 
+// Makes the calling thread, and those that it starts from now on, treat denormal numbers as zero: moments and attention
+// weights that fade away would otherwise slow every product that meets them by an order of magnitude.
+void flush_denormals();
+
 #if defined(__x86_64__)
 #define FORGE_TARGET_AVX2 __attribute__((target("avx2,fma,bmi,bmi2,f16c")))
 #define FORGE_TARGET_AVX512 \

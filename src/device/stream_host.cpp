@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "device/isa.hpp"
 #include "device/stream.hpp"
 
 namespace forge {
@@ -73,6 +74,7 @@ struct Stream::Implementation {
 
 Stream::Stream(int threads, Kind kind) : threads_(threads), impl_(std::make_unique<Implementation>(kind)) {
   require(threads >= 1, "a stream needs at least one thread");
+  flush_denormals();
 }
 
 Stream::~Stream() = default;
