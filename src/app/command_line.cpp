@@ -1,6 +1,7 @@
 #include "app/command_line.hpp"
 
 #include <boost/program_options.hpp>
+#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -11,6 +12,8 @@ namespace forge {
 namespace po = boost::program_options;
 
 namespace {
+
+constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20;
 
 struct VerbEntry {
   Verb verb;
@@ -32,6 +35,11 @@ const std::map<std::string, VerbEntry>& verbs() {
   return table;
 }
 
+// Verbs that may run several ranks in one process.
+bool takes_thread_ranks(Verb verb) {
+  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify;
+}
+
 // The options of a verb, bound to the fields they fill.
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
@@ -45,7 +53,13 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "fresh", "not available in this version");
   if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
-  if (verb == Verb::show) o.add_options()("ranks", po::value(&c.ranks)->value_name("N"), "plan for so many ranks");
+  if (verb == Verb::show)
+    o.add_options()("ranks", po::value<std::string>()->value_name("N"),
+                    "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
+        "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble");
+  if (takes_thread_ranks(verb))
+    o.add_options()("ranks", po::value<std::string>()->value_name("N"),
+                    "run N ranks as threads of one process, without a launcher");
   if (verb == Verb::evaluate)
     o.add_options()("bytes", po::value(&c.text_bytes)->value_name("N"),
                     "bytes of the text behind the tokens, for bits per byte; default: one a token");
@@ -83,6 +97,18 @@ void read_tokens(const std::string& text, CommandLine& c) {
   }
 }
 
+void read_ranks(const std::string& text, CommandLine& c) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), c.ranks);
+  const int most = c.verb == Verb::show ? most_shown_ranks : most_thread_ranks;
+  if (error != std::errc() || end != text.data() + text.size() || c.ranks < 1 || c.ranks > most)
+    throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most));
+}
+
+void read_schedule(CommandLine& c) {
+  if (c.schedule.empty() || c.schedule == "text" || (c.schedule.rfind("svg:", 0) == 0 && c.schedule.size() > 4)) return;
+  throw BadInput("--schedule " + c.schedule + ": legal are text and svg:FILE");
+}
+
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
@@ -95,7 +121,6 @@ void check_count(const CommandLine& c, const std::string& verb) {
 }
 
 void check_values(const CommandLine& c) {
-  if (c.verb == Verb::show && c.ranks < 0) throw BadInput("--ranks must be at least 1");
   if (c.verb == Verb::evaluate && c.text_bytes < 0) throw BadInput("--bytes must be at least 1");
   if (c.verb != Verb::generate) return;
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
@@ -136,6 +161,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                   .run(),
               values);
     po::notify(values);
+    if (values.count("ranks")) read_ranks(values["ranks"].as<std::string>(), c);
+    read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     for (const char* option : {"restart", "fresh"})
       if (values.count(option))

@@ -14,7 +14,8 @@ struct CommandLine {
   std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
   std::vector<std::string> set;     // --set key=value
   std::string output;               // gradients, tokenize
-  int ranks = 0;                    // show: ranks to plan for; 0 = one
+  int ranks = 0;                    // --ranks: threads to run as, of show the ranks to show; 0 = not given
+  std::string schedule;             // show: "", "text" or "svg:FILE"
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;

@@ -9,13 +9,18 @@
 #include <thread>
 
 #include "checkpoint/hf_tensors.hpp"
-#include "config/check.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
+#include "layout/local_units.hpp"
+#include "schedule/check_deck.hpp"
+#include "schedule/csv.hpp"
+#include "schedule/from_deck.hpp"
 
 namespace forge {
 
 namespace {
+
+constexpr std::int64_t most_ranks = 1 << 20;
 
 std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -32,15 +37,21 @@ std::string read_text(const std::string& file) {
 Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
   const std::string& file = line.inputs.front();
   Deck deck = read_deck(read_text(file), file, line.set, needs);
+  if (world_size == 0) {  // a mesh beyond every machine is told as one of a single rank
+    const std::int64_t asked = ranks_of(deck.mesh);
+    world_size = asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1;
+  }
   check_deck(deck, world_size, needs);
   return deck;
 }
 
-void agree_on_deck(const Deck& deck, Environment& environment) {
-  if (environment.size() == 1) return;
-  const auto world = environment.make_world();
-  const auto hash = static_cast<std::int64_t>(hash_of(write_deck(deck)));
-  const auto hashes = world->gather_host(std::to_string(hash));
+void agree_on_deck(const Deck& deck, const World& world) {
+  if (world.size() == 1) return;
+  std::string text = write_deck(deck);
+  if (!deck.schedule.file.empty())
+    text +=
+        write_schedule_csv(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
+  const auto hashes = world.make_world()->gather_host(std::to_string(hash_of(text)));
   const auto other =
       std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
   if (other != hashes.end())
@@ -48,11 +59,19 @@ void agree_on_deck(const Deck& deck, Environment& environment) {
                    " differs from that of rank 0; every rank must read the same files with the same options");
 }
 
-int threads_of(const Deck& deck, const Environment& environment) {
+int threads_of(const Deck& deck, const World& world) {
   if (deck.machine.threads > 0) return static_cast<int>(deck.machine.threads);
   if (std::getenv("OMP_NUM_THREADS")) return std::max(1, omp_get_max_threads());
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / environment.local_size());
+  return std::max(1, cores / world.local_size());
+}
+
+MeshGroups mesh_groups(const RunSetup& setup) {
+  MeshGroups groups;
+  groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
+  if (setup.deck.model.tied_embeddings)
+    groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
+  return groups;
 }
 
 template <class T>
@@ -65,24 +84,28 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 
 namespace {
 
-int prepared_threads(const Deck& deck, const Environment& environment) {
-  select_device(environment.local_rank());
-  return threads_of(deck, environment);
+int prepared_threads(const Deck& deck, const World& world) {
+  select_device(world.local_rank());
+  return threads_of(deck, world);
 }
 
 }  // namespace
 
 template <class T>
-Job<T>::Job(const RunSetup& run, RunKind kind, Environment& environment)
+Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
     : setup(run),
-      mesh(environment),
-      memory(plan_memory(run.buffers, run.units, run.slots,
+      mesh(world.make_world(), run.mesh, mesh_groups(run)),
+      memory(plan_memory(run.buffers, run.share, run.schedule,
                          static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)),
-      threads(prepared_threads(run.deck, environment)) {
-  session = std::make_unique<Session<T>>(setup, memory.total(),
-                                         StorageKind{kind != RunKind::evaluation, kind == RunKind::training},
-                                         mesh.replicas(), mesh.background(), threads);
-  load_parameters(setup.deck, session->storage(), session->stream());
+      threads(prepared_threads(run.deck, world)) {
+  session = std::make_unique<Session<T>>(
+      setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads);
+  session->load([this](ParameterStorage<T>& storage, Stream& stream) { load_parameters(setup.deck, storage, stream); });
+}
+
+template <class T>
+WholeTensors<T> Job<T>::whole_tensors() {
+  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank); }};
 }
 
 #define FORGE_INSTANTIATE(T)                                                    \

@@ -5,27 +5,32 @@
 #include <type_traits>
 
 #include "app/command_line.hpp"
-#include "comm/environment.hpp"
 #include "comm/mesh.hpp"
+#include "comm/world.hpp"
 #include "config/read.hpp"
+#include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "train/session.hpp"
 
 namespace forge {
 
-// The deck of a command line: read, its model.hf resolved, and checked against the world.
+// The deck of a command line: read, its model.hf resolved, and checked against the world; world_size 0: the ranks that
+// its mesh asks for.
 Deck load_deck(const CommandLine& line, Needs needs, int world_size);
-// Throws BadInput on every rank when the ranks' decks differ.
-void agree_on_deck(const Deck& deck, Environment& environment);
+// Throws BadInput on every rank when the ranks' decks, or their schedule files, differ.
+void agree_on_deck(const Deck& deck, const World& world);
 
 // Fills the parameters: from model.hf where the deck loads weights, else with initial values.
 template <class T>
 void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream);
 
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the node's cores over its ranks.
-int threads_of(const Deck& deck, const Environment& environment);
+int threads_of(const Deck& deck, const World& world);
 
-// A session of the planned size, with its parameters.
+// The groups of a mesh that the model asks for.
+MeshGroups mesh_groups(const RunSetup& setup);
+
+// A mesh of all ranks and a session of the planned size, with its parameters.
 template <class T>
 struct Job {
   RunSetup setup;
@@ -34,7 +39,9 @@ struct Job {
   int threads;
   std::unique_ptr<Session<T>> session;
 
-  Job(const RunSetup& run, RunKind kind, Environment& environment);
+  Job(const RunSetup& run, RunKind kind, const World& world);
+  // For files of whole tensors; all ranks.
+  WholeTensors<T> whole_tensors();
 };
 
 // Calls f(T{}) with the compute type of the deck.

@@ -5,7 +5,10 @@
 #include <memory>
 
 #include "app/verbs.hpp"
+#include "comm/environment.hpp"
+#include "comm/thread_communicator.hpp"
 #include "core/error.hpp"
+#include "device/memory.hpp"
 
 namespace {
 
@@ -17,6 +20,36 @@ void print_error(const forge::Environment* environment, const std::string& text)
   const std::string who = rank > 0 ? " (rank " + std::to_string(rank) + ")" : "";
   std::fprintf(stderr, "forge: error%s: %s\n", who.c_str(), text.c_str());
   std::fflush(stderr);
+}
+
+// A verb that needs a model, as one of the ranks.
+void run_as_rank(const forge::CommandLine& line, const forge::World& world) {
+  using forge::Verb;
+  switch (line.verb) {
+    case Verb::gradients:
+      return forge::run_gradients(line, world);
+    case Verb::evaluate:
+      return forge::run_evaluate(line, world);
+    case Verb::generate:
+      return forge::run_generate(line, world);
+    case Verb::verify:
+      return forge::run_verify(line, world);
+    default:
+      return forge::run_train(line, world);
+  }
+}
+
+// --ranks: every rank is a thread of this process.
+void run_as_threads(const forge::CommandLine& line, const forge::Environment& environment) {
+  const std::string option = "--ranks " + std::to_string(line.ranks);
+  if (environment.size() > 1)
+    throw forge::BadInput(option + " makes ranks of one process's threads, but a launcher started " +
+                          std::to_string(environment.size()) + " processes; legal: --ranks or a launcher, not both");
+  if (std::string(forge::device_info().kind) != "cpu")
+    throw forge::BadInput(option + ": the CUDA build has one process per GPU; start them with mpirun -n " +
+                          std::to_string(line.ranks) + " or srun --ntasks=" + std::to_string(line.ranks) +
+                          ", or use the CPU build");
+  forge::run_ranks(line.ranks, [&](forge::Communicator& ranks) { run_as_rank(line, forge::ThreadRank(ranks)); });
 }
 
 void run(const forge::CommandLine& line, std::unique_ptr<forge::Environment>& environment, int& argc, char**& argv) {
@@ -34,18 +67,8 @@ void run(const forge::CommandLine& line, std::unique_ptr<forge::Environment>& en
       break;
   }
   environment = std::make_unique<forge::Environment>(argc, argv);
-  switch (line.verb) {
-    case Verb::gradients:
-      return forge::run_gradients(line, *environment);
-    case Verb::evaluate:
-      return forge::run_evaluate(line, *environment);
-    case Verb::generate:
-      return forge::run_generate(line, *environment);
-    case Verb::verify:
-      return forge::run_verify(line, *environment);
-    default:
-      return forge::run_train(line, *environment);
-  }
+  if (line.ranks > 0) return run_as_threads(line, *environment);
+  run_as_rank(line, *environment);
 }
 
 }  // namespace

@@ -10,16 +10,15 @@ namespace forge {
 namespace {
 
 template <class T>
-void evaluate(const CommandLine& line, const Deck& deck, Environment& environment) {
-  const RunSetup setup = make_setup(deck);
+void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
+  const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   const TokenSet& set = data.validation ? *data.validation : data.training;
-  Job<T> job(setup, RunKind::evaluation, environment);
-  Communicator& replicas = job.mesh.replicas();
-  ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, replicas.size(),
-                           replicas.rank());
-  const EvaluationResult result = evaluate_set(*job.session, validation, replicas);
-  if (environment.rank() != 0) return;
+  Job<T> job(setup, RunKind::evaluation, world);
+  ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),
+                           setup.share.data_rank, setup.rows());
+  const EvaluationResult result = evaluate_set(*job.session, validation);
+  if (world.rank() != 0) return;
   const double labels = static_cast<double>(result.labels);
   const double bytes = line.text_bytes > 0 ? static_cast<double>(line.text_bytes) : labels;
   std::printf("%s files, %lld sequences, %lld labels\n", data.validation ? "validation" : "training",
@@ -31,10 +30,10 @@ void evaluate(const CommandLine& line, const Deck& deck, Environment& environmen
 
 }  // namespace
 
-void run_evaluate(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, Needs::training, environment.size());
-  agree_on_deck(deck, environment);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, environment); });
+void run_evaluate(const CommandLine& line, const World& world) {
+  const Deck deck = load_deck(line, Needs::training, world.size());
+  agree_on_deck(deck, world);
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world); });
 }
 
 }  // namespace forge

@@ -39,8 +39,8 @@ void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& toke
 
 }  // namespace
 
-void run_generate(const CommandLine& line, Environment& environment) {
-  if (environment.size() > 1) throw BadInput("forge generate runs as one rank");
+void run_generate(const CommandLine& line, const World& world) {
+  if (world.size() > 1) throw BadInput("forge generate runs as one rank");
   const Deck deck = load_deck(line, Needs::model_only, 1);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
     const ModelSpec spec = resolve_model(deck.model);
@@ -49,18 +49,20 @@ void run_generate(const CommandLine& line, Environment& environment) {
     if (spec.options.max_positions > 0 && capacity > spec.options.max_positions)
       throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
                      std::to_string(spec.options.max_positions));
-    Stream stream(threads_of(deck, environment));
-    const auto units = parameter_units(spec);
+    Stream stream(threads_of(deck, world));
+    const auto units = whole_units(spec);
+    const Precision precision = precision_of(deck);
+    const StorageKind weights_only{false, false};
     std::size_t bytes = 0;
-    for (const auto& unit : units)
-      bytes += align_up(static_cast<std::size_t>(unit.elements) * sizeof(acc_t<T>)) +
-               (std::is_same_v<T, acc_t<T>> ? 0 : align_up(static_cast<std::size_t>(unit.elements) * sizeof(T)));
+    for (const LocalUnit& unit : units)
+      for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, {}, weights_only))
+        bytes += align_up(buffer.bytes());
     Arena arena(bytes);
-    ParameterStorage<T> storage(arena, stream, units, precision_of(deck), {false, false});
+    ParameterStorage<T> storage(arena, stream, units, precision, {}, weights_only);
     load_parameters(deck, storage, stream);
     std::vector<const T*> weights;
-    for (std::size_t u = 0; u < storage.size(); ++u) weights.push_back(storage.unit(u).copy.data);
-    Decoder<T> decoder(stream, spec, precision_of(deck), units, weights, capacity);
+    for (std::size_t u = 0; u < storage.size(); ++u) weights.push_back(storage.unit(u).whole.data);
+    Decoder<T> decoder(stream, spec, precision, units, weights, capacity);
     print_tokens(line, continue_tokens(decoder, prompt, line.length,
                                        {line.temperature, line.top_k, line.top_p, line.sampling_seed}));
   });

@@ -13,37 +13,32 @@ namespace forge {
 namespace {
 
 template <class T>
-void gradients(const CommandLine& line, const Deck& deck, Environment& environment) {
-  const RunSetup setup = make_setup(deck);
+void gradients(const CommandLine& line, const Deck& deck, const World& world) {
+  const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
-  Job<T> job(setup, RunKind::gradients, environment);
-  Communicator& replicas = job.mesh.replicas();
-  Loader loader(data.training, {deck.data.order, deck.train.seed, data.training.samples()},
-                batch_share(setup, replicas.rank()), 1, 1);
-  const HostBatch& batch = loader.next();
-  std::int64_t labels = batch.label_count;
-  replicas.sum_host({&labels, 1});
-  BatchFeed feed(batch);
-  job.session->compute_gradients(feed, 1, labels);
-  const StepResult result = job.session->read_step(labels);
-  if (environment.rank() == 0) {
-    write_hf_tensors(line.output, job.session->storage(), TensorSource::gradients, job.session->stream(),
-                     {{"loss", format_exact(result.loss)},
-                      {"total_loss", format_exact(result.total_loss)},
-                      {"grad_norm", format_exact(result.grad_norm)},
-                      {"format", "pt"}});
+  Job<T> job(setup, RunKind::gradients, world);
+  const FirstBatch first(setup, data, job.mesh);
+  BatchFeed feed(first.batch);
+  job.session->compute_gradients(feed, 1, first.labels);
+  const StepResult result = job.session->read_step(first.labels);
+  WholeTensors<T> tensors = job.whole_tensors();
+  write_hf_tensors(line.output, setup.units, tensors, TensorSource::gradients, job.session->stream(),
+                   {{"loss", format_exact(result.loss)},
+                    {"total_loss", format_exact(result.total_loss)},
+                    {"grad_norm", format_exact(result.grad_norm)},
+                    {"format", "pt"}});
+  if (world.rank() == 0)
     std::printf("loss %s  total_loss %s  grad_norm %s\nwritten: %s\n", format_exact(result.loss).c_str(),
                 format_exact(result.total_loss).c_str(), format_exact(result.grad_norm).c_str(), line.output.c_str());
-  }
   job.mesh.world().barrier();
 }
 
 }  // namespace
 
-void run_gradients(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, Needs::training, environment.size());
-  agree_on_deck(deck, environment);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, environment); });
+void run_gradients(const CommandLine& line, const World& world) {
+  const Deck deck = load_deck(line, Needs::training, world.size());
+  agree_on_deck(deck, world);
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }
 
 }  // namespace forge

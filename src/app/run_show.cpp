@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
 #include "app/job.hpp"
+#include "app/layout_text.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
@@ -83,30 +85,53 @@ void print_saved(const RunSetup& s) {
   std::printf("\n\n");
 }
 
-void print_memory(const RunSetup& s, const MemoryPlan& plan) {
-  std::printf("memory of a rank, at its peak in the %s; %d microbatches in flight\n", plan.peak.c_str(), s.slots);
-  for (int c = 0; c < category_count; ++c) {
-    const auto category = static_cast<Category>(c);
-    std::printf("  %-30s %18zu B  %s\n", std::string(name_of(category)).c_str(), plan.of(category),
-                format_bytes(plan.of(category)).c_str());
+// The pipeline ranks differ; all others do the same.
+void print_memory(const RunSetup& s) {
+  const int pp = s.mesh.pp, ranks = s.mesh.world() / pp;
+  std::vector<MemoryPlan> plans;
+  for (int p = 0; p < pp; ++p) {
+    const RankShare share = rank_share(s.model_share(), p * ranks);
+    plans.push_back(plan_memory(s.buffers, share, s.schedule,
+                                static_cast<std::size_t>(s.deck.machine.workspace_mib) << 20, RunKind::training));
   }
-  std::printf("  %-30s %18zu B  %s\n", "peak", plan.total(), format_bytes(plan.total()).c_str());
-  std::printf("  %-30s %18zu B  %s\n", "sum of all ranks", plan.total() * static_cast<std::size_t>(s.replicas),
-              format_bytes(plan.total() * static_cast<std::size_t>(s.replicas)).c_str());
+  const auto largest = std::max_element(plans.begin(), plans.end(),
+                                        [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
+  const auto stage = static_cast<int>(largest - plans.begin());
+  std::printf("memory at a rank's peak, in the %s\n  %-16s %22s %14s %14s\n", largest->peak.c_str(), "",
+              ("largest: pp rank " + std::to_string(stage)).c_str(), "", "all ranks");
+  auto row = [&](const std::string& name, auto value) {
+    std::size_t sum = 0;
+    for (const MemoryPlan& plan : plans) sum += value(plan) * static_cast<std::size_t>(ranks);
+    std::printf("  %-16s %20zu B %14s %14s\n", name.c_str(), value(*largest), format_bytes(value(*largest)).c_str(),
+                format_bytes(sum).c_str());
+  };
+  for (int c = 0; c < category_count; ++c)
+    row(std::string(name_of(static_cast<Category>(c))),
+        [c](const MemoryPlan& plan) { return plan.of(static_cast<Category>(c)); });
+  row("peak", [](const MemoryPlan& plan) { return plan.total(); });
+}
+
+void print_layout(const CommandLine& line, const Deck& deck) {
+  const ModelSpec spec = resolve_model(deck.model);
+  const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
+  const Schedule schedule = shown_schedule(deck);
+  std::printf("resolved deck\n%s\nmesh of %d ranks\n%s\n%s\n%s", write_deck(deck).c_str(), mesh.world(),
+              mesh_table(mesh, 0).c_str(), stage_table(deck, spec, schedule).c_str(),
+              schedule_line(deck, spec, schedule).c_str());
+  if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, schedule).c_str());
+  std::printf("\n");
 }
 
 }  // namespace
 
 void run_show(const CommandLine& line) {
-  const int ranks = line.ranks > 0 ? line.ranks : 1;
-  const Deck deck = load_deck(line, Needs::training, ranks);
+  const Deck deck = load_deck(line, Needs::training, line.ranks);
+  print_layout(line, deck);
   const RunSetup setup = make_setup(deck);
-  std::printf("resolved deck\n%s\n", write_deck(deck).c_str());
   print_parameters(setup);
   print_flops(setup);
   print_saved(setup);
-  print_memory(setup, plan_memory(setup.buffers, setup.units, setup.slots,
-                                  static_cast<std::size_t>(deck.machine.workspace_mib) << 20, RunKind::training));
+  print_memory(setup);
 }
 
 }  // namespace forge

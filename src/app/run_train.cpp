@@ -19,19 +19,19 @@ namespace {
 // FLOP/s of all ranks, and whether it was measured.
 template <class T>
 std::pair<double, bool> peak_of(Job<T>& job, const Deck& deck) {
-  Communicator& world = job.mesh.replicas();
-  if (deck.machine.peak_tflops > 0) return {deck.machine.peak_tflops * 1e12 * world.size(), false};
+  Communicator& ranks = job.mesh.world();
+  if (deck.machine.peak_tflops > 0) return {deck.machine.peak_tflops * 1e12 * ranks.size(), false};
   double peak = measure_peak(job.session->stream(), job.session->gemm(), dtype_of<T>);
-  world.sum_host({&peak, 1});
+  ranks.sum_host({&peak, 1});
   return {peak, true};
 }
 
 template <class T>
-JobFacts facts_of(Job<T>& job, const TrainingData& data, const Environment& environment) {
+JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world) {
   JobFacts facts;
   facts.device = device_info();
-  facts.ranks = environment.size();
-  facts.nodes = environment.nodes();
+  facts.ranks = world.size();
+  facts.nodes = world.nodes();
   facts.threads = job.threads;
   std::tie(facts.peak_flops, facts.peak_measured) = peak_of(job, job.setup.deck);
   facts.arena_bytes = job.memory.total();
@@ -41,17 +41,17 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const Environment& envi
   return facts;
 }
 
-// What the trained model writes after output.sample_prompt.
+// What the trained model writes after output.sample_prompt; all ranks.
 template <class T>
 void write_sample(Job<T>& job, const TrainingLog& log) {
   const OutputDeck& o = job.setup.deck.output;
   std::vector<std::int32_t> prompt;
   for (const char c : o.sample_prompt) prompt.push_back(static_cast<unsigned char>(c));
   if (prompt.empty()) prompt.push_back('\n');
-  std::vector<const T*> weights;
-  for (std::size_t u = 0; u < job.session->storage().size(); ++u)
-    weights.push_back(job.session->storage().unit(u).copy.data);
-  Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, job.setup.units, weights,
+  WholeTensors<T> tensors = job.whole_tensors();
+  const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
+  if (!tensors.receives()) return;
+  Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, whole.units, whole.weights,
                      static_cast<std::int64_t>(prompt.size()) + o.sample_tokens);
   std::string text = o.sample_prompt;
   for (const auto t :
@@ -60,13 +60,15 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" + printable(text) + "\n");
 }
 
+// All ranks; the first one has the directory.
 template <class T>
-void write_model(Job<T>& job, const RunDirectory& directory, const TrainingLog& log) {
-  const std::string path = directory.path() + "/hf";
-  std::filesystem::create_directories(path);
-  write_hf_tensors(path + "/model.safetensors", job.session->storage(), TensorSource::parameters, job.session->stream(),
-                   {{"format", "pt"}});
-  directory.write_file("hf/config.json", write_hf_config(job.setup.spec.options));
+void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log) {
+  const std::string path = job.setup.deck.output.directory + "/hf";
+  if (directory) std::filesystem::create_directories(path);
+  WholeTensors<T> tensors = job.whole_tensors();
+  write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
+                   job.session->stream(), {{"format", "pt"}});
+  if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
   log.say("model written to " + path + "\n");
 }
 
@@ -88,40 +90,40 @@ std::string memory_report(Job<T>& job, std::size_t outside) {
 }
 
 template <class T>
-void train(const Deck& deck, Environment& environment) {
+void train(const Deck& deck, const World& world) {
   const std::size_t outside = host_memory().resident;
   const auto start = std::chrono::steady_clock::now();
-  const RunSetup setup = make_setup(deck);
+  const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   read_first_sample(setup, data);
-  Job<T> job(setup, RunKind::training, environment);
+  Job<T> job(setup, RunKind::training, world);
   std::unique_ptr<RunDirectory> directory;
-  if (environment.rank() == 0) directory = std::make_unique<RunDirectory>(deck.output.directory);
+  if (world.rank() == 0) directory = std::make_unique<RunDirectory>(deck.output.directory);
   job.mesh.world().barrier();
   const TrainingLog log(directory.get());
-  const JobFacts facts = facts_of(job, data, environment);
+  const JobFacts facts = facts_of(job, data, world);
   const std::string header = job_header(setup, facts);
   log.say(header);
   if (directory) {
     directory->write_file("deck.yaml", write_deck(deck));
     directory->write_file("job_info", header);
   }
-  Trainer<T> trainer(*job.session, data, job.mesh.replicas(), facts.peak_flops, log);
+  Trainer<T> trainer(*job.session, data, facts.peak_flops, log);
   trainer.run();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, outside));
-  if (environment.rank() == 0 && deck.output.sample_tokens > 0) write_sample(job, log);
-  if (directory && deck.output.save_hf) write_model(job, *directory, log);
+  if (deck.output.sample_tokens > 0) write_sample(job, log);
+  if (deck.output.save_hf) write_model(job, directory.get(), log);
   job.mesh.world().barrier();
 }
 
 }  // namespace
 
-void run_train(const CommandLine& line, Environment& environment) {
-  const Deck deck = load_deck(line, Needs::training, environment.size());
-  agree_on_deck(deck, environment);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(deck, environment); });
+void run_train(const CommandLine& line, const World& world) {
+  const Deck deck = load_deck(line, Needs::training, world.size());
+  agree_on_deck(deck, world);
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(deck, world); });
 }
 
 }  // namespace forge

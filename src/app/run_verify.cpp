@@ -43,30 +43,26 @@ double loss_bound_of(PrecisionName precision, const ReferenceSeries& exact, cons
 // of the largest of all.
 template <class T>
 double gradient_error(Job<T>& job, const TrainingData& data, const std::string& directory) {
-  Communicator& replicas = job.mesh.replicas();
-  Loader loader(data.training, {job.setup.deck.data.order, job.setup.deck.train.seed, data.training.samples()},
-                batch_share(job.setup, replicas.rank()), 1, 1);
-  const HostBatch& batch = loader.next();
-  std::int64_t labels = batch.label_count;
-  replicas.sum_host({&labels, 1});
-  BatchFeed feed(batch);
-  job.session->compute_gradients(feed, 1, labels);
-  return compare_gradients(directory + "/gradients.safetensors", job.session->storage(), job.session->stream());
+  const FirstBatch first(job.setup, data, job.mesh);
+  BatchFeed feed(first.batch);
+  job.session->compute_gradients(feed, 1, first.labels);
+  WholeTensors<T> tensors = job.whole_tensors();
+  return compare_gradients(directory + "/gradients.safetensors", job.setup.units, tensors, job.session->stream());
 }
 
 template <class T>
-Outcome run_problem(const Deck& deck, const std::string& directory, Environment& environment) {
+Outcome run_problem(const Deck& deck, const std::string& directory, const World& world) {
   auto references = read_reference(directory + "/reference.yaml");
   const ReferenceSeries& exact = references["fp64"];
-  const RunSetup setup = make_setup(deck);
+  const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
-  Job<T> job(setup, RunKind::training, environment);
+  Job<T> job(setup, RunKind::training, world);
   Outcome outcome;
   outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);
   outcome.gradient_bound = deck.train.precision == PrecisionName::fp64 ? 1e-8 : 1e-4;
   outcome.gradient = gradient_error(job, data, directory);
   std::vector<StepRecord> records;
-  Trainer<T>(*job.session, data, job.mesh.replicas(), 1, TrainingLog(nullptr, &records)).run();
+  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records)).run();
   if (records.size() != exact.loss.size())
     throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
                    std::to_string(records.size()));
@@ -102,16 +98,15 @@ Deck problem_deck(const CommandLine& line, const std::string& problem, const cha
 
 }  // namespace
 
-void run_verify(const CommandLine& line, Environment& environment) {
-  const bool speaks = environment.rank() == 0;
+void run_verify(const CommandLine& line, const World& world) {
+  const bool speaks = world.rank() == 0;
   int failed = 0, run = 0;
   if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
   for (const auto& problem : problems_of(line))
     for (const char* precision : {"fp64", "fp32"}) {
-      const Deck deck = problem_deck(line, problem, precision, environment.size());
+      const Deck deck = problem_deck(line, problem, precision, world.size());
       Outcome outcome;
-      with_compute_type(deck,
-                        [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, environment); });
+      with_compute_type(deck, [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, world); });
       ++run;
       failed += !outcome.passed();
       if (speaks)

@@ -1,18 +1,18 @@
 #pragma once
 
 #include "app/command_line.hpp"
-#include "comm/environment.hpp"
+#include "comm/world.hpp"
 
 namespace forge {
 
 // One function per verb, each in its own run_<verb>.cpp.
-void run_train(const CommandLine& line, Environment& environment);
-void run_gradients(const CommandLine& line, Environment& environment);
-void run_evaluate(const CommandLine& line, Environment& environment);
+void run_train(const CommandLine& line, const World& world);
+void run_gradients(const CommandLine& line, const World& world);
+void run_evaluate(const CommandLine& line, const World& world);
 void run_show(const CommandLine& line);
-void run_generate(const CommandLine& line, Environment& environment);
+void run_generate(const CommandLine& line, const World& world);
 void run_tokenize(const CommandLine& line);
-void run_verify(const CommandLine& line, Environment& environment);
+void run_verify(const CommandLine& line, const World& world);
 void run_help(const CommandLine& line);
 void run_version();
 

@@ -45,18 +45,12 @@ std::string problem_of(const TensorFiles& files, const Parameter& p) {
 
 template <class F>
 void for_each_parameter(const std::vector<Unit>& units, F f) {
-  for (std::size_t u = 0; u < units.size(); ++u)
-    for (const auto& p : units[u].parameters) f(u, p);
+  for (const Unit& unit : units)
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) f(unit, i);
 }
 
-// A parameter, or its gradient, on the host in the file's order.
-template <class T>
-std::vector<acc_t<T>> host_values(const ParameterStorage<T>& storage, std::size_t unit, const Parameter& p,
-                                  TensorSource source, Stream& stream) {
-  const auto view = source == TensorSource::gradients ? storage.gradient(unit, p) : storage.master(unit, p);
-  std::vector<acc_t<T>> values(static_cast<std::size_t>(view.size()));
-  copy_to_host(stream, values.data(), view.data, values.size() * sizeof(acc_t<T>));
-  stream.synchronize();
+template <class S>
+std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
   return p.hf_transposed ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
@@ -67,61 +61,76 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
   using S = acc_t<T>;
   const TensorFiles files = TensorFiles::open(directory);
   Report report;
-  for_each_parameter(storage.units(), [&](std::size_t, const Parameter& p) {
-    if (const auto problem = problem_of(files, p); !problem.empty()) report.add("", problem);
-  });
+  for (const LocalUnit& unit : storage.units())
+    for (const Parameter& p : unit.parameters)
+      if (const auto problem = problem_of(files, p); !problem.empty()) report.add("", problem);
   report.throw_if_any("model.hf " + directory);
-  for_each_parameter(storage.units(), [&](std::size_t u, const Parameter& p) {
-    std::vector<S> values(static_cast<std::size_t>(p.elements()));
-    files.read(*find_tensor(files, p), std::span<S>(values));
-    if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
-    copy_to_device(stream, storage.master(u, p).data, values.data(), values.size() * sizeof(S));
-    stream.synchronize();
-  });
-  storage.refresh_copies(stream);
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    // The pieces of a tensor follow each other.
+    const Parameter* read = nullptr;
+    std::vector<S> values;
+    storage.fill(stream, u, [&](const Parameter& p) {
+      if (read != &p) {
+        values.resize(static_cast<std::size_t>(p.elements()));
+        files.read(*find_tensor(files, p), std::span<S>(values));
+        if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+        read = &p;
+      }
+      return [&values](std::int64_t element) { return values[static_cast<std::size_t>(element)]; };
+    });
+  }
 }
 
 template <class T>
-void write_hf_tensors(const std::string& file, const ParameterStorage<T>& storage, TensorSource source, Stream& stream,
-                      const std::map<std::string, std::string>& metadata) {
+void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
+                      TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata) {
   using S = acc_t<T>;
-  std::vector<TensorInfo> infos;
-  for_each_parameter(storage.units(), [&](std::size_t, const Parameter& p) {
-    TensorInfo info;
-    info.name = p.hf_name;
-    info.type = std::is_same_v<S, double> ? "F64" : "F32";
-    info.shape = file_shape(p);
-    infos.push_back(info);
+  std::unique_ptr<SafetensorsWriter> writer;
+  if (tensors.receives()) {
+    std::vector<TensorInfo> infos;
+    for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+      TensorInfo info;
+      info.name = unit.parameters[i].hf_name;
+      info.type = std::is_same_v<S, double> ? "F64" : "F32";
+      info.shape = file_shape(unit.parameters[i]);
+      infos.push_back(info);
+    });
+    writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
+  }
+  for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+    const auto values = tensors.collect(unit, i, source, stream);
+    if (writer)
+      writer->write(unit.parameters[i].hf_name,
+                    std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
   });
-  SafetensorsWriter writer(file, infos, metadata);
-  for_each_parameter(storage.units(), [&](std::size_t u, const Parameter& p) {
-    const auto values = host_values(storage, u, p, source, stream);
-    writer.write(p.hf_name, std::as_bytes(std::span<const S>(values)));
-  });
-  writer.finish();
+  if (writer) writer->finish();
 }
 
 template <class T>
-double compare_gradients(const std::string& file, const ParameterStorage<T>& storage, Stream& stream) {
-  const TensorFiles files = TensorFiles::open(file);
+double compare_gradients(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
+                         Stream& stream) {
   struct Deviation {
     double difference, largest;
   };
   std::vector<Deviation> deviations;
   bool comparable = true;
-  for_each_parameter(storage.units(), [&](std::size_t u, const Parameter& p) {
-    if (!problem_of(files, p).empty()) {
+  std::unique_ptr<TensorFiles> files;
+  if (tensors.receives()) files = std::make_unique<TensorFiles>(TensorFiles::open(file));
+  for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+    const Parameter& p = unit.parameters[i];
+    const auto values = in_file_order(tensors.collect(unit, i, TensorSource::gradients, stream), p);
+    if (!files) return;
+    if (!problem_of(*files, p).empty()) {
       comparable = false;
       return;
     }
-    const auto values = host_values(storage, u, p, TensorSource::gradients, stream);
     std::vector<double> reference(values.size());
-    files.read(*find_tensor(files, p), std::span<double>(reference));
+    files->read(*find_tensor(*files, p), std::span<double>(reference));
     Deviation d{0, 0};
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double difference = std::abs(static_cast<double>(values[i]) - reference[i]);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const double difference = std::abs(static_cast<double>(values[k]) - reference[k]);
       d.difference = difference > d.difference || std::isnan(difference) ? difference : d.difference;
-      d.largest = std::max(d.largest, std::abs(reference[i]));
+      d.largest = std::max(d.largest, std::abs(reference[k]));
     }
     comparable = comparable && !std::isnan(d.difference);
     deviations.push_back(d);
@@ -133,11 +142,11 @@ double compare_gradients(const std::string& file, const ParameterStorage<T>& sto
   return worst;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                               \
-  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                     \
-  template void write_hf_tensors<T>(const std::string&, const ParameterStorage<T>&, TensorSource, Stream&, \
-                                    const std::map<std::string, std::string>&);                            \
-  template double compare_gradients<T>(const std::string&, const ParameterStorage<T>&, Stream&);
+#define FORGE_INSTANTIATE(T)                                                                                      \
+  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                            \
+  template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
+                                    Stream&, const std::map<std::string, std::string>&);                          \
+  template double compare_gradients<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, Stream&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/thread_communicator.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -39,6 +40,27 @@ void check_summable(DType type) {
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   return do_split(color, key);
+}
+
+std::unique_ptr<Communicator> Communicator::cartesian(const Grid& grid) {
+  require(grid.size() == size_, "a grid has as many places as its communicator has ranks");
+  auto ranks = do_cartesian(grid);
+  ranks->grid_ = grid;
+  return ranks;
+}
+
+std::unique_ptr<Communicator> Communicator::sub(AxisBits axes) {
+  require(grid_.has_value(), "only a communicator on a grid has groups along its axes");
+  if (grid_->group_size(axes) == 1) return self_communicator();
+  return do_sub(*grid_, axes);
+}
+
+std::unique_ptr<Communicator> Communicator::do_cartesian(const Grid&) {
+  return do_split(0, rank_);
+}
+
+std::unique_ptr<Communicator> Communicator::do_sub(const Grid& grid, AxisBits axes) {
+  return do_split(grid.group_number(rank_, axes), rank_);
 }
 
 void Communicator::count_sent(Collective collective, std::int64_t elements, DType type) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include "core/traffic.hpp"
 #include "core/types.hpp"
 #include "device/stream.hpp"
+#include "layout/grid.hpp"
 #include "tensor/view.hpp"
 
 namespace forge {
@@ -36,6 +38,12 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key);
   // Collective: the same ranks again, independent of this one.
   std::unique_ptr<Communicator> duplicate() { return split(0, rank_); }
+
+  // Collective: the same ranks again, numbered as before, on a grid of their number.
+  std::unique_ptr<Communicator> cartesian(const Grid& grid);
+  // Collective, of a communicator that cartesian() made: the ranks that differ from this one in these axes only, in
+  // the grid's order. Each call makes a group of its own; where no axis has more than one rank, without any other rank.
+  std::unique_ptr<Communicator> sub(AxisBits axes);
 
   // ---- device memory, in stream order
   // data ← Σ over ranks, in place. Types: fp64, fp32, bf16, int32, int64.
@@ -127,6 +135,9 @@ class Communicator {
   virtual void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) = 0;
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
+  // By splitting, unless an implementation has grids of its own.
+  virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
+  virtual std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes);
 
   // For an implementation that leaves host operations to another communicator of the same ranks.
   static void gather_host_by(Communicator& other, const std::byte* in, std::byte* out, std::size_t bytes) {
@@ -150,6 +161,7 @@ class Communicator {
   void check_peer(int peer) const;
 
   int rank_, size_;
+  std::optional<Grid> grid_;  // of cartesian()
   bool grouping_ = false;
   std::vector<Transfer> group_;
   Traffic traffic_;

@@ -2,29 +2,25 @@
 
 #include <memory>
 
-#include "comm/communicator.hpp"
+#include "comm/world.hpp"
 
 namespace forge {
 
 // The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world
 // is one rank. Ends MPI when destroyed.
-class Environment {
+class Environment final : public World {
  public:
   Environment(int& argc, char**& argv);
-  ~Environment();
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
+  ~Environment() override;
 
-  int rank() const;
-  int size() const;
-  // Among the ranks of this node.
-  int local_rank() const;
-  int local_size() const;
-  int nodes() const;
+  int rank() const override;
+  int size() const override;
+  int local_rank() const override;
+  int local_size() const override;
+  int nodes() const override;
   // Ends every rank of the job with this exit code.
   [[noreturn]] void abort(int code) const;
-  // A communicator over the whole world; each call makes one more, in the same order on every rank.
-  std::unique_ptr<Communicator> make_world() const;
+  std::unique_ptr<Communicator> make_world() const override;
 
  private:
   struct Implementation;

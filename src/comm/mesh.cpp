@@ -1,33 +1,69 @@
 #include "comm/mesh.hpp"
 
-#include <string>
 #include <utility>
 
 #include "comm/device_communicator.hpp"
+#include "comm/thread_communicator.hpp"
 
 namespace forge {
 
 namespace {
 
-MeshShape data_parallel(int ranks) {
-  MeshShape shape;
-  shape.dp_shard = shape.edp = ranks;
-  return shape;
+// Consecutive tp ranks, `copies` of them.
+std::unique_ptr<Communicator> copies_group(Communicator& device, const MeshShape& shape, int copies) {
+  if (copies == 1) return self_communicator();
+  if (copies < 1 || shape.tp % copies != 0)
+    throw Error(std::to_string(copies) + " copies of the key and value heads among " + std::to_string(shape.tp) +
+                " tensor-parallel ranks");
+  return device.split(device.rank() / copies, device.rank());
+}
+
+// The ranks of two stages that differ in nothing else; those of other stages are alone.
+std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& shape, std::pair<int, int> stages) {
+  if (stages.first == stages.second) return self_communicator();
+  const Grid grid = shape.dense();
+  const int stage = grid.coordinate(device.rank(), static_cast<int>(Axis::pp));
+  const bool takes_part = stage == stages.first || stage == stages.second;
+  auto group = device.split(takes_part ? grid.group_number(device.rank(), bits_of({Axis::pp})) : -1, device.rank());
+  return takes_part ? std::move(group) : self_communicator();
 }
 
 }  // namespace
 
-Mesh::Mesh(const Environment& environment) : Mesh(environment.make_world(), data_parallel(environment.size())) {}
-
-Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape) : shape_(shape), world_(std::move(world)) {
-  const int rank = world_->rank();
+Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const MeshGroups& groups)
+    : shape_(shape), world_(std::move(world)) {
   if (shape.world() != world_->size())
     throw Error("a mesh of " + std::to_string(shape.world()) + " ranks in a world of " +
                 std::to_string(world_->size()));
-  const auto device = device_communicator(*world_);
   const Grid grid = shape.dense();
-  replicas_ = device->split(grid.group_number(rank, gradient_axes), rank);
-  background_ = replicas_->duplicate();
+  const auto device = device_communicator(*world_)->cartesian(grid);
+  data_ = grid.group_size(data_axes) == 1 ? self_communicator()
+                                          : world_->split(grid.group_number(rank(), data_axes), rank());
+  scalars_ = device->sub(grid.all_axes());
+  tp_ = device->sub(bits_of({Axis::tp}));
+  cp_ = device->sub(bits_of({Axis::cp}));
+  pipeline_ = device->sub(bits_of({Axis::pp}));
+  gradients_ = device->sub(gradient_axes);
+  gradient_shards_ = device->sub(shard_axes);
+  gradient_replicas_ = device->sub(bits_of({Axis::dp_replicate}));
+  gradient_tp_ = device->sub(bits_of({Axis::tp}));
+  gradient_copies_ = copies_group(*device, shape, groups.kv_copies);
+  gradient_tied_ = tied_group(*device, shape, groups.tied_stages);
+  parameter_shards_ = device->sub(shard_axes);
+}
+
+std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
+  return {{"scalars", scalars_->traffic()},
+          {"tp", tp_->traffic()},
+          {"cp", cp_->traffic()},
+          {"pp", pipeline_->traffic()},
+          {"gradients", gradients_->traffic()},
+          {"gradient_shards", gradient_shards_->traffic()},
+          {"gradient_replicas", gradient_replicas_->traffic()},
+          {"gradient_tp", gradient_tp_->traffic()},
+          {"gradient_copies", gradient_copies_->traffic()},
+          {"gradient_tied", gradient_tied_->traffic()},
+          {"parameter_shards", parameter_shards_->traffic()}};
 }
 
 }  // namespace forge

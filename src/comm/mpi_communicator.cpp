@@ -58,6 +58,11 @@ bool mpi_has_ended() {
 
 }  // namespace
 
+// An MPI communicator on its way into one of ours.
+struct MpiCommunicator::Part {
+  MPI_Comm comm;
+};
+
 struct MpiCommunicator::Implementation {
   MPI_Comm device, host;
   MPI_Op bf16_sum = MPI_OP_NULL;
@@ -278,13 +283,33 @@ void MpiCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int 
               "MPI_Bcast");
 }
 
+// The communicator of a part of these ranks, with duplicates of `part`, which is freed.
+std::unique_ptr<Communicator> MpiCommunicator::adopt(Part part) const {
+  auto impl = std::make_unique<Implementation>(part.comm, impl_->oversubscribed, impl_->message_bytes);
+  mpi_check(MPI_Comm_free(&part.comm), "MPI_Comm_free");
+  return std::unique_ptr<Communicator>(new MpiCommunicator(std::move(impl)));
+}
+
 std::unique_ptr<Communicator> MpiCommunicator::do_split(int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split(impl_->host, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
-  if (part == MPI_COMM_NULL) return nullptr;
-  auto impl = std::make_unique<Implementation>(part, impl_->oversubscribed, impl_->message_bytes);
-  mpi_check(MPI_Comm_free(&part), "MPI_Comm_free");
-  return std::unique_ptr<Communicator>(new MpiCommunicator(std::move(impl)));
+  return part == MPI_COMM_NULL ? nullptr : adopt({part});
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::do_cartesian(const Grid& grid) {
+  std::vector<int> extents, periods(static_cast<std::size_t>(grid.axes()), 0);
+  for (int axis = 0; axis < grid.axes(); ++axis) extents.push_back(grid.extent(axis));
+  MPI_Comm ranks = MPI_COMM_NULL;
+  mpi_check(MPI_Cart_create(impl_->host, grid.axes(), extents.data(), periods.data(), 0, &ranks), "MPI_Cart_create");
+  return adopt({ranks});
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::do_sub(const Grid& grid, AxisBits axes) {
+  std::vector<int> remain;
+  for (int axis = 0; axis < grid.axes(); ++axis) remain.push_back(axes >> axis & 1u);
+  MPI_Comm group = MPI_COMM_NULL;
+  mpi_check(MPI_Cart_sub(impl_->host, remain.data(), &group), "MPI_Cart_sub");
+  return adopt({group});
 }
 
 }  // namespace forge

@@ -30,10 +30,14 @@ class MpiCommunicator final : public Communicator {
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
+  std::unique_ptr<Communicator> do_cartesian(const Grid& grid) override;           // MPI_Cart_create, no reordering
+  std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes) override;  // MPI_Cart_sub
 
  private:
   struct Implementation;
+  struct Part;
   explicit MpiCommunicator(std::unique_ptr<Implementation> impl);
+  std::unique_ptr<Communicator> adopt(Part part) const;
 
   std::unique_ptr<Implementation> impl_;
 };

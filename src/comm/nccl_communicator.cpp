@@ -98,15 +98,26 @@ class NcclCommunicator final : public Communicator {
     broadcast_host_by(*host_, data, count, root);
   }
   std::unique_ptr<Communicator> do_split(int color, int key) override {
-    auto part = host_->split(color, key);
+    return with_host(host_->split(color, key), color, key);
+  }
+  std::unique_ptr<Communicator> do_cartesian(const Grid& grid) override {
+    return with_host(host_->cartesian(grid), 0, rank());
+  }
+  std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes) override {
+    return with_host(host_->sub(axes), grid.group_number(rank(), axes), rank());
+  }
+
+ private:
+  // The NCCL communicator of `part`'s ranks, all of which give this color; groups of one rank have none.
+  std::unique_ptr<Communicator> with_host(std::unique_ptr<Communicator> part, int color, int key) {
     ncclComm_t comm = nullptr;
+    const bool several = part && part->size() > 1;
     if (comm_)
-      nccl_check(ncclCommSplit(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm, nullptr), "ncclCommSplit");
+      nccl_check(ncclCommSplit(comm_, several ? color : NCCL_SPLIT_NOCOLOR, key, &comm, nullptr), "ncclCommSplit");
     if (!part) return nullptr;
     return std::make_unique<NcclCommunicator>(std::move(part), comm);
   }
 
- private:
   std::unique_ptr<Communicator> host_;
   ncclComm_t comm_ = nullptr;
 };

@@ -1,7 +1,6 @@
 #include "config/check.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "config/check_parts.hpp"
@@ -48,38 +47,40 @@ void refuse(bool given, const std::string& text, Report& report, const char* leg
 
 // What the design has and this version doesn't.
 void check_available(const Deck& deck, Report& report) {
-  const MeshDeck& mesh = deck.mesh;
-  for (const auto& [key, ranks] : {std::pair{"mesh.pp", mesh.pp},
-                                   {"mesh.cp", mesh.cp},
-                                   {"mesh.tp", mesh.tp},
-                                   {"mesh.ep", mesh.ep},
-                                   {"mesh.etp", mesh.etp}})
-    refuse(ranks > 1, equation(key, ranks), report, "1");
-  const ScheduleName name = deck.schedule.name;
-  refuse(name == ScheduleName::interleaved, "schedule.name = interleaved", report, "gpipe | 1f1b | zero_bubble");
-  refuse(name == ScheduleName::zb_v, "schedule.name = zb_v", report, "gpipe | 1f1b | zero_bubble");
-  refuse(deck.schedule.chunks_per_stage > 1, equation("schedule.chunks_per_stage", deck.schedule.chunks_per_stage),
-         report, "1");
-  refuse(deck.schedule.split != ScheduleDeck{}.split, "schedule.split = " + shown(deck.schedule.split), report, "even");
-  refuse(deck.train.zero_stage > 0, equation("train.zero_stage", deck.train.zero_stage), report, "0");
-  refuse(deck.train.accumulate == Accumulation::sharded, "train.accumulate = sharded", report, "unsharded");
+  refuse(deck.mesh.ep > 1, equation("mesh.ep", deck.mesh.ep), report, "1");
+  if (const std::int64_t etp = deck.mesh.etp; etp != 0 && etp != deck.mesh.tp)
+    refuse(true, equation("mesh.etp", etp), report, "0, or as mesh.tp");
   for (const auto& key : all_keys())
     if (key.section == "checkpoint")
       refuse(!is_default(key, deck), key.qualified() + " = " + value_text(key, deck), report,
              default_text(key).c_str());
 }
 
-void check_batch(const Deck& deck, Report& report) {
-  const TrainDeck& t = deck.train;
-  const std::int64_t replicas = deck.mesh.dp_replicate * deck.mesh.dp_shard;
-  // Else the world is wrong, and reported.
-  if (replicas < 1 || replicas > std::numeric_limits<int>::max()) return;
-  const std::int64_t unit = t.microbatch_sequences * replicas;
-  if (t.global_batch_sequences % unit != 0)
-    report.add("", equation("train.global_batch_sequences", t.global_batch_sequences) + " is no multiple of " +
-                       equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
-                       std::to_string(replicas) + " = " + std::to_string(unit) +
-                       "; nearest legal: " + nearest_multiples(t.global_batch_sequences, unit));
+// ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
+void check_zero(TrainDeck& t, Report& report) {
+  const std::string stage = equation("train.zero_stage", t.zero_stage);
+  if (t.accumulate == Accumulation::unsharded && t.zero_stage >= 2)
+    report.add("", "train.accumulate = unsharded with " + stage +
+                       ", where no rank keeps whole gradients; legal: automatic | sharded, or zero_stage 0 or 1");
+  if (t.accumulate == Accumulation::sharded && t.zero_stage == 0)
+    report.add("", "train.accumulate = sharded with " + stage +
+                       ", where nothing is sharded; legal: automatic | unsharded, or zero_stage 1, 2 or 3");
+  if (t.gather == GatherPolicy::step && t.zero_stage < 3)
+    report.add("", "train.gather = step with " + stage +
+                       ", where parameters are not gathered; legal: microbatch, or zero_stage 3");
+  if (t.accumulate == Accumulation::automatic)
+    t.accumulate = t.zero_stage >= 2 ? Accumulation::sharded : Accumulation::unsharded;
+}
+
+// Model chunks per rank: interleaved takes any number, zb_v has two, the others one; a file says it itself.
+void check_chunks(ScheduleDeck& s, Report& report) {
+  if (!s.file.empty() || s.name == ScheduleName::interleaved) return;
+  const std::int64_t chunks = s.name == ScheduleName::zb_v ? 2 : 1;
+  if (s.chunks_per_stage != 1 && s.chunks_per_stage != chunks)
+    report.add("", equation("schedule.chunks_per_stage", s.chunks_per_stage) + " with a schedule.name that has " +
+                       std::to_string(chunks) + "; legal: " + std::to_string(chunks) +
+                       ", or schedule.name: interleaved");
+  s.chunks_per_stage = chunks;
 }
 
 void check_optimizer(Deck& deck, Report& report) {
@@ -136,49 +137,9 @@ void check_output(const Deck& deck, Report& report) {
       report.add("", "output.save_hf = true, but " + obstacle);
 }
 
-std::int64_t product(const MeshDeck& m, std::int64_t dp_shard) {
-  // Each axis has at most 2^20 ranks, so a double tells a product beyond 64 bits.
-  const double estimate = static_cast<double>(m.pp) * static_cast<double>(m.dp_replicate) *
-                          static_cast<double>(dp_shard) * static_cast<double>(m.cp) * static_cast<double>(m.tp);
-  return estimate < 1e18 ? m.pp * m.dp_replicate * dp_shard * m.cp * m.tp : std::int64_t{1'000'000'000'000'000'000};
-}
-
-std::string product_text(const MeshDeck& m, bool with_shard) {
-  const std::string shard = with_shard ? " x " + equation("dp_shard", m.dp_shard) : "";
-  return equation("mesh.pp", m.pp) + " x " + equation("dp_replicate", m.dp_replicate) + shard + " x " +
-         equation("cp", m.cp) + " x " + equation("tp", m.tp) + " = " +
-         std::to_string(product(m, with_shard ? m.dp_shard : 1));
-}
-
-std::string launch_text(std::int64_t ranks) {
-  const std::string n = std::to_string(ranks);
-  return "start " + n + " ranks (mpirun -n " + n + ", or srun --ntasks=" + n + "; srun -N alone starts one a node)";
-}
-
 }  // namespace
 
-void check_mesh(MeshDeck& m, int world_size, Report& report) {
-  if (m.etp == 0) m.etp = m.tp;
-  const std::int64_t others = product(m, 1);
-  const std::string world = "world size " + std::to_string(world_size);
-  if (m.dp_shard == 0) {
-    report.add("", "mesh.dp_shard = 0; legal: at least 1, or -1 for what the other axes leave");
-  } else if (m.dp_shard == -1) {
-    if (world_size % others == 0)
-      m.dp_shard = world_size / others;
-    else
-      report.add("", world + " is no multiple of " + product_text(m, false) +
-                         "; nearest legal world size: " + nearest_multiples(world_size, others) + ": " +
-                         launch_text((world_size + others - 1) / others * others));
-  } else if (product(m, m.dp_shard) != world_size) {
-    const bool divides = world_size % others == 0;
-    report.add("", world + " is not " + product_text(m, true) + "; " + launch_text(product(m, m.dp_shard)) +
-                       (divides ? ", or set mesh.dp_shard to " + std::to_string(world_size / others) + " or -1" : ""));
-  }
-}
-
-void check_deck(Deck& deck, int world_size, Needs needs) {
-  Report report;
+std::set<std::string> check_values(Deck& deck, Needs needs, Report& report) {
   const bool has_model = read_model(deck, report);
   const std::set<std::string> bad = check_ranges(deck, needs, has_model, report);
   const auto good = [&](std::initializer_list<const char*> sections) {
@@ -187,13 +148,13 @@ void check_deck(Deck& deck, int world_size, Needs needs) {
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (needs == Needs::training) {
     check_available(deck, report);
-    if (good({"mesh"})) check_mesh(deck.mesh, world_size, report);
-    if (good({"mesh", "train"})) check_batch(deck, report);
+    if (good({"train"})) check_zero(deck.train, report);
+    if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
     if (good({"model", "train", "data"})) check_data(deck, report);
     if (good({"model", "output"})) check_output(deck, report);
   }
-  report.throw_if_any("the deck");
+  return bad;
 }
 
 }  // namespace forge

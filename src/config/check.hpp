@@ -1,15 +1,19 @@
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "config/deck.hpp"
 #include "config/read.hpp"
+#include "config/report.hpp"
 
 namespace forge {
 
-// Completes a deck and holds it against the number of ranks. Reads model.hf's config.json where the deck has one; then
-// resolves model.kv_heads and head_dim, and, for training, mesh.dp_shard and etp and optimizer.decay_steps, so that no
-// value is left that means "derive it". Throws one BadInput for everything that is wrong, each with the values, the
-// equation they violate, and the nearest legal values; what this version doesn't have is refused by key. Allocates
-// nothing and asks no other rank.
-void check_deck(Deck& deck, int world_size, Needs needs = Needs::training);
+// The first part of check_deck (schedule/check_deck.hpp): what can be said without the number of ranks. Reads
+// model.hf's config.json where the deck has one; then resolves model.kv_heads and head_dim, and, for training,
+// train.accumulate, schedule.chunks_per_stage and optimizer.decay_steps. Reports everything that is wrong, each with
+// the values, the equation they violate, and the nearest legal values; what this version doesn't have is refused by
+// key. Returns the sections with values out of their own range: equations over those have no meaning.
+std::set<std::string> check_values(Deck& deck, Needs needs, Report& report);
 
 }  // namespace forge

@@ -8,12 +8,10 @@
 
 namespace forge {
 
-// Parts of check_deck, and the phrases they share.
+// Parts of check_values, and the phrases that all checks of a deck share.
 
 // The model section, dimensions known: derives kv_heads and head_dim. sequence_tokens 0 = not known.
 void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report);
-// The world and its axes: derives dp_shard and etp.
-void check_mesh(MeshDeck& mesh, int world_size, Report& report);
 
 // "model.heads = 6"
 inline std::string equation(const char* key, std::int64_t value) {

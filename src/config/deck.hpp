@@ -19,7 +19,9 @@ enum class RopeScaling { none, linear, llama3, yarn };
 enum class PrecisionName { fp64, fp32, bf16 };
 enum class Recompute { none, selective, full };
 enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
-enum class Accumulation { sharded, unsharded };
+enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
+enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
+enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -70,12 +72,14 @@ struct ModelDeck {
 
 struct MeshDeck {
   std::int64_t pp = 1, dp_replicate = 1, dp_shard = -1, cp = 1, tp = 1, ep = 1, etp = 0;  // etp 0 = tp
+  CpMethod cp_method = CpMethod::ring;
 };
 
 struct ScheduleDeck {
   ScheduleName name = ScheduleName::one_f_one_b;
   std::int64_t chunks_per_stage = 1;
   std::string split = "even";
+  std::string file;  // a schedule as CSV; "" = made by `name`
 };
 
 struct TrainDeck {
@@ -87,7 +91,8 @@ struct TrainDeck {
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
   std::int64_t zero_stage = 0;
-  Accumulation accumulate = Accumulation::unsharded;
+  Accumulation accumulate = Accumulation::automatic;
+  GatherPolicy gather = GatherPolicy::microbatch;
   double z_loss_coefficient = 0;
   std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from the vocabulary
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf

@@ -10,25 +10,31 @@ constexpr std::int64_t most_ranks = 1 << 20, most_steps = std::int64_t{1} << 40,
 void add_mesh(std::vector<Key>& keys) {
   using M = MeshDeck;
   SectionKeys<&Deck::mesh> k("mesh", keys);
-  k.integer<&M::pp>("pp", 1, most_ranks, "", "pipeline stages; 1 in this version");
+  k.integer<&M::pp>("pp", 1, most_ranks, "", "pipeline ranks");
   k.integer<&M::dp_replicate>("dp_replicate", 1, most_ranks, "", "data-parallel replicas");
   k.integer<&M::dp_shard>(
       "dp_shard", -1, most_ranks, "",
-      "data-parallel ranks that would share parameters under zero_stage > 0; further replicas in this "
-      "version; -1 = world size / the other axes");
-  k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks; 1 in this version");
-  k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor-parallel ranks; 1 in this version");
+      "data-parallel ranks that share what zero_stage says, replicas with zero_stage 0; -1 = world size / the other "
+      "axes");
+  k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
+  k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor- and sequence-parallel ranks: each has a part of every matrix");
   k.integer<&M::ep>("ep", 1, most_ranks, "", "expert-parallel ranks; 1 in this version");
-  k.integer<&M::etp>("etp", 0, most_ranks, "", "tensor-parallel ranks of experts; 0 = tp; 1 in this version");
+  k.integer<&M::etp>("etp", 0, most_ranks, "", "tensor-parallel ranks of experts; 0 = tp; tp in this version");
+  k.choice<&M::cp_method>(
+      "cp_method", {"ring", "all_gather", "all_to_all"}, {},
+      "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads for "
+      "positions (Ulysses); with cp 1 it has no effect");
 }
 
 void add_schedule(std::vector<Key>& keys) {
   using S = ScheduleDeck;
   SectionKeys<&Deck::schedule> k("schedule", keys);
-  k.choice<&S::name>("name", {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {},
-                     "order of microbatches; interleaved and zb_v need pp > 1, which this version doesn't have");
-  k.integer<&S::chunks_per_stage>("chunks_per_stage", 1, 1024, "", "model chunks per rank; 1 in this version");
-  k.text<&S::split>("split", "how layers are cut into stages; even in this version");
+  k.choice<&S::name>("name", {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {}, "order of microbatches");
+  k.integer<&S::chunks_per_stage>("chunks_per_stage", 1, 1024, "", "interleaved: model chunks per rank; zb_v has two");
+  k.text<&S::split>(
+      "split",
+      "layers of each stage: even, balanced (embedding and head count as layers), or a string like Et*3|(tt|)*2tL");
+  k.text<&S::file>("file", "a CSV file with the schedule itself (docs/parallelism.md); empty = made by name");
 }
 
 void add_train(std::vector<Key>& keys) {
@@ -49,9 +55,13 @@ void add_train(std::vector<Key>& keys) {
   k.choice<&T::recompute>("recompute", {"none", "selective", "full"}, {},
                           "what backward computes again instead of keeping it: nothing, the cheap parts, whole blocks");
   k.integer<&T::zero_stage>("zero_stage", 0, 3, "",
-                            "1, 2, 3 shard optimizer state, gradients, parameters; 0 in this version");
-  k.choice<&T::accumulate>("accumulate", {"sharded", "unsharded"}, {},
-                           "reduce gradients after each microbatch or once a step; unsharded in this version");
+                            "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
+  k.choice<&T::accumulate>(
+      "accumulate", {"automatic", "sharded", "unsharded"}, {},
+      "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = once "
+      "a step where that is legal");
+  k.choice<&T::gather>("gather", {"microbatch", "step"}, {},
+                       "zero_stage 3: gather a unit for each use, or once a step");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
   k.integer<&T::head_chunk_rows>("head_chunk_rows", 0, most_tokens, "",

@@ -8,69 +8,108 @@ namespace forge {
 
 namespace {
 
-// order := rows sorted by keys[row] in 0 … starts.size()−2, equal keys in row order (a counting sort).
+// order := rows sorted by keys[row] in −1 … starts.size()−3, equal keys in row order (a counting sort).
 void sort_rows(std::span<const std::int32_t> keys, std::span<std::int32_t> starts, std::span<std::int32_t> order) {
   std::fill(starts.begin(), starts.end(), 0);
-  for (const std::int32_t key : keys) ++starts[static_cast<std::size_t>(key) + 1];
+  for (const std::int32_t key : keys) ++starts[static_cast<std::size_t>(key + 2)];
   for (std::size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
   for (std::size_t row = 0; row < keys.size(); ++row)
-    order[static_cast<std::size_t>(starts[static_cast<std::size_t>(keys[row])]++)] = static_cast<std::int32_t>(row);
+    order[static_cast<std::size_t>(starts[static_cast<std::size_t>(keys[row] + 1)]++)] = static_cast<std::int32_t>(row);
+}
+
+// Where a row of a cp rank stands among the keys of a microbatch of b sequences with Tc tokens on each rank.
+std::size_t key_row(const HostBatch& batch, int rank, std::int64_t sequence) {
+  const std::int64_t b = batch.microbatch_sequences, m = sequence / b, in_batch = sequence % b, cp = batch.share.cp;
+  const std::int64_t piece = batch.share.cp_method == CpMethod::all_to_all ? in_batch * cp + rank : rank * b + in_batch;
+  return static_cast<std::size_t>((m * b * cp + piece) * batch.local_tokens());
 }
 
 }  // namespace
 
-void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence) {
+void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
+                         const RowShare& rows_of_rank) {
   sequences = microbatches * microbatch;
   microbatch_sequences = microbatch;
   sequence_tokens = tokens_of_sequence;
-  const auto rows = static_cast<std::size_t>(sequences * sequence_tokens);
-  for (auto* vector : {&tokens, &labels, &positions, &documents, &token_order, &position_order})
-    vector->assign(rows, 0);
+  share = rows_of_rank;
+  const auto rows = static_cast<std::size_t>(sequences * local_tokens());
+  for (auto* vector : {&tokens, &labels, &positions, &documents, &token_order}) vector->assign(rows, 0);
   samples.assign(rows, -1);
-  for (std::size_t row = 0; row < rows; ++row)
-    positions[row] = static_cast<std::int32_t>(row % static_cast<std::size_t>(sequence_tokens));
-  // Positions never change, nor does their order: position t of every sequence, then position t + 1.
-  std::size_t next = 0;
+  const auto own = zigzag_positions(sequence_tokens, share.cp, share.cp_rank);
+  for (std::size_t row = 0; row < rows; ++row) positions[row] = own[row % own.size()];
+  if (share.cp > 1) {
+    key_positions.assign(static_cast<std::size_t>(sequences * sequence_tokens), 0);
+    key_documents = key_positions;
+    if (share.cp_method == CpMethod::all_to_all) key_samples.assign(key_positions.size(), -1);
+    for (int rank = 0; rank < share.cp; ++rank) {
+      const auto theirs = zigzag_positions(sequence_tokens, share.cp, rank);
+      for (std::int64_t s = 0; s < sequences; ++s)
+        std::copy(theirs.begin(), theirs.end(),
+                  key_positions.begin() + static_cast<std::ptrdiff_t>(key_row(*this, rank, s)));
+    }
+  }
+  // Positions never change, nor does their order.
+  const auto in_microbatch = static_cast<std::size_t>(microbatch * local_tokens());
+  const auto in_stream = in_microbatch / static_cast<std::size_t>(share.tp);
+  const auto begin = in_stream * static_cast<std::size_t>(share.tp_rank);
+  position_order.assign(static_cast<std::size_t>(microbatches) * in_stream, 0);
+  std::vector<std::int32_t> starts(static_cast<std::size_t>(sequence_tokens + 2));
   for (std::int64_t m = 0; m < microbatches; ++m)
-    for (std::int64_t t = 0; t < sequence_tokens; ++t)
-      for (std::int64_t b = 0; b < microbatch; ++b)
-        position_order[next++] = static_cast<std::int32_t>(b * sequence_tokens + t);
+    sort_rows(of_microbatch(positions, m).subspan(begin, in_stream), starts,
+              std::span(position_order).subspan(static_cast<std::size_t>(m) * in_stream, in_stream));
 }
 
 BatchFiller::BatchFiller(const TokenSet& set)
     : set_(set),
       sample_(static_cast<std::size_t>(set.sequence_tokens() + 1)),
-      starts_(static_cast<std::size_t>(set.options().vocabulary + 1)) {}
+      labels_(static_cast<std::size_t>(set.sequence_tokens())),
+      documents_(labels_.size()),
+      starts_(static_cast<std::size_t>(set.options().vocabulary + 2)) {}
+
+// This rank's rows of the sequence in sample_, labels_ and documents_.
+void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place) {
+  const auto length = static_cast<std::size_t>(batch.local_tokens());
+  const std::size_t begin = static_cast<std::size_t>(row) * length;
+  const Range& vocabulary = batch.share.vocabulary;
+  for (std::size_t i = begin; i < begin + length; ++i) {
+    const auto t = static_cast<std::size_t>(batch.positions[i]);
+    const std::int32_t token = sample_[t];
+    const bool here = token >= vocabulary.begin && token < vocabulary.end;
+    batch.tokens[i] = here ? static_cast<std::int32_t>(token - vocabulary.begin) : foreign_token;
+    batch.labels[i] = labels_[t];
+    batch.documents[i] = documents_[t];
+    batch.samples[i] = place;
+  }
+  for (int rank = 0; rank < batch.share.cp && batch.share.cp > 1; ++rank)
+    for (std::size_t i = key_row(batch, rank, row), end = i + length; i < end; ++i) {
+      batch.key_documents[i] = documents_[static_cast<std::size_t>(batch.key_positions[i])];
+      if (!batch.key_samples.empty()) batch.key_samples[i] = place;
+    }
+}
 
 void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, std::int64_t sample, std::int64_t place) {
   set_.read(sample, sample_);
   const std::int64_t end_token = set_.options().document_end_token;
-  const auto length = static_cast<std::size_t>(batch.sequence_tokens);
-  const std::size_t begin = static_cast<std::size_t>(row) * length;
   std::int32_t document = 0;
-  for (std::size_t t = 0; t < length; ++t) {
+  for (std::size_t t = 0; t < labels_.size(); ++t) {
     const bool ends = sample_[t] == end_token;
-    batch.tokens[begin + t] = sample_[t];
-    batch.labels[begin + t] = ends ? masked_label : sample_[t + 1];
-    batch.documents[begin + t] = document;
-    batch.samples[begin + t] = place;
+    labels_[t] = ends ? masked_label : sample_[t + 1];
+    documents_[t] = document;
+    batch.label_count += !ends;
     document += ends;
   }
+  write_rows(batch, row, place);
 }
 
 void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
-  const std::int64_t begin = row * batch.sequence_tokens;
-  const std::int64_t end = begin + batch.sequence_tokens;
-  std::fill(batch.tokens.begin() + begin, batch.tokens.begin() + end, 0);
-  std::fill(batch.labels.begin() + begin, batch.labels.begin() + end, masked_label);
-  std::fill(batch.documents.begin() + begin, batch.documents.begin() + end, 0);
-  std::fill(batch.samples.begin() + begin, batch.samples.begin() + end, -1);
+  std::fill(sample_.begin(), sample_.end(), 0);
+  std::fill(labels_.begin(), labels_.end(), masked_label);
+  std::fill(documents_.begin(), documents_.end(), 0);
+  write_rows(batch, row, -1);
 }
 
 void BatchFiller::finish(HostBatch& batch) {
-  batch.label_count = static_cast<std::int64_t>(batch.labels.size()) -
-                      std::count(batch.labels.begin(), batch.labels.end(), masked_label);
-  const auto rows = static_cast<std::size_t>(batch.microbatch_sequences * batch.sequence_tokens);
+  const std::size_t rows = static_cast<std::size_t>(batch.microbatch_sequences * batch.local_tokens());
   for (std::int64_t m = 0; m < batch.microbatches(); ++m)
     sort_rows(batch.of_microbatch(batch.tokens, m), starts_,
               std::span(batch.token_order).subspan(static_cast<std::size_t>(m) * rows, rows));

@@ -4,35 +4,46 @@
 #include <span>
 #include <vector>
 
+#include "data/row_share.hpp"
+
 namespace forge {
 
 // A label that takes no part in the loss.
 inline constexpr std::int32_t masked_label = -1;
+// A token whose row of the table another tensor-parallel rank has.
+inline constexpr std::int32_t foreign_token = -1;
 
-// Sequences of T tokens on the host, as rows (B·T): all that the model sees of the data. A rank's share of a step is
-// one batch of A microbatches of b sequences: microbatch m is sequences [m·b, (m + 1)·b).
+// What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. It is A
+// microbatches of b sequences, of each of which the rank computes Tc = T / cp tokens; microbatch m is rows
+// [m b Tc, (m + 1) b Tc).
 struct HostBatch {
   std::int64_t sequences = 0;             // B = A·b
   std::int64_t microbatch_sequences = 0;  // b
   std::int64_t sequence_tokens = 0;       // T
-  std::vector<std::int32_t> tokens;       // (B·T) inputs
-  std::vector<std::int32_t> labels;       // (B·T) the following tokens; masked_label: no loss
-  std::vector<std::int32_t> positions;    // (B·T) 0 … T−1, not restarted by a document
-  std::vector<std::int32_t> documents;    // (B·T) from 0 in every sequence
-  std::vector<std::int64_t> samples;      // (B·T) place of the row's sequence in the run's order; −1: padding
-  // Rows of each microbatch (0 … b·T−1) sorted by token and by position, equal ones in row order: what the gradients of
-  // the embedding tables are summed in.
-  std::vector<std::int32_t> token_order;     // (A, b·T)
-  std::vector<std::int32_t> position_order;  // (A, b·T)
-  std::int64_t label_count = 0;              // labels that aren't masked
+  RowShare share;
+  std::vector<std::int32_t> tokens;     // (B·Tc) inputs, counted from share.vocabulary.begin; foreign_token
+  std::vector<std::int32_t> labels;     // (B·Tc) the following tokens; masked_label: no loss
+  std::vector<std::int32_t> positions;  // (B·Tc) 0 … T−1, not restarted by a document
+  std::vector<std::int32_t> documents;  // (B·Tc) from 0 in every sequence
+  std::vector<std::int64_t> samples;    // (B·Tc) place of the row's sequence in the run's order; −1: padding
+  // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
+  std::vector<std::int32_t> key_positions, key_documents;  // (B·T)
+  std::vector<std::int64_t> key_samples;                   // (B·T) all_to_all only
+  // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
+  // position, equal ones in row order: what the gradients of the embedding tables are summed in.
+  std::vector<std::int32_t> token_order;     // (A, b·Tc)
+  std::vector<std::int32_t> position_order;  // (A, b·Tc/tp)
+  std::int64_t label_count = 0;              // labels of the sequences, all cp ranks', that aren't masked
 
   // Sizes every vector; nothing grows later.
-  void allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence);
+  void allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
+                const RowShare& rows = {});
   std::int64_t microbatches() const { return microbatch_sequences == 0 ? 0 : sequences / microbatch_sequences; }
-  // The part of one of the vectors above that belongs to microbatch m: (b·T).
+  std::int64_t local_tokens() const { return sequence_tokens / share.cp; }  // Tc
+  // The part of one of the vectors above that belongs to microbatch m.
   template <class T>
   std::span<const T> of_microbatch(const std::vector<T>& rows, std::int64_t m) const {
-    const auto n = static_cast<std::size_t>(microbatch_sequences * sequence_tokens);
+    const std::size_t n = rows.size() / static_cast<std::size_t>(microbatches());
     return std::span<const T>(rows).subspan(static_cast<std::size_t>(m) * n, n);
   }
 };
@@ -48,13 +59,17 @@ class BatchFiller {
   void fill_sequence(HostBatch& batch, std::int64_t row, std::int64_t sample, std::int64_t place);
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
-  // Counts labels and sorts the rows, after all sequences are filled.
+  // Sorts the rows, after all sequences are filled. label_count counts from begin() to here.
+  void begin(HostBatch& batch) { batch.label_count = 0; }
   void finish(HostBatch& batch);
 
  private:
+  void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place);
+
   const TokenSet& set_;
-  std::vector<std::int32_t> sample_;  // (T + 1)
-  std::vector<std::int32_t> starts_;  // (V + 1)
+  std::vector<std::int32_t> sample_;              // (T + 1)
+  std::vector<std::int32_t> labels_, documents_;  // (T)
+  std::vector<std::int32_t> starts_;              // (V + 2)
 };
 
 }  // namespace forge

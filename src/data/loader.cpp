@@ -5,7 +5,7 @@
 namespace forge {
 
 Loader::Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, std::int64_t first_step,
-               std::int64_t last_step)
+               std::int64_t last_step, const RowShare& rows)
     : sequence_(sequence),
       share_(share),
       last_step_(last_step),
@@ -14,7 +14,7 @@ Loader::Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, s
       taken_(first_step - 1) {
   require(first_step >= 1, "loader: steps count from 1");
   require(sequence.count == set.samples(), "loader: the sequence belongs to another set");
-  for (HostBatch& batch : buffers_) batch.allocate(share.microbatches(), share.microbatch, set.sequence_tokens());
+  for (HostBatch& batch : buffers_) batch.allocate(share.microbatches(), share.microbatch, set.sequence_tokens(), rows);
   thread_ = std::thread([this] { fill_ahead(); });
 }
 
@@ -51,6 +51,7 @@ void Loader::fill_ahead() {
 
 void Loader::fill(std::int64_t step) {
   HostBatch& batch = buffer(step);
+  filler_.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t place = share_.place(step, row);
     filler_.fill_sequence(batch, row, sequence_.at(place), place);

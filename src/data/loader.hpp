@@ -18,7 +18,7 @@ class Loader {
  public:
   // Steps first_step … last_step. `set` outlives the loader.
   Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, std::int64_t first_step,
-         std::int64_t last_step);
+         std::int64_t last_step, const RowShare& rows = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

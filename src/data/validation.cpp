@@ -5,7 +5,7 @@
 namespace forge {
 
 ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
-                             std::int64_t rank)
+                             std::int64_t rank, const RowShare& rows)
     : sequences_(sequences == 0 ? set.samples() : sequences),
       share_{microbatch * ranks, microbatch, ranks, rank},
       filler_(set) {
@@ -13,11 +13,12 @@ ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::i
     throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
                    std::to_string(set.samples()) + " samples");
   microbatches_ = (sequences_ + share_.global_batch - 1) / share_.global_batch;
-  batch_.allocate(1, microbatch, set.sequence_tokens());
+  batch_.allocate(1, microbatch, set.sequence_tokens(), rows);
 }
 
 const HostBatch& ValidationSet::microbatch(std::int64_t m) {
   require(0 <= m && m < microbatches_, "validation: no such microbatch");
+  filler_.begin(batch_);
   for (std::int64_t row = 0; row < batch_.sequences; ++row) {
     const std::int64_t sample = share_.place(m + 1, row);
     if (sample < sequences_)

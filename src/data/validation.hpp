@@ -13,7 +13,7 @@ class ValidationSet {
  public:
   // `sequences` of them, 0 = all; more than there are is BadInput. `set` outlives this object.
   ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
-                std::int64_t rank);
+                std::int64_t rank, const RowShare& rows = {});
 
   std::int64_t sequences() const { return sequences_; }
   // Microbatches of this rank, and of every other.

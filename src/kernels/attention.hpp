@@ -52,8 +52,10 @@ void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, Vi
 
 // Merges the partial result b of the same queries over other keys into a:
 //   lse = log(e^lse_a + e^lse_b);  o = o_a e^(lse_a − lse) + o_b e^(lse_b − lse)
-template <class T>
-void attention_merge(Stream&, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
+// A part that has seen no key (o = 0, lse = −Inf) changes nothing. S is T or acc_t<T>: what has many parts is merged in
+// the latter.
+template <class T, class S>
+void attention_merge(Stream&, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
                      View<const acc_t<T>, 2> lse_b);
 
 }  // namespace forge

@@ -24,8 +24,8 @@ void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, V
   });
 }
 
-template <class T>
-void attention_merge(Stream& stream, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
+template <class T, class S>
+void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, View<const T, 3> o_b,
                      View<const acc_t<T>, 2> lse_b) {
   using A = acc_t<T>;
   const std::int64_t heads = o_a.extent(1), columns = o_a.extent(2);
@@ -41,10 +41,10 @@ void attention_merge(Stream& stream, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
     const A shift = larger == -static_cast<A>(INFINITY) ? A(0) : larger;
     const A weight_a = std::exp(a - shift), weight_b = std::exp(b - shift), total = weight_a + weight_b;
     const A factor_a = total == A(0) ? A(0) : weight_a / total, factor_b = total == A(0) ? A(0) : weight_b / total;
-    T* x = o_a.row(r) + h * columns;
+    S* x = o_a.row(r) + h * columns;
     const T* y = o_b.row(r) + h * columns;
     team.each(columns, [=](std::int64_t c) {
-      x[c] = static_cast<T>(factor_a * static_cast<A>(x[c]) + factor_b * static_cast<A>(y[c]));
+      x[c] = static_cast<S>(factor_a * static_cast<A>(x[c]) + factor_b * static_cast<A>(y[c]));
     });
     if (team.leads()) lse_a.row(r)[h] = shift + std::log(total);  // −Inf where neither has seen a key
   });
@@ -52,10 +52,13 @@ void attention_merge(Stream& stream, View<T, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
 
 #define FORGE_ATTENTION(T)                                                                          \
   template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \
-  template void attention_merge<T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>, View<const acc_t<T>, 2>);
+  template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,     \
+                                      View<const acc_t<T>, 2>);
 FORGE_ATTENTION(double)
 FORGE_ATTENTION(float)
 FORGE_ATTENTION(bf16)
 #undef FORGE_ATTENTION
+template void attention_merge<bf16, float>(Stream&, View<float, 3>, View<float, 2>, View<const bf16, 3>,
+                                           View<const float, 2>);
 
 }  // namespace forge

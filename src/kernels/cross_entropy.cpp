@@ -52,9 +52,82 @@ void cross_entropy(Stream& stream, View<const acc_t<T>, 2> logits, View<const st
   });
 }
 
+// The largest of a row's numbers on no columns, or where all are −Inf, is −Inf; the sum is 0 there, which the other
+// ranks' parts outweigh. If no rank has more, −Inf − (−Inf) makes loss and gradient NaN, as on one rank.
+template <class T>
+void cross_entropy_statistics(Stream& stream, View<const acc_t<T>, 2> logits, std::int64_t columns,
+                              View<const std::int32_t, 1> labels, std::int64_t first_column,
+                              View<acc_t<T>, 2> statistics) {
+  using A = acc_t<T>;
+  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const A* x = logits.row(r);
+    A* to = statistics.row(r);
+    if (labels[r] < 0) {
+      if (team.leads()) to[0] = to[1] = to[2] = A(0);
+      return;
+    }
+    const A none = -static_cast<A>(INFINITY);
+    const A largest = team.template max<A>(columns, [=](std::int64_t j) { return x[j]; });
+    const A shift = largest == none ? A(0) : largest;
+    const A sum = team.template sum<A>(columns, [=](std::int64_t j) { return math::exp(x[j] - shift); });
+    if (!team.leads()) return;
+    const std::int64_t label = labels[r] - first_column;
+    to[0] = largest;
+    to[1] = sum;
+    to[2] = label >= 0 && label < columns ? x[label] : none;
+  });
+}
+
+// With m_i, s_i, l_i of rank i:  m = max m_i,  Σ e^(x − m) = Σ s_i e^(m_i − m),  x[label] = max l_i. The sum is NaN
+// where any number of the row is, or where one is +Inf.
+template <class T>
+void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logits, std::int64_t columns,
+                                   View<const std::int32_t, 1> labels, std::int64_t first_column,
+                                   View<const acc_t<T>, 2> all_statistics, int ranks, double scale,
+                                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
+                                   View<T, 2> d_logits) {
+  using A = acc_t<T>;
+  const std::int64_t rows = logits.rows(), width = logits.columns();
+  parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const A* x = logits.row(r);
+    T* d = d_logits.empty() ? nullptr : d_logits.row(r);
+    if (labels[r] < 0) {
+      if (d) team.each(width, [=](std::int64_t j) { d[j] = T(A(0)); });
+      if (team.leads()) loss[r] = z[r] = A(0);
+      return;
+    }
+    A largest = -static_cast<A>(INFINITY), at_label = largest, sum = A(0);
+    for (int i = 0; i < ranks; ++i) {
+      const A* part = all_statistics.row(i * rows + r);
+      largest = part[0] > largest ? part[0] : largest;
+      at_label = part[2] > at_label ? part[2] : at_label;
+    }
+    for (int i = 0; i < ranks; ++i) {
+      const A* part = all_statistics.row(i * rows + r);
+      sum += part[1] * math::exp(part[0] - largest);
+    }
+    const A log_sum = math::log(sum), lse = largest + log_sum;
+    const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale);
+    if (d) {
+      team.each(columns, [=](std::int64_t j) { d[j] = T(math::exp(x[j] - largest) * factor * to_gradient); });
+      team.each(width - columns, [=](std::int64_t j) { d[columns + j] = T(A(0)); });
+    }
+    if (!team.leads()) return;
+    const std::int64_t label = labels[r] - first_column;
+    if (d && label >= 0 && label < columns) d[label] = T((math::exp(at_label - largest) * factor - A(1)) * to_gradient);
+    loss[r] = log_sum - (at_label - largest);
+    z[r] = lse * lse;
+  });
+}
+
 #define FORGE_CROSS_ENTROPY(T)                                                                                  \
   template void cross_entropy<T>(Stream&, View<const acc_t<T>, 2>, View<const std::int32_t, 1>, double, double, \
-                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);
+                                 View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);                             \
+  template void cross_entropy_statistics<T>(Stream&, View<const acc_t<T>, 2>, std::int64_t,                     \
+                                            View<const std::int32_t, 1>, std::int64_t, View<acc_t<T>, 2>);      \
+  template void cross_entropy_from_statistics<T>(                                                               \
+      Stream&, View<const acc_t<T>, 2>, std::int64_t, View<const std::int32_t, 1>, std::int64_t,                \
+      View<const acc_t<T>, 2>, int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);
 FORGE_CROSS_ENTROPY(double)
 FORGE_CROSS_ENTROPY(float)
 FORGE_CROSS_ENTROPY(bf16)

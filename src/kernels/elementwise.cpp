@@ -21,6 +21,27 @@ void copy_rows(Stream& stream, View<const T, 2> from, View<T, 2> to) {
   });
 }
 
+template <class From, class To>
+void convert_rows(Stream& stream, View<const From, 2> from, View<To, 2> to) {
+  const std::int64_t n = from.columns();
+  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const From* in = from.row(r);
+    To* out = to.row(r);
+    team.each(n, [=](std::int64_t j) { assign(out[j], in[j]); });
+  });
+}
+
+template <class T>
+void accumulate(Stream& stream, View<const T, 2> x, View<acc_t<T>, 2> y) {
+  using A = acc_t<T>;
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* in = x.row(r);
+    A* out = y.row(r);
+    team.each(n, [=](std::int64_t j) { out[j] += A(in[j]); });
+  });
+}
+
 template <class T>
 void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
   using A = acc_t<T>;
@@ -48,9 +69,16 @@ FORGE_CONVERT(double)
 FORGE_CONVERT(float)
 FORGE_CONVERT(bf16)
 
-#define FORGE_ELEMENTWISE(T)                                         \
-  template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>); \
-  template void add<T>(Stream&, View<const T, 1>, View<T, 1>);       \
+template void convert_rows<double, double>(Stream&, View<const double, 2>, View<double, 2>);
+template void convert_rows<float, float>(Stream&, View<const float, 2>, View<float, 2>);
+template void convert_rows<bf16, bf16>(Stream&, View<const bf16, 2>, View<bf16, 2>);
+template void convert_rows<bf16, float>(Stream&, View<const bf16, 2>, View<float, 2>);
+template void convert_rows<float, bf16>(Stream&, View<const float, 2>, View<bf16, 2>);
+
+#define FORGE_ELEMENTWISE(T)                                                 \
+  template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>);         \
+  template void accumulate<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>); \
+  template void add<T>(Stream&, View<const T, 1>, View<T, 1>);               \
   template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
 FORGE_ELEMENTWISE(double)
 FORGE_ELEMENTWISE(float)

@@ -11,16 +11,18 @@ void embedding_forward(Stream& stream, View<const std::int32_t, 1> tokens, View<
   const std::int64_t n = out.columns();
   if (positions_table.empty()) {
     parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-      const T* from = table.row(tokens[r]);
       T* to = out.row(r);
+      if (tokens[r] < 0) return team.each(n, [=](std::int64_t j) { to[j] = T(A(0)); });
+      const T* from = table.row(tokens[r]);
       team.each(n, [=](std::int64_t j) { assign(to[j], from[j]); });
     });
     return;
   }
   parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* from = table.row(tokens[r]);
     const T* position = positions_table.row(positions[r]);
     T* to = out.row(r);
+    if (tokens[r] < 0) return team.each(n, [=](std::int64_t j) { assign(to[j], position[j]); });
+    const T* from = table.row(tokens[r]);
     team.each(n, [=](std::int64_t j) { to[j] = T(A(from[j]) + A(position[j])); });
   });
 }
@@ -33,7 +35,7 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
   const std::int64_t rows = index.rows(), n = d_out.columns();
   parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t begin, Team team) {
     const std::int32_t target = index[order[begin]];
-    if (begin > 0 && index[order[begin - 1]] == target) return;
+    if (target < 0 || (begin > 0 && index[order[begin - 1]] == target)) return;
     std::int64_t end = begin + 1;
     while (end < rows && index[order[end]] == target) ++end;
     A* to = d_table.row(target);

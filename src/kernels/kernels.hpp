@@ -23,12 +23,37 @@ void convert(Stream&, View<const From, 1> from, View<To, 1> to);
 // to = from, row by row; the pitches may differ.
 template <class T>
 void copy_rows(Stream&, View<const T, 2> from, View<T, 2> to);
+// The same, converted. T to T, T to A and A to T.
+template <class From, class To>
+void convert_rows(Stream&, View<const From, 2> from, View<To, 2> to);
 // y += x.
 template <class T>
 void add(Stream&, View<const T, 1> x, View<T, 1> y);
+// y += x, row by row, in A; the pitches may differ.
+template <class T>
+void accumulate(Stream&, View<const T, 2> x, View<acc_t<T>, 2> y);
 // x(R,N) += bias(N) in every row.
 template <class T>
 void add_bias(Stream&, View<const T, 1> bias, View<T, 2> x);
+
+// ---- blocks: what ranks send to each other
+// ---------------------------------------------------------------------------------------------------------
+
+// from(R, n·w) has n groups of w = `width` columns; to(blocks·R, s·w) has s of them in each block. Place i of block p
+// gets group (p·s + i)·n / (blocks·s), rounded down: where there are more places than groups, neighbours hold copies. n
+// divides blocks·s. The pitches may differ.
+template <class T>
+void columns_to_blocks(Stream&, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to);
+// The transpose: to's group g is the sum of the places that columns_to_blocks fills from it, in their order, in A.
+template <class T>
+void blocks_to_columns(Stream&, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to);
+// from(outer·inner·r, w) is a matrix of outer x inner blocks of r rows, to its transpose:
+//   block (j, i) of to = block (i, j) of from.
+template <class T>
+void transpose_blocks(Stream&, std::int64_t outer, std::int64_t inner, View<const T, 2> from, View<T, 2> to);
+
+// ---- dropout
+// ----------------------------------------------------------------------------------------------------------
 
 // Dropout (Srivastava et al. 2014): an element is kept where uniform(key; sample, position, column) >= rate and divided
 // by 1 − rate. Keyed by global sample and position, so that no layout changes the mask and backward draws it again.
@@ -48,12 +73,13 @@ void residual_add(Stream&, View<const T, 2> residual, View<const T, 2> x, View<T
 // ---- embedding
 // --------------------------------------------------------------------------------------------------------
 
-// out(R,C) = table(V,C)[token] + positions_table(P,C)[position] (left out when empty).
+// out(R,C) = table(V,C)[token] + positions_table(P,C)[position] (left out when empty). Token −1: another rank's, a zero
+// row of the table.
 template <class T>
 void embedding_forward(Stream&, View<const std::int32_t, 1> tokens, View<const T, 2> table,
                        View<const std::int32_t, 1> positions, View<const T, 2> positions_table, View<T, 2> out);
 // d_table(V,C)[index[r]] += d_out(r,:). `order` lists the rows sorted by index, equal ones in row order: each table row
-// is summed by one team in that order, without atomics. Serves tokens and positions.
+// is summed by one team in that order, without atomics. Rows of index −1 add nothing. Serves tokens and positions.
 template <class T>
 void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const std::int32_t, 1> order,
                         View<const T, 2> d_out, View<acc_t<T>, 2> d_table);
@@ -139,6 +165,22 @@ void pointwise_backward(Stream&, Pointwise, View<const T, 2> x, View<const T, 2>
 template <class T>
 void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits);
+
+// The same where each rank of a group has some columns of the vocabulary, with one all-gather of `statistics` between
+// the two. This rank has the columns [first_column, first_column + columns); what logits has behind them is padding,
+// which is not read and whose d_logits is 0. `columns` may be 0. Labels are of the whole vocabulary.
+//   statistics(R,3) = max x, Σ e^(x − max), x[label] or −Inf on ranks that don't have it
+template <class T>
+void cross_entropy_statistics(Stream&, View<const acc_t<T>, 2> logits, std::int64_t columns,
+                              View<const std::int32_t, 1> labels, std::int64_t first_column,
+                              View<acc_t<T>, 2> statistics);
+// all_statistics(ranks·R,3): rank after rank. loss and z are the same bits on every rank.
+template <class T>
+void cross_entropy_from_statistics(Stream&, View<const acc_t<T>, 2> logits, std::int64_t columns,
+                                   View<const std::int32_t, 1> labels, std::int64_t first_column,
+                                   View<const acc_t<T>, 2> all_statistics, int ranks, double scale,
+                                   double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
+                                   View<T, 2> d_logits);
 
 // ---- reductions and the update
 // ----------------------------------------------------------------------------------------

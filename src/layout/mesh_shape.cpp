@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/error.hpp"
-
 namespace forge {
 
 namespace {
@@ -27,18 +25,20 @@ std::string text(std::int64_t value) {
 // Checks one deck's mesh and collects what is wrong.
 class Resolver {
  public:
-  Resolver(const MeshDeck& deck, std::int64_t world) : deck_(deck), world_(world) {}
+  Resolver(const MeshDeck& deck, std::int64_t world, Report& report) : deck_(deck), world_(world), report_(report) {}
 
-  MeshShape run() {
+  std::optional<MeshShape> run() {
     ranges();
-    if (report_.empty()) dense();
-    if (report_.empty()) expert();
-    if (!report_.empty()) throw BadInput(report_);
-    return mesh_;
+    if (legal_) dense();
+    if (legal_) expert();
+    return legal_ ? std::optional(mesh_) : std::nullopt;
   }
 
  private:
-  void add(const std::string& line) { report_ += (report_.empty() ? "" : "\n") + line; }
+  void add(const std::string& line) {
+    report_.add("", line);
+    legal_ = false;
+  }
 
   void ranges() {
     const auto at_least_one = [&](const char* key, std::int64_t value, const char* also) {
@@ -61,10 +61,10 @@ class Resolver {
     if (shard == -1) {
       if (world_ % rest != 0) {
         const std::int64_t below = world_ / rest * rest;
-        add("mesh: pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * cp " + text(deck_.cp) +
-            " * tp " + text(deck_.tp) + " = " + text(rest) + " does not divide the " + text(world_) +
-            (world_ == 1 ? " rank" : " ranks") + "; nearest legal numbers of ranks: " +
-            (below > 0 ? text(below) + " or " : "") + text(below + rest) + launcher(below + rest));
+        add("mesh.pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * cp " + text(deck_.cp) +
+            " * tp " + text(deck_.tp) + " = " + text(rest) + " does not divide the world of " + ranks(world_) +
+            "; nearest legal numbers of ranks: " + (below > 0 ? text(below) + " or " : "") + text(below + rest) + ": " +
+            launcher(below + rest));
         return;
       }
       shard = world_ / rest;
@@ -73,10 +73,10 @@ class Resolver {
     }
     const std::int64_t needed = product({rest, shard});
     if (needed != world_) {
-      add("mesh: pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * dp_shard " + text(shard) +
-          " * cp " + text(deck_.cp) + " * tp " + text(deck_.tp) + " = " + text(needed) + ", but there " +
-          (world_ == 1 ? "is 1 rank" : "are " + text(world_) + " ranks") + "; legal are " + text(needed) + " ranks" +
-          launcher(needed) + (world_ % rest == 0 ? ", or mesh.dp_shard " + text(world_ / rest) : ""));
+      add("mesh.pp " + text(deck_.pp) + " * dp_replicate " + text(deck_.dp_replicate) + " * dp_shard " + text(shard) +
+          " * cp " + text(deck_.cp) + " * tp " + text(deck_.tp) + " = " + text(needed) + ", but the world is " +
+          ranks(world_) + "; " + launcher(needed) +
+          (world_ % rest == 0 ? ", or set mesh.dp_shard to " + text(world_ / rest) + " or -1" : ""));
       return;
     }
     mesh_.pp = static_cast<int>(deck_.pp);
@@ -86,10 +86,13 @@ class Resolver {
     mesh_.tp = static_cast<int>(deck_.tp);
   }
 
-  std::string launcher(std::int64_t ranks) const {
-    if (ranks <= world_) return "";
-    const std::string n = text(ranks);
-    return " (srun -n " + n + ", mpirun -n " + n + ", or --ranks " + n + " without a launcher)";
+  static std::string ranks(std::int64_t n) { return text(n) + (n == 1 ? " rank" : " ranks"); }
+
+  // srun -N, the number of nodes, starts one rank on each: the usual reason why there are fewer than the deck needs.
+  static std::string launcher(std::int64_t wanted) {
+    const std::string n = text(wanted);
+    return "start " + ranks(wanted) + " with mpirun -n " + n + ", srun --ntasks=" + n +
+           " (srun -N alone starts one a node), or without a launcher --ranks " + n;
   }
 
   bool fits(std::int64_t ep, std::int64_t etp, std::int64_t ranks) const {
@@ -119,7 +122,7 @@ class Resolver {
     }
     const std::int64_t ranks = world_ / mesh_.pp;
     const std::string wrong = misfit(deck_.ep, etp, ranks);
-    if (!wrong.empty()) return add("mesh: " + wrong + "; legal are " + legal_experts(etp, ranks));
+    if (!wrong.empty()) return add("mesh.ep: " + wrong + "; legal are " + legal_experts(etp, ranks));
     mesh_.ep = static_cast<int>(deck_.ep);
     mesh_.etp = static_cast<int>(etp);
     mesh_.edp = static_cast<int>(ranks / (deck_.ep * etp));
@@ -151,7 +154,8 @@ class Resolver {
 
   const MeshDeck& deck_;
   std::int64_t world_;
-  std::string report_;
+  Report& report_;
+  bool legal_ = true;
   MeshShape mesh_;
 };
 
@@ -179,13 +183,19 @@ int MeshShape::expert_shards() const {
   return std::max(1, dp_shard * cp * tp / (ep * etp));
 }
 
+std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report) {
+  return Resolver(deck, world, report).run();
+}
+
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world) {
-  return Resolver(deck, world).run();
+  Report report;
+  const auto mesh = resolve_mesh(deck, world, report);
+  report.throw_if_any("the mesh");
+  return *mesh;
 }
 
 std::int64_t ranks_of(const MeshDeck& deck) {
-  if (deck.dp_shard < 1) return 0;
-  return product({deck.pp, deck.dp_replicate, deck.dp_shard, deck.cp, deck.tp});
+  return product({deck.pp, deck.dp_replicate, std::max<std::int64_t>(deck.dp_shard, 1), deck.cp, deck.tp});
 }
 
 std::string mesh_table(const MeshShape& mesh, int rank) {

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "config/deck.hpp"
+#include "config/report.hpp"
 #include "layout/grid.hpp"
 
 namespace forge {
@@ -49,10 +51,12 @@ struct MeshShape {
 
 // The deck's mesh on `world` ranks. dp_shard -1 takes the rest. A pinned dp_shard with which
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
-// Throws BadInput: one report with every violated equation and the nearest legal values.
+// Reports every violated equation with the nearest legal values; nothing is returned then.
+std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report);
+// The same; throws the report as one BadInput.
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 
-// The ranks that the deck's mesh asks for, 0 where dp_shard -1 leaves it open. The --ranks of verbs without a launcher.
+// The fewest ranks that the deck's mesh asks for: dp_shard -1 counts as 1.
 std::int64_t ranks_of(const MeshDeck& deck);
 
 // A table for people: axis, extent, stride, the ranks of `rank`'s group, what the axis carries; both views (the expert

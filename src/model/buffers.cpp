@@ -27,10 +27,16 @@ Precision precision_of(const Deck& deck) {
   return p;
 }
 
-BufferContext buffer_context(const Deck& deck, const ModelSpec& spec) {
-  const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens};
-  return {spec, microbatch, precision_of(deck), deck.train.recompute,
-          resolve_head_chunk(deck.train.head_chunk_rows, microbatch.rows(), spec.V())};
+BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
+  const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,
+                              static_cast<int>(deck.mesh.cp)};
+  return {local,
+          microbatch,
+          precision_of(deck),
+          deck.train.recompute,
+          resolve_head_chunk(deck.train.head_chunk_rows, microbatch.rows(), local.V()),
+          static_cast<int>(deck.mesh.tp),
+          deck.mesh.cp_method};
 }
 
 namespace {
@@ -42,12 +48,24 @@ struct Maker {
   const BufferContext& c;
   const ModelSpec& s = c.spec;
   std::int64_t rows = c.microbatch.rows();
+  std::int64_t stream = c.stream_rows();
 
   BufferSpec value(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
     return {id, name, {{rows, columns}}, c.precision.compute, reader};
   }
   BufferSpec statistic(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
     return {id, name, {{rows, columns}}, c.precision.accumulate, reader};
+  }
+  // C wide, in the rows of the residual stream.
+  BufferSpec stream_value(Buf id, std::string_view name, Reader reader) const {
+    return {id, name, {{stream, s.C()}}, c.precision.compute, reader};
+  }
+  BufferSpec stream_statistic(Buf id, std::string_view name, Reader reader) const {
+    return {id, name, {{stream, 1}}, c.precision.accumulate, reader};
+  }
+  // Where the rows of the stream are not all rows.
+  void add_all_rows(BufferList& list) const {
+    if (c.tp > 1) list.push_back(value(Buf::all_rows, "rows of all tp ranks", s.C(), F));
   }
   BufferSpec partial(std::int64_t columns) const {
     return {Buf::partial, "column sums", {{norm_partial_rows(rows), columns}}, c.precision.accumulate, F};
@@ -56,10 +74,9 @@ struct Maker {
 
 // Splits the buffers between F and B by the recompute policy: what the GEMMs and attention made is dear, norms'
 // outputs and activations are cheap to make again.
-enum class Keep { always, dear, cheap };
+enum class Keep { dear, cheap };
 bool kept(Keep keep, Recompute recompute) {
-  return keep == Keep::always || recompute == Recompute::none ||
-         (recompute == Recompute::selective && keep == Keep::dear);
+  return recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::dear);
 }
 
 struct Tagged {
@@ -71,10 +88,9 @@ std::vector<Tagged> forward_of_block(const BufferContext& c) {
   const Maker m{c};
   const ModelSpec& s = c.spec;
   std::vector<Tagged> list;
-  list.push_back({Keep::always, m.value(Buf::x, "block input", s.C(), B)});
-  if (s.layernorm()) list.push_back({Keep::dear, m.statistic(Buf::mean1, "norm 1 mean", 1, B)});
-  list.push_back({Keep::dear, m.statistic(Buf::rstd1, "norm 1 rstd", 1, B)});
-  list.push_back({Keep::cheap, m.value(Buf::n1, "norm 1 output", s.C(), W)});
+  if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean1, "norm 1 mean", B)});
+  list.push_back({Keep::dear, m.stream_statistic(Buf::rstd1, "norm 1 rstd", B)});
+  list.push_back({Keep::cheap, m.stream_value(Buf::n1, "norm 1 output", W)});
   list.push_back({Keep::dear, m.value(Buf::qkv, "q, k, v", s.qkv_columns(), B)});
   if (s.options.qk_norm) {
     list.push_back({Keep::dear, m.value(Buf::qk, "normalised q, k", s.q_columns() + s.kv_columns(), B)});
@@ -82,10 +98,10 @@ std::vector<Tagged> forward_of_block(const BufferContext& c) {
   }
   list.push_back({Keep::dear, m.value(Buf::o, "attention output", s.q_columns(), W)});
   list.push_back({Keep::dear, m.statistic(Buf::lse, "attention log-sum-exp", s.H(), B)});
-  list.push_back({Keep::dear, m.value(Buf::h, "residual after attention", s.C(), B)});
-  if (s.layernorm()) list.push_back({Keep::dear, m.statistic(Buf::mean2, "norm 2 mean", 1, B)});
-  list.push_back({Keep::dear, m.statistic(Buf::rstd2, "norm 2 rstd", 1, B)});
-  list.push_back({Keep::cheap, m.value(Buf::n2, "norm 2 output", s.C(), W)});
+  list.push_back({Keep::dear, m.stream_value(Buf::h, "residual after attention", B)});
+  if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean2, "norm 2 mean", B)});
+  list.push_back({Keep::dear, m.stream_statistic(Buf::rstd2, "norm 2 rstd", B)});
+  list.push_back({Keep::cheap, m.stream_value(Buf::n2, "norm 2 output", W)});
   // Its gradient overwrites it, and W reads that.
   list.push_back({Keep::dear, m.value(Buf::up, s.gated() ? "gate and up" : "up", s.up_columns(), W)});
   list.push_back({Keep::cheap, m.value(Buf::act, "activation", s.F(), W)});
@@ -109,8 +125,18 @@ BufferList batch_buffers(const BufferContext& c) {
                   {Buf::documents, "documents", {{rows, 1}}, DType::i32, B},
                   {Buf::samples, "samples", {{rows, 1}}, DType::i64, B},
                   {Buf::token_order, "rows by token", {{rows, 1}}, DType::i32, W}};
-  if (!c.spec.rope()) list.push_back({Buf::position_order, "rows by position", {{rows, 1}}, DType::i32, W});
+  if (!c.spec.rope()) list.push_back({Buf::position_order, "rows by position", {{c.stream_rows(), 1}}, DType::i32, W});
+  if (c.microbatch.cp == 1) return list;
+  const std::int64_t all = c.microbatch.rows_of_all();
+  list.push_back({Buf::key_positions, "positions of keys", {{all, 1}}, DType::i32, B});
+  list.push_back({Buf::key_documents, "documents of keys", {{all, 1}}, DType::i32, B});
+  if (c.cp_method == CpMethod::all_to_all)
+    list.push_back({Buf::key_samples, "samples of keys", {{all, 1}}, DType::i64, B});
   return list;
+}
+
+BufferList block_input(const BufferContext& c) {
+  return {Maker{c}.stream_value(Buf::x, "block input", B)};
 }
 
 BufferList saved_of_block(const BufferContext& c) {
@@ -122,15 +148,18 @@ BufferList rebuilt_of_block(const BufferContext& c) {
 }
 
 BufferList scratch_forward_block(const BufferContext& c) {
-  return {Maker{c}.value(Buf::branch, "branch output", c.spec.C(), F)};
+  const Maker m{c};
+  BufferList list{m.stream_value(Buf::branch, "branch output", F)};
+  m.add_all_rows(list);
+  return list;
 }
 
 BufferList gradients_of_block(const BufferContext& c) {
   const Maker m{c};
   const ModelSpec& s = c.spec;
-  BufferList list{m.value(Buf::d_h, "gradient after attention", s.C(), W),
+  BufferList list{m.stream_value(Buf::d_h, "gradient after attention", W),
                   m.value(Buf::d_qkv, "gradient of q, k, v", s.qkv_columns(), W)};
-  if (s.options.dropout > 0) {
+  if (s.options.dropout > 0 || c.tp > 1) {
     list.push_back(m.value(Buf::d_down_out, "gradient of feed-forward output", s.C(), W));
     list.push_back(m.value(Buf::d_attention_out, "gradient of attention projection", s.C(), W));
   }
@@ -139,14 +168,20 @@ BufferList gradients_of_block(const BufferContext& c) {
 
 BufferList gradient_stream(const BufferContext& c) {
   const Maker m{c};
-  return {m.value(Buf::d_stream_a, "gradient of the residual, a", c.spec.C(), W),
-          m.value(Buf::d_stream_b, "gradient of the residual, b", c.spec.C(), W)};
+  return {m.stream_value(Buf::d_stream_a, "gradient of the residual, a", W),
+          m.stream_value(Buf::d_stream_b, "gradient of the residual, b", W)};
+}
+
+BufferList output_gradient(const BufferContext& c) {
+  return {Maker{c}.stream_value(Buf::d_stream_a, "gradient of the output", W)};
 }
 
 BufferList scratch_backward_mlp(const BufferContext& c) {
   const Maker m{c};
-  return {m.value(Buf::d_act, "gradient of the activation", c.spec.F(), B),
-          m.value(Buf::d_norm, "gradient of norm output", c.spec.C(), B), m.partial(c.spec.C())};
+  BufferList list{m.value(Buf::d_act, "gradient of the activation", c.spec.F(), B),
+                  m.stream_value(Buf::d_norm, "gradient of norm output", B), m.partial(c.spec.C())};
+  m.add_all_rows(list);
+  return list;
 }
 
 BufferList scratch_backward_attention(const BufferContext& c) {
@@ -154,40 +189,59 @@ BufferList scratch_backward_attention(const BufferContext& c) {
   const ModelSpec& s = c.spec;
   BufferList list{m.value(Buf::d_o, "gradient of attention output", s.q_columns(), B),
                   m.statistic(Buf::delta, "attention delta", s.H(), B),
-                  m.value(Buf::d_norm, "gradient of norm output", s.C(), B), m.partial(std::max(s.C(), s.D()))};
-  if (c.precision.compute != c.precision.accumulate)
+                  m.stream_value(Buf::d_norm, "gradient of norm output", B), m.partial(std::max(s.C(), s.D()))};
+  if (c.precision.compute != c.precision.accumulate && c.microbatch.cp == 1)
     list.push_back(m.statistic(Buf::d_q_sums, "sums of the gradient of q", s.q_columns(), B));
+  m.add_all_rows(list);
   return list;
 }
 
 BufferList scratch_backward_weight(const BufferContext& c) {
+  const Maker m{c};
   const ModelSpec& s = c.spec;
   std::int64_t columns = 0;
   if (s.options.qkv_bias) columns = std::max(columns, s.qkv_columns());
   if (s.options.attention_out_bias) columns = std::max(columns, s.C());
   if (s.options.mlp_bias) columns = std::max({columns, s.up_columns(), s.C()});
-  if (columns == 0) return {};
-  return {Maker{c}.partial(columns)};
+  BufferList list;
+  if (columns > 0) list.push_back(m.partial(columns));
+  m.add_all_rows(list);
+  return list;
+}
+
+BufferList head_input(const BufferContext& c) {
+  return {Maker{c}.stream_value(Buf::x_final, "last residual", B)};
 }
 
 BufferList saved_of_head(const BufferContext& c) {
   const Maker m{c};
-  BufferList list{m.value(Buf::x_final, "last residual", c.spec.C(), B)};
-  if (c.spec.layernorm()) list.push_back(m.statistic(Buf::mean_final, "final norm mean", 1, B));
-  list.push_back(m.statistic(Buf::rstd_final, "final norm rstd", 1, B));
-  list.push_back(m.value(Buf::d_n_final, "gradient of final norm output", c.spec.C(), B));
+  BufferList list;
+  if (c.spec.layernorm()) list.push_back(m.stream_statistic(Buf::mean_final, "final norm mean", B));
+  list.push_back(m.stream_statistic(Buf::rstd_final, "final norm rstd", B));
+  list.push_back(m.stream_value(Buf::d_n_final, "gradient of final norm output", B));
+  return list;
+}
+
+BufferList scratch_embedding(const BufferContext& c) {
+  BufferList list;
+  Maker{c}.add_all_rows(list);
   return list;
 }
 
 BufferList scratch_head_forward(const BufferContext& c) {
+  const Maker m{c};
   const std::int64_t chunk = c.head_chunk_rows;
   const DType acc = c.precision.accumulate;
-  BufferList list{Maker{c}.value(Buf::n_final, "final norm output", c.spec.C(), F),
+  BufferList list{m.stream_value(Buf::n_final, "final norm output", F),
                   {Buf::logits, "logits of a chunk", {{chunk, c.spec.V()}}, acc, F},
                   {Buf::row_loss, "loss of each row", {{chunk, 1}}, acc, F},
                   {Buf::row_z, "z of each row", {{chunk, 1}}, acc, F}};
   if (c.precision.compute != acc)
     list.push_back({Buf::d_logits, "gradient of logits", {{chunk, c.spec.V()}}, c.precision.compute, F});
+  if (c.tp == 1) return list;
+  list.push_back({Buf::token_stats, "statistics of each row", {{c.tp * chunk, 3}}, acc, F});
+  m.add_all_rows(list);
+  list.push_back(m.value(Buf::d_head_rows, "gradient of final norm output, a part", c.spec.C(), F));
   return list;
 }
 

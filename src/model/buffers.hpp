@@ -12,7 +12,8 @@
 namespace forge {
 
 // Every buffer that a step uses, by name and shape. nn/ allocates from these lists and from nothing else; plan/ sums
-// them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch.
+// them: that is why the planned peak is the arena's high-water mark, to the byte. R = rows of a microbatch on this
+// rank; S = R / tp, those of the residual stream and the norms (sequence parallelism). H, K, F and V are this rank's.
 enum class Buf {
   // batch
   tokens,
@@ -22,42 +23,66 @@ enum class Buf {
   samples,
   token_order,
   position_order,  // (R)
+  key_positions,
+  key_documents,  // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank
+  key_samples,    // (R cp) all_to_all only
   // block, forward
-  x,  // (R, C)   the block's input: the residual stream
+  x,  // (S, C)   the block's input: the residual stream
   mean1,
-  rstd1,    // (R)      statistics of norm 1 (mean: LayerNorm only)
-  n1,       // (R, C)   normalised input
+  rstd1,    // (S)      statistics of norm 1 (mean: LayerNorm only)
+  n1,       // (S, C)   normalised input
   qkv,      // (R, (H + 2K) D)
   qk,       // (R, (H + K) D)  normalised q and k (QK-norm only)
   qk_rstd,  // (R, H + K)
   o,        // (R, H D) attention's output
   lse,      // (R, H)
-  h,        // (R, C)   residual stream after attention
+  h,        // (S, C)   residual stream after attention
   mean2,
   rstd2,
   n2,      // as above, of norm 2
   up,      // (R, 2F) gate and up, or (R, F)
   act,     // (R, F)
-  branch,  // (R, C)   output of attention or feed-forward before it joins the residual stream
+  branch,  // (S, C)   output of attention or feed-forward before it joins the residual stream
   // block, backward
   d_stream_a,
-  d_stream_b,  // (R, C) gradient of the residual stream, above and below a block
-  d_h,         // (R, C)
+  d_stream_b,  // (S, C) gradient of the residual stream, above and below a block
+  d_h,         // (S, C)
+  d_qkv,       // (R, (H + 2K) D)
+  d_act,       // (R, F)
+  d_norm,      // (S, C) gradient of a norm's output
+  d_o,         // (R, H D)
+  delta,       // (R, H)
+  d_q_sums,    // (R, H D) fp32 sums of d_q (bf16 only)
+  partial,     // (partial rows, columns) column sums
+  // context parallelism: model/context_buffers.hpp
+  kv_a,
+  kv_b,      // (R, 2 K D) keys and values of one rank, side by side; all_gather: kv_a has those of all
+  sum_o,     // (R, H D) in the accumulation type: o of the keys seen so far (bf16 only)
+  part_o,    // (R, H D) attention to one rank's keys
+  part_lse,  // (R, H)
+  part_d_q,
+  part_d_kv,  // (R, H D), (R, 2 K D)
+  sum_d_q,    // (R, H D) in the accumulation type (bf16 only)
+  d_kv_a,
+  d_kv_b,  // (R, 2 K D) in the accumulation type; all_gather: d_kv_a has those of all
+  packed_a,
+  packed_b,  // (R cp, …) all_to_all: what is sent, received and worked on
+  delta_a,
+  delta_b,  // (R cp, H / cp) likewise
+  // output gradients of the two output projections, all rows: where dropout or tensor parallelism makes them another
+  // thing than the stream's gradient
   d_down_out,
-  d_attention_out,  // (R, C) output gradients of the two output projections (dropout only)
-  d_qkv,            // (R, (H + 2K) D)
-  d_act,            // (R, F)
-  d_norm,           // (R, C) gradient of a norm's output
-  d_o,              // (R, H D)
-  delta,            // (R, H)
-  d_q_sums,         // (R, H D) fp32 sums of d_q (bf16 only)
-  partial,          // (partial rows, columns) column sums
+  d_attention_out,  // (R, C)
+  // tensor parallelism
+  all_rows,     // (R, C) gathered rows, or this rank's part of a sum over tp
+  d_head_rows,  // (R, C) this rank's part of the gradient of the final norm's output
+  token_stats,  // (tp chunk, 3) of the vocabulary-parallel loss
   // head
   x_final,
   mean_final,
   rstd_final,
-  d_n_final,  // (R, C), (R), (R), (R, C)
-  n_final,    // (R, C)
+  d_n_final,  // (S, C), (S), (S), (S, C)
+  n_final,    // (S, C)
   logits,     // (chunk, V) in the accumulation type
   d_logits,   // (chunk, V) in the compute type, where that differs
   row_loss,
@@ -90,18 +115,27 @@ std::size_t aligned_bytes(const BufferList& list);
 
 // What one microbatch on one rank looks like.
 struct Microbatch {
-  std::int64_t sequences = 1;  // b
-  std::int64_t sequence_tokens = 1;
-  std::int64_t rows() const { return sequences * sequence_tokens; }
+  std::int64_t sequences = 1;        // b
+  std::int64_t sequence_tokens = 1;  // T
+  int cp = 1;                        // context-parallel ranks: each has T / cp tokens of every sequence
+
+  std::int64_t local_tokens() const { return sequence_tokens / cp; }
+  std::int64_t rows() const { return sequences * local_tokens(); }          // R, of this rank
+  std::int64_t rows_of_all() const { return sequences * sequence_tokens; }  // of all cp ranks
 };
 
 // All that shapes the buffers of a rank.
 struct BufferContext {
-  ModelSpec spec;
+  ModelSpec spec;  // of this rank: its heads, feed-forward columns and vocabulary rows (layout/local_units.hpp)
   Microbatch microbatch;
   Precision precision;
   Recompute recompute = Recompute::none;
   std::int64_t head_chunk_rows = 0;  // resolved: 1 … R
+  int tp = 1;
+  CpMethod cp_method = CpMethod::ring;
+
+  // Rows of the residual stream and the norms on this rank (sequence parallelism).
+  std::int64_t stream_rows() const { return microbatch.rows() / tp; }
 };
 
 // Rows of a head chunk where the deck says 0: about 16 Mi logits at a time, a multiple of 64, at most R.
@@ -109,12 +143,14 @@ std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int
 
 // The five types of a deck's run.
 Precision precision_of(const Deck& deck);
-// The context of a resolved deck.
-BufferContext buffer_context(const Deck& deck, const ModelSpec& spec);
+// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it.
+BufferContext buffer_context(const Deck& deck, const ModelSpec& local);
 
 // Per slot, that is, per microbatch in flight:
 BufferList batch_buffers(const BufferContext&);
-BufferList saved_of_block(const BufferContext&);  // from forward until their last reader
+BufferList block_input(const BufferContext&);     // x, from forward (or its arrival) until backward
+BufferList saved_of_block(const BufferContext&);  // the rest, from forward until their last reader
+BufferList head_input(const BufferContext&);      // x_final
 BufferList saved_of_head(const BufferContext&);
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
 BufferList rebuilt_of_block(const BufferContext&);
@@ -122,9 +158,12 @@ BufferList scratch_forward_block(const BufferContext&);
 // Output gradients that W reads; live while a block runs B and W.
 BufferList gradients_of_block(const BufferContext&);
 BufferList gradient_stream(const BufferContext&);  // once per backward of a chunk
+BufferList output_gradient(
+    const BufferContext&);  // of a chunk or block that W needs later, or another rank: d_stream_a
 BufferList scratch_backward_mlp(const BufferContext&);
 BufferList scratch_backward_attention(const BufferContext&);
 BufferList scratch_backward_weight(const BufferContext&);
+BufferList scratch_embedding(const BufferContext&);  // forward and backward
 BufferList scratch_head_forward(const BufferContext&);
 BufferList scratch_head_backward(const BufferContext&);
 // Once per rank:

@@ -14,31 +14,18 @@ std::int64_t Parameter::elements() const {
 
 namespace {
 
-// Adds tensors to a unit; a change of role starts an aligned group.
+// Adds tensors to a unit.
 class UnitBuilder {
  public:
-  UnitBuilder(UnitKind kind, std::int64_t layer, std::string name) {
-    unit_.kind = kind;
-    unit_.layer = layer;
-    unit_.name = std::move(name);
-  }
+  UnitBuilder(UnitKind kind, std::int64_t layer, std::string name) : unit_{kind, layer, std::move(name), {}} {}
 
   void add(Role role, const std::string& name, const std::string& hf, std::vector<std::int64_t> shape, Initial initial,
            double std = 0, bool transposed = false) {
-    Parameter p{unit_.name + "." + name, hf, transposed, role, std::move(shape), initial, std, 0};
-    if (unit_.parameters.empty() || unit_.parameters.back().role != role) align();
-    p.offset = unit_.elements;
-    unit_.elements += p.elements();
-    unit_.parameters.push_back(std::move(p));
+    unit_.parameters.push_back({unit_.name + "." + name, hf, transposed, role, std::move(shape), initial, std});
   }
-
-  Unit finish() {
-    align();
-    return std::move(unit_);
-  }
+  Unit finish() { return std::move(unit_); }
 
  private:
-  void align() { unit_.elements = (unit_.elements + unit_alignment - 1) / unit_alignment * unit_alignment; }
   Unit unit_;
 };
 
@@ -46,14 +33,17 @@ bool is_gpt2(const ModelSpec& s) {
   return s.options.family == Family::gpt2;
 }
 
-Unit embedding_unit(const ModelSpec& s) {
-  UnitBuilder unit(UnitKind::embedding, -1, "embedding");
-  const double std = s.options.initial_std;
+Unit token_table_unit(const ModelSpec& s) {
+  UnitBuilder unit(UnitKind::token_table, -1, "embedding");
   unit.add(Role::token_table, "tokens", is_gpt2(s) ? "transformer.wte.weight" : "model.embed_tokens.weight",
-           {s.V(), s.C()}, Initial::normal, std);
-  if (!s.rope())
-    unit.add(Role::position_table, "positions", is_gpt2(s) ? "transformer.wpe.weight" : "model.embed_positions.weight",
-             {s.options.max_positions, s.C()}, Initial::normal, std);
+           {s.V(), s.C()}, Initial::normal, s.options.initial_std);
+  return unit.finish();
+}
+
+Unit position_table_unit(const ModelSpec& s) {
+  UnitBuilder unit(UnitKind::position_table, -1, "embedding");
+  unit.add(Role::position_table, "positions", is_gpt2(s) ? "transformer.wpe.weight" : "model.embed_positions.weight",
+           {s.options.max_positions, s.C()}, Initial::normal, s.options.initial_std);
   return unit.finish();
 }
 
@@ -102,7 +92,8 @@ void add_norms(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   }
 }
 
-void add_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
+// Vectors that tensor parallelism splits like the matrices' rows.
+void add_split_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   if (s.options.qkv_bias && n.gpt2) {
     unit.add(Role::qkv_bias, "attention.qkv_bias", n.prefix + "attn.c_attn.bias", {s.qkv_columns()}, Initial::zeros);
   } else if (s.options.qkv_bias) {
@@ -110,14 +101,17 @@ void add_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
     unit.add(Role::qkv_bias, "attention.k_bias", n.prefix + "self_attn.k_proj.bias", {s.kv_columns()}, Initial::zeros);
     unit.add(Role::qkv_bias, "attention.v_bias", n.prefix + "self_attn.v_proj.bias", {s.kv_columns()}, Initial::zeros);
   }
+  if (!s.options.mlp_bias) return;
+  if (s.gated()) unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
+  unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, Initial::zeros);
+}
+
+void add_output_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   if (s.options.attention_out_bias)
     unit.add(Role::attention_out_bias, "attention.out_bias", n.of("self_attn.o_proj.bias", "attn.c_proj.bias"), {s.C()},
              Initial::zeros);
-  if (s.options.mlp_bias) {
-    if (s.gated()) unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
-    unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, Initial::zeros);
+  if (s.options.mlp_bias)
     unit.add(Role::down_bias, "mlp.down_bias", n.of("mlp.down_proj.bias", "mlp.c_proj.bias"), {s.C()}, Initial::zeros);
-  }
 }
 
 Unit block_unit(const ModelSpec& s, std::int64_t layer) {
@@ -125,15 +119,20 @@ Unit block_unit(const ModelSpec& s, std::int64_t layer) {
   UnitBuilder unit(UnitKind::block, layer, "layers." + number);
   const BlockNames names{(is_gpt2(s) ? "transformer.h." : "model.layers.") + number + ".", is_gpt2(s)};
   add_matrices(unit, s, names);
+  add_split_biases(unit, s, names);
+  add_output_biases(unit, s, names);
   add_norms(unit, s, names);
-  add_biases(unit, s, names);
   return unit.finish();
 }
 
-Unit head_unit(const ModelSpec& s) {
-  UnitBuilder unit(UnitKind::head, -1, "head");
-  if (!s.options.tied_embeddings)
-    unit.add(Role::output, "output", "lm_head.weight", {s.V(), s.C()}, Initial::normal, s.options.initial_std);
+Unit output_unit(const ModelSpec& s) {
+  UnitBuilder unit(UnitKind::output, -1, "head");
+  unit.add(Role::output, "output", "lm_head.weight", {s.V(), s.C()}, Initial::normal, s.options.initial_std);
+  return unit.finish();
+}
+
+Unit final_norm_unit(const ModelSpec& s) {
+  UnitBuilder unit(UnitKind::final_norm, -1, "head");
   unit.add(Role::final_norm, "norm", is_gpt2(s) ? "transformer.ln_f.weight" : "model.norm.weight", {s.C()},
            Initial::ones);
   if (s.layernorm())
@@ -146,16 +145,12 @@ Unit head_unit(const ModelSpec& s) {
 
 std::vector<Unit> parameter_units(const ModelSpec& spec) {
   std::vector<Unit> units;
-  units.push_back(embedding_unit(spec));
+  units.push_back(token_table_unit(spec));
+  if (!spec.rope()) units.push_back(position_table_unit(spec));
   for (std::int64_t layer = 0; layer < spec.L(); ++layer) units.push_back(block_unit(spec, layer));
-  units.push_back(head_unit(spec));
+  if (!spec.options.tied_embeddings) units.push_back(output_unit(spec));
+  units.push_back(final_norm_unit(spec));
   return units;
-}
-
-std::int64_t role_offset(const Unit& unit, Role role) {
-  for (const auto& p : unit.parameters)
-    if (p.role == role) return p.offset;
-  return -1;
 }
 
 std::int64_t parameter_count(const std::vector<Unit>& units) {

@@ -42,32 +42,26 @@ struct Parameter {
   Role role;
   std::vector<std::int64_t> shape;
   Initial initial = Initial::zeros;
-  double std = 0;           // of Initial::normal
-  std::int64_t offset = 0;  // of its first element in the unit's flat buffer
+  double std = 0;  // of Initial::normal
 
   std::int64_t elements() const;
   // Weight decay follows the rank of the checkpoint's tensor.
   bool decays() const { return shape.size() >= 2; }
 };
 
-enum class UnitKind { embedding, block, head };
+enum class UnitKind { token_table, position_table, block, output, final_norm };
 
-// Parameters that are gathered, reduced and updated together, in one flat buffer. A group (the tensors of one Role)
-// starts at a multiple of unit_alignment elements; the gaps hold zeros and stay zero.
+// Parameters that are gathered, reduced and updated together. How a rank lays them out: layout/local_units.hpp.
 struct Unit {
   UnitKind kind;
   std::int64_t layer = -1;  // of a block
   std::string name;
   std::vector<Parameter> parameters;
-  std::int64_t elements = 0;  // of the flat buffer, padding included
 };
-inline constexpr std::int64_t unit_alignment = 64;
 
-// All units in the order of the forward pass: embedding, blocks, head. A tied output matrix is the embedding's table.
+// All units in the order of the forward pass: token table, learned positions, blocks, output matrix, final norm. A tied
+// output matrix is the token table. Within a block: matrices, then vectors, those that tensor parallelism splits first.
 std::vector<Unit> parameter_units(const ModelSpec& spec);
-
-// Offset of the first tensor of a role in its unit, −1 when it has none.
-std::int64_t role_offset(const Unit& unit, Role role);
 
 // Tensors without padding: what "a model of N parameters" counts. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);

@@ -3,8 +3,9 @@
 #include <cmath>
 
 #include "kernels/attention.hpp"
-#include "nn/linear.hpp"
+#include "nn/context_attention.hpp"
 #include "nn/norm.hpp"
+#include "nn/rows.hpp"
 
 namespace forge {
 
@@ -16,15 +17,13 @@ constexpr NormBuffers norm2{Buf::h, Buf::mean2, Buf::rstd2, Buf::n2};
 template <class T>
 Dropout dropout_of(const Context<T>& ctx, std::int64_t layer, DropoutPlace place, const BufferSet& s) {
   if (ctx.dropout_rate() == 0) return {};
-  return {ctx.dropout_rate(), ctx.dropout_key(layer, place), s.vector<std::int64_t>(Buf::samples),
-          s.vector<std::int32_t>(Buf::positions)};
+  return {ctx.dropout_rate(), ctx.dropout_key(layer, place), own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
+          own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
 }
 
 // The heads of q, k and v inside the fused (R, (H + 2K) D) buffer; with QK-norm, q and k are in the (R, (H + K) D) one.
 template <class T>
-struct Heads {
-  View<T, 3> q, k, v;
-};
+using Heads = AttentionHeads<T>;
 
 template <class T>
 View<T, 3> heads_of(View<T, 2> fused, std::int64_t first, std::int64_t count, std::int64_t head_dim) {
@@ -93,7 +92,7 @@ template <class T>
 void project_qkv(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
   const ModelSpec& m = ctx.spec();
   const auto qkv = s.matrix<T>(Buf::qkv);
-  linear_forward<T>(ctx, s.matrix<T>(Buf::n1), w.qkv, w.qkv_bias, qkv);
+  linear_forward<T>(ctx, gather_rows<T>(ctx, s.matrix<T>(Buf::n1), s), w.qkv, w.qkv_bias, qkv);
   const Heads<T> to = attention_inputs(ctx, s);
   if (m.options.qk_norm) {
     const Heads<T> raw = split_heads(m, qkv);
@@ -132,15 +131,15 @@ template <class T>
 void attend(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   const Heads<T> in = attention_inputs(ctx, s);
   if (ctx.cache) return attend_cached(ctx, layer, s, in);
-  attention_forward<T>(ctx.stream, attention_shape(ctx, layer, s), attention_mask(ctx, layer, s), in.q, in.k, in.v,
-                       as_heads(ctx.spec(), s.matrix<T>(Buf::o)), s.matrix<acc_t<T>>(Buf::lse));
+  context_attention_forward<T>(ctx, layer, s, in, as_heads(ctx.spec(), s.matrix<T>(Buf::o)),
+                               s.matrix<acc_t<T>>(Buf::lse));
 }
 
 // h = x + dropout(o Woᵀ)
 template <class T>
 void join_attention(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   const auto branch = s.matrix<T>(Buf::branch);
-  linear_forward<T>(ctx, s.matrix<T>(Buf::o), w.attention_out, w.attention_out_bias, branch);
+  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::o), w.attention_out, w.attention_out_bias, branch, s);
   residual_add<T>(ctx.stream, s.matrix<T>(Buf::x), branch, s.matrix<T>(Buf::h),
                   dropout_of(ctx, layer, DropoutPlace::attention_out, s));
 }
@@ -168,17 +167,26 @@ void forward_to_activation(Context<T>& ctx, std::int64_t layer, const BlockTenso
   attend(ctx, layer, s);
   join_attention(ctx, layer, w, s);
   norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
-  linear_forward<T>(ctx, s.matrix<T>(Buf::n2), w.up, w.up_bias, s.matrix<T>(Buf::up));
+  linear_forward<T>(ctx, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), w.up, w.up_bias, s.matrix<T>(Buf::up));
   activate(ctx, s);
 }
 
-// The gradient of an output projection's result: d itself, or through its dropout into `buffer`.
+// Gradient of an output projection's result, all rows: d(S,C) itself, or through dropout and from all tp ranks in
+// `buffer`.
 template <class T>
-View<const T, 2> through_dropout(Context<T>& ctx, std::int64_t layer, DropoutPlace place, const BufferSet& s,
-                                 View<const T, 2> d, Buf buffer) {
-  if (ctx.dropout_rate() == 0) return d;
-  dropout<T>(ctx.stream, d, s.matrix<T>(buffer), dropout_of(ctx, layer, place, s));
-  return s.matrix<T>(buffer);
+View<const T, 2> output_rows(Context<T>& ctx, std::int64_t layer, DropoutPlace place, const BufferSet& s,
+                             View<const T, 2> d, Buf buffer) {
+  if (!s.has(buffer)) return d;
+  const View<T, 2> all = s.matrix<T>(buffer), own = own_rows(ctx.groups, all);
+  if (ctx.dropout_rate() > 0) {
+    dropout<T>(ctx.stream, d, own, dropout_of(ctx, layer, place, s));
+    d = own;
+  }
+  if (ctx.groups.tp_size() > 1)
+    ctx.groups.tp->all_gather(ctx.stream, d, all);
+  else if (ctx.dropout_rate() == 0)
+    copy_rows<T>(ctx.stream, d, all);  // evaluation of a model with dropout
+  return all;
 }
 
 // d_out → d_h; leaves d_up in the place of up.
@@ -191,13 +199,13 @@ void backward_feed_forward(Context<T>& ctx, std::int64_t layer, const BlockTenso
   const auto up = s.matrix<T>(Buf::up);
   const auto d_act = s.matrix<T>(Buf::d_act);
   const auto d_n2 = s.matrix<T>(Buf::d_norm);
-  const auto d_down = through_dropout(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out);
+  const auto d_down = output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out);
   linear_backward_input<T>(ctx, d_down, w.down, d_act);
   if (ctx.spec().gated())
     swiglu_backward<T>(ctx.stream, up, d_act, up);
   else
     pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), up, d_act, up);
-  linear_backward_input<T>(ctx, up, w.up, d_n2);
+  column_parallel_backward_input<T>(ctx, up, w.up, d_n2, s);
   norm_backward<T>(ctx, norm2, w.norm2, g.norm2, g.norm2_bias, d_n2, d_out, s.matrix<T>(Buf::d_h), s);
 }
 
@@ -234,17 +242,15 @@ void backward_attention(Context<T>& ctx, std::int64_t layer, const BlockTensors<
   const auto d_o = s.matrix<T>(Buf::d_o);
   const auto delta = s.matrix<A>(Buf::delta);
   const auto d_qkv = s.matrix<T>(Buf::d_qkv);
-  const auto d_branch = through_dropout<T>(ctx, layer, DropoutPlace::attention_out, s, d_h, Buf::d_attention_out);
+  const auto d_branch = output_rows<T>(ctx, layer, DropoutPlace::attention_out, s, d_h, Buf::d_attention_out);
   linear_backward_input<T>(ctx, d_branch, w.attention_out, d_o);
   attention_delta<T>(ctx.stream, as_heads(m, d_o), as_heads(m, s.matrix<T>(Buf::o)), delta);
   const Heads<T> in = attention_inputs(ctx, s);
   const Heads<T> d = split_heads(m, d_qkv);
-  const auto sums = s.has(Buf::d_q_sums) ? as_heads(m, s.matrix<A>(Buf::d_q_sums)) : View<A, 3>();
-  attention_backward<T>(ctx.stream, attention_shape(ctx, layer, s), attention_mask(ctx, layer, s), as_heads(m, d_o),
-                        in.q, in.k, in.v, s.matrix<A>(Buf::lse), delta, d.q, d.k, d.v, sums);
+  context_attention_backward<T>(ctx, layer, s, as_heads(m, d_o), in, s.matrix<A>(Buf::lse), delta, d);
   backward_positions(ctx, w, g, s, d);
   const auto d_n1 = s.matrix<T>(Buf::d_norm);
-  linear_backward_input<T>(ctx, d_qkv, w.qkv, d_n1);
+  column_parallel_backward_input<T>(ctx, d_qkv, w.qkv, d_n1, s);
   norm_backward<T>(ctx, norm1, w.norm1, g.norm1, g.norm1_bias, d_n1, d_h, dx, s);
 }
 
@@ -259,7 +265,7 @@ void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
   s.add(scratch_forward_block(ctx.buffers), ctx.arena, Category::workspace);
   forward_to_activation(ctx, layer, w, s);
   const auto branch = s.matrix<T>(Buf::branch);
-  linear_forward<T>(ctx, s.matrix<T>(Buf::act), w.down, w.down_bias, branch);
+  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::act), w.down, w.down_bias, branch, s);
   residual_add<T>(ctx.stream, s.matrix<T>(Buf::h), branch, out, dropout_of(ctx, layer, DropoutPlace::feed_forward, s));
 }
 
@@ -294,13 +300,18 @@ void block_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, con
   Frame frame(ctx.arena);
   BufferSet s = kept;
   s.add(scratch_backward_weight(ctx.buffers), ctx.arena, Category::workspace);
-  const bool dropped = ctx.dropout_rate() > 0;
-  const View<const T, 2> d_down = dropped ? View<const T, 2>(s.matrix<T>(Buf::d_down_out)) : d_out;
-  const View<const T, 2> d_branch = s.matrix<T>(dropped ? Buf::d_attention_out : Buf::d_h);
-  linear_backward_weight<T>(ctx, d_down, s.matrix<T>(Buf::act), g.down, g.down_bias, s);
-  linear_backward_weight<T>(ctx, s.matrix<T>(Buf::up), s.matrix<T>(Buf::n2), g.up, g.up_bias, s);
-  linear_backward_weight<T>(ctx, d_branch, s.matrix<T>(Buf::o), g.attention_out, g.attention_out_bias, s);
-  linear_backward_weight<T>(ctx, s.matrix<T>(Buf::d_qkv), s.matrix<T>(Buf::n1), g.qkv, g.qkv_bias, s);
+  const View<const T, 2> d_down = s.has(Buf::d_down_out) ? View<const T, 2>(s.matrix<T>(Buf::d_down_out)) : d_out;
+  const View<const T, 2> d_branch = s.matrix<T>(s.has(Buf::d_attention_out) ? Buf::d_attention_out : Buf::d_h);
+  const View<const T, 2> d_up = s.matrix<T>(Buf::up), d_qkv = s.matrix<T>(Buf::d_qkv);
+  linear_backward_weight<T>(ctx, d_down, s.matrix<T>(Buf::act), g.down);
+  linear_backward_weight<T>(ctx, d_up, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), g.up);
+  linear_backward_weight<T>(ctx, d_branch, s.matrix<T>(Buf::o), g.attention_out);
+  linear_backward_weight<T>(ctx, d_qkv, gather_rows<T>(ctx, s.matrix<T>(Buf::n1), s), g.qkv);
+  // Output biases were added to this rank's rows only.
+  bias_backward<T>(ctx, own_rows(ctx.groups, d_down), g.down_bias, s);
+  bias_backward<T>(ctx, own_rows(ctx.groups, d_branch), g.attention_out_bias, s);
+  bias_backward<T>(ctx, d_up, g.up_bias, s);
+  bias_backward<T>(ctx, d_qkv, g.qkv_bias, s);
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "core/random.hpp"
 #include "device/arena.hpp"
 #include "kernels/gemm.hpp"
@@ -21,6 +22,19 @@ struct KvCache {
   std::int64_t length = 0;                     // rows that stand before the current ones
 };
 
+// The ranks that share a layer with this one; null where the axis has one rank. `stream` is a Worker: exchanges of keys
+// run in it, behind attention.
+struct LayerGroups {
+  Communicator* tp = nullptr;  // in the compute stream
+  Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
+  Stream* stream = nullptr;
+
+  int tp_rank() const { return tp ? tp->rank() : 0; }
+  int tp_size() const { return tp ? tp->size() : 1; }
+  int cp_rank() const { return cp ? cp->rank() : 0; }
+  int cp_size() const { return cp ? cp->size() : 1; }
+};
+
 // What every layer of a rank needs beside its parameters and buffers.
 template <class T>
 struct Context {
@@ -33,6 +47,7 @@ struct Context {
   std::int64_t step = 1;              // part of every dropout key
   bool training = true;               // dropout acts
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
+  LayerGroups groups = {};
 
   const ModelSpec& spec() const { return buffers.spec; }
   double dropout_rate() const { return training ? buffers.spec.options.dropout : 0; }

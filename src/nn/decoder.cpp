@@ -14,7 +14,7 @@ constexpr std::size_t workspace_bytes = std::size_t{16} << 20;
 
 BufferContext decode_context(const ModelSpec& spec, const Precision& precision, std::int64_t rows) {
   // "full" keeps only the block inputs: everything else lives in a frame of its block.
-  return {spec, {1, rows}, precision, Recompute::full, 1};
+  return {spec, {1, rows, 1}, precision, Recompute::full, 1};
 }
 
 }  // namespace
@@ -32,13 +32,13 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   const auto v = static_cast<std::size_t>(run.spec.V()), c = static_cast<std::size_t>(run.spec.C());
   return aligned_bytes(run_buffers(run)) + 2 * layers * cached + 2 * align_up(rows * sizeof(std::int32_t)) +
          align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) + align_up(c * sizeof(T)) +
-         aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(saved_of_block(largest)) +
+         aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) +
          aligned_bytes(rebuilt_of_block(largest)) + aligned_bytes(scratch_forward_block(largest));
 }
 
 template <class T>
-Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<Unit>& units,
-                    const std::vector<const T*>& weights, std::int64_t capacity)
+Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision,
+                    const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity)
     : stream_(stream),
       spec_(spec),
       precision_(precision),
@@ -67,9 +67,23 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   logits_ = View<A, 2>(static_cast<A*>(allocate(spec_.V(), sizeof(A))), {{1, spec_.V()}});
   statistics_ = View<A, 1>(static_cast<A*>(allocate(2, sizeof(A))), {{2}});
   normed_ = View<T, 2>(static_cast<T*>(allocate(spec_.C(), sizeof(T))), {{1, spec_.C()}});
-  embedding_ = embedding_tensors(spec_, units.front(), weights.front());
-  for (std::size_t u = 1; u + 1 < units.size(); ++u) blocks_.push_back(block_tensors(spec_, units[u], weights[u]));
-  head_ = head_tensors(spec_, units.back(), weights.back(), embedding_.tokens);
+  View<const T, 2> output;
+  for (std::size_t u = 0; u < units.size(); ++u) switch (units[u].kind) {
+      case UnitKind::token_table:
+        embedding_.tokens = output = table_tensor(spec_, units[u], weights[u]);
+        break;
+      case UnitKind::position_table:
+        embedding_.positions = table_tensor(spec_, units[u], weights[u]);
+        break;
+      case UnitKind::block:
+        blocks_.push_back(block_tensors(spec_, units[u], weights[u]));
+        break;
+      case UnitKind::output:
+        output = table_tensor(spec_, units[u], weights[u]);
+        break;
+      case UnitKind::final_norm:
+        head_ = head_tensors(spec_, output, units[u], weights[u]);
+    }
 }
 
 template <class T>
@@ -88,8 +102,8 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   copy_on_device(stream_, first.raw(Buf::positions), cache_.positions.data + cache_.length, bytes);
   fill_zero(stream_, first.raw(Buf::documents), bytes);
   second = first;
-  first.add(saved_of_block(buffers), arena_, Category::activations);
-  second.add(saved_of_block(buffers), arena_, Category::activations);
+  first.add(block_input(buffers), arena_, Category::activations);
+  second.add(block_input(buffers), arena_, Category::activations);
   embed_forward<T>(ctx, embedding_, first, first.matrix<T>(Buf::x));
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     block_forward<T>(ctx, static_cast<std::int64_t>(l), blocks_[l], first, second.matrix<T>(Buf::x));

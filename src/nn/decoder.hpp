@@ -13,8 +13,9 @@ namespace forge {
 template <class T>
 class Decoder {
  public:
-  // Weights of the units in order; `capacity`: tokens of prompt and continuation together.
-  Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<Unit>& units,
+  // The whole model (whole_units) and the weights of its units, in order; `capacity`: tokens of prompt and continuation
+  // together.
+  Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<LocalUnit>& units,
           const std::vector<const T*>& weights, std::int64_t capacity);
 
   // Appends tokens (at most `capacity` in all) and returns the logits (V) that follow the last of them.

@@ -1,33 +1,51 @@
 #include "nn/embedding.hpp"
 
+#include "nn/rows.hpp"
+
 namespace forge {
 
 namespace {
 
 template <class T>
 Dropout dropout_of(const Context<T>& ctx, const BufferSet& s) {
-  return {ctx.dropout_rate(), ctx.dropout_key(-1, DropoutPlace::embedding), s.vector<std::int64_t>(Buf::samples),
-          s.vector<std::int32_t>(Buf::positions)};
+  return {ctx.dropout_rate(), ctx.dropout_key(-1, DropoutPlace::embedding),
+          own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
+          own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
+}
+
+template <class T>
+BufferSet with_scratch(Context<T>& ctx, const BufferSet& slot) {
+  BufferSet s = slot;
+  s.add(scratch_embedding(ctx.buffers), ctx.arena, Category::workspace);
+  return s;
 }
 
 }  // namespace
 
 template <class T>
 void embed_forward(Context<T>& ctx, const EmbeddingTensors<const T>& w, const BufferSet& slot, View<T, 2> out) {
-  embedding_forward<T>(ctx.stream, slot.vector<std::int32_t>(Buf::tokens), w.tokens,
-                       slot.vector<std::int32_t>(Buf::positions), w.positions, out);
-  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, out, out, dropout_of(ctx, slot));
+  Frame frame(ctx.arena);
+  const BufferSet s = with_scratch(ctx, slot);
+  const View<T, 2> partial = partial_rows(ctx, s, out);
+  // The sum over tp takes positions from one rank.
+  const View<const T, 2> positions = ctx.groups.tp_rank() == 0 ? w.positions : View<const T, 2>();
+  embedding_forward<T>(ctx.stream, s.vector<std::int32_t>(Buf::tokens), w.tokens,
+                       s.vector<std::int32_t>(Buf::positions), positions, partial);
+  reduce_rows(ctx, partial, out);
+  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, out, out, dropout_of(ctx, s));
 }
 
 template <class T>
 void embed_backward_weight(Context<T>& ctx, const EmbeddingTensors<acc_t<T>>& g, const BufferSet& slot,
                            View<T, 2> d_out) {
-  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, d_out, d_out, dropout_of(ctx, slot));
-  embedding_backward<T>(ctx.stream, slot.vector<std::int32_t>(Buf::tokens), slot.vector<std::int32_t>(Buf::token_order),
-                        d_out, g.tokens);
+  Frame frame(ctx.arena);
+  const BufferSet s = with_scratch(ctx, slot);
+  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, d_out, d_out, dropout_of(ctx, s));
+  embedding_backward<T>(ctx.stream, s.vector<std::int32_t>(Buf::tokens), s.vector<std::int32_t>(Buf::token_order),
+                        gather_rows<T>(ctx, d_out, s), g.tokens);
   if (!g.positions.empty())
-    embedding_backward<T>(ctx.stream, slot.vector<std::int32_t>(Buf::positions),
-                          slot.vector<std::int32_t>(Buf::position_order), d_out, g.positions);
+    embedding_backward<T>(ctx.stream, own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)),
+                          s.vector<std::int32_t>(Buf::position_order), d_out, g.positions);
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                   \

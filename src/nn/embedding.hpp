@@ -6,11 +6,12 @@
 
 namespace forge {
 
-// out(R,C) = dropout(tokens' rows + positions' rows).
+// out(S,C) = dropout(tokens' rows + positions' rows). Every tp rank has some rows of the token table; tokens of others
+// are −1 in the batch.
 template <class T>
 void embed_forward(Context<T>& ctx, const EmbeddingTensors<const T>& w, const BufferSet& slot, View<T, 2> out);
 
-// Adds d_out(R,C) to the rows of the tables; d_out is overwritten where dropout acts. Has no B: nothing lies below.
+// Adds d_out(S,C) to the rows of the tables; d_out is overwritten where dropout acts. Has no B: nothing lies below.
 template <class T>
 void embed_backward_weight(Context<T>& ctx, const EmbeddingTensors<acc_t<T>>& g, const BufferSet& slot,
                            View<T, 2> d_out);

@@ -12,14 +12,21 @@ struct LossScale {
   double z_coefficient = 0;
 };
 
+// This tp rank's rows of the vocabulary: the first, and how many that aren't padding.
+struct VocabularyPart {
+  std::int64_t first = 0, rows = 0;
+};
+
 // Adds the sums of loss and z to loss_sum[0] and z_sum[0]. With gradients, the logits' gradients are taken while the
 // chunk is at hand (Hsu et al. 2024, "Liger"): they leave d_n_final in the slot for B, and are added to g.output. So
-// the head's W runs here; the step's label count must be known before.
+// the head's W runs here; the step's label count must be known before. With tp, each rank has some columns of the
+// logits, and the ranks exchange three numbers a row (Shoeybi et al. 2019, arXiv 1909.08053); loss and z are those of
+// all rows, the same on every tp rank.
 template <class T>
 void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>* g, const BufferSet& slot,
-                  LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum);
+                  VocabularyPart vocabulary, LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum);
 
-// B: dx(R,C), the gradient of the last residual, and those of the final norm.
+// B: dx(S,C), the gradient of the last residual, and those of the final norm.
 template <class T>
 void head_backward_input(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>& g,
                          const BufferSet& slot, View<T, 2> dx);

@@ -19,16 +19,19 @@ void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, 0.0, dx);
 }
 
-// dW(N,K) += dyᵀ x, db(N) += Σ_r dy.
+// db(N) += Σ_r dy.
 template <class T>
-void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
-                            View<acc_t<T>, 1> db, const BufferSet& s) {
+void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, const BufferSet& s) {
+  using A = acc_t<T>;
+  if (db.empty()) return;
+  const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(dy.rows()), dy.columns()}});
+  column_sum<T>(ctx.stream, dy, partial, db);
+}
+
+// dW(N,K) += dyᵀ x.
+template <class T>
+void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw) {
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
-  if (!db.empty()) {
-    using A = acc_t<T>;
-    const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(dy.rows()), dy.columns()}});
-    column_sum<T>(ctx.stream, dy, partial, db);
-  }
 }
 
 }  // namespace forge

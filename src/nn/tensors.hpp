@@ -1,11 +1,12 @@
 #pragma once
 
-#include "model/parameters.hpp"
+#include "layout/local_units.hpp"
 #include "tensor/view.hpp"
 
 namespace forge {
 
-// The parameters of a unit as Views into its flat buffer. P is const T for the weights that a layer reads, acc_t<T> for
+// The parameters of a unit as Views into its flat buffer; H, K, F and V are those of this tensor-parallel rank. P is
+// const T for the weights that a layer reads, acc_t<T> for
 // the gradients that it adds to. What a model doesn't have is empty.
 template <class P>
 struct BlockTensors {
@@ -31,49 +32,60 @@ struct HeadTensors {
 };
 
 template <class P>
-View<P, 2> matrix_of(const Unit& unit, P* base, Role role, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t offset = role_offset(unit, role);
+View<P, 2> matrix_of(const LocalUnit& unit, P* base, Role role, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t offset = unit.offset_of(role);
   return offset < 0 ? View<P, 2>() : View<P, 2>(base + offset, {{rows, columns}});
 }
 
 template <class P>
-View<P, 1> vector_of(const Unit& unit, P* base, Role role, std::int64_t elements) {
-  const std::int64_t offset = role_offset(unit, role);
+View<P, 1> vector_of(const LocalUnit& unit, P* base, Role role, std::int64_t elements) {
+  const std::int64_t offset = unit.offset_of(role);
   return offset < 0 ? View<P, 1>() : View<P, 1>(base + offset, {{elements}});
 }
 
+// `matrices` and `vectors` point to the unit's flat buffer, or to two of them: gradients of vectors may be summed
+// elsewhere than those of matrices.
 template <class P>
-BlockTensors<P> block_tensors(const ModelSpec& s, const Unit& unit, P* base) {
+BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matrices, P* vectors) {
   BlockTensors<P> t;
-  t.qkv = matrix_of(unit, base, Role::qkv, s.qkv_columns(), s.C());
-  t.attention_out = matrix_of(unit, base, Role::attention_out, s.C(), s.q_columns());
-  t.up = matrix_of(unit, base, Role::up, s.up_columns(), s.C());
-  t.down = matrix_of(unit, base, Role::down, s.C(), s.F());
-  t.norm1 = vector_of(unit, base, Role::norm1, s.C());
-  t.norm1_bias = vector_of(unit, base, Role::norm1_bias, s.C());
-  t.norm2 = vector_of(unit, base, Role::norm2, s.C());
-  t.norm2_bias = vector_of(unit, base, Role::norm2_bias, s.C());
-  t.q_norm = vector_of(unit, base, Role::q_norm, s.D());
-  t.k_norm = vector_of(unit, base, Role::k_norm, s.D());
-  t.qkv_bias = vector_of(unit, base, Role::qkv_bias, s.qkv_columns());
-  t.attention_out_bias = vector_of(unit, base, Role::attention_out_bias, s.C());
-  t.up_bias = vector_of(unit, base, Role::up_bias, s.up_columns());
-  t.down_bias = vector_of(unit, base, Role::down_bias, s.C());
+  t.qkv = matrix_of(unit, matrices, Role::qkv, s.qkv_columns(), s.C());
+  t.attention_out = matrix_of(unit, matrices, Role::attention_out, s.C(), s.q_columns());
+  t.up = matrix_of(unit, matrices, Role::up, s.up_columns(), s.C());
+  t.down = matrix_of(unit, matrices, Role::down, s.C(), s.F());
+  t.norm1 = vector_of(unit, vectors, Role::norm1, s.C());
+  t.norm1_bias = vector_of(unit, vectors, Role::norm1_bias, s.C());
+  t.norm2 = vector_of(unit, vectors, Role::norm2, s.C());
+  t.norm2_bias = vector_of(unit, vectors, Role::norm2_bias, s.C());
+  t.q_norm = vector_of(unit, vectors, Role::q_norm, s.D());
+  t.k_norm = vector_of(unit, vectors, Role::k_norm, s.D());
+  t.qkv_bias = vector_of(unit, vectors, Role::qkv_bias, s.qkv_columns());
+  t.attention_out_bias = vector_of(unit, vectors, Role::attention_out_bias, s.C());
+  t.up_bias = vector_of(unit, vectors, Role::up_bias, s.up_columns());
+  t.down_bias = vector_of(unit, vectors, Role::down_bias, s.C());
   return t;
 }
-
 template <class P>
-EmbeddingTensors<P> embedding_tensors(const ModelSpec& s, const Unit& unit, P* base) {
-  return {matrix_of(unit, base, Role::token_table, s.V(), s.C()),
-          matrix_of(unit, base, Role::position_table, s.options.max_positions, s.C())};
+BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* base) {
+  return block_tensors(s, unit, base, base);
 }
 
-// `table`: the embedding's token table, used where the output matrix is tied to it.
+// The one tensor of a unit that is a table or the output matrix.
 template <class P>
-HeadTensors<P> head_tensors(const ModelSpec& s, const Unit& unit, P* base, View<P, 2> table) {
-  const auto own = matrix_of(unit, base, Role::output, s.V(), s.C());
-  return {own.empty() ? table : own, vector_of(unit, base, Role::final_norm, s.C()),
-          vector_of(unit, base, Role::final_norm_bias, s.C())};
+View<P, 2> table_tensor(const ModelSpec& s, const LocalUnit& unit, P* base) {
+  switch (unit.kind) {
+    case UnitKind::token_table:
+      return matrix_of(unit, base, Role::token_table, s.V(), s.C());
+    case UnitKind::position_table:
+      return matrix_of(unit, base, Role::position_table, s.options.max_positions, s.C());
+    default:
+      return matrix_of(unit, base, Role::output, s.V(), s.C());
+  }
+}
+
+// `output`: its own matrix, or the token table it is tied to.
+template <class P>
+HeadTensors<P> head_tensors(const ModelSpec& s, View<P, 2> output, const LocalUnit& norm, P* base) {
+  return {output, vector_of(norm, base, Role::final_norm, s.C()), vector_of(norm, base, Role::final_norm_bias, s.C())};
 }
 
 }  // namespace forge

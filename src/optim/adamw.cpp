@@ -6,15 +6,23 @@ namespace forge {
 
 template <class T>
 Adamw<T>::Adamw(const ParameterStorage<T>& storage, const OptimizerDeck& deck) : storage_(storage), deck_(deck) {
-  // Gaps between groups hold zeros; they belong to the segment before them, where an update leaves them zero.
+  // Padding holds zeros; it belongs to the segment before it, where an update leaves it zero.
   for (std::size_t u = 0; u < storage.size(); ++u) {
-    const Unit& unit = storage.units()[u];
-    for (const auto& p : unit.parameters) {
-      const bool continues = !segments_.empty() && segments_.back().unit == u && segments_.back().decays == p.decays();
-      if (!continues) {
-        if (!segments_.empty() && segments_.back().unit == u) segments_.back().end = p.offset;
-        segments_.push_back({u, p.offset, unit.elements, p.decays()});
-      }
+    const LocalUnit& unit = storage.local(u);
+    const Range state = storage.unit(u).state;
+    std::vector<Segment> of_unit;
+    for (const LocalPiece& piece : unit.pieces) {
+      const bool decays = unit.parameters[piece.parameter].decays();
+      if (!of_unit.empty() && of_unit.back().decays == decays) continue;
+      if (!of_unit.empty()) of_unit.back().end = piece.offset;
+      of_unit.push_back({u, piece.offset, unit.elements, decays});
+    }
+    for (Segment segment : of_unit) {
+      const Range here = intersection({segment.begin, segment.end}, state);
+      if (here.empty()) continue;
+      segment.begin = here.begin - state.begin;
+      segment.end = here.end - state.begin;
+      segments_.push_back(segment);
     }
   }
 }
@@ -26,9 +34,9 @@ void Adamw<T>::step_segment(Stream& stream, const Segment& segment, AdamwStep ho
   using S = acc_t<T>;
   const UnitStorage<T>& u = storage_.unit(segment.unit);
   const std::int64_t b = segment.begin, e = segment.end;
-  const Array<std::int64_t, 1> all{{u.parameter.size()}};
+  const Array<std::int64_t, 1> all{{u.master.size()}};
   const auto copy = std::is_same_v<S, T> ? View<T, 1>() : u.copy.slice(b, e);
-  adamw<S, M, T>(stream, how, scalars, u.gradient.slice(b, e), u.parameter.slice(b, e),
+  adamw<S, M, T>(stream, how, scalars, u.gradient.slice(b, e), u.master.slice(b, e),
                  View<M, 1>(static_cast<M*>(u.m), all).slice(b, e), View<M, 1>(static_cast<M*>(u.v), all).slice(b, e),
                  copy);
 }

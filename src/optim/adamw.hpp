@@ -20,7 +20,7 @@ class Adamw {
  private:
   struct Segment {
     std::size_t unit;
-    std::int64_t begin, end;
+    std::int64_t begin, end;  // in the unit's state
     bool decays;
   };
   template <class M>

@@ -1,57 +1,81 @@
 #include "parallel/executor.hpp"
 
-#include <string>
+#include <algorithm>
 
 namespace forge {
 
-namespace {
-
-int slots_of(const SlotTable& table) {
-  return std::max(1, table.total());
+std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, const ModelSpec& spec,
+                               const std::vector<StageContent>& chunks, int microbatches) {
+  auto any = [&](auto holds) { return std::any_of(chunks.begin(), chunks.end(), holds) ? microbatches : 0; };
+  const int embedding = any([](const StageContent& c) { return c.embedding; });
+  const int head = any([](const StageContent& c) { return c.head; });
+  std::vector<int> uses;
+  for (const LocalUnit& unit : units) {
+    if (unit.kind == UnitKind::token_table)
+      uses.push_back(embedding + (spec.options.tied_embeddings ? head : 0));
+    else
+      uses.push_back(microbatches);
+  }
+  return uses;
 }
 
-int last_backward_of(const Schedule& schedule) {
-  int last = 0;
-  for (const auto& action : schedule.actions[0])
-    if (computes_weight_gradient(action.op)) last = action.microbatch;
-  return last;
-}
+// One pass over a chunk's units, in their order of use: hands out weights and gathers the next unit meanwhile.
+template <class T>
+class Executor<T>::Pass {
+ public:
+  Pass(Executor& executor, const std::vector<std::size_t>& order) : e_(executor), order_(order) {}
 
-}  // namespace
+  const T* use(std::size_t unit) {
+    const T* weights = e_.gather_.use(e_.context_.stream, unit);
+    const auto here = std::find(order_.begin(), order_.end(), unit);
+    if (here != order_.end() && here + 1 != order_.end()) e_.gather_.prefetch(e_.context_.stream, here[1]);
+    return weights;
+  }
+  void release(std::size_t unit) { e_.gather_.release(e_.context_.stream, unit); }
+
+ private:
+  Executor& e_;
+  const std::vector<std::size_t>& order_;
+};
 
 template <class T>
-Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, const Schedule& schedule,
-                      GradientSync* sync, PhaseTimers& timers)
+Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
+                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary,
+                      Communicator& pipeline, PhaseTimers& timers)
     : context_(context),
       storage_(storage),
-      schedule_(schedule),
-      table_(assign_slots(schedule, 0, Lifetime::saved_for_weight)),
+      gather_(gather),
       sync_(sync),
+      part_(part),
+      vocabulary_(vocabulary),
       timers_(timers),
-      last_backward_(last_backward_of(schedule)) {
-  const ModelSpec& spec = context_.spec();
-  const auto& units = storage_.units();
-  auto weights = [&](std::size_t u) { return static_cast<const T*>(storage_.unit(u).copy.data); };
-  auto gradients = [&](std::size_t u) { return storage_.unit(u).gradient.data; };
-  embedding_ = embedding_tensors(spec, units.front(), weights(0));
-  embedding_gradient_ = embedding_tensors(spec, units.front(), gradients(0));
-  for (std::size_t u = 1; u < head_unit(); ++u) {
-    blocks_.push_back(block_tensors(spec, units[u], weights(u)));
-    block_gradients_.push_back(block_tensors(spec, units[u], gradients(u)));
-  }
-  head_ = head_tensors(spec, units.back(), weights(head_unit()), embedding_.tokens);
-  head_gradient_ = head_tensors(spec, units.back(), gradients(head_unit()), embedding_gradient_.tokens);
+      slots_(context.arena, context.buffers, part.schedule, part.rank, part.chunks, sync != nullptr),
+      transfers_(pipeline) {
+  for (const StageContent& chunk : part_.chunks) units_.push_back(units_of(chunk));
+}
 
-  slots_.resize(static_cast<std::size_t>(slots_of(table_)));
-  for (auto& slot : slots_) {
-    slot.head.add(batch_buffers(context_.buffers), context_.arena, Category::data);
-    for (std::size_t l = 0; l < blocks_.size(); ++l) {
-      BufferSet set = slot.head;
-      set.add(saved_of_block(context_.buffers), context_.arena, Category::activations);
-      slot.blocks.push_back(set);
-    }
-    slot.head.add(saved_of_head(context_.buffers), context_.arena, Category::activations);
+template <class T>
+typename Executor<T>::ChunkUnits Executor<T>::units_of(const StageContent& chunk) const {
+  const std::size_t none = storage_.size();
+  ChunkUnits u{none, none, none, none, {}, {}, {}};
+  auto used = [&](std::size_t unit) {
+    if (unit != none) u.forward.push_back(unit);
+    return unit;
+  };
+  if (chunk.embedding) {
+    u.table = used(storage_.find(UnitKind::token_table));
+    u.positions = used(storage_.find(UnitKind::position_table));
   }
+  for (int l = 0; l < chunk.layers; ++l)
+    u.blocks.push_back(used(storage_.find(UnitKind::block, chunk.first_layer + l)));
+  if (chunk.head) {
+    const bool tied = context_.spec().options.tied_embeddings;
+    u.output = used(storage_.find(tied ? UnitKind::token_table : UnitKind::output));
+    u.norm = used(storage_.find(UnitKind::final_norm));
+    u.backward.push_back(u.norm);
+  }
+  u.backward.insert(u.backward.end(), u.blocks.rbegin(), u.blocks.rend());
+  return u;
 }
 
 template <class T>
@@ -60,76 +84,250 @@ void Executor<T>::run_step(BatchSource& source, std::int64_t step, LossScale sca
   context_.step = step;
   context_.training = true;
   step_ = {&source, scale, loss_sum, z_sum};
-  execute_rank(schedule_, 0, *this);
+  execute_rank(part_.schedule, part_.rank, *this);
+}
+
+// ---- forward
+
+// Where layer l of a chunk writes.
+template <class T>
+View<T, 2> Executor<T>::layer_output(int chunk, int m, int l) const {
+  const StageContent& c = content(chunk);
+  if (l + 1 < c.layers) return slots_.block(chunk, m, l + 1).template matrix<T>(Buf::x);
+  return c.head ? slots_.head(chunk, m).template matrix<T>(Buf::x_final) : slots_.output<T>(chunk, m);
 }
 
 template <class T>
-void Executor<T>::evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum) {
-  context_.training = false;
-  Slot& slot = slots_.front();
-  forward_layers(slot, source, microbatch);
-  head_forward<T>(context_, head_, nullptr, slot.head, {}, loss_sum, z_sum);
+void Executor<T>::embed(Pass& pass, int chunk, int m) {
+  const ChunkUnits& u = units(chunk);
+  const ModelSpec& spec = context_.spec();
+  EmbeddingTensors<const T> w{table_tensor(spec, local(u.table), pass.use(u.table)), {}};
+  if (u.positions < storage_.size()) w.positions = table_tensor(spec, local(u.positions), pass.use(u.positions));
+  const bool goes_on = content(chunk).layers > 0 || content(chunk).head;
+  embed_forward<T>(context_, w, slots_.batch(chunk, m),
+                   goes_on ? slots_.input<T>(chunk, m) : slots_.output<T>(chunk, m));
+  pass.release(u.table);
+  if (u.positions < storage_.size()) pass.release(u.positions);
 }
 
-// Batch → embedding → blocks; leaves the last residual in the head's slot.
 template <class T>
-void Executor<T>::forward_layers(Slot& slot, BatchSource& source, int microbatch) {
-  source.load(context_.stream, microbatch, slot.head);
-  auto input_of = [&](std::size_t l) {
-    return l < slot.blocks.size() ? slot.blocks[l].template matrix<T>(Buf::x)
-                                  : slot.head.template matrix<T>(Buf::x_final);
-  };
-  embed_forward<T>(context_, embedding_, slot.head, input_of(0));
-  for (std::size_t l = 0; l < blocks_.size(); ++l)
-    block_forward<T>(context_, static_cast<std::int64_t>(l), blocks_[l], slot.blocks[l], input_of(l + 1));
+void Executor<T>::run_head(Pass& pass, int chunk, int m, bool gradients) {
+  using A = acc_t<T>;
+  const ChunkUnits& u = units(chunk);
+  const ModelSpec& spec = context_.spec();
+  const auto output = table_tensor(spec, local(u.output), pass.use(u.output));
+  const HeadTensors<const T> w = head_tensors(spec, output, local(u.norm), pass.use(u.norm));
+  HeadTensors<A> g;
+  if (gradients) g.output = table_tensor(spec, local(u.output), sync_->matrices(context_.stream, u.output));
+  head_forward<T>(context_, w, gradients ? &g : nullptr, slots_.head(chunk, m), vocabulary_, step_.scale,
+                  step_.loss_sum, step_.z_sum);
+  if (gradients) sync_->done(context_.stream, u.output);
+  pass.release(u.output);
+  pass.release(u.norm);
+}
+
+// Batch → (embedding or what arrived) → layers → (head or what is sent), in the slots of microbatch m.
+template <class T>
+void Executor<T>::forward_pass(int chunk, int m, BatchSource& source, int microbatch, bool gradients) {
+  const ChunkUnits& u = units(chunk);
+  Pass pass(*this, u.forward);
+  source.load(context_.stream, microbatch, slots_.batch(chunk, m));
+  if (content(chunk).embedding) embed(pass, chunk, m);
+  if (passes_through(chunk)) copy_rows<T>(context_.stream, slots_.input<T>(chunk, m), slots_.output<T>(chunk, m));
+  for (int l = 0; l < content(chunk).layers; ++l) {
+    const std::size_t unit = u.blocks[static_cast<std::size_t>(l)];
+    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    block_forward<T>(context_, layer_of(chunk, l), w, slots_.block(chunk, m, l), layer_output(chunk, m, l));
+    pass.release(unit);
+  }
+  if (content(chunk).head) run_head(pass, chunk, m, gradients);
 }
 
 template <class T>
 void Executor<T>::forward(const Action& action) {
   const auto timer = timers_.start(Phase::forward);
-  Slot& slot = slots_[static_cast<std::size_t>(table_.at(action.chunk, action.microbatch))];
-  forward_layers(slot, *step_.source, action.microbatch);
-  head_forward<T>(context_, head_, &head_gradient_, slot.head, step_.scale, step_.loss_sum, step_.z_sum);
+  forward_pass(action.chunk, action.microbatch, *step_.source, action.microbatch, true);
 }
 
+// ---- backward
+
+template <class T>
+BlockTensors<acc_t<T>> Executor<T>::block_gradients(std::size_t unit, bool with_matrices) {
+  acc_t<T>* vectors = sync_->vectors(unit);
+  return block_tensors(context_.spec(), local(unit), with_matrices ? sync_->matrices(context_.stream, unit) : vectors,
+                       vectors);
+}
+
+template <class T>
+void Executor<T>::head_backward(Pass& pass, int chunk, int m, View<T, 2> dx) {
+  const std::size_t unit = units(chunk).norm;
+  const ModelSpec& spec = context_.spec();
+  const auto w = head_tensors(spec, View<const T, 2>(), local(unit), pass.use(unit));
+  const auto g = head_tensors(spec, View<acc_t<T>, 2>(), local(unit), sync_->vectors(unit));
+  head_backward_input<T>(context_, w, g, slots_.head(chunk, m), dx);
+  pass.release(unit);
+  sync_->done(context_.stream, unit);
+}
+
+template <class T>
+void Executor<T>::embedding_backward(int chunk, int m, View<T, 2> d_out) {
+  const ChunkUnits& u = units(chunk);
+  const ModelSpec& spec = context_.spec();
+  Stream& stream = context_.stream;
+  const bool learned = u.positions < storage_.size();
+  EmbeddingTensors<acc_t<T>> g{table_tensor(spec, local(u.table), sync_->matrices(stream, u.table)), {}};
+  if (learned) g.positions = table_tensor(spec, local(u.positions), sync_->matrices(stream, u.positions));
+  embed_backward_weight<T>(context_, g, slots_.batch(chunk, m), d_out);
+  if (learned) sync_->done(stream, u.positions);
+  sync_->done(stream, u.table);
+}
+
+// B and W in one, block by block: what recompute rebuilds and what W reads lives for one block only.
 template <class T>
 void Executor<T>::backward(const Action& action) {
   const auto timer = timers_.start(Phase::backward);
-  Slot& slot = slots_[static_cast<std::size_t>(table_.at(action.chunk, action.microbatch))];
+  const int chunk = action.chunk, m = action.microbatch;
+  const StageContent& c = content(chunk);
+  Pass pass(*this, units(chunk).backward);
   Frame frame(context_.arena);
-  BufferSet stream;
-  stream.add(gradient_stream(context_.buffers), context_.arena, Category::workspace);
-  View<T, 2> above = stream.matrix<T>(Buf::d_stream_a), below = stream.matrix<T>(Buf::d_stream_b);
-  head_backward_input<T>(context_, head_, head_gradient_, slot.head, above);
-  unit_done(head_unit(), action.microbatch);
-  for (std::size_t l = blocks_.size(); l-- > 0;) {
-    block_backward<T>(context_, static_cast<std::int64_t>(l), blocks_[l], block_gradients_[l], slot.blocks[l], above,
-                      below);
-    unit_done(l + 1, action.microbatch);
-    std::swap(above, below);
+  BufferSet buffers;
+  buffers.add(gradient_stream(context_.buffers), context_.arena, Category::workspace);
+  View<T, 2> above = buffers.matrix<T>(Buf::d_stream_a), below = buffers.matrix<T>(Buf::d_stream_b);
+  const View<T, 2> lowest = c.embedding ? View<T, 2>() : slots_.input_gradient<T>(chunk, m);
+  if (c.head) {
+    if (c.layers == 0 && !c.embedding) above = lowest;
+    head_backward(pass, chunk, m, above);
+  } else {
+    below = above;
+    above = slots_.output_gradient<T>(chunk, m);
   }
-  embed_backward_weight<T>(context_, embedding_gradient_, slot.head, above);
-  unit_done(0, action.microbatch);
+  if (passes_through(chunk)) copy_rows<T>(context_.stream, above, lowest);
+  for (int l = c.layers - 1; l >= 0; --l) {
+    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
+    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    const View<T, 2> dx = l == 0 && !c.embedding ? lowest : below;
+    block_backward<T>(context_, layer_of(chunk, l), w, block_gradients(unit, true), slots_.block(chunk, m, l), above,
+                      dx);
+    pass.release(unit);
+    sync_->done(context_.stream, unit);
+    // The chunk's output gradient stays as it came; after the first layer the two buffers take turns.
+    below = l == c.layers - 1 && !c.head ? buffers.matrix<T>(Buf::d_stream_b) : above;
+    above = dx;
+  }
+  if (c.embedding) embedding_backward(chunk, m, above);
 }
 
-// A unit's gradient is complete after the last microbatch: its reduction starts behind the rest of backward.
 template <class T>
-void Executor<T>::unit_done(std::size_t unit, int microbatch) {
-  if (sync_ && microbatch == last_backward_) {
-    const auto& g = storage_.unit(unit).gradient;
-    sync_->post(context_.stream, g.data, g.size(), dtype_of<acc_t<T>>);
+View<T, 2> Executor<T>::output_gradient_of(int chunk, int m, int l) const {
+  const StageContent& c = content(chunk);
+  if (l == c.layers - 1 && !c.head) return slots_.output_gradient<T>(chunk, m);
+  if (l < 0 && !c.embedding) return slots_.input_gradient<T>(chunk, m);
+  return slots_.layer_gradient<T>(chunk, m, l);
+}
+
+template <class T>
+void Executor<T>::backward_input(const Action& action) {
+  const auto timer = timers_.start(Phase::backward);
+  const int chunk = action.chunk, m = action.microbatch;
+  const StageContent& c = content(chunk);
+  Pass pass(*this, units(chunk).backward);
+  if (c.head) head_backward(pass, chunk, m, output_gradient_of(chunk, m, c.layers - 1));
+  if (passes_through(chunk))
+    copy_rows<T>(context_.stream, slots_.output_gradient<T>(chunk, m), slots_.input_gradient<T>(chunk, m));
+  for (int l = c.layers - 1; l >= 0; --l) {
+    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
+    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    const BufferSet s = slots_.block_apart(chunk, m, l);
+    block_rebuild<T>(context_, layer_of(chunk, l), w, s);
+    block_backward_input<T>(context_, layer_of(chunk, l), w, block_gradients(unit, false), s,
+                            output_gradient_of(chunk, m, l), output_gradient_of(chunk, m, l - 1));
+    pass.release(unit);
   }
 }
 
 template <class T>
-void Executor<T>::wait_gradients(const Action&) {
-  const auto timer = timers_.start(Phase::reduce);
-  if (sync_) sync_->wait(context_.stream);
+void Executor<T>::backward_weight(const Action& action) {
+  const auto timer = timers_.start(Phase::backward);
+  const int chunk = action.chunk, m = action.microbatch;
+  for (int l = content(chunk).layers - 1; l >= 0; --l) {
+    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
+    block_backward_weight<T>(context_, block_gradients(unit, true), slots_.block_apart(chunk, m, l),
+                             output_gradient_of(chunk, m, l));
+    sync_->done(context_.stream, unit);
+  }
+  if (content(chunk).embedding) embedding_backward(chunk, m, output_gradient_of(chunk, m, -1));
+}
+
+// ---- transfers
+
+template <class T>
+void Executor<T>::post_send(const Action& action) {
+  const bool up = is_forward_transfer(action.op);
+  const auto data = up ? slots_.output<T>(action.chunk, action.microbatch)
+                       : slots_.input_gradient<T>(action.chunk, action.microbatch);
+  transfers_.post_send(context_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>
-void Executor<T>::refuse(const Action& action) const {
-  throw Error("the executor of one stage was asked for " + std::string(name_of(action.op)));
+void Executor<T>::post_recv(const Action& action) {
+  const bool up = is_forward_transfer(action.op);
+  const auto data = up ? slots_.input<T>(action.chunk, action.microbatch)
+                       : slots_.output_gradient<T>(action.chunk, action.microbatch);
+  transfers_.post_receive(context_.stream, action, data.data, data.size(), dtype_of<T>);
+}
+
+// To the neighbouring stage on this rank.
+template <class T>
+void Executor<T>::hand_over(const Action& action) {
+  const Schedule& schedule = part_.schedule;
+  const int stage = schedule.stage_at(part_.rank, action.chunk), m = action.microbatch;
+  auto chunk_of = [&](int s) { return schedule.places[static_cast<std::size_t>(s)].chunk; };
+  if (is_forward_transfer(action.op))
+    copy_rows<T>(context_.stream, slots_.output<T>(action.chunk, m), slots_.input<T>(chunk_of(stage + 1), m));
+  else
+    copy_rows<T>(context_.stream, slots_.input_gradient<T>(action.chunk, m),
+                 slots_.output_gradient<T>(chunk_of(stage - 1), m));
+}
+
+// The first unit of the chunk's next pass.
+template <class T>
+void Executor<T>::gather_parameters(const Action& action) {
+  const auto& list = part_.schedule.actions[static_cast<std::size_t>(part_.rank)];
+  for (const Action* next = &action + 1; next != list.data() + list.size(); ++next) {
+    if (next->chunk != action.chunk || !(next->op == Op::forward || computes_input_gradient(next->op))) continue;
+    const auto& order = next->op == Op::forward ? units(action.chunk).forward : units(action.chunk).backward;
+    if (!order.empty()) gather_.prefetch(context_.stream, order.front());
+    return;
+  }
+}
+
+// ---- evaluation
+
+template <class T>
+void Executor<T>::evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum) {
+  context_.training = false;
+  step_ = {&source, {}, loss_sum, z_sum};
+  const Schedule& schedule = part_.schedule;
+  Stream& stream = context_.stream;
+  auto rank_of = [&](int stage) { return schedule.places[static_cast<std::size_t>(stage)].rank; };
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const Place& place = schedule.places[static_cast<std::size_t>(stage)];
+    if (place.rank != part_.rank) continue;
+    if (stage > 0) {
+      const Action arrives{Op::post_recv_forward, place.chunk, 0, rank_of(stage - 1)};
+      if (arrives.peer == part_.rank) {
+        hand_over({Op::hand_forward, schedule.places[static_cast<std::size_t>(stage - 1)].chunk, 0});
+      } else {
+        post_recv(arrives);
+        transfers_.wait(stream, arrives);
+      }
+    }
+    forward_pass(place.chunk, 0, source, microbatch, false);
+    if (stage + 1 == schedule.stages() || rank_of(stage + 1) == part_.rank) continue;
+    const Action leaves{Op::post_send_forward, place.chunk, 0, rank_of(stage + 1)};
+    post_send(leaves);
+    transfers_.wait(stream, leaves);
+  }
 }
 
 template class Executor<double>;

@@ -1,16 +1,17 @@
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
 #include "parallel/gradient_sync.hpp"
+#include "parallel/parameter_gather.hpp"
+#include "parallel/slots.hpp"
 #include "parallel/storage.hpp"
 #include "parallel/timers.hpp"
+#include "parallel/transfers.hpp"
 #include "schedule/interpret.hpp"
-#include "schedule/slots.hpp"
 
 namespace forge {
 
@@ -21,44 +22,62 @@ class BatchSource {
   virtual void load(Stream& stream, int microbatch, const BufferSet& slot) = 0;
 };
 
+// This rank's part of a pipeline.
+struct PipelinePart {
+  const Schedule& schedule;  // lowered
+  int rank = 0;              // along pp
+  std::vector<StageContent> chunks;
+};
+
+// How often each unit's gradients are added to in a step: GradientSync's `uses`.
+std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, const ModelSpec& spec,
+                               const std::vector<StageContent>& chunks, int microbatches);
+
 // Carries out the actions of one rank's lowered schedule (schedule/interpret.hpp) on its part of the model. Slots hold
 // what the microbatches in flight have saved.
 template <class T>
 class Executor {
  public:
-  // `schedule` is lowered. Slots are allocated here, for the whole run.
-  Executor(const Context<T>& context, const ParameterStorage<T>& storage, const Schedule& schedule, GradientSync* sync,
+  // Slots are allocated here, for the whole run. `sync` null: evaluation only.
+  Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
+           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Communicator& pipeline,
            PhaseTimers& timers);
 
   // One pass over the schedule: sums of loss, z and gradients over this rank's microbatches.
   void run_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
                 View<double, 1> z_sum);
-  // Loss and z of one microbatch without gradients, in slot 0.
+  // Adds loss and z of one microbatch, where the head is here, without gradients, in the first slots. All stages' ranks
+  // call it together.
   void evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
+  // Throws what went wrong in the background.
+  void finish() { transfers_.finish(); }
 
-  // What schedule/interpret.hpp calls.
+  // What schedule/interpret.hpp calls. Units are gathered and reduced one by one inside the passes, where their buffers
+  // are used; the schedule's own actions start the first gather ahead of its pass.
   void forward(const Action& action);
   void backward(const Action& action);
-  void recompute(const Action&) {}         // block by block inside backward(), where its buffers are shared
-  void reduce_gradients(const Action&) {}  // unit by unit inside backward(): see GradientSync
-  void wait_gradients(const Action& action);
-  void backward_input(const Action& action) { refuse(action); }
-  void backward_weight(const Action& action) { refuse(action); }
-  void begin_group(const Action& action) { refuse(action); }
-  void end_group(const Action& action) { refuse(action); }
-  void post_send(const Action& action) { refuse(action); }
-  void wait_send(const Action& action) { refuse(action); }
-  void post_recv(const Action& action) { refuse(action); }
-  void wait_recv(const Action& action) { refuse(action); }
-  void hand_over(const Action& action) { refuse(action); }
-  void gather_parameters(const Action& action) { refuse(action); }
-  void wait_parameters(const Action& action) { refuse(action); }
-  void release_parameters(const Action& action) { refuse(action); }
+  void backward_input(const Action& action);
+  void backward_weight(const Action& action);
+  void recompute(const Action&) {}  // block by block inside backward, where its buffers are shared
+  void begin_group(const Action&) { transfers_.begin_group(); }
+  void end_group(const Action&) { transfers_.end_group(); }
+  void post_send(const Action& action);
+  void wait_send(const Action& action) { transfers_.wait(context_.stream, action); }
+  void post_recv(const Action& action);
+  void wait_recv(const Action& action) { transfers_.wait(context_.stream, action); }
+  void hand_over(const Action& action);
+  void gather_parameters(const Action& action);
+  void wait_parameters(const Action&) {}
+  void release_parameters(const Action&) {}
+  void reduce_gradients(const Action&) {}
+  void wait_gradients(const Action&) {}
 
  private:
-  struct Slot {
-    std::vector<BufferSet> blocks;  // each with the batch's buffers
-    BufferSet head;
+  // The units of a chunk, by index in the storage; storage.size(): none.
+  struct ChunkUnits {
+    std::size_t table, positions, output, norm;
+    std::vector<std::size_t> blocks;
+    std::vector<std::size_t> forward, backward;  // in the order of use
   };
   // Where the step's results go.
   struct Step {
@@ -66,27 +85,36 @@ class Executor {
     LossScale scale;
     View<double, 1> loss_sum, z_sum;
   };
+  class Pass;
 
-  [[noreturn]] void refuse(const Action& action) const;
-  void forward_layers(Slot& slot, BatchSource& source, int microbatch);
-  void unit_done(std::size_t unit, int microbatch);
-  std::size_t head_unit() const { return storage_.size() - 1; }
+  ChunkUnits units_of(const StageContent& chunk) const;
+  const StageContent& content(int chunk) const { return part_.chunks[static_cast<std::size_t>(chunk)]; }
+  const ChunkUnits& units(int chunk) const { return units_[static_cast<std::size_t>(chunk)]; }
+  const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
+  std::int64_t layer_of(int chunk, int l) const { return content(chunk).first_layer + l; }
+
+  void forward_pass(int chunk, int m, BatchSource& source, int microbatch, bool gradients);
+  void embed(Pass& pass, int chunk, int m);
+  void run_head(Pass& pass, int chunk, int m, bool gradients);
+  void head_backward(Pass& pass, int chunk, int m, View<T, 2> dx);
+  void embedding_backward(int chunk, int m, View<T, 2> d_out);
+  BlockTensors<acc_t<T>> block_gradients(std::size_t unit, bool with_matrices);
+  View<T, 2> layer_output(int chunk, int m, int l) const;
+  View<T, 2> output_gradient_of(int chunk, int m, int l) const;  // B apart from W
+  bool passes_through(int chunk) const {
+    return content(chunk).layers == 0 && !content(chunk).head && !content(chunk).embedding;
+  }
 
   Context<T> context_;
   const ParameterStorage<T>& storage_;
-  const Schedule& schedule_;
-  SlotTable table_;
-  GradientSync* sync_;
+  ParameterGather<T>& gather_;
+  GradientSync<T>* sync_;
+  PipelinePart part_;
+  VocabularyPart vocabulary_;
   PhaseTimers& timers_;
-  int last_backward_ = 0;  // the microbatch after whose W a unit's gradient is complete
-
-  EmbeddingTensors<const T> embedding_;
-  EmbeddingTensors<acc_t<T>> embedding_gradient_;
-  std::vector<BlockTensors<const T>> blocks_;
-  std::vector<BlockTensors<acc_t<T>>> block_gradients_;
-  HeadTensors<const T> head_;
-  HeadTensors<acc_t<T>> head_gradient_;
-  std::vector<Slot> slots_;
+  ActivationSlots slots_;
+  Transfers transfers_;
+  std::vector<ChunkUnits> units_;  // by chunk
   Step step_;
 };
 

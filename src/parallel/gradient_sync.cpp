@@ -1,19 +1,135 @@
 #include "parallel/gradient_sync.hpp"
 
+#include "kernels/kernels.hpp"
+
 namespace forge {
 
-void GradientSync::post(Stream& compute, void* data, std::int64_t elements, DType type) {
-  Event ready;
-  ready.record(compute);
-  ready.wait(stream_);
-  replicas_.all_reduce(stream_, data, elements, type);
+template <class T>
+GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh,
+                              std::vector<int> uses)
+    : storage_(storage),
+      mesh_(mesh),
+      uses_(std::move(uses)),
+      alone_(mesh.world().size() == 1),
+      held_(storage.size(), -1) {
+  if (!alone_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+  if (!has_gradient_pool(storage.zero(), {})) return;
+  const UnitBufferSpec spec = gradient_pool_buffer(storage.units(), storage.precision());
+  for (int i = 0; i < gradient_pool_buffers; ++i) {
+    void* data = arena.allocate(spec.bytes(), spec.category);
+    fill_zero(compute, data, spec.bytes());
+    pool_.push_back({View<S, 1>(static_cast<S*>(data), {{spec.elements}}), {}, false});
+  }
 }
 
-void GradientSync::wait(Stream& compute) {
-  Event done;
-  done.record(stream_);
-  done.wait(compute);
-  if (!stream_.native()) stream_.synchronize();  // hands on what the worker threw
+template <class T>
+void GradientSync<T>::start_step(Stream& compute) {
+  storage_.zero_gradients(compute);
+  left_ = uses_;
 }
+
+template <class T>
+typename GradientSync<T>::S* GradientSync<T>::matrices(Stream& compute, std::size_t u) {
+  if (!storage_.unit(u).sums.empty()) return storage_.unit(u).sums.data;
+  if (only_vectors(u)) return vectors(u);
+  if (held_[u] < 0) {
+    held_[u] = static_cast<int>(next_);
+    next_ = (next_ + 1) % pool_.size();
+    PoolBuffer& buffer = pool_[static_cast<std::size_t>(held_[u])];
+    if (buffer.used) buffer.free.wait(compute);
+    fill_zero(compute, buffer.data.data, static_cast<std::size_t>(storage_.local(u).elements) * sizeof(S));
+  }
+  return pool_[static_cast<std::size_t>(held_[u])].data.data;
+}
+
+template <class T>
+typename GradientSync<T>::S* GradientSync<T>::vectors(std::size_t u) const {
+  const UnitStorage<T>& s = storage_.unit(u);
+  return s.sums.empty() ? s.vectors.data - storage_.local(u).vectors_begin : s.sums.data;
+}
+
+// Work given to the reducing stream from here on sees what is in the compute stream now.
+template <class T>
+void GradientSync<T>::follow(Stream& compute) {
+  if (!stream_) return;
+  Event ready;
+  ready.record(compute);
+  ready.wait(*stream_);
+}
+
+template <class T>
+void GradientSync<T>::done(Stream& compute, std::size_t u) {
+  const UnitStorage<T>& s = storage_.unit(u);
+  const LocalUnit& unit = storage_.local(u);
+  const bool last = --left_[u] == 0;
+  require(left_[u] >= 0, "a unit's gradients were added to more often than its schedule says");
+  if (!s.sums.empty() || only_vectors(u)) {
+    if (last) reduce_shards(compute, u, s.sums.empty() ? s.vectors : s.sums);
+  } else {
+    PoolBuffer& buffer = pool_[static_cast<std::size_t>(held_[u])];
+    const View<S, 1> sums = buffer.data.slice(0, unit.elements);
+    if (last && !s.vectors.empty())
+      copy_on_device(compute, sums.data + unit.vectors_begin, s.vectors.data,
+                     static_cast<std::size_t>(s.vectors.size()) * sizeof(S));
+    reduce_shards(compute, u, sums);
+    buffer.free.record(stream_ ? *stream_ : compute);
+    buffer.used = true;
+    held_[u] = -1;
+  }
+  if (last && stream_) reduce_step(u);
+}
+
+// gradient += Σ over the shard group of sums(elements), this rank's part; sums are overwritten.
+template <class T>
+void GradientSync<T>::reduce_shards(Stream& compute, std::size_t u, View<S, 1> sums) {
+  const UnitStorage<T>& s = storage_.unit(u);
+  const Zero& zero = storage_.zero();
+  const bool adds = s.sums.empty();  // else the gradient is a part of the sums
+  follow(compute);
+  if (!zero.shards_state()) {
+    if (stream_) mesh_.gradients().all_reduce(*stream_, sums);
+    return;
+  }
+  const Range own = zero.shard_of(storage_.local(u));
+  const View<S, 1> part = sums.slice(own.begin, own.end);
+  if (zero.shards > 1) mesh_.gradient_shards().reduce_scatter(*stream_, View<const S, 1>(sums), part);
+  if (adds) add<S>(stream_ ? *stream_ : compute, part, s.gradient);
+}
+
+// What is summed once a step, on the gradient of the rank's state.
+template <class T>
+void GradientSync<T>::reduce_step(std::size_t u) {
+  const UnitStorage<T>& s = storage_.unit(u);
+  const LocalUnit& unit = storage_.local(u);
+  if (storage_.zero().shards_state() && mesh_.gradient_replicas().size() > 1)
+    mesh_.gradient_replicas().all_reduce(*stream_, s.gradient);
+  reduce_parts(mesh_.gradient_tp(), u, {unit.replicated_begin, unit.elements});
+  for (const Range& copied : unit.copied) reduce_parts(mesh_.gradient_copies(), u, copied);
+}
+
+template <class T>
+void GradientSync<T>::reduce_parts(Communicator& group, std::size_t u, const Range& part) {
+  const Range& state = storage_.unit(u).state;
+  const Range here = intersection(part, state);
+  if (group.size() == 1 || here.empty()) return;
+  group.all_reduce(*stream_, storage_.unit(u).gradient.slice(here.begin - state.begin, here.end - state.begin));
+}
+
+template <class T>
+void GradientSync<T>::finish(Stream& compute) {
+  for (const int left : left_) require(left == 0, "a step ended before all gradients were there");
+  if (!stream_) return;
+  const std::size_t table = storage_.find(UnitKind::token_table);
+  if (mesh_.gradient_tied().size() > 1 && table < storage_.size())
+    mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
+  Event done;
+  done.record(*stream_);
+  done.wait(compute);
+  if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
+}
+
+template class GradientSync<double>;
+template class GradientSync<float>;
+template class GradientSync<bf16>;
 
 }  // namespace forge

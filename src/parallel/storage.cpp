@@ -7,81 +7,76 @@ namespace forge {
 namespace {
 
 template <class P>
-View<P, 1> allocate(Arena& arena, Stream& stream, std::int64_t elements, Category category) {
-  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(P);
-  void* p = arena.allocate(bytes, category);
-  fill_zero(stream, p, bytes);
-  return View<P, 1>(static_cast<P*>(p), {{elements}});
+View<P, 1> view_of(void* data, std::int64_t elements) {
+  return data ? View<P, 1>(static_cast<P*>(data), {{elements}}) : View<P, 1>();
 }
 
-void* allocate_moment(Arena& arena, Stream& stream, std::int64_t elements, DType type) {
-  const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(type);
-  void* p = arena.allocate(bytes, Category::optimizer);
-  fill_zero(stream, p, bytes);
-  return p;
+template <class P>
+View<P, 1> part_of(View<P, 1> whole, const Range& range) {
+  return whole.empty() ? whole : whole.slice(range.begin, range.end);
 }
 
 }  // namespace
 
 template <class T>
-ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::vector<Unit>& units,
-                                      const Precision& precision, StorageKind kind)
-    : units_(units), precision_(precision) {
-  using S = acc_t<T>;
-  for (const auto& unit : units_) {
-    UnitStorage<T> s;
-    s.parameter = allocate<S>(arena, stream, unit.elements, Category::parameters);
-    if constexpr (std::is_same_v<S, T>)
-      s.copy = s.parameter;
-    else
-      s.copy = allocate<T>(arena, stream, unit.elements, Category::parameters);
-    if (kind.gradients) s.gradient = allocate<S>(arena, stream, unit.elements, Category::gradients);
-    if (kind.moments) {
-      s.m = allocate_moment(arena, stream, unit.elements, precision.moment);
-      s.v = allocate_moment(arena, stream, unit.elements, precision.moment);
+ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units,
+                                      const Precision& precision, const Zero& zero, StorageKind kind)
+    : units_(units), precision_(precision), zero_(zero) {
+  for (const LocalUnit& unit : units_) {
+    std::array<void*, static_cast<std::size_t>(UnitBuf::count_)> data{};
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, zero, kind)) {
+      void*& p = data[static_cast<std::size_t>(buffer.id)];
+      p = arena.allocate(buffer.bytes(), buffer.category);
+      fill_zero(stream, p, buffer.bytes());
     }
+    auto at = [&](UnitBuf id) { return data[static_cast<std::size_t>(id)]; };
+    UnitStorage<T> s;
+    s.state = zero.state_of(unit);
+    const std::int64_t n = unit.elements, state = s.state.size();
+    s.whole = view_of<T>(at(UnitBuf::whole), n);
+    s.master = view_of<S>(at(UnitBuf::master), state);
+    s.copy = s.whole.empty() ? view_of<T>(at(UnitBuf::copy), state) : part_of(s.whole, s.state);
+    if constexpr (std::is_same_v<S, T>) {
+      if (s.master.empty()) s.master = s.copy;
+      if (s.copy.empty()) s.copy = s.master;
+    }
+    s.sums = view_of<S>(at(UnitBuf::accumulator), n);
+    s.gradient = s.sums.empty() ? view_of<S>(at(UnitBuf::gradient), state) : part_of(s.sums, s.state);
+    s.vectors = view_of<S>(at(UnitBuf::vectors), n - unit.vectors_begin);
+    s.m = at(UnitBuf::m);
+    s.v = at(UnitBuf::v);
     storage_.push_back(s);
   }
 }
 
 template <class T>
-View<acc_t<T>, 1> ParameterStorage<T>::master(std::size_t u, const Parameter& p) const {
-  return storage_[u].parameter.slice(p.offset, p.offset + p.elements());
+std::size_t ParameterStorage<T>::find(UnitKind kind, std::int64_t layer) const {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (units_[u].kind == kind && units_[u].layer == layer) return u;
+  return units_.size();
 }
 
 template <class T>
-View<acc_t<T>, 1> ParameterStorage<T>::gradient(std::size_t u, const Parameter& p) const {
-  return storage_[u].gradient.slice(p.offset, p.offset + p.elements());
-}
-
-template <class T>
-void ParameterStorage<T>::zero_gradients(Stream& stream) {
+void ParameterStorage<T>::zero_gradients(Stream& stream) const {
   for (const auto& s : storage_)
-    fill_zero(stream, s.gradient.data, static_cast<std::size_t>(s.gradient.size()) * sizeof(acc_t<T>));
+    for (const View<S, 1>& buffer : {s.sums.empty() ? s.gradient : s.sums, s.vectors})
+      if (!buffer.empty()) fill_zero(stream, buffer.data, static_cast<std::size_t>(buffer.size()) * sizeof(S));
+}
+
+template <class T>
+void ParameterStorage<T>::upload(Stream& stream, std::size_t u, const std::vector<S>& values) {
+  const UnitStorage<T>& s = storage_[u];
+  copy_to_device(stream, s.master.data, values.data(), values.size() * sizeof(S));
+  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, s.master, s.copy);
+  stream.synchronize();
 }
 
 template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
-  using S = acc_t<T>;
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    std::vector<S> values(static_cast<std::size_t>(units_[u].elements), S(0));
-    for (const auto& p : units_[u].parameters) {
-      S* to = values.data() + p.offset;
-      const std::int64_t n = p.elements();
-      const int threads = stream.threads();
-#pragma omp parallel for num_threads(threads) schedule(static)
-      for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<S>(initial_value(seed, p, i));
-    }
-    copy_to_device(stream, storage_[u].parameter.data, values.data(), values.size() * sizeof(S));
-    stream.synchronize();
-  }
-  refresh_copies(stream);
-}
-
-template <class T>
-void ParameterStorage<T>::refresh_copies(Stream& stream) {
-  if constexpr (!std::is_same_v<acc_t<T>, T>)
-    for (const auto& s : storage_) convert<acc_t<T>, T>(stream, s.parameter, s.copy);
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    fill(stream, u, [seed](const Parameter& p) {
+      return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
+    });
 }
 
 template class ParameterStorage<double>;

@@ -1,55 +1,77 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "device/arena.hpp"
-#include "model/parameters.hpp"
+#include "layout/zero.hpp"
 #include "tensor/view.hpp"
 
 namespace forge {
 
-// What of the parameters a run keeps.
-struct StorageKind {
-  bool gradients = true;
-  bool moments = true;
-};
-
 // The flat buffers of one unit. S = acc_t<T> stores master weights and gradients; moments have the type of the run.
+// What a run doesn't keep is empty.
 template <class T>
 struct UnitStorage {
-  View<acc_t<T>, 1> parameter;  // master weights
-  View<acc_t<T>, 1> gradient;
-  View<T, 1> copy;    // compute copy; the master weights themselves where the types agree
-  void* m = nullptr;  // Adam's moments, of Precision::moment
+  using S = acc_t<T>;
+  Range state;          // the part of the unit that this rank updates
+  View<S, 1> master;    // (state) master weights
+  View<T, 1> copy;      // (state) in the compute type; `master` itself where the types agree
+  View<T, 1> whole;     // (elements) the whole unit's weights, where they have a place for the whole run
+  View<S, 1> gradient;  // (state) of the step, reduced
+  View<S, 1> sums;      // (elements) sums of this rank's microbatches; `gradient` is a part of it
+  View<S, 1> vectors;   // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
+  void* m = nullptr;    // (state) Adam's moments, of Precision::moment
   void* v = nullptr;
 };
 
-// All units of a rank, allocated once. Zero at the start.
+// The units of a rank, allocated once from layout/zero.hpp's lists. Zero at the start.
 template <class T>
 class ParameterStorage {
  public:
-  ParameterStorage(Arena& arena, Stream& stream, const std::vector<Unit>& units, const Precision& precision,
-                   StorageKind kind);
+  using S = acc_t<T>;
+  ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units, const Precision& precision,
+                   const Zero& zero, StorageKind kind);
 
-  const std::vector<Unit>& units() const { return units_; }
+  const std::vector<LocalUnit>& units() const { return units_; }
+  const LocalUnit& local(std::size_t i) const { return units_[i]; }
   const UnitStorage<T>& unit(std::size_t i) const { return storage_[i]; }
   std::size_t size() const { return storage_.size(); }
   const Precision& precision() const { return precision_; }
+  const Zero& zero() const { return zero_; }
+  // Index of the unit of a kind and layer; size() where this rank has none.
+  std::size_t find(UnitKind kind, std::int64_t layer = -1) const;
 
-  // master(parameter p of unit u): its elements, for loading and saving.
-  View<acc_t<T>, 1> master(std::size_t u, const Parameter& p) const;
-  View<acc_t<T>, 1> gradient(std::size_t u, const Parameter& p) const;
-
-  void zero_gradients(Stream& stream);
-  // Draws the initial values of every parameter (host work, then one copy per unit).
+  void zero_gradients(Stream& stream) const;
+  // Sets the master weights of unit u, all of its state, and their copies: values_of(parameter) gives the function of
+  // an element of the whole tensor. Host work, then one copy. Whoever calls it tells the ParameterGather.
+  template <class F>
+  void fill(Stream& stream, std::size_t u, F values_of);
+  // Draws the initial values of every parameter.
   void initialise(Stream& stream, std::uint64_t seed);
-  // Makes the compute copies from the master weights.
-  void refresh_copies(Stream& stream);
 
  private:
-  std::vector<Unit> units_;
+  void upload(Stream& stream, std::size_t u, const std::vector<S>& values);
+
+  std::vector<LocalUnit> units_;
   std::vector<UnitStorage<T>> storage_;
   Precision precision_;
+  Zero zero_;
 };
+
+template <class T>
+template <class F>
+void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
+  const Range& state = storage_[u].state;
+  std::vector<S> values(static_cast<std::size_t>(state.size()), S(0));
+  for (const Run& run : runs_of(units_[u], state)) {
+    const auto value = values_of(units_[u].parameters[run.piece->parameter]);
+    S* to = values.data() + (run.local - state.begin);
+    const int threads = stream.threads();
+#pragma omp parallel for num_threads(threads) schedule(static) if (run.count > 4096)
+    for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<S>(value(run.global + i));
+  }
+  upload(stream, u, values);
+}
 
 }  // namespace forge

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "core/bytes.hpp"
+#include "layout/chunk_buffers.hpp"
+#include "model/context_buffers.hpp"
+#include "schedule/slots.hpp"
 
 namespace forge {
 
@@ -19,45 +22,124 @@ struct Phase {
   std::size_t bytes;
 };
 
-// Frames of the phases of a step; nested frames add, alternatives take the largest.
-std::vector<Phase> phases_of(const BufferContext& c, RunKind kind) {
-  auto bytes = [&c](auto list) { return aligned_bytes(list(c)); };
-  const std::size_t rebuilt = bytes(rebuilt_of_block), forward = bytes(scratch_forward_block);
-  std::vector<Phase> phases{{"forward of a block", rebuilt + forward}, {"output head", bytes(scratch_head_forward)}};
-  if (kind == RunKind::evaluation) return phases;
-  const std::size_t stream = bytes(gradient_stream);
-  const std::size_t rebuilding = c.recompute == Recompute::full ? forward : 0;
-  const std::size_t scratch =
-      std::max({bytes(scratch_backward_mlp), bytes(scratch_backward_attention), bytes(scratch_backward_weight)});
-  phases.push_back(
-      {"backward of a block", stream + rebuilt + std::max(rebuilding, bytes(gradients_of_block) + scratch)});
-  phases.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
-  return phases;
+// Frames of the phases of a step; nested frames add, alternatives take the largest. Only what the rank's chunks do.
+class Phases {
+ public:
+  Phases(const BufferContext& c, const RankShare& share, const Schedule& schedule, RunKind kind)
+      : c_(c), evaluates_(kind == RunKind::evaluation) {
+    for (std::size_t i = 0; i < share.chunks.size(); ++i) add(share.chunks[i]);
+    if (evaluates_) return;
+    for (const Action& action : schedule.actions[static_cast<std::size_t>(share.pp_rank)])
+      if (action.op == Op::backward || action.op == Op::backward_input || action.op == Op::backward_weight)
+        add_backward(share.chunks[static_cast<std::size_t>(action.chunk)], action.op);
+  }
+
+  Phase largest() const {
+    return *std::max_element(phases_.begin(), phases_.end(),
+                             [](const Phase& a, const Phase& b) { return a.bytes < b.bytes; });
+  }
+
+ private:
+  template <class List>
+  std::size_t bytes(List list) const {
+    return aligned_bytes(list(c_));
+  }
+
+  std::size_t forward_of_block() const { return bytes(scratch_forward_block) + bytes(scratch_context_forward); }
+  std::size_t gradients_scratch() const {
+    return std::max(bytes(scratch_backward_mlp), bytes(scratch_backward_attention) + bytes(scratch_context_backward));
+  }
+  std::size_t rebuilding() const { return c_.recompute == Recompute::full ? forward_of_block() : 0; }
+
+  void add(const StageContent& chunk) {
+    if (chunk.embedding) phases_.push_back({"embedding", bytes(scratch_embedding)});
+    if (chunk.layers > 0) phases_.push_back({"forward of a block", bytes(rebuilt_of_block) + forward_of_block()});
+    if (chunk.head) phases_.push_back({"output head", bytes(scratch_head_forward)});
+  }
+
+  void add_backward(const StageContent& chunk, Op op) {
+    const bool whole = op == Op::backward;
+    const std::size_t stream = whole ? bytes(gradient_stream) : 0;
+    const std::size_t kept = whole ? bytes(rebuilt_of_block) : 0, left = whole ? bytes(gradients_of_block) : 0;
+    std::size_t block = 0;
+    if (computes_input_gradient(op)) block = std::max(rebuilding(), left + gradients_scratch());
+    if (computes_weight_gradient(op)) block = std::max(block, left + bytes(scratch_backward_weight));
+    phases_.push_back({"backward of a chunk", stream});
+    if (chunk.layers > 0) phases_.push_back({"backward of a block", stream + kept + block});
+    if (chunk.head && computes_input_gradient(op))
+      phases_.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
+    if (chunk.embedding && computes_weight_gradient(op))
+      phases_.push_back({"backward of the embedding", stream + bytes(scratch_embedding)});
+  }
+
+  const BufferContext& c_;
+  bool evaluates_;
+  std::vector<Phase> phases_{{"start", 0}};
+};
+
+// Bytes of slots: what one microbatch of each chunk takes, times the schedule's slots of that lifetime.
+template <class BytesOf>
+std::size_t slot_bytes(const Schedule& schedule, const RankShare& share, Lifetime lifetime, RunKind kind,
+                       BytesOf bytes_of) {
+  const bool evaluates = kind == RunKind::evaluation;
+  const SlotTable table = evaluates ? SlotTable{} : assign_slots(schedule, share.pp_rank, lifetime);
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < share.chunks.size(); ++i)
+    sum += static_cast<std::size_t>(evaluates ? 1 : table.counts[i]) * bytes_of(share.chunks[i]);
+  return sum;
+}
+
+void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& share, RunKind kind) {
+  const StorageKind stored{kind != RunKind::evaluation, kind == RunKind::training};
+  auto add = [&](const UnitBufferSpec& buffer, int times) {
+    plan.of(buffer.category) += static_cast<std::size_t>(times) * align_up(buffer.bytes());
+  };
+  for (const LocalUnit& unit : share.units)
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, share.zero, stored)) add(buffer, 1);
+  if (has_gradient_pool(share.zero, stored)) add(gradient_pool_buffer(share.units, c.precision), gradient_pool_buffers);
+  if (has_parameter_pool(share.zero)) add(parameter_pool_buffer(share.units, c.precision), parameter_pool_buffers);
+}
+
+std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk) {
+  std::size_t sum = aligned_bytes(chunk_head_saved(c, chunk));
+  for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_saved(c, l));
+  return sum;
+}
+
+std::size_t apart_bytes(const BufferContext& c, const StageContent& chunk) {
+  std::size_t sum = aligned_bytes(chunk_embedding_apart(c, chunk));
+  for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_apart(c, chunk, l));
+  return sum;
 }
 
 }  // namespace
 
-MemoryPlan plan_memory(const BufferContext& c, const std::vector<Unit>& units, int slots, std::size_t library_bytes,
-                       RunKind kind) {
+MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Schedule& schedule,
+                       std::size_t library_bytes, RunKind kind) {
   MemoryPlan plan;
-  for (const auto& unit : units) {
-    const auto n = static_cast<std::size_t>(unit.elements);
-    plan.of(Category::parameters) += align_up(n * size_of(c.precision.storage));
-    if (c.precision.has_compute_copy()) plan.of(Category::parameters) += align_up(n * size_of(c.precision.compute));
-    if (kind != RunKind::evaluation) plan.of(Category::gradients) += align_up(n * size_of(c.precision.accumulate));
-    if (kind == RunKind::training) plan.of(Category::optimizer) += 2 * align_up(n * size_of(c.precision.moment));
+  add_parameters(plan, c, share, kind);
+  auto slots = [&](Lifetime lifetime, auto bytes_of) { return slot_bytes(schedule, share, lifetime, kind, bytes_of); };
+  plan.of(Category::data) = aligned_bytes(run_buffers(c)) + slots(Lifetime::saved_for_weight, [&](const StageContent&) {
+                              return aligned_bytes(batch_buffers(c));
+                            });
+  std::size_t& activations = plan.of(Category::activations);
+  activations = slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) { return saved_bytes(c, chunk); });
+  activations +=
+      slots(Lifetime::input, [&](const StageContent& chunk) { return aligned_bytes(chunk_input(c, chunk)); });
+  auto edge = [&](Lifetime lifetime, auto has, const BufferList& list) {
+    activations +=
+        slots(lifetime, [&](const StageContent& chunk) { return has(chunk) ? aligned_bytes(list) : std::size_t{0}; });
+  };
+  edge(Lifetime::output, has_output, block_input(c));
+  if (kind != RunKind::evaluation) {
+    activations += slots(Lifetime::weight_inputs, [&](const StageContent& chunk) { return apart_bytes(c, chunk); });
+    edge(Lifetime::output_gradient, has_output, output_gradient(c));
+    edge(Lifetime::input_gradient, has_input_gradient, output_gradient(c));
   }
-  const auto in_flight = static_cast<std::size_t>(slots);
-  plan.of(Category::data) = aligned_bytes(run_buffers(c)) + in_flight * aligned_bytes(batch_buffers(c));
-  plan.of(Category::activations) =
-      in_flight *
-      (static_cast<std::size_t>(c.spec.L()) * aligned_bytes(saved_of_block(c)) + aligned_bytes(saved_of_head(c)));
   plan.of(Category::library) = align_up(library_bytes);
-  const auto phases = phases_of(c, kind);
-  const auto largest =
-      std::max_element(phases.begin(), phases.end(), [](const Phase& a, const Phase& b) { return a.bytes < b.bytes; });
-  plan.of(Category::workspace) = largest->bytes;
-  plan.peak = largest->name;
+  const Phase largest = Phases(c, share, schedule, kind).largest();
+  plan.of(Category::workspace) = largest.bytes;
+  plan.peak = largest.name;
   return plan;
 }
 

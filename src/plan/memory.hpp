@@ -7,7 +7,7 @@
 
 #include "core/category.hpp"
 #include "model/buffers.hpp"
-#include "model/parameters.hpp"
+#include "schedule/rank_share.hpp"
 
 namespace forge {
 
@@ -25,9 +25,9 @@ struct MemoryPlan {
 };
 
 // Adds up the lists that nn/ and parallel/ allocate from, in their order of life: what stays for the run, the slots of
-// the microbatches in flight, and the largest frame of any phase of the step. Equal to Arena::high_water(), to the
-// byte.
-MemoryPlan plan_memory(const BufferContext& context, const std::vector<Unit>& units, int slots,
+// the microbatches in flight, and the largest frame of any phase of the step. Equal to the rank's Arena::high_water(),
+// to the byte. `schedule` is lowered.
+MemoryPlan plan_memory(const BufferContext& context, const RankShare& share, const Schedule& schedule,
                        std::size_t library_bytes, RunKind purpose);
 
 }  // namespace forge

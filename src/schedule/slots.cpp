@@ -51,6 +51,8 @@ bool begins(const Action& action, Lifetime lifetime, int chunk, const Edges& edg
       return own && (edges.last ? computes_input_gradient(action.op) : action.op == Op::post_recv_backward);
     case Lifetime::input_gradient:
       return own && computes_input_gradient(action.op);
+    case Lifetime::weight_inputs:
+      return own && action.op == Op::backward_input;
   }
   return false;
 }
@@ -72,6 +74,8 @@ bool ends(const Action& action, Lifetime lifetime, int chunk, const Edges& edges
     case Lifetime::input_gradient:
       if (edges.first) return computes_input_gradient(action.op);
       return action.op == (edges.previous_here >= 0 ? Op::hand_backward : Op::wait_send_backward);
+    case Lifetime::weight_inputs:
+      return action.op == Op::backward_weight;
   }
   return false;
 }

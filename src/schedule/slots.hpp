@@ -17,6 +17,7 @@ enum class Lifetime {
   output,              // the chunk's output: from F to the end of its send (hand-over; F only on the last stage)
   output_gradient,     // from the post of its receive (hand-over, B on the last stage) to W
   input_gradient,      // from B to the end of its send (hand-over; B only on the first stage)
+  weight_inputs,       // written by B, last read by W, where they are separate actions
 };
 
 // Which slot holds which microbatch. The executor and the memory planner share it.

@@ -15,6 +15,9 @@ void BatchFeed::load(Stream& stream, int microbatch, const BufferSet& slot) {
   copy(Buf::samples, batch_.samples);
   copy(Buf::token_order, batch_.token_order);
   copy(Buf::position_order, batch_.position_order);
+  copy(Buf::key_positions, batch_.key_positions);
+  copy(Buf::key_documents, batch_.key_documents);
+  copy(Buf::key_samples, batch_.key_samples);
 }
 
 }  // namespace forge

@@ -31,7 +31,7 @@ std::string model_line(const RunSetup& s) {
 std::string batch_line(const RunSetup& s) {
   return format("%lld sequences of %lld tokens a step = %d ranks x %d microbatches x %lld",
                 static_cast<long long>(s.deck.train.global_batch_sequences),
-                static_cast<long long>(s.deck.train.sequence_tokens), s.replicas, s.microbatches,
+                static_cast<long long>(s.deck.train.sequence_tokens), s.replicas(), s.microbatches,
                 static_cast<long long>(s.deck.train.microbatch_sequences));
 }
 

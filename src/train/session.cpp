@@ -13,36 +13,74 @@ constexpr int loss_index = 0, z_index = 1, norm_index = 2;  // of the members of
 }  // namespace
 
 template <class T>
-Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Communicator& replicas,
-                    Communicator& background, int threads)
-    : setup_(setup), replicas_(replicas), stream_(threads), arena_(arena_bytes) {
+Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads)
+    : setup_(setup), mesh_(mesh), stream_(threads), arena_(arena_bytes) {
+  const RankShare& share = setup_.share;
   const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
-  storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, setup_.units, setup_.buffers.precision, kind);
+  storage_ =
+      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, kind);
+  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh.parameter_shards());
   run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(run_set_.raw(Buf::scalars)), {{1}});
   norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
-  if (replicas.size() > 1 && kind.gradients) sync_ = std::make_unique<GradientSync>(background);
+  if (kind.gradients)
+    sync_ = std::make_unique<GradientSync<T>>(
+        arena_, stream_, *storage_, mesh, uses_of_units(share.units, setup_.spec, share.chunks, setup_.microbatches));
+  if (mesh.cp().size() > 1) exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   Context<T> context{stream_, *gemm_, arena_, setup_.buffers, {}, {}, setup_.deck.train.seed};
+  if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
+  if (mesh.cp().size() > 1) {
+    context.groups.cp = &mesh.cp();
+    context.groups.stream = exchange_.get();
+  }
   if (setup_.spec.rope()) {
     context.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
     context.sine = run_set_.matrix<acc_t<T>>(Buf::sine);
   }
-  executor_ = std::make_unique<Executor<T>>(context, *storage_, setup_.schedule, sync_.get(), timers_);
+  const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
+  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(),
+                                            PipelinePart{setup_.schedule, share.pp_rank, share.chunks},
+                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline(), timers_);
+  for (std::size_t u = 0; u < storage_->size(); ++u)
+    counted_.push_back(counted_ranges(storage_->local(u), share.zero, share.counts[u] != 0));
+}
+
+template <class T>
+void Session<T>::initialise() {
+  storage_->initialise(stream_, setup_.deck.train.seed);
+  parameters_changed();
+}
+
+template <class T>
+void Session<T>::sum_losses() {
+  if (setup_.share.tp_rank > 0) fill_zero(stream_, scalars_.data, 2 * sizeof(double));
+}
+
+template <class T>
+void Session<T>::add_norm() {
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const auto& s = storage_->unit(u);
+    for (const Range& part : counted_[u])
+      sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
+                               norm_partials_, scalar(norm_index));
+  }
 }
 
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels) {
-  storage_->zero_gradients(stream_);
+  sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   const LossScale scale{1 / static_cast<double>(labels), setup_.deck.train.z_loss_coefficient};
   executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index));
   const auto timer = timers_.start(Phase::reduce);
-  replicas_.all_reduce(stream_, scalars_.data, 2, DType::f64);
-  for (std::size_t u = 0; u < storage_->size(); ++u)
-    sum_of_squares<acc_t<T>>(stream_, storage_->unit(u).gradient, norm_partials_, scalar(norm_index));
+  sync_->finish(stream_);
+  executor_->finish();
+  sum_losses();
+  add_norm();
+  mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
 
@@ -57,9 +95,20 @@ StepResult Session<T>::read_step(std::int64_t labels) {
 }
 
 template <class T>
-double Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
+void Session<T>::begin_evaluation() {
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
+}
+
+template <class T>
+void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
   executor_->evaluate(source, microbatch, scalar(loss_index), scalar(z_index));
+}
+
+template <class T>
+double Session<T>::evaluated_loss() {
+  executor_->finish();
+  sum_losses();
+  mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
   StepScalars s;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
   stream_.synchronize();

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/communicator.hpp"
+#include "comm/mesh.hpp"
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
 #include "train/setup.hpp"
@@ -17,30 +17,36 @@ struct StepResult {
   bool finite = true;
 };
 
-struct LossResult {
-  double loss_sum = 0;
-  std::int64_t labels = 0;
-};
-
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
 template <class T>
 class Session {
  public:
-  // `replicas`: the data-parallel ranks, for scalars; `background`: the same ranks, for gradients behind backward.
-  Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Communicator& replicas,
-          Communicator& background, int threads);
+  Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads);
+
+  // Fills the parameters with initial values, or from tensor files: `load` sets the storage's master weights.
+  void initialise();
+  template <class F>
+  void load(F&& fill) {
+    fill(*storage_, stream_);
+    parameters_changed();
+  }
+  // The master weights' copies have changed.
+  void parameters_changed() { gather_->changed(stream_); }
 
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels);
   // Waits for the step and reads its scalars.
   StepResult read_step(std::int64_t labels);
-  // Loss of one microbatch of this rank, not reduced.
-  double evaluate_microbatch(BatchSource& source, int microbatch);
+  // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
+  void begin_evaluation();
+  void evaluate_microbatch(BatchSource& source, int microbatch);
+  double evaluated_loss();
 
   Stream& stream() { return stream_; }
   Gemm& gemm() { return *gemm_; }
   Arena& arena() { return arena_; }
+  Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
   PhaseTimers& timers() { return timers_; }
   View<StepScalars, 1> scalars() const { return scalars_; }
@@ -50,19 +56,25 @@ class Session {
   View<double, 1> scalar(int index) const {
     return View<double, 1>(reinterpret_cast<double*>(scalars_.data) + index, {{1}});
   }
+  // Only one of the ranks that computed a loss counts it.
+  void sum_losses();
+  void add_norm();
 
   RunSetup setup_;
-  Communicator& replicas_;
+  Mesh& mesh_;
   Stream stream_;
+  std::unique_ptr<Stream> exchange_;  // keys and values of context parallelism
   Arena arena_;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<ParameterStorage<T>> storage_;
-  std::unique_ptr<GradientSync> sync_;
+  std::unique_ptr<ParameterGather<T>> gather_;
+  std::unique_ptr<GradientSync<T>> sync_;
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
   BufferSet run_set_;
   View<StepScalars, 1> scalars_;
   View<double, 1> norm_partials_;
+  std::vector<std::vector<Range>> counted_;  // by unit: the parts of its state that this rank adds to the norm
 };
 
 }  // namespace forge

@@ -1,23 +1,30 @@
 #include "train/setup.hpp"
 
-#include <algorithm>
-
-#include "schedule/generate.hpp"
+#include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
-#include "schedule/slots.hpp"
 
 namespace forge {
 
-RunSetup make_setup(const Deck& deck) {
-  RunSetup setup{deck, resolve_model(deck.model), {}, {}, 1, 1, {}, 1};
+RowShare RunSetup::rows() const {
+  return {mesh.cp, share.cp_rank, deck.mesh.cp_method,
+          mesh.tp, share.tp_rank, vocabulary_rows(spec, mesh.tp, share.tp_rank)};
+}
+
+RunSetup make_setup(const Deck& deck, int rank) {
+  RunSetup setup;
+  setup.deck = deck;
+  setup.spec = resolve_model(deck.model);
   setup.units = parameter_units(setup.spec);
-  setup.buffers = buffer_context(deck, setup.spec);
-  setup.replicas = static_cast<int>(deck.mesh.dp_replicate * deck.mesh.dp_shard);
-  setup.microbatches =
-      static_cast<int>(deck.train.global_batch_sequences / (deck.train.microbatch_sequences * setup.replicas));
-  const Schedule compute = generate({deck.schedule.name, 1, 1, setup.microbatches, 0});
-  setup.schedule = lower(compute, {deck.train.recompute != Recompute::none, false, false, false});
-  setup.slots = std::max(1, assign_slots(setup.schedule, 0, Lifetime::saved_for_weight).total());
+  setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
+  setup.rank = rank;
+  setup.microbatches = static_cast<int>(microbatches_of(deck));
+  const Schedule compute = schedule_of(deck, setup.mesh.pp, setup.microbatches);
+  const TrainDeck& train = deck.train;
+  setup.schedule = lower(compute, {train.recompute != Recompute::none, train.zero_stage == 3,
+                                   train.gather == GatherPolicy::step, train.accumulate == Accumulation::sharded});
+  setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages());
+  setup.share = rank_share(setup.model_share(), rank);
+  setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp));
   return setup;
 }
 

@@ -3,27 +3,34 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "data/row_share.hpp"
 #include "model/buffers.hpp"
 #include "model/parameters.hpp"
+#include "schedule/rank_share.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
 
-// What a resolved deck says of a run, before anything is allocated.
+// What a resolved deck says of a run on one rank, before anything is allocated.
 struct RunSetup {
   Deck deck;
-  ModelSpec spec;
-  std::vector<Unit> units;
+  ModelSpec spec;           // the whole model
+  std::vector<Unit> units;  // of the whole model
+  MeshShape mesh;
+  int rank = 0;
+  int microbatches = 1;              // of one data-parallel rank and step
+  Schedule schedule;                 // lowered
+  std::vector<StageContent> stages;  // by stage
+  RankShare share;                   // of this rank
   BufferContext buffers;
-  int replicas = 1;      // data-parallel ranks: dp_replicate · dp_shard
-  int microbatches = 1;  // of one rank and step
-  Schedule schedule;     // lowered
-  int slots = 1;         // microbatches in flight
 
+  int replicas() const { return mesh.data_parallel(); }
   std::int64_t tokens_per_step() const { return deck.train.global_batch_sequences * deck.train.sequence_tokens; }
+  RowShare rows() const;
+  ModelShare model_share() const { return {deck, spec, units, mesh, schedule.places, stages}; }
 };
 
-// `deck` has passed check_deck.
-RunSetup make_setup(const Deck& deck);
+// `deck` has passed check_deck for its number of ranks.
+RunSetup make_setup(const Deck& deck, int rank = 0);
 
 }  // namespace forge

@@ -34,9 +34,29 @@ TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>&
 
 }  // namespace
 
-BatchShare batch_share(const RunSetup& s, int rank) {
-  return {s.deck.train.global_batch_sequences, s.deck.train.microbatch_sequences, s.replicas, rank};
+BatchShare batch_share(const RunSetup& s) {
+  return {s.deck.train.global_batch_sequences, s.deck.train.microbatch_sequences, s.replicas(), s.share.data_rank};
 }
+
+namespace {
+
+SampleSequence sample_sequence(const RunSetup& s, const TrainingData& data) {
+  return {s.deck.data.order, s.deck.train.seed, data.training.samples()};
+}
+
+// Every rank of a data-parallel group reads the same samples, so that each knows their labels.
+std::int64_t total_labels(const HostBatch& batch, Mesh& mesh) {
+  std::int64_t labels = batch.label_count;
+  mesh.data().sum_host({&labels, 1});
+  return labels;
+}
+
+}  // namespace
+
+FirstBatch::FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& mesh)
+    : loader(data.training, sample_sequence(setup, data), batch_share(setup), 1, 1, setup.rows()),
+      batch(loader.next()),
+      labels(total_labels(batch, mesh)) {}
 
 TrainingData::TrainingData(const RunSetup& s)
     : training(token_options(s, s.deck.data.files)),
@@ -45,19 +65,19 @@ TrainingData::TrainingData(const RunSetup& s)
                      : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files))) {}
 
 template <class T>
-Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, Communicator& replicas, double peak_flops,
-                    TrainingLog log)
+Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log)
     : session_(session),
-      replicas_(replicas),
       log_(log),
       optimizer_(session.storage(), session.setup().deck.optimizer),
-      loader_(data.training, {session.setup().deck.data.order, train().seed, data.training.samples()},
-              batch_share(session.setup(), replicas.rank()), 1, train().steps),
+      loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), 1, train().steps,
+              session.setup().rows()),
       peak_flops_(peak_flops),
       flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)) {
+  const RunSetup& setup = session.setup();
   if (data.validation && train().validate_every_steps > 0)
-    validation_ = std::make_unique<ValidationSet>(*data.validation, train().validation_sequences,
-                                                  train().microbatch_sequences, replicas.size(), replicas.rank());
+    validation_ =
+        std::make_unique<ValidationSet>(*data.validation, train().validation_sequences, train().microbatch_sequences,
+                                        setup.replicas(), setup.share.data_rank, setup.rows());
 }
 
 template <class T>
@@ -69,13 +89,6 @@ void Trainer<T>::run() {
   }
 }
 
-template <class T>
-std::int64_t Trainer<T>::total_labels(const HostBatch& batch) {
-  std::int64_t labels = batch.label_count;
-  replicas_.sum_host({&labels, 1});
-  return labels;
-}
-
 // data → label count → forward and backward → reduce → norm, clip → update → scalars back to the host.
 template <class T>
 void Trainer<T>::step(std::int64_t s) {
@@ -85,7 +98,7 @@ void Trainer<T>::step(std::int64_t s) {
   {
     const auto timer = session_.timers().start(Phase::data);
     batch = &loader_.next();
-    labels = total_labels(*batch);
+    labels = total_labels(*batch, session_.mesh());
   }
   BatchFeed feed(*batch);
   session_.compute_gradients(feed, s, labels);
@@ -94,13 +107,14 @@ void Trainer<T>::step(std::int64_t s) {
   {
     const auto timer = session_.timers().start(Phase::optimizer);
     optimizer_.step(session_.stream(), updates_ + 1, rate, session_.scalars());
+    session_.parameters_changed();
     result = session_.read_step(labels);
   }
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
   if (s == 1) {
     peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
-    replicas_.max_host({&peak_bytes_, 1});
+    session_.mesh().world().max_host({&peak_bytes_, 1});
   }
   const double seconds = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
   seconds_ += seconds;
@@ -139,7 +153,7 @@ void Trainer<T>::report(const StepRecord& record) {
 template <class T>
 void Trainer<T>::validate(std::int64_t s) {
   const auto timer = session_.timers().start(Phase::validation);
-  const EvaluationResult result = evaluate_set(session_, *validation_, replicas_);
+  const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
   char text[160];
@@ -149,23 +163,22 @@ void Trainer<T>::validate(std::int64_t s) {
 }
 
 template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, Communicator& replicas) {
-  double loss = 0;
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
   std::int64_t labels = 0;
+  session.begin_evaluation();
   for (std::int64_t m = 0; m < set.microbatches(); ++m) {
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
-    loss += session.evaluate_microbatch(feed, 0);
+    session.evaluate_microbatch(feed, 0);
     labels += batch.label_count;
   }
-  replicas.sum_host({&loss, 1});
-  replicas.sum_host({&labels, 1});
-  return {loss / static_cast<double>(labels), labels};
+  session.mesh().data().sum_host({&labels, 1});
+  return {session.evaluated_loss() / static_cast<double>(labels), labels};
 }
 
 #define FORGE_INSTANTIATE(T) \
   template class Trainer<T>; \
-  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, Communicator&);
+  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

@@ -35,8 +35,16 @@ struct TrainingData {
   std::unique_ptr<TokenSet> validation;
 };
 
-// Which samples data-parallel rank `rank` reads.
-BatchShare batch_share(const RunSetup& setup, int rank);
+// Which samples this rank reads.
+BatchShare batch_share(const RunSetup& setup);
+
+// The first step's share of a rank, read now, and the labels of the step over all data-parallel ranks.
+struct FirstBatch {
+  FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& mesh);
+  Loader loader;
+  const HostBatch& batch;
+  std::int64_t labels;
+};
 
 // Mean loss per label of a validation set, over all ranks.
 struct EvaluationResult {
@@ -44,13 +52,13 @@ struct EvaluationResult {
   std::int64_t labels = 0;
 };
 template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, Communicator& replicas);
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set);
 
 // The training loop of one rank.
 template <class T>
 class Trainer {
  public:
-  Trainer(Session<T>& session, const TrainingData& data, Communicator& replicas, double peak_flops, TrainingLog log);
+  Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log);
 
   // Steps 1 … train.steps. Throws Error (code not_finite) after train.max_not_finite_steps steps in a row with NaN or
   // Inf in loss or gradient norm; all ranks throw in the same step.
@@ -60,11 +68,9 @@ class Trainer {
   void step(std::int64_t s);
   void validate(std::int64_t s);
   void report(const StepRecord& record);
-  std::int64_t total_labels(const HostBatch& batch);
   const TrainDeck& train() const { return session_.setup().deck.train; }
 
   Session<T>& session_;
-  Communicator& replicas_;
   TrainingLog log_;
   Adamw<T> optimizer_;
   Loader loader_;

@@ -34,10 +34,11 @@ expect 0 "forge " "$forge" version
 # the deck
 expect 2 "model.layers" "$forge" "$deck" --set model.layrs=3
 expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
-expect 2 "mesh.tp" "$forge" "$deck" --set mesh.tp=2
-expect 2 "train.zero_stage" "$forge" "$deck" --set train.zero_stage=3
+expect 2 "mesh.ep = 2: not available" "$forge" "$deck" --set mesh.ep=2
 expect 2 "checkpoint" "$forge" "$deck" --set checkpoint.every_steps=10
-expect 2 "schedule.name" "$forge" "$deck" --set schedule.name=zb_v
+expect 2 "schedule.chunks_per_stage = 2" "$forge" "$deck" --set schedule.chunks_per_stage=2
+expect 2 "train.accumulate = unsharded" "$forge" "$deck" --set train.zero_stage=3 --set train.accumulate=unsharded
+expect 2 "none.csv" "$forge" "$deck" --set schedule.file=none.csv
 printf 'model: {layers: 1\n' > "$work/broken.yaml"
 expect 2 "broken.yaml" "$forge" "$work/broken.yaml"
 printf 'model: &a {layers: 1}\ntrain: *a\n' > "$work/alias.yaml"
@@ -59,10 +60,60 @@ expect 2 "model.safetensors" "$forge" gradients verify/llama/input.yaml --set "m
 [ ! -e "$work/g.st" ] || fail "a failed job left $work/g.st"
 expect 2 "config.json" "$forge" show verify/llama/input.yaml --set "model.hf=$work"
 
-# worlds
-expect 2 "world" mpirun -n 2 "$forge" "$deck" --set mesh.dp_shard=4
+# worlds: one message from all ranks, which all end
+expect 2 "the world is 2 ranks; start 4 ranks with mpirun -n 4, srun --ntasks=4" mpirun -n 2 "$forge" "$deck" --set mesh.dp_shard=4
+expect 2 "the world is 1 rank; start 4 ranks with mpirun -n 4" "$forge" "$deck" --set mesh.dp_shard=4
 expect 2 "train.global_batch_sequences" mpirun -n 3 "$forge" "$deck"
+[ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "three ranks don't give one message: $(cat "$work/output")"
+expect 2 "the deck has 5 errors" "$forge" show "$deck" --ranks 6 --set mesh.tp=3 --set mesh.cp=2 --set train.sequence_tokens=18 \
+  --set model.kv_heads=2 --set schedule.split=Et --set train.gather=step
+for part in "mesh.tp = 3 does not divide model.heads = 2" "mesh.tp = 3 neither divides model.kv_heads = 2" \
+  "2 x mesh.cp = 2" "train.gather = step" "schedule.split"; do
+  grep -qF "$part" "$work/output" || fail "no '$part' in the report: $(cat "$work/output")"
+done
+
+# ranks as threads
+expect 2 "a launcher started 2 processes" mpirun -n 2 "$forge" "$deck" --ranks 2
+expect 2 "--ranks 0" "$forge" "$deck" --ranks 0
+expect 2 "--ranks two" "$forge" evaluate "$deck" --ranks two
+expect 2 "unrecognised option" "$forge" generate "$deck" --prompt a --ranks 2
+if has_thread_ranks; then
+  expect 2 "world is 2 ranks" "$forge" gradients "$deck" --ranks 2 --set mesh.dp_shard=4 --output "$work/g.st"
+  expect 2 "the deck has 2 errors" "$forge" "$deck" --ranks 4 --set mesh.tp=4 --set train.gather=step
+  expect 2 "none.bin" "$forge" "$deck" --ranks 2 --set "data.files=[$work/none.bin]"
+  [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "two threads don't give one message: $(cat "$work/output")"
+else
+  expect 2 "the CUDA build has one process per GPU; start them with mpirun -n 2" "$forge" "$deck" --ranks 2
+fi
 [ ! -e "$work/run" ] || fail "a refused job made its run directory"
+
+# show: no launcher; --ranks or what the mesh asks for
+layout=(--set mesh.pp=2 --set mesh.dp_shard=2 --set model.layers=3 --set train.global_batch_sequences=8)
+expect 0 "mesh of 4 ranks" "$forge" show "$deck" "${layout[@]}"
+expect 0 "embedding, layers 0 to 1" "$forge" show "$deck" "${layout[@]}"
+expect 0 "mesh of 6 ranks" "$forge" show "$deck" --set mesh.dp_shard=-1 --ranks 6 --set train.global_batch_sequences=6
+expect 2 "the world is 6 ranks" "$forge" show "$deck" "${layout[@]}" --ranks 6
+# GPipe on two ranks: 3 units each way, M of M + 1 times busy
+expect 0 "bubble 20.0 %" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
+expect 0 "rank 1 |   F0 F1" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
+expect 0 "written: $work/s.svg" "$forge" show "$deck" "${layout[@]}" --schedule "svg:$work/s.svg"
+grep -q '</svg>' "$work/s.svg" || fail "$work/s.svg is no SVG"
+expect 2 "--schedule png" "$forge" show "$deck" --schedule png
+expect 5 "/proc/none.svg" "$forge" show "$deck" --schedule svg:/proc/none.svg
+
+# a schedule from a file
+{
+  echo "schedule,own,2,1,2,compute"
+  for stage in 0 1; do
+    echo "stage,$stage,$stage,0"
+    for op in forward backward; do for m in 0 1; do echo "action,$stage,$op,0,$m"; done; done
+  done
+} > "$work/own.csv"
+expect 0 "schedule own: pp 2" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
+expect 2 "made for 2 microbatches" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv" \
+  --set train.global_batch_sequences=3
+sed -i '/action,1,backward,0,1/d' "$work/own.csv"
+expect 2 "own.csv: schedule own" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
 
 # NaN stops with code 4
 expect 4 "NaN or Inf" "$forge" "$deck" --set optimizer.learning_rate=1e38 --set optimizer.clip_norm=0 \
@@ -71,9 +122,17 @@ grep -q '"updated": false' "$work/run/metrics.jsonl" || fail "metrics.jsonl does
 
 # output
 expect 5 "output.directory" "$forge" "$deck" --set output.directory=/proc/forge
+if has_thread_ranks; then
+  expect 5 "output.directory" "$forge" "$deck" --set output.directory=/proc/forge --ranks 2
+  [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "one rank's failure gives several messages: $(cat "$work/output")"
+fi
 expect 0 "3/3" mpirun -n 2 "$forge" "$deck"
 [ "$(wc -l < "$work/run/metrics.jsonl")" -eq 3 ] || fail "metrics.jsonl has not one line per step"
 [ -e "$work/run/metrics.1.jsonl" ] || fail "the metrics of the run before were not moved aside"
 cp "$work/run/metrics.jsonl" "$work/two.jsonl"
+if has_thread_ranks; then
+  expect 0 "2 ranks on 1 nodes" "$forge" "$deck" --ranks 2
+  expect 0 "loss" "$forge" evaluate "$deck" --ranks 2 --set train.validation_sequences=4
+fi
 expect 0 "3/3" "$forge" "$work/run/deck.yaml" --set "output.directory=$work/again" --set mesh.dp_shard=1
 finish

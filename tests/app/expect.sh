@@ -20,6 +20,11 @@ expect() {
   grep -qF -- "$text" "$work/output" || { fail "no '$text' from: $*"; cat "$work/output" >&2; }
 }
 
+# Whether this build runs ranks as threads (--ranks): the CUDA build doesn't.
+has_thread_ranks() {
+  ! "$forge" version | grep -q "^forge [^,]*, cuda"
+}
+
 finish() {
   [ "$failures" -eq 0 ] || exit 1
   echo "all as expected"

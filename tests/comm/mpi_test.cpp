@@ -3,6 +3,7 @@
 #include "cases.hpp"
 #include "comm/device_communicator.hpp"
 #include "comm/environment.hpp"
+#include "mesh_cases.hpp"
 
 // Run by mpirun on several numbers of ranks (tests/mpi_main.cpp).
 
@@ -21,6 +22,12 @@ TEST(Mpi, AllOperations) {
 TEST(Mpi, HostOperations) {
   const auto world = environment->make_world();
   comm_cases::host_operations(*world);
+}
+
+TEST(Mpi, EveryMesh) {
+  const auto world = environment->make_world();
+  mesh_cases::every_mesh(*world);
+  mesh_cases::traffic(*world);
 }
 
 TEST(Mpi, TheWorldIsNumberedAsMpiDoes) {

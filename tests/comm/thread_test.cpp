@@ -5,9 +5,10 @@
 #include <thread>
 
 #include "cases.hpp"
-#include "comm/mesh.hpp"
 #include "comm/thread_communicator.hpp"
+#include "comm/world.hpp"
 #include "device/memory.hpp"
+#include "mesh_cases.hpp"
 
 // Ranks as threads of this process.
 
@@ -39,25 +40,32 @@ TEST(ThreadRanks, SumsRunInTheOrderOfRanks) {
   });
 }
 
-TEST(ThreadRanks, AMeshSumsGradientsOverItsOwnAxes) {
-  MeshShape shape;
-  shape.pp = 2;
-  shape.dp_replicate = 2;
-  shape.cp = 2;
-  shape.edp = 4;
-  run_ranks(8, [&](Communicator& ranks) {
-    Mesh mesh(ranks.duplicate(), shape);
-    Stream stream;
-    EXPECT_EQ(mesh.replicas().size(), 4);
-    EXPECT_EQ(mesh.background().size(), 4);
-    double x = ranks.rank(), y = 1;
-    mesh.replicas().all_reduce(stream, &x, 1, DType::f64);
-    mesh.background().all_reduce(stream, &y, 1, DType::f64);
-    EXPECT_EQ(x, ranks.rank() < 4 ? 0 + 1 + 2 + 3 : 4 + 5 + 6 + 7);
-    EXPECT_EQ(y, 4);
-    MeshShape wrong = shape;
-    wrong.tp = 2;
-    EXPECT_THROW(Mesh(ranks.duplicate(), wrong), Error);
+TEST(ThreadRanks, EveryMesh) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8, 12}) run_ranks(ranks, mesh_cases::every_mesh);
+}
+
+TEST(ThreadRanks, TrafficOfAMesh) {
+  run_ranks(5, mesh_cases::traffic);
+}
+
+TEST(ThreadRanks, GroupsOfAGridNeedAGrid) {
+  run_ranks(2, [](Communicator& ranks) {
+    EXPECT_THROW(ranks.sub(1), Error);
+    EXPECT_THROW(ranks.cartesian(Grid({3})), Error);
+  });
+}
+
+// What the verbs ask of where they run.
+TEST(ThreadRanks, AreAWorldOnOneNode) {
+  run_ranks(3, [](Communicator& ranks) {
+    const ThreadRank world(ranks);
+    EXPECT_EQ(world.rank(), ranks.rank());
+    EXPECT_EQ(world.local_rank(), ranks.rank());
+    EXPECT_EQ(world.local_size(), 3);
+    EXPECT_EQ(world.nodes(), 1);
+    std::int64_t sum = 1;
+    world.make_world()->sum_host({&sum, 1});
+    EXPECT_EQ(sum, 3);
   });
 }
 

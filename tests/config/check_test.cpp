@@ -1,7 +1,10 @@
-#include "config/check.hpp"
+#include <array>
 
 #include "config/write.hpp"
+#include "schedule/check_deck.hpp"
 #include "support.hpp"
+
+// Everything that a deck is held against, as check_deck reports it.
 
 namespace forge {
 namespace {
@@ -59,14 +62,14 @@ TEST(Check, IsIdempotent) {
 }
 
 TEST(Check, World) {
-  expect_refused(
-      [](Deck& d) { d.mesh.dp_shard = 32, d.train.global_batch_sequences = 64; },
-      {"world size 1", "dp_shard = 32", "= 32", "mpirun -n 32", "srun --ntasks=32", "set mesh.dp_shard to 1"});
-  expect_refused([](Deck& d) { d.mesh.dp_shard = 1; }, {"world size 4", "= 1", "mesh.dp_shard to 4 or -1"}, 4);
-  expect_refused([](Deck& d) { d.mesh.dp_replicate = 2; }, {"world size 3", "dp_replicate = 2", "2 or 4"}, 3);
+  expect_refused([](Deck& d) { d.mesh.dp_shard = 32, d.train.global_batch_sequences = 64; },
+                 {"world is 1 rank;", "dp_shard 32", "= 32", "mpirun -n 32", "srun --ntasks=32", "--ranks 32",
+                  "set mesh.dp_shard to 1"});
+  expect_refused([](Deck& d) { d.mesh.dp_shard = 1; }, {"world is 4 ranks", "= 1", "mesh.dp_shard to 4 or -1"}, 4);
+  expect_refused([](Deck& d) { d.mesh.dp_replicate = 2; }, {"world of 3 ranks", "dp_replicate 2", "2 or 4"}, 3);
   expect_refused([](Deck& d) { d.mesh.dp_replicate = 4; },
-                 {"world size 1", "nearest legal world size: 4", "mpirun -n 4"});
-  expect_refused([](Deck& d) { d.mesh.dp_shard = 0; }, {"mesh.dp_shard = 0", "at least 1, or -1"});
+                 {"world of 1 rank;", "nearest legal numbers of ranks: 4", "mpirun -n 4"});
+  expect_refused([](Deck& d) { d.mesh.dp_shard = 0; }, {"mesh.dp_shard", "at least 1, or -1"});
 }
 
 TEST(Check, HugeMeshesDoNotOverflow) {
@@ -74,7 +77,7 @@ TEST(Check, HugeMeshesDoNotOverflow) {
       [](Deck& d) {
         d.mesh.pp = d.mesh.dp_replicate = d.mesh.dp_shard = d.mesh.cp = d.mesh.tp = std::int64_t{1} << 20;
       },
-      {"world size 1"});
+      {"world is 1 rank"});
 }
 
 TEST(Check, Batch) {
@@ -139,39 +142,136 @@ TEST(Check, DataAndOutput) {
   EXPECT_NO_THROW(checked([](Deck& d) { d.data.files = {"b.bin"}, d.data.dtype = TokenType::uint16; }));
 }
 
+TEST(Check, Tensor) {
+  const auto with_tp = [](std::int64_t tp) { return [tp](Deck& d) { d.mesh.tp = tp; }; };
+  expect_refused(with_tp(3),
+                 {"mesh.tp = 3 does not divide model.heads = 4", "does not divide model.ffn = 64",
+                  "neither divides model.kv_heads = 4", "nearest legal tp: 2 or 4"},
+                 3);
+  expect_refused(with_tp(8), {"mesh.tp = 8 does not divide model.heads = 4; nearest legal tp: 4"}, 8);
+  expect_refused(
+      [](Deck& d) { d.mesh.tp = 6, d.model.heads = 12, d.model.head_dim = 4, d.model.kv_heads = 4, d.model.ffn = 60; },
+      {"mesh.tp = 6 neither divides model.kv_heads = 4 nor is a multiple of it; nearest legal tp: 4 or 12"}, 6);
+  for (const std::int64_t kv_heads : {1, 2, 4})  // copies, and shares
+    EXPECT_NO_THROW(checked([&](Deck& d) { d.mesh.tp = 4, d.model.kv_heads = kv_heads; }, 4));
+  EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.tp = 4, d.model.vocabulary = 251; }, 4)) << "the vocabulary is padded";
+}
+
+TEST(Check, SequenceCuts) {
+  expect_refused([](Deck& d) { d.mesh.cp = 2, d.train.sequence_tokens = 18; },
+                 {"train.sequence_tokens = 18 is no multiple of 2 x mesh.cp = 2", "16 or 20"}, 2);
+  expect_refused([](Deck& d) { d.mesh.tp = 4, d.train.sequence_tokens = 15; },
+                 {"microbatch_sequences = 2 x train.sequence_tokens = 15 = 30 rows", "mesh.tp = 4", "14 or 16"}, 4);
+  expect_refused(
+      [](Deck& d) { d.mesh.tp = 4, d.mesh.cp = 2, d.train.sequence_tokens = 20, d.train.microbatch_sequences = 1; },
+      {"= 10 rows are no multiple of mesh.tp = 4", "16 or 24"}, 8);
+  EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.tp = 4, d.train.sequence_tokens = 14; }, 4));
+  EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.cp_method = CpMethod::all_to_all; })) << "one rank: no effect";
+}
+
+TEST(Check, AllToAll) {
+  const auto deck = [](std::int64_t tp, std::int64_t cp, std::int64_t kv_heads) {
+    return [=](Deck& d) {
+      d.model.heads = 12, d.model.head_dim = 4, d.model.kv_heads = kv_heads, d.model.ffn = 60;
+      d.mesh.tp = tp, d.mesh.cp = cp, d.mesh.cp_method = CpMethod::all_to_all;
+      d.train.sequence_tokens = 240;
+    };
+  };
+  expect_refused(deck(1, 5, 12), {"mesh.cp = 5", "cp must divide model.heads / tp = 12", "nearest legal cp: 4 or 6"},
+                 5);
+  expect_refused(deck(2, 3, 4), {"key heads of a rank, 2", "nearest legal cp: 2 or 6", "ring | all_gather"}, 6);
+  for (const auto& [tp, cp, kv] : {std::array{1, 4, 4}, {1, 12, 4}, {3, 4, 3}, {6, 2, 3}, {2, 2, 4}})
+    EXPECT_NO_THROW(checked(deck(tp, cp, kv), tp * cp)) << tp << ' ' << cp << ' ' << kv;
+}
+
+TEST(Check, ZeroStagesAndAccumulation) {
+  for (const std::int64_t stage : {0, 1, 2, 3})
+    for (const auto how : {Accumulation::automatic, Accumulation::sharded, Accumulation::unsharded}) {
+      const auto change = [&](Deck& d) { d.train.zero_stage = stage, d.train.accumulate = how; };
+      if (how == Accumulation::unsharded && stage >= 2)
+        expect_refused(change, {"train.accumulate = unsharded", "automatic | sharded"});
+      else if (how == Accumulation::sharded && stage == 0)
+        expect_refused(change, {"train.accumulate = sharded", "train.zero_stage = 0"});
+      else
+        EXPECT_EQ(checked(change).train.accumulate, how != Accumulation::automatic ? how
+                                                    : stage >= 2                   ? Accumulation::sharded
+                                                                                   : Accumulation::unsharded);
+    }
+  expect_refused([](Deck& d) { d.train.gather = GatherPolicy::step, d.train.zero_stage = 2; },
+                 {"train.gather = step", "zero_stage 3"});
+  EXPECT_NO_THROW(checked([](Deck& d) { d.train.gather = GatherPolicy::step, d.train.zero_stage = 3; }));
+}
+
+TEST(Check, Schedules) {
+  for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
+                          ScheduleName::zero_bubble, ScheduleName::zb_v})
+    for (const std::int64_t pp : {1, 2, 4}) {  // more stages than layers, too
+      const Deck deck = checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp; }, static_cast<int>(pp));
+      EXPECT_EQ(deck.schedule.chunks_per_stage, name == ScheduleName::zb_v ? 2 : 1);
+    }
+  const auto interleaved = [](std::int64_t pp, std::int64_t chunks) {
+    return [=](Deck& d) {
+      d.schedule.name = ScheduleName::interleaved, d.schedule.chunks_per_stage = chunks, d.mesh.pp = pp;
+    };
+  };
+  EXPECT_NO_THROW(checked(interleaved(2, 3), 2));
+  EXPECT_NO_THROW(checked(interleaved(1, 3), 1));
+  expect_refused(interleaved(3, 2), {"schedule.name interleaved", "M = 4", "nearest legal M", "3 or 6"}, 3);
+  expect_refused([](Deck& d) { d.schedule.chunks_per_stage = 2; },
+                 {"chunks_per_stage = 2", "schedule.name: interleaved"});
+  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.chunks_per_stage = 3; },
+                 {"chunks_per_stage = 3", "legal: 2"});
+  expect_refused([](Deck& d) { d.train.microbatch_sequences = 1, d.train.global_batch_sequences = 1 << 25; },
+                 {"33554432 microbatches", "legal: at most 1048576"});
+}
+
+TEST(Check, Splits) {
+  for (const char* split : {"even", "balanced", "Ett||L", "Et||tL"})
+    EXPECT_NO_THROW(checked([&](Deck& d) { d.schedule.split = split, d.mesh.pp = 3; }, 3)) << split;
+  expect_refused([](Deck& d) { d.schedule.split = "Et|L", d.mesh.pp = 2; },
+                 {"schedule.split", "1 layers t", "must be 2"}, 2);
+  expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split \"evn\"", "legal are even, balanced"});
+}
+
 TEST(Check, WhatIsNotAvailableIsRefused) {
-  const char* no = "not available in this version; legal: 1";
-  expect_refused([](Deck& d) { d.mesh.pp = 2; }, {"mesh.pp = 2", no}, 2);
-  expect_refused([](Deck& d) { d.mesh.cp = 2; }, {"mesh.cp = 2", no}, 2);
-  expect_refused([](Deck& d) { d.mesh.tp = 2; }, {"mesh.tp = 2", no}, 2);
-  expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2", no});
-  expect_refused([](Deck& d) { d.mesh.etp = 2; }, {"mesh.etp = 2", no});
-  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::interleaved; }, {"schedule.name = interleaved", "1f1b"});
-  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v; }, {"schedule.name = zb_v", "zero_bubble"});
-  expect_refused([](Deck& d) { d.schedule.chunks_per_stage = 2; }, {"chunks_per_stage = 2", no});
-  expect_refused([](Deck& d) { d.schedule.split = "balanced"; }, {"schedule.split = 'balanced'", "legal: even"});
-  expect_refused([](Deck& d) { d.train.zero_stage = 1; }, {"train.zero_stage = 1", "legal: 0"});
-  expect_refused([](Deck& d) { d.train.accumulate = Accumulation::sharded; }, {"train.accumulate = sharded"});
+  expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2", "not available in this version; legal: 1"}, 2);
+  expect_refused([](Deck& d) { d.mesh.tp = 2, d.mesh.etp = 1; }, {"mesh.etp = 1", "not available", "as mesh.tp"}, 2);
+  EXPECT_EQ(checked([](Deck& d) { d.mesh.tp = d.mesh.etp = 2; }, 2).mesh.etp, 2);
   expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});
   expect_refused([](Deck& d) { d.checkpoint.keep_last = 3; }, {"checkpoint.keep_last = 3"});
   expect_refused([](Deck& d) { d.checkpoint.asynchronous = true; }, {"checkpoint.asynchronous = true", "legal: false"});
-  for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::zero_bubble})
-    EXPECT_NO_THROW(checked([&](Deck& d) { d.schedule.name = name; }));
 }
 
 TEST(Check, OneReportForAllErrors) {
   Deck deck = small_deck();
-  deck.model.heads = 5;
+  deck.model.ffn = 63;
   deck.mesh.dp_shard = 3;
+  deck.mesh.tp = 2;
+  deck.mesh.cp = 3;
   deck.train.global_batch_sequences = 7;
   deck.optimizer.warmup_steps = 99;
   deck.optimizer.min_ratio = -1;
-  deck.train.zero_stage = 2;
+  deck.train.gather = GatherPolicy::step;
   const std::string message = test::message_of([&] { check_deck(deck, 1); });
-  EXPECT_NE(message.find("the deck has 5 errors"), std::string::npos) << message;
-  for (const char* part :
-       {"model.heads = 5", "world size 1", "global_batch_sequences = 7", "min_ratio = -1", "zero_stage = 2"})
+  EXPECT_NE(message.find("the deck has 6 errors"), std::string::npos) << message;
+  for (const char* part : {"model.ffn = 63", "world is 1 rank", "global_batch_sequences = 7", "min_ratio = -1",
+                           "gather = step", "2 x mesh.cp = 3"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+}
+
+// With the right number of ranks the schedule and the split are on the same report.
+TEST(Check, TheScheduleIsOnTheSameReport) {
+  Deck deck = small_deck();
+  deck.mesh.pp = 3;
+  deck.schedule.name = ScheduleName::interleaved;
+  deck.schedule.chunks_per_stage = 2;
+  deck.schedule.split = "Ett|L";
+  deck.train.seed = 1;
+  deck.train.accumulate = Accumulation::sharded;
+  const std::string message = test::message_of([&] { check_deck(deck, 3); });
+  EXPECT_NE(message.find("the deck has 3 errors"), std::string::npos) << message;
+  for (const char* part : {"schedule.name interleaved", "schedule.split", "train.accumulate"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
 }
 

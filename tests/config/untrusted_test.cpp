@@ -1,10 +1,10 @@
 #include <cstring>
 #include <ctime>
 
-#include "config/check.hpp"
 #include "config/hf_config.hpp"
 #include "config/safetensors.hpp"
 #include "config/write.hpp"
+#include "schedule/check_deck.hpp"
 #include "support.hpp"
 
 // Hostile and damaged files end in a message, never in a crash, and soon.

@@ -230,6 +230,43 @@ TYPED_TEST(Attention, MergeOfRowsWithoutKeys) {
   EXPECT_EQ(lse_a.read(stream).values, (std::vector<double>{0.5, -0.25, none}));
 }
 
+// Many parts merged in the accumulation type are rounded to bf16 no more than once each: their merge is exact to fp32.
+TEST(AttentionMerge, InTheAccumulationType) {
+  const std::int64_t R = 50, H = 3, D = 8;
+  Stream stream;
+  std::vector<Heads> o, lse;
+  Strided<bf16> o_b(R, H, D, 3);
+  Strided<float> o_a(R, H, D, 2), lse_a(R, H, 1, 0), lse_b(R, H, 1, 0);
+  for (std::uint64_t part = 0; part < 5; ++part) {
+    o.push_back(random_heads<bf16>(R, H, D, 20 + part));
+    lse.push_back(random_heads<float>(R, H, 1, 30 + part));
+    for (double& x : lse.back().values) x = static_cast<double>(static_cast<float>(8 * x));
+    (part == 0 ? lse_a : lse_b).write(stream, lse.back().values);
+    if (part == 0) o_a.write(stream, o[0].values);
+    if (part == 0) continue;
+    o_b.write(stream, o[part].values);
+    attention_merge<bf16>(stream, o_a.view(), lse_a.matrix(), View<const bf16, 3>(o_b.view()), lse_b.matrix());
+  }
+  const Heads got = o_a.read(stream), got_lse = lse_a.read(stream);
+  for (std::int64_t r = 0; r < R; ++r)
+    for (std::int64_t h = 0; h < H; ++h) {
+      double total = 0;
+      for (const Heads& l : lse) total += std::exp(*l.at(r, h));
+      // Each of 4 merges rounds an exponent of at most 16 + log 5, two exponentials, their sum and the quotients.
+      const double error = 4 * (2 * (16 + 2) + 8) * roundoff<float>();
+      EXPECT_NEAR(*got_lse.at(r, h), std::log(total), error * (1 + std::abs(std::log(total))));
+      for (std::int64_t d = 0; d < D; ++d) {
+        double want = 0, magnitude = 0;
+        for (std::size_t i = 0; i < o.size(); ++i) {
+          const double term = std::exp(*lse[i].at(r, h)) / total * o[i].at(r, h)[d];
+          want += term;
+          magnitude += std::abs(term);
+        }
+        EXPECT_LE(std::abs(got.at(r, h)[d] - want), error * magnitude);
+      }
+    }
+}
+
 // Queries 0 … 39 stand before all keys but one: those see no key or one, and nothing becomes NaN.
 TYPED_TEST(Attention, QueriesThatSeeNoKey) {
   using T = TypeParam;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.hpp"
 #include "fixture.hpp"
 #include "kernels/kernels.hpp"
 
@@ -59,6 +60,112 @@ void check_sums() {
     add_bias<T>(s, bias.vector(), x.view());
     expect_close<T>(x.read(s), expected, "add_bias");
   }
+}
+
+// Rows of the compute type and their sums in the accumulation type, with pitches of their own.
+template <class T>
+void check_rows() {
+  using A = acc_t<T>;
+  Stream s(2);
+  for (const std::int64_t R : {1, 5})
+    for (const std::int64_t n : {1, 3, 17, 64, 127}) {
+      Field<T> x(R, n, normal_values(R * n, 1), 3), back(R, n, 1);
+      Field<A> y(R, n, normal_values(R * n, 2), 2), wide(R, n, 5);
+      const Values xs = x.read(s), ys = y.read(s);
+      convert_rows<T, A>(s, x.view(), wide.view());
+      EXPECT_TRUE(same_bits(wide.read(s), xs));
+      accumulate<T>(s, x.view(), y.view());
+      Values sums;
+      for (std::size_t i = 0; i < xs.size(); ++i) sums.push_back(static_cast<double>(A(A(ys[i]) + A(xs[i]))));
+      EXPECT_TRUE(same_bits(y.read(s), sums));
+      convert_rows<A, T>(s, y.view(), back.view());
+      for (double& v : sums) v = static_cast<double>(T(v));
+      EXPECT_TRUE(same_bits(back.read(s), sums));
+    }
+}
+
+TEST(Elementwise, rows_and_their_sums) {
+  check_rows<double>();
+  check_rows<float>();
+  check_rows<bf16>();
+}
+
+// ---- blocks
+// -----------------------------------------------------------------------------------------------------------
+
+// `groups` groups of `width` columns on `blocks` ranks, `places` of them on each.
+template <class T>
+void check_blocks(std::int64_t R, std::int64_t groups, std::int64_t width, std::int64_t blocks, std::int64_t places) {
+  using N = Tracked<acc_t<T>>;
+  SCOPED_TRACE(::testing::Message() << R << " rows, " << groups << " groups of " << width << " in " << blocks << " x "
+                                    << places);
+  Field<T> from(R, groups * width, normal_values(R * groups * width, 1), 3), to(blocks * R, places * width, 2),
+      back(R, groups * width, 1);
+  Stream s(2);
+  const Values x = from.read(s);
+  const std::int64_t copies = blocks * places / groups;
+  Values want;
+  std::vector<N> sums;
+  for (std::int64_t p = 0; p < blocks; ++p)
+    for (std::int64_t r = 0; r < R; ++r)
+      for (std::int64_t i = 0; i < places; ++i)
+        for (std::int64_t j = 0; j < width; ++j)
+          want.push_back(x[static_cast<std::size_t>((r * groups + (p * places + i) / copies) * width + j)]);
+  columns_to_blocks<T>(s, from.view(), blocks, width, to.view());
+  EXPECT_TRUE(same_bits(to.read(s), want));
+
+  to.write(normal_values(blocks * R * places * width, 2));
+  const Values y = to.read(s);
+  for (std::int64_t r = 0; r < R; ++r)
+    for (std::int64_t g = 0; g < groups; ++g)
+      for (std::int64_t j = 0; j < width; ++j)
+        sums.push_back(sum<N>(copies, [&](std::int64_t c) {
+          const std::int64_t place = g * copies + c;
+          return N(y[static_cast<std::size_t>(((place / places * R + r) * places + place % places) * width + j)]);
+        }));
+  blocks_to_columns<T>(s, to.view(), blocks, width, back.view());
+  expect_close<T>(back.read(s), sums, "blocks_to_columns");
+}
+
+TEST(Blocks, columns_and_their_transpose) {
+  for (const std::int64_t R : {1, 7})
+    for (const std::int64_t width : {1, 8, 17}) {
+      const std::int64_t cases[][3] = {{1, 1, 1}, {4, 4, 1}, {6, 2, 3}, {1, 3, 1}, {2, 6, 1}, {2, 3, 2}, {6, 3, 4}};
+      for (const auto& c : cases) {
+        check_blocks<double>(R, c[0], width, c[1], c[2]);
+        check_blocks<float>(R, c[0], width, c[1], c[2]);
+        check_blocks<bf16>(R, c[0], width, c[1], c[2]);
+      }
+    }
+}
+
+TEST(Blocks, that_do_not_fit_are_refused) {
+  Field<float> from(2, 6), to(4, 3);
+  Stream s;
+  EXPECT_THROW(columns_to_blocks<float>(s, from.view(), 2, 2, to.view()), Error);  // 3 columns in pairs
+  EXPECT_THROW(columns_to_blocks<float>(s, from.view(), 4, 3, to.view()), Error);  // 4 blocks of 2 rows are 8
+  EXPECT_THROW(columns_to_blocks<float>(s, from.view(), 2, 1, to.view().slice(0, 2)), Error);
+}
+
+TEST(Blocks, transpose) {
+  for (const std::int64_t outer : {1, 2, 3})
+    for (const std::int64_t inner : {1, 2, 5})
+      for (const std::int64_t rows : {1, 4})
+        for (const std::int64_t width : {1, 17}) {
+          const std::int64_t all = outer * inner * rows;
+          Field<bf16> from(all, width, normal_values(all * width, 1), 3), to(all, width, 1), back(all, width);
+          Stream s(2);
+          const Values x = from.read(s);
+          Values want;
+          for (std::int64_t j = 0; j < inner; ++j)
+            for (std::int64_t i = 0; i < outer; ++i)
+              for (std::int64_t k = 0; k < rows * width; ++k)
+                want.push_back(x[static_cast<std::size_t>((i * inner + j) * rows * width + k)]);
+          transpose_blocks<bf16>(s, outer, inner, from.view(), to.view());
+          EXPECT_TRUE(same_bits(to.read(s), want));
+          transpose_blocks<bf16>(s, inner, outer, to.view(), back.view());
+          EXPECT_TRUE(same_bits(back.read(s), x));
+        }
 }
 
 TEST(Elementwise, sums) {
@@ -241,6 +348,58 @@ TEST(Embedding, forward_and_backward) {
       check_embedding<float>(R, C);
       check_embedding<bf16>(R, C);
     }
+}
+
+// −1: another rank's token. Its row is zero, or its position's; its gradient goes nowhere.
+template <class T>
+void check_absent_tokens(const Values& tokens) {
+  using A = acc_t<T>;
+  const auto R = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t V = 4, P = 3, C = 17;
+  Field<T> table(V, C, normal_values(V * C, 1)), places(P, C, normal_values(P * C, 2)), out(R, C, 3),
+      d_out(R, C, normal_values(R * C, 3));
+  Field<A> d_table(V, C, normal_values(V * C, 4));
+  Values positions, order(tokens.size());
+  for (std::int64_t r = 0; r < R; ++r) positions.push_back(static_cast<double>(r % P));
+  std::iota(order.begin(), order.end(), 0.0);
+  std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
+    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
+  });
+  const auto index = vector_of<std::int32_t>(tokens), at = vector_of<std::int32_t>(positions),
+             sorted = vector_of<std::int32_t>(order);
+  Stream s(2);
+  const Values ws = table.read(s), ps = places.read(s), ds = d_out.read(s), before = d_table.read(s);
+  Values alone, with_positions, gradient = before;
+  for (std::int64_t r = 0; r < R; ++r)
+    for (std::int64_t j = 0; j < C; ++j) {
+      const auto token = static_cast<std::int64_t>(tokens[static_cast<std::size_t>(r)]);
+      const A row = token < 0 ? A(0) : A(ws[static_cast<std::size_t>(token * C + j)]);
+      alone.push_back(static_cast<double>(row));
+      with_positions.push_back(static_cast<double>(T(row + A(ps[static_cast<std::size_t>(r % P * C + j)]))));
+    }
+  for (std::int64_t v = 0; v < V; ++v)
+    for (std::int64_t j = 0; j < C; ++j) {
+      A sum = 0;
+      for (std::int64_t r = 0; r < R; ++r)
+        if (tokens[static_cast<std::size_t>(r)] == static_cast<double>(v))
+          sum += A(ds[static_cast<std::size_t>(r * C + j)]);
+      double& to = gradient[static_cast<std::size_t>(v * C + j)];
+      to = static_cast<double>(A(A(to) + sum));
+    }
+  embedding_forward<T>(s, index.vector(), table.view(), at.vector(), {}, out.view());
+  EXPECT_TRUE(same_bits(out.read(s), alone));
+  embedding_forward<T>(s, index.vector(), table.view(), at.vector(), places.view(), out.view());
+  EXPECT_TRUE(same_bits(out.read(s), with_positions));
+  embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view());
+  EXPECT_TRUE(same_bits(d_table.read(s), gradient));
+}
+
+TEST(Embedding, tokens_of_other_ranks) {
+  for (const Values& tokens : {Values{-1, 2, -1, 0, 2, -1, 3}, Values{0, -1}, Values{-1, -1, -1}, Values{-1}}) {
+    check_absent_tokens<double>(tokens);
+    check_absent_tokens<float>(tokens);
+    check_absent_tokens<bf16>(tokens);
+  }
 }
 
 TEST(Embedding, any_number_of_threads_gives_the_same_bits) {

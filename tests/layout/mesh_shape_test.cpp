@@ -117,22 +117,22 @@ TEST(MeshShape, DeepSeekV3FoldsExpertsOverTensorRanks) {
 
 TEST(MeshShape, RefusalsNameEquationAndNearestValues) {
   expect_parts(refusal({.pp = 2, .dp_shard = 4, .tp = 4}, 8),
-               {"pp 2 * dp_replicate 1 * dp_shard 4 * cp 1 * tp 4 = 32", "there are 8 ranks", "srun -n 32",
-                "--ranks 32", "mesh.dp_shard 1"});
-  expect_parts(refusal({.tp = 3}, 8), {"tp 3 = 3 does not divide the 8 ranks", "6 or 9"});
-  expect_parts(refusal({.tp = 4}, 1), {"does not divide the 1 rank;", "numbers of ranks: 4 (srun -n 4"});
+               {"pp 2 * dp_replicate 1 * dp_shard 4 * cp 1 * tp 4 = 32", "the world is 8 ranks", "mpirun -n 32",
+                "srun --ntasks=32", "--ranks 32", "mesh.dp_shard to 1 or -1"});
+  expect_parts(refusal({.tp = 3}, 8), {"tp 3 = 3 does not divide the world of 8 ranks", "6 or 9"});
+  expect_parts(refusal({.tp = 4}, 1), {"does not divide the world of 1 rank;", "numbers of ranks: 4: start 4 ranks"});
   expect_parts(refusal({.tp = 4, .etp = 3}, 4), {"mesh.etp 3 must divide mesh.tp 4", "1, 2, 4"});
   expect_parts(refusal({.ep = 3}, 4), {"ep 3 * etp 1 = 3 does not divide", "mesh.ep 2 or 4", "for ep 3 6 ranks"});
   expect_parts(refusal({.dp_replicate = 2, .ep = 4, .etp = 1}, 12), {"one must divide the other"});
   const std::string both = refusal({.pp = 0, .dp_shard = 0, .cp = -3}, 4);  // one report
   expect_parts(both, {"mesh.pp must be at least 1", "mesh.dp_shard", "or -1", "mesh.cp", "is -3"});
   const std::int64_t huge = std::int64_t{1} << 24;
-  expect_parts(refusal({huge, huge, huge, huge, huge}, 4), {"there are 4 ranks"});
+  expect_parts(refusal({huge, huge, huge, huge, huge}, 4), {"the world is 4 ranks"});
 }
 
 TEST(MeshShape, RanksOfADeck) {
   EXPECT_EQ(ranks_of({.pp = 2, .dp_shard = 3, .tp = 2}), 12);
-  EXPECT_EQ(ranks_of({.pp = 2}), 0);
+  EXPECT_EQ(ranks_of({.pp = 2, .tp = 3}), 6);
 }
 
 TEST(MeshShape, TheTableShowsEveryAxis) {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.hpp"
+
+namespace forge {
+
+// Where a rank stands among all ranks of the job: processes under MPI (Environment) or threads of one process
+// (ThreadRank).
+class World {
+ public:
+  World() = default;
+  virtual ~World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Among the ranks of this node.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  virtual int nodes() const = 0;
+  // A communicator over all ranks; each call makes one more, in the same order on every rank.
+  virtual std::unique_ptr<Communicator> make_world() const = 0;
+};
+
+// One of the threads of run_ranks (comm/thread_communicator.hpp), which gives it `ranks`.
+class ThreadRank final : public World {
+ public:
+  explicit ThreadRank(Communicator& ranks) : ranks_(ranks) {}
+
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  int local_rank() const override { return ranks_.rank(); }
+  int local_size() const override { return ranks_.size(); }
+  int nodes() const override { return 1; }
+  std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
+
+ private:
+  Communicator& ranks_;
+};
+
+}  // namespace forge

@@ -1,0 +1,81 @@
+#include "core/error.hpp"
+#include "device/parallel.hpp"
+#include "kernels/assign.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+
+namespace {
+
+struct Places {
+  std::int64_t of_block, of_group;  // in a block; that hold the same group
+};
+Places places_of(std::int64_t columns, std::int64_t rows, std::int64_t blocks, std::int64_t width,
+                 std::int64_t block_columns, std::int64_t block_rows) {
+  require(blocks > 0 && width > 0 && block_rows == blocks * rows && columns > 0 && columns % width == 0 &&
+              block_columns % width == 0,
+          "blocks of columns: shapes differ");
+  const std::int64_t places = block_columns / width, groups = columns / width;
+  require(blocks * places % groups == 0, "blocks of columns: the groups don't divide the places");
+  return {places, blocks * places / groups};
+}
+
+}  // namespace
+
+template <class T>
+void columns_to_blocks(Stream& stream, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to) {
+  const std::int64_t rows = from.rows();
+  const Places n = places_of(from.columns(), rows, blocks, width, to.columns(), to.rows());
+  parallel_rows(stream, blocks * rows, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
+    const std::int64_t first = row / rows * n.of_block;
+    const T* in = from.row(row % rows);
+    T* out = to.row(row);
+    team.each(n.of_block, width, [=](std::int64_t i, std::int64_t j) {
+      assign(out[i * width + j], in[(first + i) / n.of_group * width + j]);
+    });
+  });
+}
+
+template <class T>
+void blocks_to_columns(Stream& stream, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to) {
+  using A = acc_t<T>;
+  const std::int64_t rows = to.rows(), groups = to.columns() / width;
+  const Places n = places_of(to.columns(), rows, blocks, width, from.columns(), from.rows());
+  parallel_rows(stream, groups * rows, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
+    const std::int64_t r = task / groups, g = task % groups;
+    const auto place = [=](std::int64_t i) { return from.row(i / n.of_block * rows + r) + i % n.of_block * width; };
+    const std::int64_t first = g * n.of_group;
+    T* out = to.row(r) + g * width;
+    team.each(width, [=](std::int64_t j) {
+      A sum = A(place(first)[j]);
+      for (std::int64_t i = 1; i < n.of_group; ++i) sum += A(place(first + i)[j]);
+      out[j] = T(sum);
+    });
+  });
+}
+
+template <class T>
+void transpose_blocks(Stream& stream, std::int64_t outer, std::int64_t inner, View<const T, 2> from, View<T, 2> to) {
+  const std::int64_t width = from.columns();
+  require(
+      outer > 0 && inner > 0 && from.rows() % (outer * inner) == 0 && to.rows() == from.rows() && to.columns() == width,
+      "transpose_blocks: shapes differ");
+  const std::int64_t rows = from.rows() / (outer * inner);
+  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
+    const std::int64_t block = row / rows, i = block / inner, j = block % inner;
+    const T* in = from.row(row);
+    T* out = to.row((j * outer + i) * rows + row % rows);
+    team.each(width, [=](std::int64_t c) { assign(out[c], in[c]); });
+  });
+}
+
+#define FORGE_BLOCKS(T)                                                                                  \
+  template void columns_to_blocks<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, View<T, 2>); \
+  template void blocks_to_columns<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, View<T, 2>); \
+  template void transpose_blocks<T>(Stream&, std::int64_t, std::int64_t, View<const T, 2>, View<T, 2>);
+FORGE_BLOCKS(double)
+FORGE_BLOCKS(float)
+FORGE_BLOCKS(bf16)
+#undef FORGE_BLOCKS
+
+}  // namespace forge

@@ -1,0 +1,109 @@
+#include "layout/check_layout.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "config/check_parts.hpp"
+
+namespace forge {
+
+namespace {
+
+std::int64_t local_kv_heads(const ModelDeck& m, std::int64_t tp) {
+  return std::max<std::int64_t>(m.kv_heads / tp, 1);
+}
+
+bool tp_fits(const ModelDeck& m, std::int64_t tp) {
+  return m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0) && m.ffn % tp == 0;
+}
+
+bool all_to_all_fits(const ModelDeck& m, std::int64_t tp, std::int64_t cp) {
+  const std::int64_t keys = local_kv_heads(m, tp);
+  return m.heads / tp % cp == 0 && (keys % cp == 0 || cp % keys == 0);
+}
+
+// "2 or 4": the numbers from 1 to `most` around `value` that fit; 1 always does.
+template <class Fits>
+std::string nearest(std::int64_t value, std::int64_t most, Fits fits) {
+  std::string below, above;
+  for (std::int64_t n = std::min(value - 1, most); n >= 1 && below.empty(); --n)
+    if (fits(n)) below = std::to_string(n);
+  for (std::int64_t n = value + 1; n <= most && above.empty(); ++n)
+    if (fits(n)) above = std::to_string(n);
+  return below + (above.empty() ? "" : " or " + above);
+}
+
+void check_tensor(const Deck& deck, Report& report) {
+  const ModelDeck& m = deck.model;
+  const std::int64_t tp = deck.mesh.tp;
+  const auto violated = [&](const std::string& rule) {
+    report.add("", equation("mesh.tp", tp) + " " + rule +
+                       "; nearest legal tp: " + nearest(tp, m.heads, [&](std::int64_t n) { return tp_fits(m, n); }));
+  };
+  if (m.heads % tp != 0) violated("does not divide " + equation("model.heads", m.heads));
+  if (m.kv_heads % tp != 0 && tp % m.kv_heads != 0)
+    violated("neither divides " + equation("model.kv_heads", m.kv_heads) + " nor is a multiple of it");
+  if (m.ffn % tp != 0) violated("does not divide " + equation("model.ffn", m.ffn));
+}
+
+// Sequence lengths: two blocks of each context-parallel rank, whole rows of each tensor-parallel one.
+void check_sequence(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::int64_t tp = deck.mesh.tp, cp = deck.mesh.cp;
+  const std::int64_t rows = tp / std::gcd(tp, t.microbatch_sequences);  // what sequence_tokens / cp is a multiple of
+  const std::int64_t unit = cp * std::lcm(rows, cp > 1 ? std::int64_t{2} : std::int64_t{1});
+  const std::string legal = "; nearest legal sequence_tokens: " + nearest_multiples(t.sequence_tokens, unit);
+  const std::string tokens = equation("train.sequence_tokens", t.sequence_tokens);
+  if (cp > 1 && t.sequence_tokens % (2 * cp) != 0)
+    report.add("", tokens + " is no multiple of 2 x " + equation("mesh.cp", cp) +
+                       " (each rank has two blocks of a sequence)" + legal);
+  else if (t.sequence_tokens / cp % rows != 0)
+    report.add("", equation("train.microbatch_sequences", t.microbatch_sequences) + " x " + tokens +
+                       (cp > 1 ? " / " + equation("mesh.cp", cp) : "") + " = " +
+                       std::to_string(t.microbatch_sequences * (t.sequence_tokens / cp)) + " rows are no multiple of " +
+                       equation("mesh.tp", tp) + " (sequence parallelism cuts them)" + legal);
+}
+
+void check_all_to_all(const Deck& deck, Report& report) {
+  const ModelDeck& m = deck.model;
+  const std::int64_t tp = deck.mesh.tp, cp = deck.mesh.cp;
+  if (deck.mesh.cp_method != CpMethod::all_to_all || !tp_fits(m, tp) || all_to_all_fits(m, tp, cp)) return;
+  report.add("", "mesh.cp_method = all_to_all with " + equation("mesh.cp", cp) +
+                     ": cp must divide model.heads / tp = " + std::to_string(m.heads / tp) +
+                     ", and one of cp and the key heads of a rank, " + std::to_string(local_kv_heads(m, tp)) +
+                     ", the other; nearest legal cp: " +
+                     nearest(cp, m.heads / tp, [&](std::int64_t n) { return all_to_all_fits(m, tp, n); }) +
+                     ", or cp_method: ring | all_gather");
+}
+
+void check_batch(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::int64_t replicas = deck.mesh.dp_replicate * deck.mesh.dp_shard;
+  // Else the world is wrong, and reported.
+  if (replicas < 1 || replicas > std::numeric_limits<int>::max()) return;
+  const std::int64_t unit = t.microbatch_sequences * replicas;
+  if (t.global_batch_sequences % unit != 0)
+    report.add("", equation("train.global_batch_sequences", t.global_batch_sequences) + " is no multiple of " +
+                       equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
+                       std::to_string(replicas) + " = " + std::to_string(unit) +
+                       "; nearest legal: " + nearest_multiples(t.global_batch_sequences, unit));
+}
+
+}  // namespace
+
+std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& report) {
+  const auto mesh = resolve_mesh(deck.mesh, ranks, report);
+  if (mesh) {
+    deck.mesh.dp_shard = mesh->dp_shard;
+    deck.mesh.etp = mesh->etp;
+  }
+  check_batch(deck, report);
+  check_tensor(deck, report);
+  check_sequence(deck, report);
+  check_all_to_all(deck, report);
+  return mesh;
+}
+
+}  // namespace forge

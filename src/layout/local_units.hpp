@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "layout/boxes.hpp"
+#include "layout/split.hpp"
+#include "model/parameters.hpp"
+
+namespace forge {
+
+// The model as one tensor-parallel rank computes it: its heads, feed-forward columns and vocabulary rows. K heads on
+// more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
+ModelSpec local_spec(const ModelSpec& spec, int tp);
+
+// tp neighbours that hold the same key and value heads.
+int kv_copies(const ModelSpec& spec, int tp);
+
+// Vocabulary rows of a tp rank, without padding: [begin, end), perhaps empty.
+Range vocabulary_rows(const ModelSpec& spec, int tp, int tp_rank);
+
+// A part of a whole tensor that a rank holds, row-major and without a gap at `offset` of the unit's flat buffer.
+struct LocalPiece {
+  std::size_t parameter = 0;  // in LocalUnit::parameters
+  Box box;                    // of the whole tensor
+  std::int64_t offset = 0;
+  bool owned = true;  // counted by this tp rank in norms and written by it; the copies elsewhere are not
+};
+
+// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, then vectors that tp splits, then what
+// tp replicates. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps hold zeros and stay
+// zero. ZeRO cuts the buffer into equal ranges.
+struct LocalUnit {
+  UnitKind kind = UnitKind::block;
+  std::int64_t layer = -1;  // of a block
+  std::vector<Parameter> parameters;
+  std::vector<LocalPiece> pieces;
+  std::int64_t elements = 0;          // padding included: a multiple of shards · unit_alignment
+  std::int64_t vectors_begin = 0;     // from here: vectors; their gradients are summed over the step where they are
+  std::int64_t replicated_begin = 0;  // from here: the same on every tp rank; gradients are summed over tp
+  std::vector<Range> copied;          // key and value heads that tp neighbours share; gradients are summed over those
+  std::array<std::int64_t, 19> roles{};  // offset of each Role's group, −1: none
+
+  std::int64_t offset_of(Role role) const { return roles[static_cast<std::size_t>(role)]; }
+};
+inline constexpr std::int64_t unit_alignment = 64;
+
+// What a rank has to do with a ZeRO group of `shards` ranks.
+struct LocalLayout {
+  int tp = 1, tp_rank = 0;
+  int shards = 1;
+};
+LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout);
+
+// The units of a rank that holds these stages, in the order of parameter_units. A tied output matrix is the token
+// table, which a stage with the head therefore holds, too.
+std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit>& units,
+                                   const std::vector<StageContent>& stages, const LocalLayout& layout);
+
+// The same for a rank that holds the whole model alone.
+std::vector<LocalUnit> whole_units(const ModelSpec& spec);
+
+// A stretch of a flat buffer whose elements follow each other in the whole tensor, too.
+struct Run {
+  const LocalPiece* piece;
+  std::int64_t local, global, count;  // first element here, in the tensor's row-major order; how many
+};
+// The runs of a range of the unit's buffer, in order; padding is left out.
+std::vector<Run> runs_of(const LocalUnit& unit, const Range& range);
+
+}  // namespace forge

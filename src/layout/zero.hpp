@@ -1,0 +1,72 @@
+#pragma once
+
+#include <vector>
+
+#include "core/category.hpp"
+#include "core/types.hpp"
+#include "layout/local_units.hpp"
+
+namespace forge {
+
+// How the ranks of a shard group (dp_shard x cp) share a unit's state (Rajbhandari et al. 2020, "ZeRO").
+struct Zero {
+  int stage = 0;               // 1: optimizer state, 2: also gradients, 3: also parameters
+  bool reduce_each = false;    // train.accumulate sharded: gradients are reduced after each microbatch into the shard
+  bool keep_gathered = false;  // train.gather step: stage 3 gathers a unit once a step
+  int shards = 1, shard = 0;
+
+  // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
+  bool shards_state() const { return stage >= 1; }
+  // Whether the whole unit's compute weights have a place of their own for the whole run.
+  bool keeps_whole() const { return stage < 3 || keep_gathered || shards == 1; }
+  // This rank's range of a unit's flat buffer.
+  Range shard_of(const LocalUnit& unit) const {
+    const std::int64_t size = unit.elements / shards;
+    return {size * shard, size * (shard + 1)};
+  }
+  Range state_of(const LocalUnit& unit) const { return shards_state() ? shard_of(unit) : Range{0, unit.elements}; }
+};
+
+// What of the parameters a run keeps.
+struct StorageKind {
+  bool gradients = true;
+  bool moments = true;
+};
+
+// The buffers of a unit. parallel/storage.hpp allocates them from this list, plan/ sums it.
+enum class UnitBuf {
+  master,       // storage type: the range of Zero::state_of
+  whole,        // compute type: the whole unit
+  copy,         // compute type: the shard
+  gradient,     // the shard, where microbatches are reduced into it
+  accumulator,  // the whole unit: sums of this rank's microbatches
+  vectors,      // sums of the vectors' gradients, where matrices are reduced each microbatch
+  m,
+  v,  // Adam's moments of the range of Zero::state_of
+  count_,
+};
+struct UnitBufferSpec {
+  UnitBuf id;
+  Category category;
+  std::int64_t elements;
+  DType type;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(elements) * size_of(type); }
+};
+std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, const Zero& zero,
+                                         StorageKind kind);
+
+// Buffers of the largest unit's size that units take in turn: of gradients on their way into the shard, and of gathered
+// parameters (two in use, one ahead of use).
+inline constexpr int gradient_pool_buffers = 2, parameter_pool_buffers = 3;
+UnitBufferSpec gradient_pool_buffer(const std::vector<LocalUnit>& units, const Precision& precision);
+UnitBufferSpec parameter_pool_buffer(const std::vector<LocalUnit>& units, const Precision& precision);
+bool has_gradient_pool(const Zero& zero, StorageKind kind);
+bool has_parameter_pool(const Zero& zero);
+
+// The parts of a unit that this rank counts in norms and writes to checkpoints: what it owns of its shard. Every
+// element of the model is counted by exactly one rank of a replica. `counts_unit` false: another stage counts it (a
+// tied table).
+std::vector<Range> counted_ranges(const LocalUnit& unit, const Zero& zero, bool counts_unit);
+
+}  // namespace forge

@@ -1,0 +1,164 @@
+#include "model/context_buffers.hpp"
+
+#include <numeric>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr Reader F = Reader::forward, B = Reader::backward_input;
+
+struct Maker {
+  const BufferContext& c;
+  const ModelSpec& s = c.spec;
+  std::int64_t rows = c.microbatch.rows(), ranks = c.microbatch.cp, all_rows = rows * ranks;
+  bool rounds = c.precision.compute != c.precision.accumulate;  // the compute type is the shorter one
+
+  BufferSpec value(Buf id, std::string_view name, std::int64_t r, std::int64_t columns, Reader reader) const {
+    return {id, name, {{r, columns}}, c.precision.compute, reader};
+  }
+  BufferSpec sum(Buf id, std::string_view name, std::int64_t r, std::int64_t columns, Reader reader) const {
+    return {id, name, {{r, columns}}, c.precision.accumulate, reader};
+  }
+  std::int64_t pair_columns() const { return 2 * s.kv_columns(); }
+
+  // Where keys and values of this rank and of others stand.
+  void keys(BufferList& list, Reader reader) const {
+    if (c.cp_method == CpMethod::all_gather) {
+      list.push_back(value(Buf::kv_a, "keys and values of all cp ranks", all_rows, pair_columns(), reader));
+      return;
+    }
+    list.push_back(value(Buf::kv_a, "keys and values of a cp rank, a", rows, pair_columns(), reader));
+    list.push_back(value(Buf::kv_b, "keys and values of a cp rank, b", rows, pair_columns(), reader));
+  }
+  void packed(BufferList& list, std::int64_t columns, Reader reader) const {
+    list.push_back(value(Buf::packed_a, "heads of all rows, a", all_rows, columns, reader));
+    list.push_back(value(Buf::packed_b, "heads of all rows, b", all_rows, columns, reader));
+  }
+};
+
+struct Counter {
+  std::int64_t ranks, value_bytes, sum_bytes;
+  Traffic traffic;
+
+  void add(Collective collective, std::int64_t count, std::int64_t bytes) {
+    traffic.add(collective, sent_elements(collective, count, ranks) * bytes);
+  }
+};
+
+Counter counter(const BufferContext& c) {
+  return {c.microbatch.cp,
+          static_cast<std::int64_t>(size_of(c.precision.compute)),
+          static_cast<std::int64_t>(size_of(c.precision.accumulate)),
+          {}};
+}
+
+}  // namespace
+
+ContextHeads context_heads(const BufferContext& c) {
+  const std::int64_t cp = c.microbatch.cp, H = c.spec.H(), q = H / cp;
+  if (H % cp != 0)
+    throw BadInput("mesh.cp_method all_to_all gives each of " + std::to_string(cp) + " cp ranks as many heads: the " +
+                   std::to_string(H) + " of a tp rank must divide by cp");
+  return {q, q / std::gcd(q, H / c.spec.K())};
+}
+
+BufferList scratch_context_forward(const BufferContext& c) {
+  BufferList list;
+  if (c.microbatch.cp == 1) return list;
+  const Maker m{c};
+  if (c.cp_method == CpMethod::all_to_all) {
+    const ContextHeads heads = context_heads(c);
+    m.packed(list, (heads.q + 2 * heads.kv) * c.spec.D(), F);
+    return list;
+  }
+  m.keys(list, F);
+  if (m.rounds) list.push_back(m.sum(Buf::sum_o, "attention output, summed", m.rows, c.spec.q_columns(), F));
+  list.push_back(m.value(Buf::part_o, "attention to one rank's keys", m.rows, c.spec.q_columns(), F));
+  list.push_back(m.sum(Buf::part_lse, "its log-sum-exp", m.rows, c.spec.H(), F));
+  return list;
+}
+
+BufferList scratch_context_backward(const BufferContext& c) {
+  BufferList list;
+  if (c.microbatch.cp == 1) return list;
+  const Maker m{c};
+  const std::int64_t D = c.spec.D();
+  if (c.cp_method == CpMethod::all_to_all) {
+    const ContextHeads heads = context_heads(c);
+    m.packed(list, (2 * heads.q + 2 * heads.kv) * D, B);
+    list.push_back(m.sum(Buf::delta_a, "attention delta of all rows, a", m.all_rows, heads.q, B));
+    list.push_back(m.sum(Buf::delta_b, "attention delta of all rows, b", m.all_rows, heads.q, B));
+    if (m.rounds) list.push_back(m.sum(Buf::d_q_sums, "sums of the gradient of q", m.all_rows, heads.q * D, B));
+    return list;
+  }
+  m.keys(list, B);
+  if (m.rounds) {
+    list.push_back(m.sum(Buf::d_q_sums, "sums of the gradient of q", m.rows, c.spec.q_columns(), B));
+    list.push_back(m.sum(Buf::sum_d_q, "gradient of q over all ranks' keys", m.rows, c.spec.q_columns(), B));
+  } else {
+    list.push_back(m.value(Buf::part_d_q, "gradient of q from one rank's keys", m.rows, c.spec.q_columns(), B));
+  }
+  const bool gathers = c.cp_method == CpMethod::all_gather;
+  if (!gathers || m.rounds)
+    list.push_back(m.value(Buf::part_d_kv, "gradient of one rank's keys and values", m.rows, m.pair_columns(), B));
+  if (gathers) {
+    list.push_back(m.sum(Buf::d_kv_a, "gradient of all keys and values", m.all_rows, m.pair_columns(), B));
+  } else {
+    list.push_back(m.sum(Buf::d_kv_a, "gradient of keys and values, a", m.rows, m.pair_columns(), B));
+    list.push_back(m.sum(Buf::d_kv_b, "gradient of keys and values, b", m.rows, m.pair_columns(), B));
+  }
+  return list;
+}
+
+Traffic context_traffic_forward(const BufferContext& c) {
+  Counter n = counter(c);
+  if (n.ranks == 1) return {};
+  const std::int64_t rows = c.microbatch.rows(), pair = rows * 2 * c.spec.kv_columns();
+  switch (c.cp_method) {
+    case CpMethod::ring:
+      for (std::int64_t i = 1; i < n.ranks; ++i) n.add(Collective::send, pair, n.value_bytes);
+      break;
+    case CpMethod::all_gather:
+      n.add(Collective::all_gather, pair, n.value_bytes);
+      break;
+    case CpMethod::all_to_all: {
+      const ContextHeads heads = context_heads(c);
+      n.add(Collective::all_to_all, rows * (heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
+      n.add(Collective::all_to_all, rows * heads.q * c.spec.D(), n.value_bytes);
+      break;
+    }
+  }
+  return n.traffic;
+}
+
+Traffic context_traffic_backward(const BufferContext& c) {
+  Counter n = counter(c);
+  if (n.ranks == 1) return {};
+  const std::int64_t rows = c.microbatch.rows(), pair = rows * 2 * c.spec.kv_columns();
+  switch (c.cp_method) {
+    case CpMethod::ring:
+      for (std::int64_t i = 1; i < n.ranks; ++i) {
+        n.add(Collective::send, pair, n.value_bytes);
+        n.add(Collective::send, pair, n.sum_bytes);
+      }
+      break;
+    case CpMethod::all_gather:
+      n.add(Collective::all_gather, pair, n.value_bytes);
+      n.add(Collective::reduce_scatter, pair, n.sum_bytes);
+      break;
+    case CpMethod::all_to_all: {
+      const ContextHeads heads = context_heads(c);
+      n.add(Collective::all_to_all, rows * (2 * heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
+      n.add(Collective::all_to_all, rows * heads.q, n.sum_bytes);
+      n.add(Collective::all_to_all, rows * (heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
+      break;
+    }
+  }
+  return n.traffic;
+}
+
+}  // namespace forge

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "core/traffic.hpp"
+#include "model/buffers.hpp"
+
+namespace forge {
+
+// What attention over context-parallel ranks (nn/context_attention.hpp) needs beside a block's own buffers, once while
+// it runs; empty on one rank.
+BufferList scratch_context_forward(const BufferContext&);
+BufferList scratch_context_backward(const BufferContext&);
+
+// Calls and bytes that a rank sends over cp for one block's attention, once forward and once backward. With R rows a
+// rank, h and k heads as context_heads() says, e bytes of the compute type and a of the accumulation type:
+//                forward                                   backward
+//   ring         cp − 1 sends of 2 R K D e                 as forward, and cp − 1 sends of 2 R K D a
+//   all_gather   (cp − 1) · 2 R K D e                      as forward, and a reduce-scatter: (cp − 1) · 2 R K D a
+//   all_to_all   (cp − 1) · R (h + 2 k) D e of q, k, v     (cp − 1) · R (2 h + 2 k) D e of q, k, v, d_o
+//                (cp − 1) · R h D e of o                   (cp − 1) · R h a of delta
+//                                                          (cp − 1) · R (h + 2 k) D e of d_q, d_k, d_v
+Traffic context_traffic_forward(const BufferContext&);
+Traffic context_traffic_backward(const BufferContext&);
+
+// all_to_all: heads of q, and of k and v, that a rank works on for all rows. q = H/cp; its heads are those that follow
+// head rank · q. Each run of gcd(q, H/K) of them reads one head of k and v: kv = q / gcd(q, H/K). That is K/cp where cp
+// divides K, and 1, a copy, where K divides cp.
+struct ContextHeads {
+  std::int64_t q, kv;
+};
+// Throws where H doesn't divide by cp.
+ContextHeads context_heads(const BufferContext&);
+
+}  // namespace forge

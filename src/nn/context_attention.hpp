@@ -1,0 +1,45 @@
+#pragma once
+
+#include "nn/buffer_set.hpp"
+#include "nn/context.hpp"
+
+namespace forge {
+
+// Heads of q, k and v. They may lie in fused buffers: the pitches are any.
+template <class T>
+struct AttentionHeads {
+  View<T, 3> q, k, v;  // (R, H, D), (R, K, D), (R, K, D)
+
+  operator AttentionHeads<const T>() const requires(!std::is_const_v<T>) { return {q, k, v}; }
+};
+
+// Attention of this rank's rows to the keys of all context-parallel ranks. A rank has T/cp tokens of every sequence of
+// the microbatch; positions say which. The methods (mesh.cp_method):
+//   ring        Keys and values go round, cp − 1 times, behind the attention to those at hand; partial results are
+//               merged by their log-sum-exp (Liu et al. 2023, "Ring attention"). Backward: they go round again, and
+//               each rank's d_k and d_v, which start at its right neighbour, follow them home.
+//   all_gather  All keys and values at once, behind the attention to this rank's own; backward gathers them again and
+//               sums d_k and d_v by one reduce-scatter.
+//   all_to_all  Heads for positions (Jacobs et al. 2023, "DeepSpeed Ulysses"): rank c works on heads
+//               [c H/cp, (c + 1) H/cp) of all rows, and on copies of the heads of k and v that these read.
+// No rank's keys are left out by host knowledge: with zigzag positions each rank sees something of every other, and
+// attention itself skips the tiles that its mask excludes. What is sent, and the scratch: model/context_buffers.hpp.
+//
+// s holds positions, documents, samples (R); with cp > 1 also key_positions and key_documents (R cp), ordered [cp rank]
+// [sequence][T/cp], for all_to_all [sequence][cp rank][T/cp], which also reads key_samples. On one rank, where T isn't
+// acc_t<T>, d_q is summed in s's d_q_sums.
+//
+//   o(R, H, D) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
+//   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
+template <class T>
+void context_attention_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s,
+                               const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
+
+// d_q, d_k, d_v from d_o(R, H, D), forward's lse, and delta(R, H) of these rows and heads (attention_delta). d may not
+// alias in.
+template <class T>
+void context_attention_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+                                const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+                                View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
+
+}  // namespace forge

@@ -1,0 +1,170 @@
+#include "model/context_buffers.hpp"
+#include "nn/context_parts.hpp"
+
+// Heads for positions: all_to_all.
+
+namespace forge::context_detail {
+
+namespace {
+
+// Rows of heads in two buffers, one of which is free. By blocks: block p, of R rows, is of this rank's rows and rank
+// p's heads before an exchange, and of rank p's rows and this rank's heads after it. By sequences: all rows of this
+// rank's heads, ordered [sequence][cp rank][T/cp], as attention needs them.
+template <class T>
+class Turned {
+ public:
+  template <class U>
+  Turned(Context<U>& ctx, const BufferSet& s, Buf a, Buf b)
+      : stream_(ctx.stream),
+        cp_(*ctx.groups.cp),
+        sequences_(ctx.buffers.microbatch.sequences),
+        rows_(ctx.buffers.microbatch.rows_of_all()),
+        now_(s.vector<T>(a).data),
+        free_(s.vector<T>(b).data) {}
+
+  View<T, 2> now(std::int64_t columns) const { return {now_, {{rows_, columns}}}; }
+  View<T, 2> free(std::int64_t columns) const { return {free_, {{rows_, columns}}}; }
+  void flip() { std::swap(now_, free_); }
+
+  // This rank's rows, by blocks → all rows, by sequences.
+  void to_rows(std::int64_t columns) {
+    exchange(columns);
+    transpose(columns, cp_.size(), sequences_);
+  }
+  // All rows, by sequences → this rank's rows, by blocks.
+  void to_heads(std::int64_t columns) {
+    transpose(columns, sequences_, cp_.size());
+    exchange(columns);
+  }
+
+ private:
+  void exchange(std::int64_t columns) {
+    cp_.all_to_all(stream_, now_, free_, rows_ / cp_.size() * columns, dtype_of<T>);
+    flip();
+  }
+  void transpose(std::int64_t columns, std::int64_t outer, std::int64_t inner) {
+    if (sequences_ == 1) return;
+    transpose_blocks<T>(stream_, outer, inner, now(columns), free(columns));
+    flip();
+  }
+
+  Stream& stream_;
+  Communicator& cp_;
+  std::int64_t sequences_, rows_;
+  T *now_, *free_;
+};
+
+// Columns of a row of this rank's heads: q, k, v, and in backward's way out d_o behind them.
+struct Columns {
+  ContextHeads heads;
+  std::int64_t D;
+
+  explicit Columns(const BufferContext& c) : heads(context_heads(c)), D(c.spec.D()) {}
+  std::int64_t q() const { return heads.q * D; }
+  std::int64_t kv() const { return heads.kv * D; }
+  std::int64_t qkv() const { return q() + 2 * kv(); }
+
+  template <class T>
+  AttentionHeads<T> split(const View<T, 2>& x) const {
+    return {heads_at(x, 0, heads.q, D), heads_at(x, q(), heads.kv, D), heads_at(x, q() + kv(), heads.kv, D)};
+  }
+};
+
+template <class T>
+AttentionShape rows_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s, const Columns& n) {
+  const View<const std::int64_t, 1> samples =
+      ctx.dropout_rate() > 0 ? s.vector<std::int64_t>(Buf::key_samples) : View<std::int64_t, 1>();
+  return context_shape(ctx, layer, ctx.buffers.microbatch.sequence_tokens, ctx.groups.cp_rank() * n.heads.q, samples);
+}
+
+template <class T>
+AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
+  const View<const std::int32_t, 1> positions = s.vector<std::int32_t>(Buf::key_positions);
+  const View<const std::int32_t, 1> documents = s.vector<std::int32_t>(Buf::key_documents);
+  return {positions, positions, documents, documents, ctx.spec().window(layer)};
+}
+
+// x(R, heads) as columns [first, first + count) of the blocks.
+template <class T>
+void pack(Context<T>& ctx, const View<const T, 3>& x, const View<T, 2>& blocks, std::int64_t first,
+          std::int64_t count) {
+  columns_to_blocks<T>(ctx.stream, flat(x), ctx.groups.cp_size(), x.extent(2), columns_of(blocks, first, count));
+}
+template <class T>
+void unpack(Context<T>& ctx, const View<T, 2>& blocks, std::int64_t first, std::int64_t count, const View<T, 3>& x) {
+  blocks_to_columns<T>(ctx.stream, columns_of(blocks, first, count), ctx.groups.cp_size(), x.extent(2), flat(x));
+}
+
+template <class T>
+void pack_inputs(Context<T>& ctx, const AttentionHeads<const T>& in, const Columns& n, const View<T, 2>& blocks) {
+  pack<T>(ctx, in.q, blocks, 0, n.q());
+  pack<T>(ctx, in.k, blocks, n.q(), n.kv());
+  pack<T>(ctx, in.v, blocks, n.q() + n.kv(), n.kv());
+}
+
+// The lse of all rows and this rank's heads, in the place of that of this rank's rows and all heads.
+template <class A>
+View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
+  require(lse.dense(), "all_to_all attention keeps lse dense");
+  return {lse.data, {{lse.rows() * ranks, n.heads.q}}};
+}
+
+}  // namespace
+
+template <class T>
+void head_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
+                  View<T, 3> o, View<acc_t<T>, 2> lse) {
+  const Columns n(ctx.buffers);
+  Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
+  pack_inputs(ctx, in, n, packed.now(n.qkv()));
+  packed.to_rows(n.qkv());
+  const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
+  attention_forward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s), all.q, all.k, all.v,
+                       heads_at(packed.free(n.q()), 0, n.heads.q, n.D), lse_of_rows(lse, ctx.groups.cp_size(), n));
+  packed.flip();
+  packed.to_heads(n.q());
+  unpack<T>(ctx, packed.now(n.q()), 0, n.q(), o);
+}
+
+template <class T>
+void head_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
+                   const AttentionHeads<T>& d) {
+  using A = acc_t<T>;
+  const Columns n(ctx.buffers);
+  const std::int64_t width = n.qkv() + n.q();
+  Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
+  Turned<A> deltas(ctx, s, Buf::delta_a, Buf::delta_b);
+  pack_inputs(ctx, in, n, packed.now(width));
+  pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.q());
+  columns_to_blocks<A>(ctx.stream, delta, ctx.groups.cp_size(), 1, deltas.now(n.heads.q));
+  packed.to_rows(width);
+  deltas.to_rows(n.heads.q);
+
+  const View<T, 2> rows = packed.now(width);
+  const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
+  const auto sums = s.has(Buf::d_q_sums) ? heads_at(s.matrix<A>(Buf::d_q_sums), 0, n.heads.q, n.D) : View<A, 3>();
+  attention_backward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s),
+                        heads_at(rows, n.qkv(), n.heads.q, n.D), all.q, all.k, all.v,
+                        lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q), d_all.q, d_all.k, d_all.v,
+                        sums);
+  packed.flip();
+  packed.to_heads(n.qkv());
+  const View<T, 2> home = packed.now(n.qkv());
+  unpack<T>(ctx, home, 0, n.q(), d.q);
+  unpack<T>(ctx, home, n.q(), n.kv(), d.k);
+  unpack<T>(ctx, home, n.q() + n.kv(), n.kv(), d.v);
+}
+
+#define FORGE_HEADS(T)                                                                                             \
+  template void head_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&,       \
+                                View<T, 3>, View<acc_t<T>, 2>);                                                    \
+  template void head_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,                    \
+                                 const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+                                 const AttentionHeads<T>&);
+FORGE_HEADS(double)
+FORGE_HEADS(float)
+FORGE_HEADS(bf16)
+#undef FORGE_HEADS
+
+}  // namespace forge::context_detail

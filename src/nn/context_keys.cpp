@@ -1,0 +1,291 @@
+#include <type_traits>
+
+#include "nn/context_parts.hpp"
+
+// Keys and values come to the queries: ring and all_gather. Block j is what rank j has of them.
+
+namespace forge::context_detail {
+
+namespace {
+
+template <class T>
+inline constexpr bool exact = std::is_same_v<T, acc_t<T>>;  // sums need no wider type
+
+// This rank's queries against one block after the other.
+template <class T>
+struct Blocks {
+  Context<T>& ctx;
+  const BufferSet& s;
+  const ModelSpec& m;
+  AttentionShape shape;
+  std::int64_t window;
+
+  Blocks(Context<T>& c, std::int64_t layer, const BufferSet& set)
+      : ctx(c), s(set), m(c.spec()), shape(block_shape(c, layer, set)), window(m.window(layer)) {}
+
+  AttentionMask mask(int j) const {
+    const std::int64_t rows = ctx.buffers.microbatch.rows(), begin = j * rows, end = begin + rows;
+    return {s.vector<std::int32_t>(Buf::positions), s.vector<std::int32_t>(Buf::key_positions).slice(begin, end),
+            s.vector<std::int32_t>(Buf::documents), s.vector<std::int32_t>(Buf::key_documents).slice(begin, end),
+            window};
+  }
+  void pack(const AttentionHeads<const T>& in, const View<T, 2>& pair) const {
+    const KeyValue<T> to = split_pair(m, pair);
+    copy_rows<T>(ctx.stream, flat(in.k), flat(to.k));
+    copy_rows<T>(ctx.stream, flat(in.v), flat(to.v));
+  }
+};
+
+template <class T>
+struct ForwardBlocks : Blocks<T> {
+  using A = acc_t<T>;
+  View<const T, 3> q;
+  View<T, 3> o, part_o;
+  View<A, 2> lse, part_lse;
+  View<A, 3> sum_o;  // exact: o itself
+
+  ForwardBlocks(Context<T>& c, std::int64_t layer, const BufferSet& set, const View<const T, 3>& q_,
+                const View<T, 3>& o_, const View<A, 2>& lse_)
+      : Blocks<T>(c, layer, set),
+        q(q_),
+        o(o_),
+        part_o(heads_at(set.matrix<T>(Buf::part_o), 0, this->m.H(), this->m.D())),
+        lse(lse_),
+        part_lse(set.matrix<A>(Buf::part_lse)) {
+    if constexpr (exact<T>)
+      sum_o = o;
+    else
+      sum_o = heads_at(set.matrix<A>(Buf::sum_o), 0, this->m.H(), this->m.D());
+  }
+
+  void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {
+    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, k, v, o, lse);
+    if constexpr (!exact<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
+  }
+  void add(int j, const View<T, 2>& pair) const {
+    const KeyValue<T> kv = split_pair(this->m, pair);
+    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, kv.k, kv.v, part_o, part_lse);
+    attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, part_lse);
+  }
+  void finish() const {
+    if constexpr (!exact<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_o)), flat(o));
+  }
+};
+
+template <class T>
+struct BackwardBlocks : Blocks<T> {
+  using A = acc_t<T>;
+  View<const T, 3> d_o, q;
+  View<const A, 2> lse, delta;
+  View<T, 3> d_q, part_d_q;  // exact: the first block's d_q is the sum; else each block's is added to sum_d_q
+  View<A, 3> sum_d_q, workspace;
+
+  BackwardBlocks(Context<T>& c, std::int64_t layer, const BufferSet& set, const View<const T, 3>& d_o_,
+                 const View<const T, 3>& q_, const View<const A, 2>& lse_, const View<const A, 2>& delta_,
+                 const View<T, 3>& d_q_)
+      : Blocks<T>(c, layer, set), d_o(d_o_), q(q_), lse(lse_), delta(delta_), d_q(d_q_), part_d_q(d_q_) {
+    const auto heads = [&](Buf id) { return heads_at(set.matrix<A>(id), 0, this->m.H(), this->m.D()); };
+    if constexpr (exact<T>) {
+      part_d_q = heads(Buf::part_d_q);
+      sum_d_q = d_q;
+    } else {
+      sum_d_q = heads(Buf::sum_d_q);
+      workspace = heads(Buf::d_q_sums);
+    }
+  }
+
+  void first(int j, const View<const T, 3>& k, const View<const T, 3>& v, const View<T, 3>& d_k,
+             const View<T, 3>& d_v) const {
+    attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, k, v, lse, delta, d_q, d_k, d_v,
+                          workspace);
+    if constexpr (!exact<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(d_q)), flat(sum_d_q));
+  }
+  void add(int j, const View<T, 2>& pair, const View<T, 3>& d_k, const View<T, 3>& d_v) const {
+    const KeyValue<T> kv = split_pair(this->m, pair);
+    attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, kv.k, kv.v, lse, delta, part_d_q, d_k,
+                          d_v, workspace);
+    accumulate<T>(this->ctx.stream, flat(View<const T, 3>(part_d_q)), flat(sum_d_q));
+  }
+  void finish() const {
+    if constexpr (!exact<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_d_q)), flat(d_q));
+  }
+};
+
+// Keys and values on their way round: after i turns this rank has block (rank − i) mod cp. A turn starts when the
+// attention that read its target has ended, and runs behind the attention to the block that it sends on.
+template <class T>
+class Ring {
+ public:
+  Ring(Exchange<T>& exchange, const BufferSet& s)
+      : exchange_(exchange), held_(s.matrix<T>(Buf::kv_a)), other_(s.matrix<T>(Buf::kv_b)) {}
+
+  const View<T, 2>& held() const { return held_; }
+  void start() { done_ = exchange_.rotate(held_, other_); }
+  void finish() {
+    exchange_.wait(done_);
+    std::swap(held_, other_);
+  }
+
+ private:
+  Exchange<T>& exchange_;
+  View<T, 2> held_, other_;
+  Event done_;
+};
+
+template <class T>
+void ring_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
+  Exchange<T> exchange(ctx);
+  Ring<T> ring(exchange, blocks.s);
+  const int n = exchange.size(), c = exchange.rank();
+  blocks.pack(in, ring.held());
+  ring.start();
+  blocks.first(c, in.k, in.v);
+  for (int i = 1; i < n; ++i) {
+    ring.finish();
+    if (i + 1 < n) ring.start();
+    blocks.add((c - i + n) % n, ring.held());
+  }
+  blocks.finish();
+  exchange.finish();
+}
+
+// The sum of block j's d_k and d_v starts at rank j + 1 and moves on with the block: j + 2, …, j − 1, j, which adds its
+// own part. It moves while attention's backward works on the next block.
+template <class T>
+void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
+                   const AttentionHeads<T>& d) {
+  using A = acc_t<T>;
+  Exchange<T> exchange(ctx);
+  Ring<T> ring(exchange, blocks.s);
+  const int n = exchange.size(), c = exchange.rank();
+  const View<T, 2> part = blocks.s.template matrix<T>(Buf::part_d_kv);
+  const KeyValue<T> part_of = split_pair(blocks.m, part);
+  View<A, 2> sum = blocks.s.template matrix<A>(Buf::d_kv_a), next = blocks.s.template matrix<A>(Buf::d_kv_b);
+  Event arrived;
+  blocks.pack(in, ring.held());
+  ring.start();
+  blocks.first(c, in.k, in.v, d.k, d.v);
+  for (int i = 1; i < n; ++i) {
+    ring.finish();
+    if (i + 1 < n) ring.start();
+    blocks.add((c - i + n) % n, ring.held(), part_of.k, part_of.v);
+    if (i == 1) {
+      convert_rows<T, A>(ctx.stream, part, sum);
+    } else {
+      exchange.wait(arrived);
+      accumulate<T>(ctx.stream, part, sum);
+    }
+    arrived = exchange.rotate(sum, next);
+    std::swap(sum, next);
+  }
+  exchange.wait(arrived);
+  const KeyValue<A> home = split_pair(blocks.m, sum);
+  accumulate<T>(ctx.stream, flat(View<const T, 3>(d.k)), flat(home.k));
+  accumulate<T>(ctx.stream, flat(View<const T, 3>(d.v)), flat(home.v));
+  convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.k)), flat(d.k));
+  convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.v)), flat(d.v));
+  blocks.finish();
+  exchange.finish();
+}
+
+// Block j of all ranks' (R cp, …).
+template <class T>
+View<T, 2> block_of(const View<T, 2>& all, int j, int ranks) {
+  const std::int64_t rows = all.rows() / ranks;
+  return all.slice(j * rows, (j + 1) * rows);
+}
+
+// Gathers keys and values of all ranks behind `own`, which works on this rank's.
+template <class T, class Own>
+View<T, 2> gather_keys(Exchange<T>& exchange, const Blocks<T>& blocks, const AttentionHeads<const T>& in, Own own) {
+  const View<T, 2> all = blocks.s.template matrix<T>(Buf::kv_a);
+  const View<const T, 2> mine = block_of(all, exchange.rank(), exchange.size());
+  blocks.pack(in, block_of(all, exchange.rank(), exchange.size()));
+  const Event gathered = exchange.start([&](Communicator& cp, Stream& stream) { cp.all_gather(stream, mine, all); });
+  own();
+  exchange.wait(gathered);
+  return all;
+}
+
+template <class T>
+void gather_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
+  Exchange<T> exchange(ctx);
+  const int n = exchange.size(), c = exchange.rank();
+  const View<T, 2> all = gather_keys<T>(exchange, blocks, in, [&] { blocks.first(c, in.k, in.v); });
+  for (int i = 1; i < n; ++i) {
+    const int j = (c + i) % n;
+    blocks.add(j, block_of(all, j, n));
+  }
+  blocks.finish();
+  exchange.finish();
+}
+
+template <class T>
+void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const AttentionHeads<const T>& in,
+                     const AttentionHeads<T>& d) {
+  using A = acc_t<T>;
+  Exchange<T> exchange(ctx);
+  const int n = exchange.size(), c = exchange.rank();
+  const View<A, 2> sums = blocks.s.template matrix<A>(Buf::d_kv_a);
+  // run(d_k, d_v) writes block j's gradients.
+  const auto into_block = [&](int j, auto run) {
+    const View<A, 2> sum = block_of(sums, j, n);
+    if constexpr (exact<T>) {
+      const KeyValue<T> to = split_pair(blocks.m, sum);
+      run(to.k, to.v);
+    } else {
+      const View<T, 2> part = blocks.s.template matrix<T>(Buf::part_d_kv);
+      const KeyValue<T> to = split_pair(blocks.m, part);
+      run(to.k, to.v);
+      convert_rows<T, A>(ctx.stream, part, sum);
+    }
+  };
+  const View<T, 2> all = gather_keys<T>(exchange, blocks, in, [&] {
+    into_block(c, [&](const View<T, 3>& d_k, const View<T, 3>& d_v) { blocks.first(c, in.k, in.v, d_k, d_v); });
+  });
+  for (int i = 1; i < n; ++i) {
+    const int j = (c + i) % n;
+    into_block(j, [&](const View<T, 3>& d_k, const View<T, 3>& d_v) { blocks.add(j, block_of(all, j, n), d_k, d_v); });
+  }
+  const View<A, 2> mine = block_of(sums, c, n);
+  const Event summed = exchange.start(
+      [&](Communicator& cp, Stream& stream) { cp.reduce_scatter(stream, View<const A, 2>(sums), mine); });
+  blocks.finish();
+  exchange.wait(summed);
+  const KeyValue<A> home = split_pair(blocks.m, mine);
+  convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.k)), flat(d.k));
+  convert_rows<A, T>(ctx.stream, flat(View<const A, 3>(home.v)), flat(d.v));
+  exchange.finish();
+}
+
+}  // namespace
+
+template <class T>
+void key_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
+                 View<T, 3> o, View<acc_t<T>, 2> lse) {
+  const ForwardBlocks<T> blocks(ctx, layer, s, in.q, o, lse);
+  if (ctx.buffers.cp_method == CpMethod::ring) return ring_forward(ctx, blocks, in);
+  gather_forward(ctx, blocks, in);
+}
+
+template <class T>
+void key_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+                  const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
+                  const AttentionHeads<T>& d) {
+  const BackwardBlocks<T> blocks(ctx, layer, s, d_o, in.q, lse, delta, d.q);
+  if (ctx.buffers.cp_method == CpMethod::ring) return ring_backward(ctx, blocks, in, d);
+  gather_backward(ctx, blocks, in, d);
+}
+
+#define FORGE_KEYS(T)                                                                                             \
+  template void key_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&,       \
+                               View<T, 3>, View<acc_t<T>, 2>);                                                    \
+  template void key_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,                    \
+                                const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+                                const AttentionHeads<T>&);
+FORGE_KEYS(double)
+FORGE_KEYS(float)
+FORGE_KEYS(bf16)
+#undef FORGE_KEYS
+
+}  // namespace forge::context_detail

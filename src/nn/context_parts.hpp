@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/attention.hpp"
+#include "nn/context_attention.hpp"
+
+// What the methods of context-parallel attention share.
+
+namespace forge::context_detail {
+
+template <class T>
+View<T, 2> flat(const View<T, 3>& x) {
+  return View<T, 2>(x.data, {{x.rows(), x.columns()}}, x.pitch);
+}
+
+// `count` heads from column `first` on.
+template <class T>
+View<T, 3> heads_at(const View<T, 2>& x, std::int64_t first, std::int64_t count, std::int64_t head_dim) {
+  return View<T, 3>(x.data + first, {{x.rows(), count, head_dim}}, x.pitch);
+}
+
+// Keys and values that lie side by side in (R, 2 K D).
+template <class T>
+struct KeyValue {
+  View<T, 3> k, v;
+};
+template <class T>
+KeyValue<T> split_pair(const ModelSpec& m, const View<T, 2>& pair) {
+  return {heads_at(pair, 0, m.K(), m.D()), heads_at(pair, m.kv_columns(), m.K(), m.D())};
+}
+
+// `rows` queries and `keys` keys of each sequence.
+template <class T>
+AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int64_t rows, std::int64_t first_head,
+                             const View<const std::int64_t, 1>& samples) {
+  AttentionShape shape{ctx.buffers.microbatch.sequences,
+                       rows,
+                       rows,
+                       1 / std::sqrt(static_cast<double>(ctx.spec().D())),
+                       0,
+                       0,
+                       {},
+                       ctx.groups.tp_rank() * ctx.spec().H() + first_head};
+  if (ctx.dropout_rate() > 0) {
+    shape.dropout = ctx.dropout_rate();
+    shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
+    shape.samples = samples;
+  }
+  return shape;
+}
+
+// This rank's queries and the keys of its own block.
+template <class T>
+AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
+  const View<const std::int64_t, 1> samples =
+      ctx.dropout_rate() > 0 ? s.vector<std::int64_t>(Buf::samples) : View<std::int64_t, 1>();
+  return context_shape(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, samples);
+}
+
+// Exchanges between cp ranks, behind the computation where there is a stream for them. An exchange starts when all that
+// the compute stream was given before has ended.
+template <class T>
+class Exchange {
+ public:
+  explicit Exchange(Context<T>& ctx)
+      : compute_(ctx.stream), stream_(ctx.groups.stream ? *ctx.groups.stream : ctx.stream), cp_(*ctx.groups.cp) {}
+
+  int rank() const { return cp_.rank(); }
+  int size() const { return cp_.size(); }
+
+  // f(communicator, stream). The event: when it is done.
+  template <class F>
+  Event start(F f) {
+    Event ready, done;
+    ready.record(compute_);
+    ready.wait(stream_);
+    f(cp_, stream_);
+    done.record(stream_);
+    return done;
+  }
+  void wait(const Event& done) { done.wait(compute_); }
+
+  // To the right neighbour and from the left one.
+  template <class S>
+  Event rotate(const View<S, 2>& out, const View<S, 2>& in) {
+    const int n = size(), right = (rank() + 1) % n, left = (rank() + n - 1) % n;
+    return start([&](Communicator& cp, Stream& stream) {
+      cp.group_begin();
+      cp.send(stream, View<const S, 2>(out), right);
+      cp.receive(stream, in, left);
+      cp.group_end(stream);
+    });
+  }
+
+  // After the last wait: hands on what a worker's exchange threw.
+  void finish() {
+    if (!stream_.native()) stream_.synchronize();
+  }
+
+ private:
+  Stream& compute_;
+  Stream& stream_;
+  Communicator& cp_;
+};
+
+// ring and all_gather; all_to_all: cp > 1.
+template <class T>
+void key_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in, View<T, 3> o,
+                 View<acc_t<T>, 2> lse);
+template <class T>
+void key_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
+                  const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
+                  const AttentionHeads<T>& d);
+template <class T>
+void head_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in, View<T, 3> o,
+                  View<acc_t<T>, 2> lse);
+template <class T>
+void head_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
+                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
+                   const AttentionHeads<T>& d);
+
+}  // namespace forge::context_detail

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "nn/buffer_set.hpp"
+#include "nn/context.hpp"
+#include "nn/linear.hpp"
+
+namespace forge {
+
+// Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198): the residual stream and the norms hold rows / tp,
+// the tp ranks' parts one after the other; products hold all rows of some columns. With one rank nothing is moved.
+
+// x(S,C) of every tp rank: (R,C), in Buf::all_rows, or x itself.
+template <class T>
+View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, const BufferSet& s) {
+  if (ctx.groups.tp_size() == 1) return x;
+  const View<T, 2> all = s.matrix<T>(Buf::all_rows);
+  ctx.groups.tp->all_gather(ctx.stream, x, all);
+  return all;
+}
+
+// The rows of this tp rank among all rows.
+template <class P, int N>
+View<P, N> own_rows(const LayerGroups& groups, View<P, N> all) {
+  const std::int64_t rows = all.rows() / groups.tp_size();
+  return all.slice(groups.tp_rank() * rows, (groups.tp_rank() + 1) * rows);
+}
+
+// Where a product whose columns tp splits writes its part of the sum: Buf::all_rows, or y itself.
+template <class T>
+View<T, 2> partial_rows(const Context<T>& ctx, const BufferSet& s, View<T, 2> y) {
+  return ctx.groups.tp_size() == 1 ? y : s.matrix<T>(Buf::all_rows);
+}
+
+// y(S,C) = this rank's rows of the sum over tp of partial(R,C); nothing to do where they are one.
+template <class T>
+void reduce_rows(Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
+  if (ctx.groups.tp_size() > 1) ctx.groups.tp->reduce_scatter(ctx.stream, View<const T, 2>(partial), y);
+}
+
+// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
+template <class T>
+void row_parallel_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<T, 2> y,
+                          const BufferSet& s) {
+  const View<T, 2> partial = partial_rows(ctx, s, y);
+  linear_forward<T>(ctx, x, w, {}, partial);
+  reduce_rows(ctx, partial, y);
+  if (!b.empty()) add_bias<T>(ctx.stream, b, y);
+}
+
+// dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
+template <class T>
+void column_parallel_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx,
+                                    const BufferSet& s) {
+  const View<T, 2> partial = partial_rows(ctx, s, dx);
+  linear_backward_input<T>(ctx, dy, w, partial);
+  reduce_rows(ctx, partial, dx);
+}
+
+}  // namespace forge

@@ -1,0 +1,87 @@
+#include "parallel/slots.hpp"
+
+#include "layout/chunk_buffers.hpp"
+
+namespace forge {
+
+namespace {
+
+// One microbatch at a time: every chunk has one slot.
+SlotTable single_slots(const Schedule& schedule) {
+  SlotTable table;
+  table.microbatches = schedule.microbatches;
+  table.counts.assign(static_cast<std::size_t>(schedule.chunks_per_rank), 1);
+  table.slots.assign(static_cast<std::size_t>(schedule.chunks_per_rank * schedule.microbatches), 0);
+  return table;
+}
+
+}  // namespace
+
+ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, const Schedule& schedule, int rank,
+                                 const std::vector<StageContent>& chunks, bool training)
+    : chunks_(chunks) {
+  auto fill = [&](auto& pool, Lifetime lifetime, bool forward, auto make) {
+    if (!training && !forward) return;
+    pool.table = training ? assign_slots(schedule, rank, lifetime) : single_slots(schedule);
+    pool.items.resize(chunks_.size());
+    for (std::size_t c = 0; c < chunks_.size(); ++c)
+      for (int i = 0; i < pool.table.counts[c]; ++i) pool.items[c].push_back(make(chunks_[c]));
+  };
+  auto edges = [&](auto has, auto list) {
+    return [&arena, has, list](const StageContent& chunk) {
+      BufferSet set;
+      if (has(chunk)) set.add(list(chunk), arena, Category::activations);
+      return set;
+    };
+  };
+  fill(saved_, Lifetime::saved_for_weight, true, [&](const StageContent& chunk) {
+    Saved saved;
+    saved.batch.add(batch_buffers(context), arena, Category::data);
+    for (int l = 0; l < chunk.layers; ++l) {
+      BufferSet set = saved.batch;
+      set.add(chunk_block_saved(context, l), arena, Category::activations);
+      saved.blocks.push_back(set);
+    }
+    saved.head = saved.batch;
+    saved.head.add(chunk_head_saved(context, chunk), arena, Category::activations);
+    return saved;
+  });
+  fill(apart_, Lifetime::weight_inputs, false, [&](const StageContent& chunk) {
+    Apart apart;
+    for (int l = 0; l < chunk.layers; ++l) {
+      apart.blocks.emplace_back();
+      apart.blocks.back().add(chunk_block_apart(context, chunk, l), arena, Category::activations);
+    }
+    apart.embedding.add(chunk_embedding_apart(context, chunk), arena, Category::activations);
+    return apart;
+  });
+  const auto always = [](const StageContent&) { return true; };
+  fill(inputs_, Lifetime::input, true,
+       edges(always, [&context](const StageContent& chunk) { return chunk_input(context, chunk); }));
+  fill(outputs_, Lifetime::output, true,
+       edges(has_output, [&context](const StageContent&) { return block_input(context); }));
+  fill(output_gradients_, Lifetime::output_gradient, false,
+       edges(has_output, [&context](const StageContent&) { return forge::output_gradient(context); }));
+  fill(input_gradients_, Lifetime::input_gradient, false,
+       edges(has_input_gradient, [&context](const StageContent&) { return forge::output_gradient(context); }));
+}
+
+BufferSet ActivationSlots::block(int chunk, int m, int l) const {
+  BufferSet set = saved(chunk, m).blocks[static_cast<std::size_t>(l)];
+  if (l == 0) set.merge(edge(inputs_, chunk, m));
+  return set;
+}
+
+BufferSet ActivationSlots::head(int chunk, int m) const {
+  BufferSet set = saved(chunk, m).head;
+  if (chunks_[static_cast<std::size_t>(chunk)].layers == 0) set.merge(edge(inputs_, chunk, m));
+  return set;
+}
+
+BufferSet ActivationSlots::block_apart(int chunk, int m, int l) const {
+  BufferSet set = block(chunk, m, l);
+  set.merge(apart(chunk, m).blocks[static_cast<std::size_t>(l)]);
+  return set;
+}
+
+}  // namespace forge

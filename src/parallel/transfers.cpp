@@ -1,0 +1,60 @@
+#include "parallel/transfers.hpp"
+
+namespace forge {
+
+Transfers::Transfers(Communicator& pipeline) : pipeline_(pipeline) {
+  if (pipeline.size() > 1) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+}
+
+Transfers::Key Transfers::key_of(const Action& action) {
+  const bool sends =
+      is_send_post(action.op) || action.op == Op::wait_send_forward || action.op == Op::wait_send_backward;
+  return {sends, is_forward_transfer(action.op), action.chunk, action.microbatch};
+}
+
+void Transfers::begin_group() {
+  grouping_ = true;
+  pipeline_.group_begin();
+}
+
+void Transfers::end_group() {
+  grouping_ = false;
+  pipeline_.group_end(*stream_);
+  for (const Key& key : group_) events_[key].record(*stream_);
+  group_.clear();
+}
+
+void Transfers::follow(Stream& compute) {
+  Event ready;
+  ready.record(compute);
+  ready.wait(*stream_);
+}
+
+void Transfers::posted(const Key& key) {
+  if (grouping_)
+    group_.push_back(key);
+  else
+    events_[key].record(*stream_);
+}
+
+void Transfers::post_send(Stream& compute, const Action& action, const void* data, std::int64_t count, DType type) {
+  follow(compute);
+  pipeline_.send(*stream_, data, count, type, action.peer);
+  posted(key_of(action));
+}
+
+void Transfers::post_receive(Stream& compute, const Action& action, void* data, std::int64_t count, DType type) {
+  follow(compute);
+  pipeline_.receive(*stream_, data, count, type, action.peer);
+  posted(key_of(action));
+}
+
+void Transfers::wait(Stream& compute, const Action& action) {
+  events_[key_of(action)].wait(compute);
+}
+
+void Transfers::finish() {
+  if (stream_ && !stream_->native()) stream_->synchronize();
+}
+
+}  // namespace forge

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "device/stream.hpp"
+#include "schedule/schedule.hpp"
+
+namespace forge {
+
+// Activations and their gradients between pipeline stages, in a stream of their own. What stands between begin_group
+// and end_group proceeds together.
+class Transfers {
+ public:
+  explicit Transfers(Communicator& pipeline);
+
+  void begin_group();
+  void end_group();
+  // The action names direction, chunk, microbatch and peer. `data` is ready in the compute stream.
+  void post_send(Stream& compute, const Action& action, const void* data, std::int64_t count, DType type);
+  // `data` is free in the compute stream.
+  void post_receive(Stream& compute, const Action& action, void* data, std::int64_t count, DType type);
+  // Work given to `compute` from here on comes after the transfer; `action`: a wait or its post.
+  void wait(Stream& compute, const Action& action);
+  // Throws what went wrong in the background.
+  void finish();
+
+ private:
+  using Key = std::tuple<bool, bool, int, int>;  // sends, forward, chunk, microbatch
+  static Key key_of(const Action& action);
+  void follow(Stream& compute);
+  void posted(const Key& key);
+
+  Communicator& pipeline_;
+  std::unique_ptr<Stream> stream_;  // null: one stage rank
+  std::map<Key, Event> events_;
+  std::vector<Key> group_;
+  bool grouping_ = false;
+};
+
+}  // namespace forge

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "comm/mesh.hpp"
+#include "device/memory.hpp"
+#include "parallel/storage.hpp"
+#include "schedule/rank_share.hpp"
+
+namespace forge {
+
+enum class TensorSource { parameters, gradients };
+
+// Brings whole tensors to the first rank, one at a time: for files of people's own tools, not for checkpoints. All
+// ranks call it for the same tensors in the same order.
+template <class T>
+class WholeTensors {
+ public:
+  using S = acc_t<T>;
+  // `share_of`: what any rank holds.
+  WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of);
+
+  bool receives() const { return mesh_.rank() == 0; }
+  // All elements of a parameter of a unit of the whole model, row-major; empty where nothing is received.
+  std::vector<S> collect(const Unit& unit, std::size_t parameter, TensorSource source, Stream& stream);
+
+ private:
+  struct Piece {
+    std::int64_t state_begin, global, count;  // in the unit's state, in the tensor
+  };
+  static std::vector<Piece> pieces_of(const RankShare& share, const Unit& unit, std::size_t parameter);
+
+  const ParameterStorage<T>& storage_;
+  Mesh& mesh_;
+  RankShare own_;
+  std::vector<RankShare> shares_;  // of all ranks, where tensors are received
+};
+
+// The whole model's weights on the first rank, for generation; empty on the others. All ranks call it.
+template <class T>
+struct WholeWeights {
+  WholeWeights(const ModelSpec& spec, WholeTensors<T>& tensors, Stream& stream);
+  std::vector<LocalUnit> units;
+  std::vector<Buffer> buffers;
+  std::vector<const T*> weights;  // by unit
+};
+
+}  // namespace forge

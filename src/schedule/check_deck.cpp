@@ -1,0 +1,75 @@
+#include "schedule/check_deck.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "config/check.hpp"
+#include "config/check_parts.hpp"
+#include "layout/check_layout.hpp"
+#include "layout/split.hpp"
+#include "schedule/from_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::int64_t most_stages = 1 << 16, most_slots = 1 << 20;
+
+// Calls f and reports what it refuses.
+template <class F>
+void report_of(Report& report, F&& f) {
+  try {
+    f();
+  } catch (const BadInput& error) {
+    report.add("", error.what());
+  }
+}
+
+// A schedule lists every (stage, microbatch): numbers beyond any machine are told before the list is made.
+bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, Report& report) {
+  if (stages > most_stages) {
+    report.add("", equation("mesh.pp", deck.mesh.pp) + " x " +
+                       equation("schedule.chunks_per_stage", deck.schedule.chunks_per_stage) + " = " +
+                       std::to_string(stages) + " stages; legal: at most " + std::to_string(most_stages));
+    return false;
+  }
+  if (microbatches > most_slots / stages) {
+    report.add("", std::to_string(microbatches) +
+                       " microbatches a step (train.global_batch_sequences / (data-parallel "
+                       "size x train.microbatch_sequences)) on " +
+                       std::to_string(stages) + " stages; legal: at most " + std::to_string(most_slots / stages));
+    return false;
+  }
+  return true;
+}
+
+void check_schedule(Deck& deck, Report& report) {
+  const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
+  const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
+  std::int64_t stages = deck.mesh.pp * deck.schedule.chunks_per_stage;
+  if (!has_size(deck, stages, whole ? microbatches_of(deck) : 1, report)) return;
+  if (whole)
+    report_of(report, [&] {
+      const Schedule schedule =
+          schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
+      deck.schedule.chunks_per_stage = schedule.chunks_per_rank;
+      stages = schedule.stages();
+    });
+  report_of(report,
+            [&] { split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages)); });
+}
+
+}  // namespace
+
+void check_deck(Deck& deck, int world_size, Needs needs) {
+  Report report;
+  const std::set<std::string> bad = check_values(deck, needs, report);
+  const auto good = [&](const char* section) { return bad.count(section) == 0; };
+  if (needs == Needs::training && good("model") && good("mesh") && good("train") && deck.model.kv_heads > 0) {
+    const auto mesh = check_layout(deck, world_size, report);
+    if (mesh && good("schedule")) check_schedule(deck, report);
+  }
+  report.throw_if_any("the deck");
+}
+
+}  // namespace forge

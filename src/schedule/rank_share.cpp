@@ -1,0 +1,32 @@
+#include "schedule/rank_share.hpp"
+
+namespace forge {
+
+RankShare rank_share(const ModelShare& model, int rank) {
+  const Grid grid = model.mesh.dense();
+  auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
+  RankShare share;
+  share.pp_rank = coordinate(Axis::pp);
+  share.tp_rank = coordinate(Axis::tp);
+  share.cp_rank = coordinate(Axis::cp);
+  share.data_rank = grid.index_in_group(rank, data_axes);
+  share.first_replica = coordinate(Axis::dp_replicate) == 0;
+  const TrainDeck& train = model.deck.train;
+  share.zero = {static_cast<int>(train.zero_stage), train.accumulate == Accumulation::sharded,
+                train.gather == GatherPolicy::step, model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes)};
+  int chunks = 0;
+  for (const Place& place : model.places) chunks = std::max(chunks, place.chunk + 1);
+  share.chunks.resize(static_cast<std::size_t>(chunks));
+  for (std::size_t stage = 0; stage < model.places.size(); ++stage)
+    if (model.places[stage].rank == share.pp_rank)
+      share.chunks[static_cast<std::size_t>(model.places[stage].chunk)] = model.stages[stage];
+  share.units =
+      local_units(model.spec, model.units, share.chunks, {model.mesh.tp, share.tp_rank, model.mesh.dense_shards()});
+  for (const LocalUnit& unit : share.units) {
+    const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
+    share.counts.push_back(share.first_replica && !twin);
+  }
+  return share;
+}
+
+}  // namespace forge

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "layout/mesh_shape.hpp"
+#include "layout/zero.hpp"
+#include "schedule/schedule.hpp"
+
+namespace forge {
+
+// What one rank of a mesh holds of a model: a pure function of deck, mesh and rank, so that any rank can ask it of any
+// other.
+struct RankShare {
+  int pp_rank = 0, tp_rank = 0, cp_rank = 0;
+  int data_rank = 0;          // among the ranks that read different data
+  bool first_replica = true;  // dp_replicate coordinate 0
+  Zero zero;
+  std::vector<StageContent> chunks;  // by chunk of the schedule
+  std::vector<LocalUnit> units;
+  std::vector<char> counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's twin)
+};
+
+// `places`: of the schedule's stages; `stages`: what each holds (split_layers).
+struct ModelShare {
+  const Deck& deck;
+  const ModelSpec& spec;
+  const std::vector<Unit>& units;
+  const MeshShape& mesh;
+  const std::vector<Place>& places;
+  const std::vector<StageContent>& stages;
+};
+RankShare rank_share(const ModelShare& model, int rank);
+
+}  // namespace forge

@@ -1,0 +1,121 @@
+#include "mesh_cases.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "comm/mesh.hpp"
+
+namespace forge::mesh_cases {
+
+namespace {
+
+// All (pp, dp_replicate, dp_shard, cp, tp) with this product.
+std::vector<MeshShape> shapes_of(int ranks) {
+  std::vector<MeshShape> shapes;
+  const auto divides = [](int n, int d) { return n % d == 0; };
+  for (int pp = 1; pp <= ranks; ++pp)
+    for (int replicate = 1; divides(ranks, pp) && replicate <= ranks / pp; ++replicate)
+      for (int shard = 1; divides(ranks / pp, replicate) && shard <= ranks / pp / replicate; ++shard)
+        for (int cp = 1; divides(ranks / pp / replicate, shard) && cp <= ranks / pp / replicate / shard; ++cp)
+          if (divides(ranks / pp / replicate / shard, cp)) {
+            MeshShape shape{pp, replicate, shard, cp, ranks / pp / replicate / shard / cp};
+            shape.etp = shape.tp;
+            shape.edp = ranks / pp / shape.tp;
+            shapes.push_back(shape);
+          }
+  return shapes;
+}
+
+// The group holds exactly these ranks of the world, in this order; on the host, and as device memory sees it.
+void expect_members(Communicator& group, int rank, const std::vector<int>& members, const char* name) {
+  ASSERT_EQ(group.size(), static_cast<int>(members.size())) << name;
+  EXPECT_EQ(members[static_cast<std::size_t>(group.rank())], rank) << name;
+  std::vector<std::string> expected;
+  for (const int member : members) expected.push_back(std::to_string(member));
+  EXPECT_EQ(group.gather_host(std::to_string(rank)), expected) << name;
+  Stream stream;
+  std::vector<std::int64_t> gathered(members.size());
+  const std::int64_t mine = rank;
+  group.all_gather(stream, &mine, gathered.data(), 1, DType::i64);
+  std::int64_t sum = rank, expected_sum = 0;
+  group.all_reduce(stream, &sum, 1, DType::i64);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    EXPECT_EQ(gathered[i], members[i]) << name;
+    expected_sum += members[i];
+  }
+  EXPECT_EQ(sum, expected_sum) << name;
+}
+
+// The groups beside the axes, from their definitions.
+std::vector<int> copies_of(int rank, int copies) {
+  std::vector<int> members;
+  for (int i = 0; i < copies; ++i) members.push_back(rank / copies * copies + i);
+  return members;
+}
+std::vector<int> tied_ranks(const Grid& grid, int rank) {
+  const int last = grid.extent(0) - 1, stage = grid.coordinate(rank, 0);
+  if (last == 0 || (stage != 0 && stage != last)) return {rank};
+  const int first_rank = rank - stage * grid.stride(0);
+  return {first_rank, first_rank + last * grid.stride(0)};
+}
+
+void one_mesh(Communicator& world, const MeshShape& shape, int copies) {
+  const int rank = world.rank();
+  const Grid grid = shape.dense();
+  Mesh mesh(world.duplicate(), shape, {copies, {0, shape.pp - 1}});
+  EXPECT_EQ(mesh.rank(), rank);
+  const auto along = [&](AxisBits axes) { return grid.group_of(rank, axes); };
+  const auto axis = [&](Axis a) { return along(bits_of({a})); };
+  expect_members(mesh.world(), rank, along(grid.all_axes()), "world");
+  expect_members(mesh.data(), rank, along(data_axes), "data");
+  expect_members(mesh.scalars(), rank, along(grid.all_axes()), "scalars");
+  expect_members(mesh.tp(), rank, axis(Axis::tp), "tp");
+  expect_members(mesh.cp(), rank, axis(Axis::cp), "cp");
+  expect_members(mesh.pipeline(), rank, axis(Axis::pp), "pipeline");
+  expect_members(mesh.gradients(), rank, along(gradient_axes), "gradients");
+  expect_members(mesh.gradient_shards(), rank, along(shard_axes), "gradient_shards");
+  expect_members(mesh.gradient_replicas(), rank, axis(Axis::dp_replicate), "gradient_replicas");
+  expect_members(mesh.gradient_tp(), rank, axis(Axis::tp), "gradient_tp");
+  expect_members(mesh.gradient_copies(), rank, copies_of(rank, copies), "gradient_copies");
+  expect_members(mesh.gradient_tied(), rank, tied_ranks(grid, rank), "gradient_tied");
+  expect_members(mesh.parameter_shards(), rank, along(shard_axes), "parameter_shards");
+  EXPECT_EQ(mesh.tp().rank(), mesh.coordinate(Axis::tp));
+  EXPECT_EQ(mesh.pipeline().rank(), mesh.coordinate(Axis::pp));
+  EXPECT_EQ(mesh.gradients().rank(), mesh.index(gradient_axes));
+}
+
+}  // namespace
+
+void every_mesh(Communicator& world) {
+  for (const MeshShape& shape : shapes_of(world.size()))
+    for (int copies = 1; copies <= shape.tp; ++copies)
+      if (shape.tp % copies == 0) one_mesh(world, shape, copies);
+  MeshShape wrong;
+  wrong.tp = world.size() + 1;
+  EXPECT_THROW(Mesh(world.duplicate(), wrong), Error);
+  wrong.tp = world.size();
+  EXPECT_THROW(Mesh(world.duplicate(), wrong, {world.size() + 1, {0, 0}}), Error);
+}
+
+void traffic(Communicator& world) {
+  const int n = world.size();
+  MeshShape shape;
+  shape.dp_shard = shape.edp = n;
+  Mesh mesh(world.duplicate(), shape);
+  Stream stream;
+  std::vector<float> whole(static_cast<std::size_t>(12 * n)), part(12);
+  mesh.parameter_shards().all_gather(stream, part.data(), whole.data(), 12, DType::f32);
+  mesh.gradient_shards().reduce_scatter(stream, whole.data(), part.data(), 12, DType::f32);
+  mesh.gradients().all_reduce(stream, whole.data(), 12 * n, DType::f32);
+  const auto expect = [&](const std::string& name, const Traffic& sent) {
+    const std::int64_t shards = 12 * (n - 1) * 4;
+    EXPECT_EQ(sent.total_bytes(), name == "gradients"                                       ? 2 * shards
+                                  : name == "parameter_shards" || name == "gradient_shards" ? shards
+                                                                                            : 0)
+        << name;
+  };
+  for (const auto& [name, sent] : mesh.traffic()) expect(name, sent);
+}
+
+}  // namespace forge::mesh_cases

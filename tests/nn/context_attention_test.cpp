@@ -1,0 +1,451 @@
+#include "nn/context_attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../kernels/attention_case.hpp"
+#include "comm/thread_communicator.hpp"
+#include "model/context_buffers.hpp"
+
+// Attention of cp x tp ranks, as threads, against the reference of one rank with all rows and all heads.
+
+namespace forge {
+namespace {
+
+using namespace reference;
+
+struct Layout {
+  CpMethod method = CpMethod::ring;
+  int cp = 1, tp = 1;
+  std::int64_t b = 1, T = 24, H = 4, K = 2, D = 8;  // of the whole model
+  std::int64_t window = 0;
+  bool documents = false;
+  double dropout = 0;
+  int threads = 1;
+  bool behind = true;  // exchanges have a stream of their own
+};
+
+std::string text(const Layout& n) {
+  constexpr const char* names[] = {"ring", "all_gather", "all_to_all"};
+  return std::string(names[static_cast<int>(n.method)]) + " cp " + std::to_string(n.cp) + " tp " +
+         std::to_string(n.tp) + " b " + std::to_string(n.b) + " T " + std::to_string(n.T) + " H " +
+         std::to_string(n.H) + " K " + std::to_string(n.K) + " window " + std::to_string(n.window) +
+         (n.documents ? " documents" : "") + " dropout " + std::to_string(n.dropout);
+}
+
+constexpr std::uint64_t seed = 7;
+constexpr std::int64_t first_sample = 7000000000, layer = 3, step = 5;
+
+// A token: its row on one rank, sequence by sequence.
+struct Token {
+  std::int64_t sequence, position;
+};
+
+// Zigzag: rank c has chunks c and 2 cp − 1 − c of the 2 cp chunks of a sequence.
+std::vector<Token> tokens_of(const Layout& n, int c) {
+  std::vector<Token> list;
+  const std::int64_t chunk = n.T / (2 * n.cp);
+  for (std::int64_t s = 0; s < n.b; ++s)
+    for (const std::int64_t part : {c, 2 * n.cp - 1 - c})
+      for (std::int64_t t = 0; t < chunk; ++t) list.push_back({s, part * chunk + t});
+  return list;
+}
+
+// All tokens in the order of the key buffers.
+std::vector<Token> key_tokens(const Layout& n) {
+  std::vector<Token> list;
+  if (n.method != CpMethod::all_to_all) {
+    for (int c = 0; c < n.cp; ++c)
+      for (const Token& t : tokens_of(n, c)) list.push_back(t);
+    return list;
+  }
+  for (std::int64_t s = 0; s < n.b; ++s)
+    for (int c = 0; c < n.cp; ++c)
+      for (const Token& t : tokens_of(n, c))
+        if (t.sequence == s) list.push_back(t);
+  return list;
+}
+
+// The whole problem and its answer, with inputs rounded to T.
+template <class T>
+struct Whole {
+  Layout n;
+  std::vector<std::int32_t> positions, documents;
+  std::vector<std::int64_t> samples;
+  Inputs in;
+  Heads d_o;
+  Forward f;
+  Backward g;
+
+  explicit Whole(const Layout& layout)
+      : n(layout),
+        in{{},
+           {},
+           random_heads<T>(n.b * n.T, n.H, n.D, 1),
+           random_heads<T>(n.b * n.T, n.K, n.D, 2),
+           random_heads<T>(n.b * n.T, n.K, n.D, 3)},
+        d_o(random_heads<T>(n.b * n.T, n.H, n.D, 4)),
+        f{d_o, d_o, d_o},
+        g{{in.q, in.k, in.v}, {in.q, in.k, in.v}} {
+    std::int32_t document = 0;
+    for (std::int64_t s = 0; s < n.b; ++s) {
+      std::int64_t left = 0;
+      for (std::int64_t t = 0; t < n.T; ++t, --left) {
+        if (n.documents && left == 0) {
+          ++document;
+          left = 1 + static_cast<std::int64_t>(mix(9, static_cast<std::uint64_t>(document)) % 17);
+        }
+        positions.push_back(static_cast<std::int32_t>(t));
+        documents.push_back(document);
+        samples.push_back(first_sample + s);
+      }
+    }
+    const auto list = [](const auto& x) {
+      using I = typename std::decay_t<decltype(x)>::value_type;
+      return View<const I, 1>(x.data(), {{static_cast<std::int64_t>(x.size())}});
+    };
+    // As Context::dropout_key says.
+    const std::uint64_t key =
+        random_key(seed, Purpose::dropout, step, (layer + 1) * 4 + static_cast<std::uint64_t>(DropoutPlace::attention));
+    in.shape = {n.b, n.T, n.T, 1 / std::sqrt(static_cast<double>(n.D)), n.dropout, key, list(samples)};
+    in.mask = {list(positions), list(positions), list(documents), list(documents), n.window};
+    f = forward(in);
+    g = backward(in, d_o, f.o, f.lse);
+  }
+
+  // Of one part and its merge with the others there is the error of a whole; sums that are rounded to T in parts are
+  // rounded once more where the parts are joined.
+  double relative() const {
+    const Sizes sizes{.B = n.b, .Tq = n.T, .Tk = n.T, .H = n.H, .K = n.K, .D = n.D, .Dv = n.D};
+    const double of_sums = (n.cp + 1) * relative_error<acc_t<T>>(sizes, f.score_magnitude);
+    return of_sums + (std::is_same_v<T, acc_t<T>> ? 0 : 4 * roundoff<T>());
+  }
+};
+
+// What one rank has of it.
+template <class T>
+struct Rank {
+  using A = acc_t<T>;
+  const Whole<T>& whole;
+  const Layout& n;
+  int c, t;
+  std::vector<Token> tokens;
+  BufferContext buffers;
+  Arena arena;
+  Buffer workspace;
+  Stream stream, exchange;  // they end before the memory that they work on
+  Gemm gemm;
+  Context<T> ctx;
+  BufferSet set;
+  View<T, 2> qkv, d_qkv, o, d_o;
+  View<A, 2> lse, delta;
+
+  Rank(const Whole<T>& w, Communicator* cp, Communicator* tp)
+      : whole(w),
+        n(w.n),
+        c(cp ? cp->rank() : 0),
+        t(tp ? tp->rank() : 0),
+        tokens(tokens_of(n, c)),
+        buffers(context_of(n)),
+        arena(std::size_t{16} << 20),
+        workspace(4096),
+        stream(n.threads),
+        exchange(1, Stream::Kind::Worker),
+        gemm(workspace.data(), workspace.bytes()),
+        ctx{stream, gemm, arena, buffers, {}, {}, seed, step, true, nullptr, {tp, cp, n.behind ? &exchange : nullptr}} {
+    const std::int64_t R = buffers.microbatch.rows(), all = R * n.cp, H = heads(), D = n.D;
+    const std::int64_t keys = n.cp > 1 ? all : 0;
+    const DType value = dtype_of<T>, sum = dtype_of<A>;
+    const auto add = [&](Buf id, std::int64_t rows, std::int64_t columns, DType type) {
+      set.add({{id, "", {{rows, columns}}, type, Reader::forward}}, arena, Category::data);
+    };
+    add(Buf::positions, R, 1, DType::i32);
+    add(Buf::documents, R, 1, DType::i32);
+    add(Buf::samples, R, 1, DType::i64);
+    if (keys > 0) {
+      add(Buf::key_positions, keys, 1, DType::i32);
+      add(Buf::key_documents, keys, 1, DType::i32);
+      if (n.method == CpMethod::all_to_all) add(Buf::key_samples, keys, 1, DType::i64);
+    } else if (value != sum) {
+      add(Buf::d_q_sums, R, H * D, sum);
+    }
+    add(Buf::qkv, R, (H + 2 * kv_heads()) * D, value);
+    add(Buf::d_qkv, R, (H + 2 * kv_heads()) * D, value);
+    add(Buf::o, R, H * D, value);
+    add(Buf::d_o, R, H * D, value);
+    add(Buf::lse, R, H, sum);
+    add(Buf::delta, R, H, sum);
+    qkv = set.matrix<T>(Buf::qkv);
+    d_qkv = set.matrix<T>(Buf::d_qkv);
+    o = set.matrix<T>(Buf::o);
+    d_o = set.matrix<T>(Buf::d_o);
+    lse = set.matrix<A>(Buf::lse);
+    delta = set.matrix<A>(Buf::delta);
+    fill();
+  }
+
+  static BufferContext context_of(const Layout& n) {
+    BufferContext c;
+    ModelDeck& m = c.spec.options;
+    m.heads = n.H / n.tp;
+    m.kv_heads = n.K / n.tp;
+    m.head_dim = n.D;
+    m.dropout = n.dropout;
+    m.sliding_window = n.window;
+    c.microbatch = {n.b, n.T, n.cp};
+    c.precision = std::is_same_v<T, double>  ? fp64_precision
+                  : std::is_same_v<T, float> ? fp32_precision
+                                             : bf16_precision;
+    c.tp = n.tp;
+    c.cp_method = n.method;
+    return c;
+  }
+  std::int64_t heads() const { return n.H / n.tp; }
+  std::int64_t kv_heads() const { return n.K / n.tp; }
+  std::int64_t row_of(const Token& token) const { return token.sequence * n.T + token.position; }
+
+  void fill() {
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+      const auto row = static_cast<std::int64_t>(r);
+      const auto at = static_cast<std::size_t>(row_of(tokens[r]));
+      set.vector<std::int32_t>(Buf::positions)[row] = whole.positions[at];
+      set.vector<std::int32_t>(Buf::documents)[row] = whole.documents[at];
+      set.vector<std::int64_t>(Buf::samples)[row] = whole.samples[at];
+      const AttentionHeads<T> to = split(qkv);
+      copy(whole.in.q, at, heads(), to.q, row);
+      copy(whole.in.k, at, kv_heads(), to.k, row);
+      copy(whole.in.v, at, kv_heads(), to.v, row);
+      copy(whole.d_o, at, heads(), View<T, 3>(d_o.data, {{d_o.rows(), heads(), n.D}}), row);
+    }
+    if (n.cp == 1) return;
+    std::int64_t row = 0;
+    for (const Token& token : key_tokens(n)) {
+      const auto at = static_cast<std::size_t>(row_of(token));
+      set.vector<std::int32_t>(Buf::key_positions)[row] = whole.positions[at];
+      set.vector<std::int32_t>(Buf::key_documents)[row] = whole.documents[at];
+      if (n.method == CpMethod::all_to_all) set.vector<std::int64_t>(Buf::key_samples)[row] = whole.samples[at];
+      ++row;
+    }
+  }
+  void copy(const Heads& from, std::size_t at, std::int64_t count, const View<T, 3>& to, std::int64_t row) const {
+    const double* x = from.at(static_cast<std::int64_t>(at), t * count);
+    for (std::int64_t i = 0; i < count * n.D; ++i) to.row(row)[i] = T(x[i]);
+  }
+  AttentionHeads<T> split(const View<T, 2>& fused) const {
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return View<T, 3>(fused.data + first * n.D, {{fused.rows(), count, n.D}}, fused.pitch);
+    };
+    return {part(0, heads()), part(heads(), kv_heads()), part(heads() + kv_heads(), kv_heads())};
+  }
+  View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.D}}); }
+
+  void run_forward() { context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse); }
+  void run_backward() {
+    attention_delta<T>(stream, as_heads(d_o), as_heads(o), delta);
+    context_attention_backward<T>(ctx, layer, set, as_heads(d_o), split(qkv), lse, delta, split(d_qkv));
+  }
+
+  // |got − want| <= relative · magnitude of this rank's rows and heads.
+  void expect_close(const View<T, 3>& got, const Heads& want, const Heads& magnitude, const char* what) const {
+    const double relative = whole.relative();
+    const std::int64_t count = got.extent(1);
+    for (std::size_t r = 0; r < tokens.size(); ++r)
+      for (std::int64_t i = 0; i < count * n.D; ++i) {
+        const std::int64_t at = row_of(tokens[r]);
+        const double x = static_cast<double>(got.row(static_cast<std::int64_t>(r))[i]);
+        ASSERT_LE(std::abs(x - want.at(at, t * count)[i]), relative * magnitude.at(at, t * count)[i])
+            << what << " of rank " << c << ", sequence " << tokens[r].sequence << ", position " << tokens[r].position
+            << ", column " << i;
+      }
+  }
+  void expect_lse() const {
+    const bool turned = n.method == CpMethod::all_to_all && n.cp > 1;
+    const std::vector<Token> rows = turned ? key_tokens(n) : tokens;
+    const std::int64_t count = turned ? heads() / n.cp : heads(), first = t * heads() + (turned ? c * count : 0);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      for (std::int64_t h = 0; h < count; ++h) {
+        const double want = *whole.f.lse.at(row_of(rows[r]), first + h);
+        ASSERT_LE(std::abs(static_cast<double>(lse.data[static_cast<std::int64_t>(r) * count + h]) - want),
+                  whole.relative() * (std::abs(want) + 1))
+            << "lse " << r << ", head " << h;
+      }
+  }
+  void expect_all() const {
+    const AttentionHeads<T> d = split(d_qkv);
+    expect_close(as_heads(o), whole.f.o, whole.f.o_magnitude, "o");
+    expect_lse();
+    expect_close(d.q, whole.g.value.q, whole.g.magnitude.q, "d_q");
+    expect_close(d.k, whole.g.value.k, whole.g.magnitude.k, "d_k");
+    expect_close(d.v, whole.g.value.v, whole.g.magnitude.v, "d_v");
+  }
+  std::vector<double> results() const {
+    std::vector<double> all;
+    for (const View<T, 2>& x : {o, d_qkv})
+      for (std::int64_t i = 0; i < x.size(); ++i) all.push_back(static_cast<double>(x.data[i]));
+    for (std::int64_t i = 0; i < lse.size(); ++i) all.push_back(static_cast<double>(lse.data[i]));
+    return all;
+  }
+};
+
+// run(rank) on every rank of the layout.
+template <class T, class Run>
+void on_ranks(const Whole<T>& whole, const Run& run) {
+  const Layout& n = whole.n;
+  SCOPED_TRACE(text(n));
+  run_ranks(n.cp * n.tp, [&](Communicator& world) {
+    const auto cp = world.split(world.rank() % n.tp, world.rank());
+    const auto tp = world.split(world.rank() / n.tp, world.rank());
+    Rank<T> rank(whole, n.cp > 1 ? cp.get() : nullptr, n.tp > 1 ? tp.get() : nullptr);
+    run(rank);
+    world.barrier();
+  });
+}
+
+void expect_traffic(const Traffic& before, const Traffic& after, const Traffic& predicted, const char* what) {
+  for (std::size_t i = 0; i < collective_count; ++i) {
+    EXPECT_EQ(after.calls[i] - before.calls[i], predicted.calls[i]) << what << ", " << name_of(Collective(i));
+    EXPECT_EQ(after.bytes[i] - before.bytes[i], predicted.bytes[i]) << what << ", " << name_of(Collective(i));
+  }
+}
+
+// Results, what is sent, and the scratch, all against what is foretold.
+template <class T>
+void check(const Layout& n) {
+  const Whole<T> whole(n);
+  on_ranks(whole, [](Rank<T>& rank) {
+    const auto sent = [&] { return rank.ctx.groups.cp ? rank.ctx.groups.cp->traffic() : Traffic{}; };
+    const std::size_t live = rank.arena.live();
+    const Traffic start = sent();
+    rank.run_forward();
+    const Traffic middle = sent();
+    EXPECT_EQ(rank.arena.high_water() - live, aligned_bytes(scratch_context_forward(rank.buffers)));
+    rank.run_backward();
+    EXPECT_EQ(rank.arena.high_water() - live, std::max(aligned_bytes(scratch_context_forward(rank.buffers)),
+                                                       aligned_bytes(scratch_context_backward(rank.buffers))));
+    EXPECT_EQ(rank.arena.live(), live);
+    expect_traffic(start, middle, context_traffic_forward(rank.buffers), "forward");
+    expect_traffic(middle, sent(), context_traffic_backward(rank.buffers), "backward");
+    rank.expect_all();
+  });
+}
+
+constexpr CpMethod methods[] = {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all};
+
+template <class T>
+class ContextAttention : public testing::Test {};
+using Types = testing::Types<double, float, bf16>;
+TYPED_TEST_SUITE(ContextAttention, Types);
+
+TYPED_TEST(ContextAttention, RanksAndSequences) {
+  for (const CpMethod method : methods)
+    for (const int cp : {1, 2, 3, 4})
+      for (const std::int64_t b : {1, 2, 3})
+        check<TypeParam>({.method = method, .cp = cp, .b = b, .T = 24, .H = 12, .K = 12});
+}
+
+// Longer than the tiles of attention.
+TYPED_TEST(ContextAttention, LongSequences) {
+  for (const CpMethod method : methods)
+    for (const int cp : {2, 3}) check<TypeParam>({.method = method, .cp = cp, .b = 2, .T = 204, .H = 6, .K = 6});
+}
+
+// Grouped and single keys; under all_to_all each rank has some of them, or neighbours have copies of one.
+TYPED_TEST(ContextAttention, SharedKeys) {
+  for (const CpMethod method : methods) {
+    for (const std::int64_t K : {1, 2, 4, 8})
+      for (const int cp : {2, 4}) check<TypeParam>({.method = method, .cp = cp, .b = 2, .H = 8, .K = K});
+    for (const std::int64_t K : {1, 2, 3, 6}) check<TypeParam>({.method = method, .cp = 3, .b = 2, .H = 6, .K = K});
+  }
+}
+
+TYPED_TEST(ContextAttention, WindowAndDocuments) {
+  for (const CpMethod method : methods)
+    for (const int cp : {1, 2, 3, 4})
+      for (const std::int64_t window : {0, 1, 5, 30})
+        for (const bool documents : {false, true}) {
+          if (window == 0 && !documents) continue;
+          check<TypeParam>(
+              {.method = method, .cp = cp, .b = 2, .T = 48, .H = 12, .K = 1, .window = window, .documents = documents});
+        }
+}
+
+// Draws are those of the whole model's heads, positions and samples.
+TYPED_TEST(ContextAttention, DropoutAndTensorParallelHeads) {
+  for (const CpMethod method : methods)
+    for (const int cp : {1, 2, 3})
+      for (const int tp : {1, 2})
+        check<TypeParam>({.method = method, .cp = cp, .tp = tp, .b = 2, .H = 12, .K = 2, .dropout = 0.3});
+  for (const CpMethod method : methods)
+    check<TypeParam>({.method = method,
+                      .cp = 2,
+                      .tp = 3,
+                      .b = 2,
+                      .T = 140,
+                      .H = 12,
+                      .K = 6,
+                      .window = 50,
+                      .documents = true,
+                      .dropout = 0.2});
+}
+
+// Results of every rank.
+template <class T>
+std::vector<std::vector<double>> all_results(const Layout& n, int times) {
+  const Whole<T> whole(n);
+  std::vector<std::vector<double>> all(static_cast<std::size_t>(n.cp * n.tp));
+  on_ranks(whole, [&](Rank<T>& rank) {
+    for (int i = 0; i < times; ++i) {
+      rank.run_forward();
+      rank.run_backward();
+    }
+    all[static_cast<std::size_t>(rank.c * n.tp + rank.t)] = rank.results();
+  });
+  return all;
+}
+
+// The same bits again, from any number of threads, and whether or not exchanges run behind the computation.
+TYPED_TEST(ContextAttention, Repeatable) {
+  for (const CpMethod method : methods) {
+    Layout n{.method = method, .cp = 4, .b = 2, .T = 72, .H = 8, .K = 2, .dropout = 0.1};
+    const auto first = all_results<TypeParam>(n, 1);
+    EXPECT_EQ(all_results<TypeParam>(n, 3), first) << text(n);
+    n.threads = 3;
+    EXPECT_EQ(all_results<TypeParam>(n, 1), first) << text(n);
+    n.behind = false;
+    EXPECT_EQ(all_results<TypeParam>(n, 1), first) << text(n);
+  }
+}
+
+TEST(ContextBuffers, OneRankNeedsNothing) {
+  for (const CpMethod method : methods) {
+    const BufferContext c = Rank<bf16>::context_of({.method = method});
+    EXPECT_TRUE(scratch_context_forward(c).empty() && scratch_context_backward(c).empty());
+    EXPECT_EQ(context_traffic_forward(c).total_bytes() + context_traffic_backward(c).total_bytes(), 0);
+  }
+}
+
+TEST(ContextBuffers, HeadsThatDoNotDivideAreRefused) {
+  const auto heads = [](int cp, std::int64_t H, std::int64_t K) {
+    return context_heads(Rank<float>::context_of({.method = CpMethod::all_to_all, .cp = cp, .H = H, .K = K}));
+  };
+  EXPECT_THROW(heads(3, 4, 4), BadInput);
+  EXPECT_EQ(heads(6, 6, 2).kv, 1);  // copies
+  EXPECT_EQ(heads(2, 8, 4).kv, 2);  // a part
+  EXPECT_EQ(heads(3, 6, 2).kv, 2);  // heads 0, 0 | 0, 1 | 1, 1
+}
+
+// A failure of one rank ends the others instead of leaving them in an exchange.
+TEST(ContextAttentionFailure, EndsEveryRank) {
+  for (const CpMethod method : methods) {
+    const Whole<double> whole({.method = method, .cp = 3, .H = 6, .K = 3});
+    EXPECT_THROW(on_ranks(whole,
+                          [](Rank<double>& rank) {
+                            if (rank.c == 1) throw BadInput("rank 1 stops");
+                            rank.run_forward();
+                            rank.run_backward();
+                          }),
+                 BadInput);
+  }
+}
+
+}  // namespace
+}  // namespace forge
