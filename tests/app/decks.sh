@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # decks.sh FORGE: `forge show` accepts every deck of inputs/ without a launcher, and what each says of its layout and its
-# batch is what comes out.
+# batch is what comes out; each fits the GPUs that it is for.
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
@@ -22,6 +22,13 @@ for deck in inputs/*.yaml; do
   m=$((global / (b * data)))
   batch="# batch: $global sequences of $(value "$work/shown" train sequence_tokens) tokens = $data data-parallel x $m microbatch$([ "$m" -eq 1 ] || echo es) x $b"
   grep -qxF "$batch" "$deck" || fail "$deck doesn't say: $batch"
+  # GPUs of 80 GB, or of 141 GB where the deck says so, less what drivers and libraries take; decks for any number of
+  # ranks are shown for one, which need not be enough.
+  limit=$((76 << 30))
+  grep -q "141 GB" "$deck" && limit=$((134 << 30))
+  peak=$(awk '$1 == "peak" && $3 == "B" { print $2; exit }' "$work/shown")
+  grep -q "dp_shard: -1" "$deck" || { [ -n "$peak" ] && [ "$peak" -le "$limit" ]; } ||
+    fail "$deck: the largest rank takes $peak B, more than $limit"
   [ "$(awk '/^stages/ { inside = 1; next } inside && /^ +[0-9]/ { layers += $4 } inside && /^$/ { exit } END { print layers }' "$work/shown")" \
     -eq "$(value "$work/shown" model layers)" ] || fail "$deck: the stages don't hold every layer"
 done

@@ -356,9 +356,10 @@ void check_absent_tokens(const Values& tokens) {
   using A = acc_t<T>;
   const auto R = static_cast<std::int64_t>(tokens.size());
   const std::int64_t V = 4, P = 3, C = 17;
-  Field<T> table(V, C, normal_values(V * C, 1)), places(P, C, normal_values(P * C, 2)), out(R, C, 3),
+  // A row stands before each table, which must be neither read nor written.
+  Field<T> table(1 + V, C, normal_values((1 + V) * C, 1)), places(P, C, normal_values(P * C, 2)), out(R, C, 3),
       d_out(R, C, normal_values(R * C, 3));
-  Field<A> d_table(V, C, normal_values(V * C, 4));
+  Field<A> d_table(1 + V, C, normal_values((1 + V) * C, 4));
   Values positions, order(tokens.size());
   for (std::int64_t r = 0; r < R; ++r) positions.push_back(static_cast<double>(r % P));
   std::iota(order.begin(), order.end(), 0.0);
@@ -373,7 +374,7 @@ void check_absent_tokens(const Values& tokens) {
   for (std::int64_t r = 0; r < R; ++r)
     for (std::int64_t j = 0; j < C; ++j) {
       const auto token = static_cast<std::int64_t>(tokens[static_cast<std::size_t>(r)]);
-      const A row = token < 0 ? A(0) : A(ws[static_cast<std::size_t>(token * C + j)]);
+      const A row = token < 0 ? A(0) : A(ws[static_cast<std::size_t>((1 + token) * C + j)]);
       alone.push_back(static_cast<double>(row));
       with_positions.push_back(static_cast<double>(T(row + A(ps[static_cast<std::size_t>(r % P * C + j)]))));
     }
@@ -383,14 +384,14 @@ void check_absent_tokens(const Values& tokens) {
       for (std::int64_t r = 0; r < R; ++r)
         if (tokens[static_cast<std::size_t>(r)] == static_cast<double>(v))
           sum += A(ds[static_cast<std::size_t>(r * C + j)]);
-      double& to = gradient[static_cast<std::size_t>(v * C + j)];
+      double& to = gradient[static_cast<std::size_t>((1 + v) * C + j)];
       to = static_cast<double>(A(A(to) + sum));
     }
-  embedding_forward<T>(s, index.vector(), table.view(), at.vector(), {}, out.view());
+  embedding_forward<T>(s, index.vector(), table.view().slice(1, 1 + V), at.vector(), {}, out.view());
   EXPECT_TRUE(same_bits(out.read(s), alone));
-  embedding_forward<T>(s, index.vector(), table.view(), at.vector(), places.view(), out.view());
+  embedding_forward<T>(s, index.vector(), table.view().slice(1, 1 + V), at.vector(), places.view(), out.view());
   EXPECT_TRUE(same_bits(out.read(s), with_positions));
-  embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view());
+  embedding_backward<T>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view().slice(1, 1 + V));
   EXPECT_TRUE(same_bits(d_table.read(s), gradient));
 }
 

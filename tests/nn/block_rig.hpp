@@ -36,7 +36,7 @@ struct BlockRig {
         arena(arena_bytes),
         workspace(1 << 20),
         gemm(workspace.data(), workspace.bytes()),
-        storage(arena, stream, parameter_units(spec), fp64_precision, {true, false}),
+        storage(arena, stream, whole_units(spec), fp64_precision, {}, {true, false}),
         context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
     run.add(run_buffers(buffers), arena, Category::data);
     fill_rotary_buffers<T>(stream, buffers, run);
@@ -45,10 +45,12 @@ struct BlockRig {
       context.sine = run.matrix<T>(Buf::sine);
     }
     slot.add(batch_buffers(buffers), arena, Category::data);
+    slot.add(block_input(buffers), arena, Category::activations);
     slot.add(saved_of_block(buffers), arena, Category::activations);
+    slot.add(head_input(buffers), arena, Category::activations);
     slot.add(saved_of_head(buffers), arena, Category::activations);
     fill_batch();
-    for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).parameter, 100 + u, 0.4, 1.0);
+    for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
   // values(i) = offset for vectors such as norm weights would do as well; random ones around `offset` test more.
@@ -86,25 +88,41 @@ struct BlockRig {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = normal(key, i);
     return values;
   }
-  BlockTensors<const T> block() const {
-    return block_tensors(spec, storage.units()[1], static_cast<const T*>(storage.unit(1).parameter.data));
+  std::size_t block_unit() const { return storage.find(UnitKind::block, 0); }
+  template <class P>
+  BlockTensors<P> block_of(P* base) const {
+    return block_tensors(spec, storage.local(block_unit()), base);
   }
-  BlockTensors<T> block_gradient() const {
-    return block_tensors(spec, storage.units()[1], storage.unit(1).gradient.data);
+  BlockTensors<const T> block() const { return block_of(static_cast<const T*>(storage.unit(block_unit()).whole.data)); }
+  BlockTensors<T> block_gradient() const { return block_of(storage.unit(block_unit()).sums.data); }
+
+  // A unit's weights, or its gradients.
+  template <class P>
+  P* base(std::size_t unit) const {
+    if constexpr (std::is_const_v<P>)
+      return storage.unit(unit).whole.data;
+    else
+      return storage.unit(unit).sums.data;
   }
-  EmbeddingTensors<const T> embedding() const {
-    return embedding_tensors(spec, storage.units()[0], static_cast<const T*>(storage.unit(0).parameter.data));
+  template <class P>
+  View<P, 2> table(UnitKind kind) const {
+    const std::size_t unit = storage.find(kind);
+    return unit == storage.size() ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
   }
-  HeadTensors<const T> head() const {
-    return head_tensors(spec, storage.units()[3], static_cast<const T*>(storage.unit(3).parameter.data),
-                        embedding().tokens);
+  template <class P>
+  EmbeddingTensors<P> embedding_of() const {
+    return {table<P>(UnitKind::token_table), table<P>(UnitKind::position_table)};
   }
-  EmbeddingTensors<T> embedding_gradient() const {
-    return embedding_tensors(spec, storage.units()[0], storage.unit(0).gradient.data);
+  template <class P>
+  HeadTensors<P> head_of() const {
+    const std::size_t norm = storage.find(UnitKind::final_norm);
+    return head_tensors(spec, table<P>(spec.options.tied_embeddings ? UnitKind::token_table : UnitKind::output),
+                        storage.local(norm), base<P>(norm));
   }
-  HeadTensors<T> head_gradient() const {
-    return head_tensors(spec, storage.units()[3], storage.unit(3).gradient.data, embedding_gradient().tokens);
-  }
+  EmbeddingTensors<const T> embedding() const { return embedding_of<const T>(); }
+  HeadTensors<const T> head() const { return head_of<const T>(); }
+  EmbeddingTensors<T> embedding_gradient() const { return embedding_of<T>(); }
+  HeadTensors<T> head_gradient() const { return head_of<T>(); }
 
   Stream stream;
   ModelSpec spec;

@@ -59,7 +59,7 @@ class BlockTest : public testing::TestWithParam<Case> {
 TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   BlockRig rig(deck(), Recompute::none);
   auto x = rig.random_rows(1), u = rig.random_rows(2), vx = rig.random_rows(3);
-  const auto parameters = rig.storage.unit(1).parameter;
+  const auto parameters = rig.storage.unit(rig.block_unit()).master;
   std::vector<double> p0(parameters.data, parameters.data + parameters.size()), vp(p0.size());
   for (std::size_t i = 0; i < vp.size(); ++i) vp[i] = 0.3 * normal(4, i);
   std::vector<double> out(x.size()), dx(x.size());
@@ -75,7 +75,7 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   f(0);
   rig.storage.zero_gradients(rig.stream);
   block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
-  const auto g = rig.storage.unit(1).gradient;
+  const auto g = rig.storage.unit(rig.block_unit()).gradient;
   const double backward = dot(dx.data(), vx.data(), dx.size()) + dot(g.data, vp.data(), vp.size());
   double scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
@@ -96,11 +96,12 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
   rig.storage.zero_gradients(rig.stream);
   block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
-  for (const auto& p : rig.storage.units()[1].parameters) {
+  const LocalUnit& unit = rig.storage.local(rig.block_unit());
+  const auto g = rig.storage.unit(rig.block_unit()).gradient;
+  for (const LocalPiece& piece : unit.pieces) {
     double largest = 0;
-    const auto g = rig.storage.gradient(1, p);
-    for (std::int64_t i = 0; i < g.size(); ++i) largest = std::max(largest, std::abs(g[i]));
-    EXPECT_GT(largest, 0) << p.name;
+    for (std::int64_t i = 0; i < piece.box.size(); ++i) largest = std::max(largest, std::abs(g[piece.offset + i]));
+    EXPECT_GT(largest, 0) << unit.parameters[piece.parameter].name;
   }
 }
 
@@ -127,7 +128,7 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
         block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u),
                                rig.rows_of(dx));
       }
-      const auto g = rig.storage.unit(1).gradient;
+      const auto g = rig.storage.unit(rig.block_unit()).gradient;
       results.push_back(out);
       results.back().insert(results.back().end(), dx.begin(), dx.end());
       results.back().insert(results.back().end(), g.data, g.data + g.size());
@@ -137,6 +138,10 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
 
 INSTANTIATE_TEST_SUITE_P(Models, BlockTest, testing::ValuesIn(cases), name_of_case);
 
+VocabularyPart whole(const BlockRig& rig) {
+  return {0, rig.spec.V()};
+}
+
 class HeadTest : public testing::TestWithParam<Case> {};
 
 // Embedding and head together: the loss and the gradients of tables, final norm and (tied) output.
@@ -145,20 +150,27 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   GetParam().change(model);
   BlockRig rig(model, Recompute::none);
   const LossScale scale{1.0 / 11, 1e-2};
-  auto embed_unit = rig.storage.unit(0).parameter, head_unit = rig.storage.unit(3).parameter;
-  const std::vector<double> e0(embed_unit.data, embed_unit.data + embed_unit.size());
-  const std::vector<double> h0(head_unit.data, head_unit.data + head_unit.size());
+  // All units but the blocks.
+  std::vector<std::size_t> units;
+  std::vector<std::vector<double>> values;
+  for (std::size_t u = 0; u < rig.storage.size(); ++u)
+    if (rig.storage.local(u).kind != UnitKind::block) {
+      const auto x = rig.storage.unit(u).master;
+      units.push_back(u);
+      values.emplace_back(x.data, x.data + x.size());
+    }
   double sums[2];
   const View<double, 1> loss(sums, {{1}}), z(sums + 1, {{1}});
   auto forward = [&](const HeadTensors<double>* g) {
     sums[0] = sums[1] = 0;
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    head_forward<double>(rig.context, rig.head(), g, rig.slot, scale, loss, z);
+    head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, loss, z);
     return (sums[0] + scale.z_coefficient * sums[1]) * scale.per_label;
   };
   auto f = [&](double e) {
-    for (std::size_t i = 0; i < e0.size(); ++i) embed_unit.data[i] = e0[i] + e * normal(5, i);
-    for (std::size_t i = 0; i < h0.size(); ++i) head_unit.data[i] = h0[i] + e * normal(6, i);
+    for (std::size_t k = 0; k < units.size(); ++k)
+      for (std::size_t i = 0; i < values[k].size(); ++i)
+        rig.storage.unit(units[k]).master.data[i] = values[k][i] + e * normal(5 + k, i);
     return forward(nullptr);
   };
   const double by_difference = derivative(f);
@@ -170,10 +182,10 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   head_backward_input<double>(rig.context, rig.head(), g, rig.slot, rig.rows_of(d));
   embed_backward_weight<double>(rig.context, rig.embedding_gradient(), rig.slot, rig.rows_of(d));
   double by_backward = 0, magnitude = 0;
-  for (const auto& [unit, key] : {std::pair{0, 5}, {3, 6}}) {
-    const auto gradient = rig.storage.unit(static_cast<std::size_t>(unit)).gradient;
+  for (std::size_t k = 0; k < units.size(); ++k) {
+    const auto gradient = rig.storage.unit(units[k]).gradient;
     for (std::int64_t i = 0; i < gradient.size(); ++i) {
-      const double term = gradient[i] * normal(static_cast<std::uint64_t>(key), static_cast<std::uint64_t>(i));
+      const double term = gradient[i] * normal(5 + k, static_cast<std::uint64_t>(i));
       by_backward += term;
       magnitude += std::abs(term);
     }
@@ -190,7 +202,7 @@ TEST_P(HeadTest, ChunksDontMatter) {
     BlockRig rig(model, Recompute::none, {2, 7}, chunk);
     double sums[2] = {0, 0};
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, {}, View<double, 1>(sums, {{1}}),
+    head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, View<double, 1>(sums, {{1}}),
                          View<double, 1>(sums + 1, {{1}}));
     losses.push_back(sums[0]);
   }

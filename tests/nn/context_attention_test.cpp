@@ -22,6 +22,7 @@ struct Layout {
   double dropout = 0;
   int threads = 1;
   bool behind = true;  // exchanges have a stream of their own
+  Stream::Kind compute = Stream::Kind::Inline;
 };
 
 std::string text(const Layout& n) {
@@ -148,7 +149,7 @@ struct Rank {
         buffers(context_of(n)),
         arena(std::size_t{16} << 20),
         workspace(4096),
-        stream(n.threads),
+        stream(n.threads, n.compute),
         exchange(1, Stream::Kind::Worker),
         gemm(workspace.data(), workspace.bytes()),
         ctx{stream, gemm, arena, buffers, {}, {}, seed, step, true, nullptr, {tp, cp, n.behind ? &exchange : nullptr}} {
@@ -238,10 +239,14 @@ struct Rank {
   }
   View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.D}}); }
 
-  void run_forward() { context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse); }
+  void run_forward() {
+    context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse);
+    stream.synchronize();
+  }
   void run_backward() {
     attention_delta<T>(stream, as_heads(d_o), as_heads(o), delta);
     context_attention_backward<T>(ctx, layer, set, as_heads(d_o), split(qkv), lse, delta, split(d_qkv));
+    stream.synchronize();
   }
 
   // |got − want| <= relative · magnitude of this rank's rows and heads.
@@ -402,7 +407,8 @@ std::vector<std::vector<double>> all_results(const Layout& n, int times) {
   return all;
 }
 
-// The same bits again, from any number of threads, and whether or not exchanges run behind the computation.
+// The same bits again, from any number of threads, whether or not exchanges run behind the computation, and where the
+// computation itself is behind the calls that order it.
 TYPED_TEST(ContextAttention, Repeatable) {
   for (const CpMethod method : methods) {
     Layout n{.method = method, .cp = 4, .b = 2, .T = 72, .H = 8, .K = 2, .dropout = 0.1};
@@ -410,6 +416,8 @@ TYPED_TEST(ContextAttention, Repeatable) {
     EXPECT_EQ(all_results<TypeParam>(n, 3), first) << text(n);
     n.threads = 3;
     EXPECT_EQ(all_results<TypeParam>(n, 1), first) << text(n);
+    n.compute = Stream::Kind::Worker;
+    EXPECT_EQ(all_results<TypeParam>(n, 2), first) << text(n);
     n.behind = false;
     EXPECT_EQ(all_results<TypeParam>(n, 1), first) << text(n);
   }

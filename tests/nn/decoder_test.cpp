@@ -38,8 +38,8 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
   embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x));
   std::vector<double> out(static_cast<std::size_t>(rows * rig.spec.C()));
   for (std::size_t l = 0; l < 2; ++l) {
-    const auto w = block_tensors(rig.spec, rig.storage.units()[l + 1],
-                                 static_cast<const double*>(rig.storage.unit(l + 1).parameter.data));
+    const std::size_t unit = rig.storage.find(UnitKind::block, static_cast<std::int64_t>(l));
+    const auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, rig.rows_of(out));
     std::copy(out.begin(), out.end(), rig.slot.matrix<double>(Buf::x).data);
   }
@@ -66,7 +66,7 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
     tokens.push_back(static_cast<std::int32_t>(mix(3, static_cast<std::uint64_t>(i)) % 23));
   const auto expected = whole_sequence(rig, tokens);
   std::vector<const double*> weights;
-  for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).copy.data);
+  for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length);
     for (std::size_t begin = 0; begin < tokens.size(); begin += step) {

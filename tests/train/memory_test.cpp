@@ -39,6 +39,7 @@ std::vector<std::pair<const char*, Deck>> families() {
 template <class T>
 void hold_plan(const char* name, Deck deck, PrecisionName precision) {
   deck.train.precision = precision;
+  deck.mesh.dp_shard = environment->size();
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     deck.train.recompute = recompute;
     Rig<T> rig(deck);
@@ -70,7 +71,8 @@ TEST(Memory, PlanIsTheHighWaterMark) {
 }
 
 TEST(Memory, EvaluationAndGradientsKeepLess) {
-  const Deck deck = tiny_deck();
+  Deck deck = tiny_deck();
+  deck.mesh.dp_shard = environment->size();
   Rig<double> training(deck), gradients(deck, RunKind::gradients), evaluation(deck, RunKind::evaluation);
   gradients.gradients(1);
   EXPECT_EQ(gradients.session.arena().high_water(), gradients.plan.total());
@@ -85,6 +87,7 @@ TEST(Memory, EvaluationAndGradientsKeepLess) {
 // Recompute trades memory: each policy keeps less than the one before.
 TEST(Memory, RecomputeSavesActivations) {
   Deck deck = tiny_deck();
+  deck.mesh.dp_shard = environment->size();
   std::size_t before = SIZE_MAX;
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     deck.train.recompute = recompute;

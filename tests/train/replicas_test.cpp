@@ -17,20 +17,10 @@ struct OneRank {
 // The same global batch as a single stream of microbatches on one rank, by a session that talks to nobody.
 OneRank reference(Deck deck) {
   deck.mesh.dp_shard = 1;
-  const auto alone = self_communicator();
-  const RunSetup setup = make_setup(deck);
-  const auto plan = plan_memory(setup.buffers, setup.units, setup.slots, 1 << 20, RunKind::gradients);
-  Session<double> session(setup, plan.total(), {true, false}, *alone, *alone, 1);
-  session.storage().initialise(session.stream(), deck.train.seed);
-  const HostBatch batch = make_batch(setup, 0, 1);
-  BatchFeed feed(batch);
-  session.compute_gradients(feed, 1, batch.label_count);
+  Rig<double> rig(self_communicator(), deck, RunKind::gradients);
   OneRank one;
-  one.result = session.read_step(batch.label_count);
-  for (std::size_t u = 0; u < session.storage().size(); ++u) {
-    const auto g = session.storage().unit(u).gradient;
-    one.gradient.insert(one.gradient.end(), g.data, g.data + g.size());
-  }
+  one.result = rig.gradients(1);
+  one.gradient = rig.all_gradients();
   return one;
 }
 
@@ -80,23 +70,23 @@ TEST(NotFinite, AgreedAndHarmless) {
   const int last = environment->size() - 1;
   double healthy = 0;
   if (environment->rank() == last) {
-    healthy = storage.unit(1).parameter[0];
-    storage.unit(1).parameter[0] = std::nan("");
+    healthy = storage.unit(1).master[0];
+    storage.unit(1).master[0] = std::nan("");
   }
   std::vector<double> before;
   for (std::size_t u = 0; u < storage.size(); ++u)
-    before.insert(before.end(), storage.unit(u).parameter.data,
-                  storage.unit(u).parameter.data + storage.unit(u).parameter.size());
+    before.insert(before.end(), storage.unit(u).master.data,
+                  storage.unit(u).master.data + storage.unit(u).master.size());
   const StepResult result = rig.gradients(2);
   EXPECT_FALSE(result.finite);
   optimizer.step(rig.session.stream(), 2, 1e-2, rig.session.scalars());
   std::size_t i = 0;
   for (std::size_t u = 0; u < storage.size(); ++u)
-    for (std::int64_t k = 0; k < storage.unit(u).parameter.size(); ++k, ++i) {
-      const double now = storage.unit(u).parameter[k];
+    for (std::int64_t k = 0; k < storage.unit(u).master.size(); ++k, ++i) {
+      const double now = storage.unit(u).master[k];
       EXPECT_TRUE(now == before[i] || (std::isnan(now) && std::isnan(before[i])));
     }
-  if (environment->rank() == last) storage.unit(1).parameter[0] = healthy;
+  if (environment->rank() == last) storage.unit(1).master[0] = healthy;
   EXPECT_TRUE(rig.gradients(3).finite);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "comm/environment.hpp"
 #include "comm/mesh.hpp"
 #include "core/random.hpp"
 #include "data/batch.hpp"
@@ -46,7 +47,7 @@ inline HostBatch make_batch(const RunSetup& s, int rank, std::int64_t step) {
   batch.allocate(s.microbatches, b, t);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t sample =
-        (step - 1) * s.deck.train.global_batch_sequences + (row / b * s.replicas + rank) * b + row % b;
+        (step - 1) * s.deck.train.global_batch_sequences + (row / b * s.replicas() + rank) * b + row % b;
     for (std::int64_t p = 0; p < t; ++p) {
       const auto i = static_cast<std::size_t>(row * t + p);
       auto token = [&](std::int64_t at) {
@@ -62,14 +63,12 @@ inline HostBatch make_batch(const RunSetup& s, int rank, std::int64_t step) {
     }
   }
   const std::int64_t rows = b * t;
-  for (std::int64_t m = 0; m < s.microbatches; ++m)
-    for (auto [keys, order] :
-         {std::pair{&batch.tokens, &batch.token_order}, {&batch.positions, &batch.position_order}}) {
-      const std::int32_t* k = keys->data() + m * rows;
-      std::int32_t* o = order->data() + m * rows;
-      for (std::int64_t r = 0; r < rows; ++r) o[r] = static_cast<std::int32_t>(r);
-      std::stable_sort(o, o + rows, [&](std::int32_t x, std::int32_t y) { return k[x] < k[y]; });
-    }
+  for (std::int64_t m = 0; m < s.microbatches; ++m) {
+    const std::int32_t* k = batch.tokens.data() + m * rows;
+    std::int32_t* o = batch.token_order.data() + m * rows;
+    for (std::int64_t r = 0; r < rows; ++r) o[r] = static_cast<std::int32_t>(r);
+    std::stable_sort(o, o + rows, [&](std::int32_t x, std::int32_t y) { return k[x] < k[y]; });
+  }
   return batch;
 }
 
@@ -82,19 +81,20 @@ struct Rig {
   Session<T> session;
 
   explicit Rig(const Deck& deck, RunKind kind = RunKind::training, int threads = 1)
-      : setup(make_setup(deck)),
-        plan(plan_memory(setup.buffers, setup.units, setup.slots,
+      : Rig(environment->make_world(), deck, kind, threads) {}
+  Rig(std::unique_ptr<Communicator> world, const Deck& deck, RunKind kind, int threads = 1)
+      : setup(make_setup(deck, world->rank())),
+        plan(plan_memory(setup.buffers, setup.share, setup.schedule,
                          static_cast<std::size_t>(deck.machine.workspace_mib) << 20, kind)),
-        mesh(*environment),
-        session(setup, plan.total(), {kind != RunKind::evaluation, kind == RunKind::training}, mesh.replicas(),
-                mesh.background(), threads) {
-    session.storage().initialise(session.stream(), deck.train.seed);
+        mesh(std::move(world), setup.mesh),
+        session(setup, plan.total(), {kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads) {
+    session.initialise();
   }
 
   StepResult gradients(std::int64_t step) {
-    const HostBatch batch = make_batch(setup, mesh.replicas().rank(), step);
+    const HostBatch batch = make_batch(setup, setup.share.data_rank, step);
     std::int64_t labels = batch.label_count;
-    mesh.replicas().sum_host({&labels, 1});
+    mesh.data().sum_host({&labels, 1});
     BatchFeed feed(batch);
     session.compute_gradients(feed, step, labels);
     return session.read_step(labels);
@@ -105,7 +105,8 @@ struct Rig {
     auto& storage = const_cast<Rig*>(this)->session.storage();
     for (std::size_t u = 0; u < storage.size(); ++u) {
       const auto g = storage.unit(u).gradient;
-      for (std::int64_t i = 0; i < g.size(); ++i) all.push_back(static_cast<double>(g[i]));
+      for (const LocalPiece& piece : storage.local(u).pieces)  // padding depends on the number of ranks
+        for (std::int64_t i = 0; i < piece.box.size(); ++i) all.push_back(static_cast<double>(g[piece.offset + i]));
     }
     return all;
   }
