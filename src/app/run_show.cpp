@@ -7,7 +7,9 @@
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
+#include "layout/chunk_buffers.hpp"
 #include "model/flops.hpp"
+#include "plan/traffic.hpp"
 
 namespace forge {
 
@@ -69,7 +71,7 @@ void print_saved(const RunSetup& s) {
               static_cast<long long>(s.buffers.microbatch.rows()));
   BufferContext all = s.buffers;
   all.recompute = Recompute::none;
-  for (const auto& b : saved_of_block(all))
+  for (const auto& b : chunk_block_saved(all, 1))
     std::printf("  %-30s (%lld, %lld) %s  %s  last read by %s\n", std::string(b.name).c_str(),
                 static_cast<long long>(b.extents[0]), static_cast<long long>(b.extents[1]),
                 std::string(name_of(b.dtype)).c_str(), format_bytes(b.bytes()).c_str(),
@@ -79,7 +81,7 @@ void print_saved(const RunSetup& s) {
        {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}) {
     BufferContext c = s.buffers;
     c.recompute = policy;
-    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(saved_of_block(c))).c_str(),
+    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(chunk_block_saved(c, 1))).c_str(),
                 policy == s.buffers.recompute ? " (this deck)" : "");
   }
   std::printf("\n\n");
@@ -111,6 +113,28 @@ void print_memory(const RunSetup& s) {
   row("peak", [](const MemoryPlan& plan) { return plan.total(); });
 }
 
+// Bytes that a rank of each stage sends in a step, by group.
+void print_traffic(const RunSetup& s) {
+  const int pp = s.mesh.pp, ranks = s.mesh.world() / pp;
+  if (s.mesh.world() == 1) return;
+  std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
+  for (int p = 0; p < pp; ++p)
+    plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, rank_share(s.model_share(), p * ranks), s.schedule));
+  std::printf(
+      "\nsent in a step by a rank of the stage that sends most, least that the operations need\n  %-18s %20s %8s\n",
+      "group", "bytes", "calls");
+  for (std::size_t group = 0; group < plans.front().size(); ++group) {
+    const auto most = std::max_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
+      return a[group].second.total_bytes() < b[group].second.total_bytes();
+    });
+    const Traffic& traffic = (*most)[group].second;
+    if (traffic.total_bytes() == 0) continue;
+    std::printf("  %-18s %20lld %8lld  %s\n", plans.front()[group].first.c_str(),
+                static_cast<long long>(traffic.total_bytes()), static_cast<long long>(traffic.total_calls()),
+                format_bytes(static_cast<std::size_t>(traffic.total_bytes())).c_str());
+  }
+}
+
 void print_layout(const CommandLine& line, const Deck& deck) {
   const ModelSpec spec = resolve_model(deck.model);
   const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
@@ -132,6 +156,7 @@ void run_show(const CommandLine& line) {
   print_flops(setup);
   print_saved(setup);
   print_memory(setup);
+  print_traffic(setup);
 }
 
 }  // namespace forge

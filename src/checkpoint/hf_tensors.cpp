@@ -49,9 +49,10 @@ void for_each_parameter(const std::vector<Unit>& units, F f) {
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) f(unit, i);
 }
 
+// Ranks that receive nothing have no values.
 template <class S>
 std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
-  return p.hf_transposed ? transposed(values, p.shape[0], p.shape[1]) : values;
+  return p.hf_transposed && !values.empty() ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
 }  // namespace

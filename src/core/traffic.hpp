@@ -44,6 +44,11 @@ struct Traffic {
     for (const std::int64_t b : bytes) sum += b;
     return sum;
   }
+  std::int64_t total_calls() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t c : calls) sum += c;
+    return sum;
+  }
   void add(Collective collective, std::int64_t sent_bytes) {
     ++calls[static_cast<std::size_t>(collective)];
     bytes[static_cast<std::size_t>(collective)] += sent_bytes;

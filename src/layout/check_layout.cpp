@@ -11,17 +11,13 @@ namespace forge {
 
 namespace {
 
-std::int64_t local_kv_heads(const ModelDeck& m, std::int64_t tp) {
-  return std::max<std::int64_t>(m.kv_heads / tp, 1);
-}
-
 bool tp_fits(const ModelDeck& m, std::int64_t tp) {
   return m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0) && m.ffn % tp == 0;
 }
 
+// Heads of keys and values are copied where they don't divide (model/context_buffers.hpp).
 bool all_to_all_fits(const ModelDeck& m, std::int64_t tp, std::int64_t cp) {
-  const std::int64_t keys = local_kv_heads(m, tp);
-  return m.heads / tp % cp == 0 && (keys % cp == 0 || cp % keys == 0);
+  return m.heads / tp % cp == 0;
 }
 
 // "2 or 4": the numbers from 1 to `most` around `value` that fit; 1 always does.
@@ -71,9 +67,7 @@ void check_all_to_all(const Deck& deck, Report& report) {
   const std::int64_t tp = deck.mesh.tp, cp = deck.mesh.cp;
   if (deck.mesh.cp_method != CpMethod::all_to_all || !tp_fits(m, tp) || all_to_all_fits(m, tp, cp)) return;
   report.add("", "mesh.cp_method = all_to_all with " + equation("mesh.cp", cp) +
-                     ": cp must divide model.heads / tp = " + std::to_string(m.heads / tp) +
-                     ", and one of cp and the key heads of a rank, " + std::to_string(local_kv_heads(m, tp)) +
-                     ", the other; nearest legal cp: " +
+                     ": cp must divide model.heads / tp = " + std::to_string(m.heads / tp) + "; nearest legal cp: " +
                      nearest(cp, m.heads / tp, [&](std::int64_t n) { return all_to_all_fits(m, tp, n); }) +
                      ", or cp_method: ring | all_gather");
 }

@@ -4,21 +4,6 @@
 
 namespace forge {
 
-std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, const ModelSpec& spec,
-                               const std::vector<StageContent>& chunks, int microbatches) {
-  auto any = [&](auto holds) { return std::any_of(chunks.begin(), chunks.end(), holds) ? microbatches : 0; };
-  const int embedding = any([](const StageContent& c) { return c.embedding; });
-  const int head = any([](const StageContent& c) { return c.head; });
-  std::vector<int> uses;
-  for (const LocalUnit& unit : units) {
-    if (unit.kind == UnitKind::token_table)
-      uses.push_back(embedding + (spec.options.tied_embeddings ? head : 0));
-    else
-      uses.push_back(microbatches);
-  }
-  return uses;
-}
-
 // One pass over a chunk's units, in their order of use: hands out weights and gathers the next unit meanwhile.
 template <class T>
 class Executor<T>::Pass {
@@ -51,31 +36,8 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
       timers_(timers),
       slots_(context.arena, context.buffers, part.schedule, part.rank, part.chunks, sync != nullptr),
       transfers_(pipeline) {
-  for (const StageContent& chunk : part_.chunks) units_.push_back(units_of(chunk));
-}
-
-template <class T>
-typename Executor<T>::ChunkUnits Executor<T>::units_of(const StageContent& chunk) const {
-  const std::size_t none = storage_.size();
-  ChunkUnits u{none, none, none, none, {}, {}, {}};
-  auto used = [&](std::size_t unit) {
-    if (unit != none) u.forward.push_back(unit);
-    return unit;
-  };
-  if (chunk.embedding) {
-    u.table = used(storage_.find(UnitKind::token_table));
-    u.positions = used(storage_.find(UnitKind::position_table));
-  }
-  for (int l = 0; l < chunk.layers; ++l)
-    u.blocks.push_back(used(storage_.find(UnitKind::block, chunk.first_layer + l)));
-  if (chunk.head) {
-    const bool tied = context_.spec().options.tied_embeddings;
-    u.output = used(storage_.find(tied ? UnitKind::token_table : UnitKind::output));
-    u.norm = used(storage_.find(UnitKind::final_norm));
-    u.backward.push_back(u.norm);
-  }
-  u.backward.insert(u.backward.end(), u.blocks.rbegin(), u.blocks.rend());
-  return u;
+  for (const StageContent& chunk : part_.chunks)
+    units_.push_back(chunk_units(storage_.units(), context_.spec().options.tied_embeddings, chunk));
 }
 
 template <class T>
@@ -102,12 +64,12 @@ void Executor<T>::embed(Pass& pass, int chunk, int m) {
   const ChunkUnits& u = units(chunk);
   const ModelSpec& spec = context_.spec();
   EmbeddingTensors<const T> w{table_tensor(spec, local(u.table), pass.use(u.table)), {}};
-  if (u.positions < storage_.size()) w.positions = table_tensor(spec, local(u.positions), pass.use(u.positions));
+  if (u.positions != ChunkUnits::none) w.positions = table_tensor(spec, local(u.positions), pass.use(u.positions));
   const bool goes_on = content(chunk).layers > 0 || content(chunk).head;
   embed_forward<T>(context_, w, slots_.batch(chunk, m),
                    goes_on ? slots_.input<T>(chunk, m) : slots_.output<T>(chunk, m));
   pass.release(u.table);
-  if (u.positions < storage_.size()) pass.release(u.positions);
+  if (u.positions != ChunkUnits::none) pass.release(u.positions);
 }
 
 template <class T>
@@ -174,7 +136,7 @@ void Executor<T>::embedding_backward(int chunk, int m, View<T, 2> d_out) {
   const ChunkUnits& u = units(chunk);
   const ModelSpec& spec = context_.spec();
   Stream& stream = context_.stream;
-  const bool learned = u.positions < storage_.size();
+  const bool learned = u.positions != ChunkUnits::none;
   EmbeddingTensors<acc_t<T>> g{table_tensor(spec, local(u.table), sync_->matrices(stream, u.table)), {}};
   if (learned) g.positions = table_tensor(spec, local(u.positions), sync_->matrices(stream, u.positions));
   embed_backward_weight<T>(context_, g, slots_.batch(chunk, m), d_out);

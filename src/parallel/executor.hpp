@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "layout/chunk_units.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -28,10 +29,6 @@ struct PipelinePart {
   int rank = 0;              // along pp
   std::vector<StageContent> chunks;
 };
-
-// How often each unit's gradients are added to in a step: GradientSync's `uses`.
-std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, const ModelSpec& spec,
-                               const std::vector<StageContent>& chunks, int microbatches);
 
 // Carries out the actions of one rank's lowered schedule (schedule/interpret.hpp) on its part of the model. Slots hold
 // what the microbatches in flight have saved.
@@ -73,12 +70,6 @@ class Executor {
   void wait_gradients(const Action&) {}
 
  private:
-  // The units of a chunk, by index in the storage; storage.size(): none.
-  struct ChunkUnits {
-    std::size_t table, positions, output, norm;
-    std::vector<std::size_t> blocks;
-    std::vector<std::size_t> forward, backward;  // in the order of use
-  };
   // Where the step's results go.
   struct Step {
     BatchSource* source = nullptr;
@@ -87,7 +78,6 @@ class Executor {
   };
   class Pass;
 
-  ChunkUnits units_of(const StageContent& chunk) const;
   const StageContent& content(int chunk) const { return part_.chunks[static_cast<std::size_t>(chunk)]; }
   const ChunkUnits& units(int chunk) const { return units_[static_cast<std::size_t>(chunk)]; }
   const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }

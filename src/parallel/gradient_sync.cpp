@@ -1,6 +1,7 @@
 #include "parallel/gradient_sync.hpp"
 
 #include "kernels/kernels.hpp"
+#include "layout/chunk_units.hpp"
 
 namespace forge {
 
@@ -119,7 +120,7 @@ template <class T>
 void GradientSync<T>::finish(Stream& compute) {
   for (const int left : left_) require(left == 0, "a step ended before all gradients were there");
   if (!stream_) return;
-  const std::size_t table = storage_.find(UnitKind::token_table);
+  const std::size_t table = find_unit(storage_.units(), UnitKind::token_table);
   if (mesh_.gradient_tied().size() > 1 && table < storage_.size())
     mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
   Event done;

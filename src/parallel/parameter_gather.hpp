@@ -6,6 +6,7 @@
 #include "comm/communicator.hpp"
 #include "device/arena.hpp"
 #include "device/stream.hpp"
+#include "layout/chunk_units.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -25,28 +26,25 @@ class ParameterGather {
   bool prefetch(Stream& compute, std::size_t u);
   // The state's copies have changed (in the compute stream).
   void changed(Stream& compute);
+  // Throws what went wrong in the background.
+  void finish();
 
  private:
   struct Place {
     View<T, 1> data;
-    std::int64_t unit = -1;  // gathered, or being gathered, here
-    int users = 0;
     bool touched = false;  // `idle` was recorded
     Event idle;            // its last reader is through
-    std::uint64_t order = 0;
   };
 
   void gather(Stream& compute, std::size_t u, View<T, 1> whole);
-  Place* place_of(std::size_t u);
-  Place* free_place();
 
   const ParameterStorage<T>& storage_;
   Communicator& shards_;
   std::unique_ptr<Stream> stream_;  // null: nothing is gathered
   std::vector<Event> gathered_;     // by unit
   std::vector<char> posted_;        // by unit: gathered since the last change, where the whole unit has its own place
-  std::vector<Place> pool_;
-  std::uint64_t order_ = 0;
+  GatherPool pool_;
+  std::vector<Place> places_;  // of the pool
 };
 
 }  // namespace forge

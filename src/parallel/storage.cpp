@@ -50,13 +50,6 @@ ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::v
 }
 
 template <class T>
-std::size_t ParameterStorage<T>::find(UnitKind kind, std::int64_t layer) const {
-  for (std::size_t u = 0; u < units_.size(); ++u)
-    if (units_[u].kind == kind && units_[u].layer == layer) return u;
-  return units_.size();
-}
-
-template <class T>
 void ParameterStorage<T>::zero_gradients(Stream& stream) const {
   for (const auto& s : storage_)
     for (const View<S, 1>& buffer : {s.sums.empty() ? s.gradient : s.sums, s.vectors})

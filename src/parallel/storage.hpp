@@ -39,9 +39,6 @@ class ParameterStorage {
   std::size_t size() const { return storage_.size(); }
   const Precision& precision() const { return precision_; }
   const Zero& zero() const { return zero_; }
-  // Index of the unit of a kind and layer; size() where this rank has none.
-  std::size_t find(UnitKind kind, std::int64_t layer = -1) const;
-
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies: values_of(parameter) gives the function of
   // an element of the whole tensor. Host work, then one copy. Whoever calls it tells the ParameterGather.

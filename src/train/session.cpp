@@ -28,7 +28,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   if (kind.gradients)
     sync_ = std::make_unique<GradientSync<T>>(
-        arena_, stream_, *storage_, mesh, uses_of_units(share.units, setup_.spec, share.chunks, setup_.microbatches));
+        arena_, stream_, *storage_, mesh,
+        uses_of_units(share.units, setup_.spec.options.tied_embeddings, share.chunks, setup_.microbatches));
   if (mesh.cp().size() > 1) exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   Context<T> context{stream_, *gemm_, arena_, setup_.buffers, {}, {}, setup_.deck.train.seed};
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
@@ -78,6 +79,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::
   const auto timer = timers_.start(Phase::reduce);
   sync_->finish(stream_);
   executor_->finish();
+  gather_->finish();
   sum_losses();
   add_norm();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);

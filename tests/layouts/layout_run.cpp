@@ -4,16 +4,12 @@
 #include <cmath>
 #include <sstream>
 
-#include "comm/mesh.hpp"
-#include "config/write.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 
 namespace forge::test {
-
-namespace {
 
 MeshGroups groups_of(const RunSetup& setup) {
   MeshGroups groups;
@@ -23,17 +19,45 @@ MeshGroups groups_of(const RunSetup& setup) {
   return groups;
 }
 
+namespace {
+
 template <class T>
-std::map<std::string, std::vector<double>> collect(const RunSetup& setup, Session<T>& session, TensorSource source) {
+Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source) {
   WholeTensors<T> tensors(session.storage(), session.mesh(),
                           [&](int rank) { return rank_share(setup.model_share(), rank); });
-  std::map<std::string, std::vector<double>> whole;
+  Tensors whole;
   for (const Unit& unit : setup.units)
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
       const auto values = tensors.collect(unit, i, source, session.stream());
       if (tensors.receives()) whole[unit.parameters[i].name].assign(values.begin(), values.end());
     }
   return whole;
+}
+
+// All that this rank holds, copies included, against whole tensors.
+template <class T>
+Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource source, const Tensors& one) {
+  Deviations result;
+  for (std::size_t u = 0; u < session.storage().size(); ++u) {
+    const LocalUnit& unit = session.storage().local(u);
+    const auto& s = session.storage().unit(u);
+    const auto& values = source == TensorSource::gradients ? s.gradient : s.master;
+    for (const Run& run : runs_of(unit, s.state)) {
+      const std::string& name = unit.parameters[run.piece->parameter].name;
+      Deviation& deviation = result[name];
+      const auto found = one.find(name);
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        const auto at = static_cast<std::size_t>(run.global + i);
+        const bool exists = found != one.end() && at < found->second.size();
+        const double d =
+            exists ? std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at]) : HUGE_VAL;
+        deviation.largest = std::max(deviation.largest, std::isnan(d) ? HUGE_VAL : d);
+      }
+    }
+    for (const Range& counted : counted_ranges(unit, setup.share.zero, setup.share.counts[u] != 0))
+      for (const Run& run : runs_of(unit, counted)) result[unit.parameters[run.piece->parameter].name].owned += run.count;
+  }
+  return result;
 }
 
 std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
@@ -49,10 +73,26 @@ std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
 }
 
 template <class T>
-LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, std::int64_t train_steps) {
+void train(const RunSetup& setup, Session<T>& session, const TrainingData& data, LayoutResult& result) {
+  std::vector<StepRecord> records;
+  Trainer<T>(session, data, 1, TrainingLog(nullptr, &records)).run();
+  for (const StepRecord& record : records) {
+    result.losses.push_back(record.loss);
+    result.total_losses.push_back(record.total_loss);
+    result.norms.push_back(record.grad_norm);
+  }
+  if (!data.validation) return;
+  const TrainDeck& t = setup.deck.train;
+  ValidationSet set(*data.validation, t.validation_sequences, t.microbatch_sequences, setup.replicas(),
+                    setup.share.data_rank, setup.rows());
+  result.validation_loss = evaluate_set(session, set).loss;
+}
+
+template <class T>
+LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
   const RunSetup setup = make_setup(deck, world->rank());
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
-  const RunKind kind = train_steps > 0 ? RunKind::training : RunKind::gradients;
+  const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
   const MemoryPlan plan = plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind);
   Session<T> session(setup, plan.total(), {true, kind == RunKind::training}, mesh, 1);
   session.initialise();
@@ -68,96 +108,64 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, st
     result.grad_norm = step.grad_norm;
   }
   result.problem = memory_problem(session.arena(), plan);
-  result.gradients = collect(setup, session, TensorSource::gradients);
-  if (train_steps == 0) return result;
-  std::vector<StepRecord> records;
-  Trainer<T>(session, data, 1, TrainingLog(nullptr, &records)).run();
-  for (const StepRecord& record : records) {
-    result.losses.push_back(record.loss);
-    result.norms.push_back(record.grad_norm);
-  }
-  result.parameters = collect(setup, session, TensorSource::parameters);
+  if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
+  if (options.one)
+    result.gradient_deviations = deviations(setup, session, TensorSource::gradients, options.one->gradients);
+  if (options.train_steps == 0) return result;
+  require(deck.train.steps == options.train_steps, "a layout trains for as many steps as its deck says");
+  train(setup, session, data, result);
+  if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
+  if (options.whole) result.parameters = collect(setup, session, TensorSource::parameters);
+  if (options.one)
+    result.parameter_deviations = deviations(setup, session, TensorSource::parameters, options.one->parameters);
   return result;
 }
 
-double largest_of(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double v : values) largest = std::max(largest, std::abs(v));
-  return largest;
+bool same_bits(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+bool agree(const LayoutResult& a, const LayoutResult& b) {
+  bool same = same_bits(a.loss, b.loss) && same_bits(a.total_loss, b.total_loss) &&
+              same_bits(a.grad_norm, b.grad_norm) && same_bits(a.validation_loss, b.validation_loss) &&
+              a.losses.size() == b.losses.size();
+  for (std::size_t i = 0; same && i < a.losses.size(); ++i)
+    same = same_bits(a.losses[i], b.losses[i]) && same_bits(a.total_losses[i], b.total_losses[i]) &&
+           same_bits(a.norms[i], b.norms[i]);
+  return same;
 }
 
-// max|a − b|; infinite where one has NaN or another length.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return HUGE_VAL;
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]);
-    largest = std::isnan(d) ? HUGE_VAL : std::max(largest, d);
+void add_deviations(Deviations& to, const Deviations& from) {
+  for (const auto& [name, deviation] : from) {
+    to[name].largest = std::max(to[name].largest, deviation.largest);
+    to[name].owned += deviation.owned;
   }
-  return largest;
-}
-
-using Tensors = std::map<std::string, std::vector<double>>;
-
-// The tensor that deviates most, against its own largest entry, but no less than a thousandth of the largest of all.
-std::string tensor_difference(const Tensors& tensors, const Tensors& one, double bound) {
-  if (tensors.size() != one.size()) return "tensors are missing";
-  double all = 0, worst = 0;
-  for (const auto& [name, values] : one) all = std::max(all, largest_of(values));
-  std::string which;
-  for (const auto& [name, values] : one) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) return name + " is missing";
-    const double d = distance(found->second, values) / std::max(largest_of(values), 1e-3 * all);
-    if (!(d <= worst)) {
-      worst = d;
-      which = name;
-    }
-  }
-  std::ostringstream text;
-  if (!(worst <= bound)) text << which << " deviates by " << worst << " (bound " << bound << ")";
-  return text.str();
-}
-
-std::string number_difference(const char* what, double value, double one, double bound) {
-  std::ostringstream text;
-  text.precision(17);
-  if (!(std::abs(value - one) <= bound * std::abs(one))) text << what << " " << value << " instead of " << one;
-  return text.str();
 }
 
 }  // namespace
 
-LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, std::int64_t train_steps) {
+LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
   switch (deck.train.precision) {
     case PrecisionName::fp64:
-      return run_typed<double>(std::move(world), deck, train_steps);
+      return run_typed<double>(std::move(world), deck, options);
     case PrecisionName::fp32:
-      return run_typed<float>(std::move(world), deck, train_steps);
+      return run_typed<float>(std::move(world), deck, options);
     case PrecisionName::bf16:
-      return run_typed<bf16>(std::move(world), deck, train_steps);
+      return run_typed<bf16>(std::move(world), deck, options);
   }
   throw Error("unknown precision");
 }
 
-std::string difference(const LayoutResult& result, const LayoutResult& one, double scale) {
-  const double bound = 1e-11 * scale;
-  for (const std::string& text : {result.problem, number_difference("loss", result.loss, one.loss, bound),
-                                  number_difference("total loss", result.total_loss, one.total_loss, bound),
-                                  number_difference("gradient norm", result.grad_norm, one.grad_norm, bound)})
-    if (!text.empty()) return text;
-  return tensor_difference(result.gradients, one.gradients, bound);
-}
-
-std::string training_difference(const LayoutResult& result, const LayoutResult& one, double bound) {
-  if (result.losses.size() != one.losses.size()) return "another number of steps";
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    const std::string step = "step " + std::to_string(i + 1) + ": ";
-    for (const std::string& text : {number_difference("loss", result.losses[i], one.losses[i], bound),
-                                    number_difference("gradient norm", result.norms[i], one.norms[i], bound)})
-      if (!text.empty()) return step + text;
+LayoutResult merged(std::vector<LayoutResult> ranks) {
+  LayoutResult all = std::move(ranks.front());
+  if (!all.problem.empty()) all.problem = "rank 0: " + all.problem;
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    const std::string rank = "rank " + std::to_string(r) + ": ";
+    add_deviations(all.gradient_deviations, ranks[r].gradient_deviations);
+    add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
+    if (!all.problem.empty()) continue;
+    if (!ranks[r].problem.empty()) all.problem = rank + ranks[r].problem;
+    else if (!agree(all, ranks[r])) all.problem = rank + "another loss or norm than rank 0";
   }
-  return tensor_difference(result.parameters, one.parameters, bound);
+  return all;
 }
 
 std::string text_of(const Deck& d) {
@@ -167,8 +175,10 @@ std::string text_of(const Deck& d) {
        << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather) << ", recompute "
        << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name) << " x "
        << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method " << static_cast<int>(d.mesh.cp_method)
-       << ", b " << d.train.microbatch_sequences << ", G " << d.train.global_batch_sequences << ", precision "
-       << static_cast<int>(d.train.precision);
+       << ", b " << d.train.microbatch_sequences << ", G " << d.train.global_batch_sequences << ", T "
+       << d.train.sequence_tokens << ", precision " << static_cast<int>(d.train.precision) << "; L " << d.model.layers
+       << ", C " << d.model.width << ", H " << d.model.heads << ", K " << d.model.kv_heads << ", D "
+       << d.model.head_dim << ", F " << d.model.ffn << ", V " << d.model.vocabulary;
   return text.str();
 }
 

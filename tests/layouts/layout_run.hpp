@@ -5,27 +5,57 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/mesh.hpp"
 #include "config/deck.hpp"
+#include "train/setup.hpp"
 
 namespace forge::test {
 
-// What a run came to, on the rank that has whole tensors; `problem` on every rank.
+using Tensors = std::map<std::string, std::vector<double>>;
+
+// How far what ranks hold of a tensor is from one rank's: every copy, whether it counts in norms or not.
+struct Deviation {
+  double largest = 0;       // max|a − b|; infinite where an element is NaN
+  std::int64_t owned = 0;   // elements that count in norms and go to files
+};
+using Deviations = std::map<std::string, Deviation>;
+
+// What a run came to.
 struct LayoutResult {
-  double loss = 0, total_loss = 0, grad_norm = 0;         // of step 1
-  std::map<std::string, std::vector<double>> gradients;   // of step 1, whole tensors
-  std::vector<double> losses, norms;                      // of training steps
-  std::map<std::string, std::vector<double>> parameters;  // after training
-  std::string problem;  // what this rank found wrong by itself: memory other than planned, bytes other than predicted
+  double loss = 0, total_loss = 0, grad_norm = 0;    // of step 1
+  Tensors gradients;                                 // of step 1, whole tensors, on the first rank
+  Deviations gradient_deviations;                    // of this rank's part
+  std::vector<double> losses, total_losses, norms;   // of training steps
+  double validation_loss = 0;                        // after training, where the deck has validation files
+  Tensors parameters;                                // after training
+  Deviations parameter_deviations;
+  std::string problem;  // what this rank found wrong by itself: memory other than planned
 };
 
-// The gradients of step 1 of a checked deck on all ranks of `world`, and `train_steps` steps of training.
-LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, std::int64_t train_steps);
+struct RunOptions {
+  std::int64_t train_steps = 0;       // the deck's train.steps; 0: gradients only
+  bool whole = true;                  // collect whole tensors
+  const LayoutResult* one = nullptr;  // measure deviations from these whole tensors
+};
+
+// The gradients of step 1 of a checked deck on all ranks of `world`, and training. All ranks call it.
+LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options);
+
+// The result of all ranks: the first one's, the deviations and problems of all, and a problem where the ranks don't
+// agree on a loss or norm to the last bit.
+LayoutResult merged(std::vector<LayoutResult> ranks);
 
 // "" where a result equals one rank's: loss, gradient norm and every gradient within DESIGN's bound, times `scale`
-// (eps of the precision over that of fp64).
+// (eps of the precision over that of fp64). A result without any tensor differs.
 std::string difference(const LayoutResult& result, const LayoutResult& one, double scale);
-// Of the losses and norms of training, and the parameters after it: relative deviations of at most `bound`.
+// Of the losses and norms of training, the parameters and the validation loss after it: relative deviations of at most
+// `bound`.
 std::string training_difference(const LayoutResult& result, const LayoutResult& one, double bound);
+// "" where a result of one rank can serve as a reference: tensors of the whole model, none of them zero, a norm that is
+// that of the tensors, a loss that an untrained model has.
+std::string triviality(const LayoutResult& one, const Deck& deck);
+
+MeshGroups groups_of(const RunSetup& setup);
 
 // "pp 2, dp 1 x 2, cp 1, tp 2; zero 3 …": for messages.
 std::string text_of(const Deck& deck);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "layout/chunk_units.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -88,7 +89,7 @@ struct BlockRig {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = normal(key, i);
     return values;
   }
-  std::size_t block_unit() const { return storage.find(UnitKind::block, 0); }
+  std::size_t block_unit() const { return find_unit(storage.units(), UnitKind::block, 0); }
   template <class P>
   BlockTensors<P> block_of(P* base) const {
     return block_tensors(spec, storage.local(block_unit()), base);
@@ -106,8 +107,8 @@ struct BlockRig {
   }
   template <class P>
   View<P, 2> table(UnitKind kind) const {
-    const std::size_t unit = storage.find(kind);
-    return unit == storage.size() ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
+    const std::size_t unit = find_unit(storage.units(), kind);
+    return unit == ChunkUnits::none ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
   }
   template <class P>
   EmbeddingTensors<P> embedding_of() const {
@@ -115,7 +116,7 @@ struct BlockRig {
   }
   template <class P>
   HeadTensors<P> head_of() const {
-    const std::size_t norm = storage.find(UnitKind::final_norm);
+    const std::size_t norm = find_unit(storage.units(), UnitKind::final_norm);
     return head_tensors(spec, table<P>(spec.options.tied_embeddings ? UnitKind::token_table : UnitKind::output),
                         storage.local(norm), base<P>(norm));
   }

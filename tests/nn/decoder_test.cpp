@@ -38,7 +38,7 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
   embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x));
   std::vector<double> out(static_cast<std::size_t>(rows * rig.spec.C()));
   for (std::size_t l = 0; l < 2; ++l) {
-    const std::size_t unit = rig.storage.find(UnitKind::block, static_cast<std::int64_t>(l));
+    const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
     const auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, rig.rows_of(out));
     std::copy(out.begin(), out.end(), rig.slot.matrix<double>(Buf::x).data);

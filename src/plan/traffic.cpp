@@ -1,0 +1,241 @@
+#include "plan/traffic.hpp"
+
+#include <algorithm>
+
+#include "layout/chunk_units.hpp"
+#include "model/context_buffers.hpp"
+#include "schedule/interpret.hpp"
+
+namespace forge {
+
+namespace {
+
+// Calls of one group.
+class Counter {
+ public:
+  explicit Counter(int size) : size_(size) {}
+
+  // As Communicator counts: `count` is what the call takes.
+  void call(Collective collective, std::int64_t count, DType type, std::int64_t times = 1) {
+    if (size_ == 1) return;
+    for (std::int64_t i = 0; i < times; ++i)
+      traffic.add(collective, sent_elements(collective, count, size_) * static_cast<std::int64_t>(size_of(type)));
+  }
+  void add(const Traffic& more) {
+    if (size_ == 1) return;
+    for (int c = 0; c < collective_count; ++c) {
+      traffic.calls[static_cast<std::size_t>(c)] += more.calls[static_cast<std::size_t>(c)];
+      traffic.bytes[static_cast<std::size_t>(c)] += more.bytes[static_cast<std::size_t>(c)];
+    }
+  }
+  Traffic traffic;
+
+ private:
+  int size_;
+};
+
+// Walks the rank's list as the executor does, and counts what tp, cp, pp and the gathers of ZeRO-3 send.
+class Walk {
+ public:
+  Walk(const BufferContext& c, const MeshShape& mesh, const RankShare& share, const Schedule& schedule)
+      : tp(mesh.tp),
+        cp(mesh.cp),
+        pp(mesh.pp),
+        parameters(share.zero.shards),
+        c_(c),
+        share_(share),
+        list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]),
+        pool_(parameter_pool_buffers) {
+    for (const StageContent& chunk : share.chunks)
+      units_.push_back(chunk_units(share.units, c.spec.options.tied_embeddings, chunk));
+  }
+
+  Counter tp, cp, pp, parameters;
+
+  void forward(const Action& a) {
+    const StageContent& chunk = content(a);
+    const ChunkUnits& u = units(a);
+    if (chunk.embedding) {
+      visit(u.forward, u.table);
+      if (u.positions != ChunkUnits::none) visit(u.forward, u.positions);
+      drop(u.table);
+      if (u.positions != ChunkUnits::none) drop(u.positions);
+      rows(Collective::reduce_scatter);
+    }
+    for (const std::size_t block : u.blocks) {
+      visit(u.forward, block);
+      rows(Collective::all_gather, 2);
+      rows(Collective::reduce_scatter, 2);
+      cp.add(context_traffic_forward(c_));
+      drop(block);
+    }
+    if (!chunk.head) return;
+    visit(u.forward, u.output);
+    visit(u.forward, u.norm);
+    rows(Collective::all_gather);
+    for (std::int64_t begin = 0; begin < c_.microbatch.rows(); begin += c_.head_chunk_rows)
+      tp.call(Collective::all_gather, 3 * std::min(c_.head_chunk_rows, c_.microbatch.rows() - begin),
+              c_.precision.accumulate);
+    rows(Collective::reduce_scatter);
+    drop(u.output);
+    drop(u.norm);
+  }
+
+  void backward(const Action& a) {
+    backward_input(a);
+    backward_weight(a);
+  }
+
+  void backward_input(const Action& a) {
+    const ChunkUnits& u = units(a);
+    if (content(a).head) {
+      visit(u.backward, u.norm);
+      drop(u.norm);
+    }
+    for (auto block = u.blocks.rbegin(); block != u.blocks.rend(); ++block) {
+      visit(u.backward, *block);
+      if (c_.recompute == Recompute::full) {
+        rows(Collective::all_gather, 2);
+        rows(Collective::reduce_scatter);
+        cp.add(context_traffic_forward(c_));
+      }
+      rows(Collective::all_gather, 2);
+      rows(Collective::reduce_scatter, 2);
+      cp.add(context_traffic_backward(c_));
+      drop(*block);
+    }
+  }
+
+  void backward_weight(const Action& a) {
+    rows(Collective::all_gather, 2 * content(a).layers);
+    if (content(a).embedding) rows(Collective::all_gather);
+  }
+
+  void post_send(const Action&) { pp.call(Collective::send, c_.stream_rows() * c_.spec.C(), c_.precision.compute); }
+  void gather_parameters(const Action& a) {
+    for (const Action* next = &a + 1; next != list_.data() + list_.size(); ++next) {
+      if (next->chunk != a.chunk || !(next->op == Op::forward || computes_input_gradient(next->op))) continue;
+      const auto& order = next->op == Op::forward ? units(a).forward : units(a).backward;
+      if (!order.empty()) prefetch(order.front());
+      return;
+    }
+  }
+
+  void recompute(const Action&) {}
+  void begin_group(const Action&) {}
+  void end_group(const Action&) {}
+  void wait_send(const Action&) {}
+  void post_recv(const Action&) {}
+  void wait_recv(const Action&) {}
+  void hand_over(const Action&) {}
+  void wait_parameters(const Action&) {}
+  void release_parameters(const Action&) {}
+  void reduce_gradients(const Action&) {}
+  void wait_gradients(const Action&) {}
+
+  // Gathers of the whole unit into its own place.
+  void gather_all() {
+    for (std::size_t u = 0; u < share_.units.size(); ++u) gather(u);
+  }
+
+ private:
+  const StageContent& content(const Action& a) const { return share_.chunks[static_cast<std::size_t>(a.chunk)]; }
+  const ChunkUnits& units(const Action& a) const { return units_[static_cast<std::size_t>(a.chunk)]; }
+
+  // Collectives on the rows of the residual stream.
+  void rows(Collective collective, std::int64_t times = 1) {
+    tp.call(collective, c_.stream_rows() * c_.spec.C(), c_.precision.compute, times);
+  }
+
+  void gather(std::size_t unit) {
+    parameters.call(Collective::all_gather, share_.zero.shard_of(share_.units[unit]).size(), c_.precision.compute);
+  }
+  void prefetch(std::size_t unit) {
+    if (!has_parameter_pool(share_.zero) || pool_.find(unit) >= 0) return;
+    if (pool_.take(unit) >= 0) gather(unit);
+  }
+  void visit(const std::vector<std::size_t>& order, std::size_t unit) {
+    if (!has_parameter_pool(share_.zero)) return;
+    prefetch(unit);
+    pool_.use(unit);
+    const auto here = std::find(order.begin(), order.end(), unit);
+    if (here != order.end() && here + 1 != order.end()) prefetch(here[1]);
+  }
+  void drop(std::size_t unit) {
+    if (has_parameter_pool(share_.zero)) pool_.release(unit);
+  }
+
+  const BufferContext& c_;
+  const RankShare& share_;
+  const std::vector<Action>& list_;
+  GatherPool pool_;
+  std::vector<ChunkUnits> units_;
+};
+
+// What GradientSync sends.
+struct GradientTraffic {
+  GradientTraffic(const BufferContext& c, const ModelSpec& whole, const MeshShape& mesh, const RankShare& share,
+                  const Schedule& schedule)
+      : all(mesh.data_parallel() * mesh.cp),
+        shards(share.zero.shards),
+        replicas(mesh.dp_replicate),
+        tp(mesh.tp),
+        copies(kv_copies(whole, mesh.tp)),
+        tied(is_tied(whole, share, schedule) ? 2 : 1) {
+    const Zero& zero = share.zero;
+    const DType type = c.precision.accumulate;
+    const auto uses = uses_of_units(share.units, c.spec.options.tied_embeddings, share.chunks, schedule.microbatches);
+    for (std::size_t u = 0; u < share.units.size(); ++u) {
+      const LocalUnit& unit = share.units[u];
+      const Range state = zero.state_of(unit);
+      if (!zero.shards_state()) {
+        all.call(Collective::all_reduce, unit.elements, type);
+      } else {
+        const bool each = zero.reduce_each && unit.vectors_begin > 0;
+        shards.call(Collective::reduce_scatter, state.size(), type, each ? uses[u] : 1);
+        replicas.call(Collective::all_reduce, state.size(), type);
+      }
+      reduce(tp, {unit.replicated_begin, unit.elements}, state, type);
+      for (const Range& copied : unit.copied) reduce(copies, copied, state, type);
+      if (unit.kind == UnitKind::token_table) tied.call(Collective::all_reduce, state.size(), type);
+    }
+  }
+
+  Counter all, shards, replicas, tp, copies, tied;
+
+ private:
+  static bool is_tied(const ModelSpec& whole, const RankShare& share, const Schedule& schedule) {
+    const int first = schedule.places.front().rank, last = schedule.places.back().rank;
+    return whole.options.tied_embeddings && first != last && (share.pp_rank == first || share.pp_rank == last);
+  }
+  static void reduce(Counter& group, const Range& part, const Range& state, DType type) {
+    const Range here = intersection(part, state);
+    if (!here.empty()) group.call(Collective::all_reduce, here.size(), type);
+  }
+};
+
+}  // namespace
+
+std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
+                                                          const MeshShape& mesh, const RankShare& share,
+                                                          const Schedule& schedule) {
+  Walk walk(c, mesh, share, schedule);
+  execute_rank(schedule, share.pp_rank, walk);
+  if (share.zero.shards_state() && share.zero.keeps_whole()) walk.gather_all();
+  const GradientTraffic gradients(c, whole, mesh, share, schedule);
+  Counter scalars(mesh.world());
+  scalars.call(Collective::all_reduce, 3, DType::f64);
+  return {{"scalars", scalars.traffic},
+          {"tp", walk.tp.traffic},
+          {"cp", walk.cp.traffic},
+          {"pp", walk.pp.traffic},
+          {"gradients", gradients.all.traffic},
+          {"gradient_shards", gradients.shards.traffic},
+          {"gradient_replicas", gradients.replicas.traffic},
+          {"gradient_tp", gradients.tp.traffic},
+          {"gradient_copies", gradients.copies.traffic},
+          {"gradient_tied", gradients.tied.traffic},
+          {"parameter_shards", walk.parameters.traffic}};
+}
+
+}  // namespace forge

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/traffic.hpp"
+#include "model/buffers.hpp"
+#include "schedule/rank_share.hpp"
+
+namespace forge {
+
+// What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
+// groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures
+// and their derivation: docs/parallelism.md. `schedule` is lowered.
+std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& context, const ModelSpec& whole,
+                                                          const MeshShape& mesh, const RankShare& share,
+                                                          const Schedule& schedule);
+
+}  // namespace forge
