@@ -74,6 +74,20 @@ MeshGroups mesh_groups(const RunSetup& setup) {
   return groups;
 }
 
+std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
+  std::vector<MemoryPlan> plans;
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  for (int p = 0; p < setup.mesh.pp; ++p)
+    plans.push_back(plan_memory(setup.buffers, rank_share(setup.model_share(), p * ranks), setup.schedule,
+                                static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20, kind));
+  return plans;
+}
+
+const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
+  return *std::max_element(plans.begin(), plans.end(),
+                           [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
+}
+
 template <class T>
 void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream) {
   if (deck.model.load_weights)

@@ -30,6 +30,10 @@ int threads_of(const Deck& deck, const World& world);
 // The groups of a mesh that the model asks for.
 MeshGroups mesh_groups(const RunSetup& setup);
 
+// The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
+std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
+const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
+
 // A mesh of all ranks and a session of the planned size, with its parameters.
 template <class T>
 struct Job {

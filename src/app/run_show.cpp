@@ -90,15 +90,9 @@ void print_saved(const RunSetup& s) {
 // The pipeline ranks differ; all others do the same.
 void print_memory(const RunSetup& s) {
   const int pp = s.mesh.pp, ranks = s.mesh.world() / pp;
-  std::vector<MemoryPlan> plans;
-  for (int p = 0; p < pp; ++p) {
-    const RankShare share = rank_share(s.model_share(), p * ranks);
-    plans.push_back(plan_memory(s.buffers, share, s.schedule,
-                                static_cast<std::size_t>(s.deck.machine.workspace_mib) << 20, RunKind::training));
-  }
-  const auto largest = std::max_element(plans.begin(), plans.end(),
-                                        [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
-  const auto stage = static_cast<int>(largest - plans.begin());
+  const std::vector<MemoryPlan> plans = memory_by_stage(s, RunKind::training);
+  const MemoryPlan* largest = &largest_of(plans);
+  const auto stage = static_cast<int>(largest - plans.data());
   std::printf("memory at a rank's peak, in the %s\n  %-16s %22s %14s %14s\n", largest->peak.c_str(), "",
               ("largest: pp rank " + std::to_string(stage)).c_str(), "", "all ranks");
   auto row = [&](const std::string& name, auto value) {

@@ -3,10 +3,12 @@
 #include <filesystem>
 
 #include "app/job.hpp"
+#include "app/layout_text.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/hf_config.hpp"
 #include "config/write.hpp"
+#include "core/bytes.hpp"
 #include "device/memory.hpp"
 #include "train/peak.hpp"
 #include "train/sampling.hpp"
@@ -34,11 +36,33 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world) {
   facts.nodes = world.nodes();
   facts.threads = job.threads;
   std::tie(facts.peak_flops, facts.peak_measured) = peak_of(job, job.setup.deck);
-  facts.arena_bytes = job.memory.total();
-  facts.memory = job.memory.bytes;
+  const MemoryPlan largest = largest_of(memory_by_stage(job.setup, RunKind::training));
+  facts.arena_bytes = largest.total();
+  facts.memory = largest.bytes;
   facts.training_tokens = data.training.tokens();
   facts.training_samples = data.training.samples();
   return facts;
+}
+
+// Mesh, stages and schedule, where there is more than one rank.
+std::string layout_of(const RunSetup& s) {
+  if (s.mesh.world() == 1) return "";
+  std::string text = "mesh\n" + mesh_table(s.mesh, 0);
+  if (s.mesh.pp > 1) {
+    const Schedule schedule = shown_schedule(s.deck);
+    text += "\n" + stage_table(s.deck, s.spec, schedule) + "\n" + schedule_line(s.deck, s.spec, schedule);
+  }
+  return text + "\n";
+}
+
+// What this rank has sent on each group since the start, by the least that the operations need.
+std::string traffic_report(Mesh& mesh) {
+  std::string text;
+  for (const auto& [group, traffic] : mesh.traffic())
+    if (traffic.total_bytes() > 0)
+      text += (text.empty() ? "sent by rank 0: " : ", ") + group + " " +
+              format_bytes(static_cast<std::size_t>(traffic.total_bytes()));
+  return text.empty() ? text : text + "\n";
 }
 
 // What the trained model writes after output.sample_prompt; all ranks.
@@ -102,7 +126,7 @@ void train(const Deck& deck, const World& world) {
   job.mesh.world().barrier();
   const TrainingLog log(directory.get());
   const JobFacts facts = facts_of(job, data, world);
-  const std::string header = job_header(setup, facts);
+  const std::string header = job_header(setup, facts) + layout_of(setup);
   log.say(header);
   if (directory) {
     directory->write_file("deck.yaml", write_deck(deck));
@@ -113,6 +137,7 @@ void train(const Deck& deck, const World& world) {
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, outside));
+  log.say(traffic_report(job.mesh));
   if (deck.output.sample_tokens > 0) write_sample(job, log);
   if (deck.output.save_hf) write_model(job, directory.get(), log);
   job.mesh.world().barrier();

@@ -1,7 +1,11 @@
 #include "enumerate.hpp"
 
+#include <numeric>
+
 #include "core/error.hpp"
+#include "core/random.hpp"
 #include "layout/mesh_shape.hpp"
+#include "models.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge::test {
@@ -25,17 +29,18 @@ std::vector<MeshDeck> meshes_of(int ranks) {
   return meshes;
 }
 
-std::vector<Choice> choices_of(const MeshDeck& mesh) {
+std::vector<Choice> zero_choices() {
   using A = Accumulation;
   using G = GatherPolicy;
-  struct ZeroChoice {
-    std::int64_t stage;
-    A accumulate;
-    G gather;
-  };
-  const std::vector<ZeroChoice> zeros{{0, A::unsharded, G::microbatch}, {1, A::unsharded, G::microbatch},
-                                      {1, A::sharded, G::microbatch},   {2, A::sharded, G::microbatch},
-                                      {3, A::sharded, G::microbatch},   {3, A::sharded, G::step}};
+  std::vector<Choice> choices;
+  for (const auto& [stage, accumulate, gather] :
+       {std::tuple{0, A::unsharded, G::microbatch}, {1, A::unsharded, G::microbatch}, {1, A::sharded, G::microbatch},
+        {2, A::sharded, G::microbatch}, {3, A::sharded, G::microbatch}, {3, A::sharded, G::step}})
+    choices.push_back({.zero_stage = stage, .accumulate = accumulate, .gather = gather});
+  return choices;
+}
+
+std::vector<Choice> choices_of(const MeshDeck& mesh) {
   std::vector<std::pair<ScheduleName, std::int64_t>> schedules{{ScheduleName::one_f_one_b, 1},
                                                                {ScheduleName::zero_bubble, 1}};
   if (mesh.pp > 1) {
@@ -44,11 +49,63 @@ std::vector<Choice> choices_of(const MeshDeck& mesh) {
     schedules.push_back({ScheduleName::zb_v, 1});
   }
   std::vector<Choice> choices;
-  for (const ZeroChoice& zero : zeros)
+  for (const Choice& zero : zero_choices())
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-      for (const auto& [schedule, chunks] : schedules)
-        choices.push_back({zero.stage, zero.accumulate, zero.gather, recompute, schedule, chunks});
+      for (const auto& [schedule, chunks] : schedules) {
+        Choice choice = zero;
+        choice.recompute = recompute;
+        choice.schedule = schedule;
+        choice.chunks = chunks;
+        choices.push_back(choice);
+      }
   return choices;
+}
+
+namespace {
+
+std::int64_t stages_of(const Deck& deck) {
+  return deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
+}
+
+// Heads that tp divides, and with all_to_all cp too; key heads that one of tp and they divide the other.
+void fit_heads(Deck& deck) {
+  ModelDeck& m = deck.model;
+  const std::int64_t tp = deck.mesh.tp;
+  const std::int64_t cp = deck.mesh.cp_method == CpMethod::all_to_all ? deck.mesh.cp : 1;
+  const bool all = m.kv_heads == m.heads;
+  if (m.heads % (tp * cp) != 0) m.heads = tp * cp;
+  if (all) m.kv_heads = m.heads;
+  const std::int64_t of_rank = std::max<std::int64_t>(m.kv_heads / tp, 1);
+  const bool split = m.kv_heads % tp == 0 || tp % m.kv_heads == 0;
+  if (m.heads % m.kv_heads != 0 || !split || (of_rank % cp != 0 && cp % of_rank != 0)) m.kv_heads = 1;
+  if (m.ffn % tp != 0) m.ffn = m.ffn / tp * tp;
+}
+
+}  // namespace
+
+void fit_model(Deck& deck) {
+  fit_heads(deck);
+  TrainDeck& t = deck.train;
+  const MeshDeck& mesh = deck.mesh;
+  const std::int64_t tokens = mesh.cp * std::lcm(mesh.tp, mesh.cp > 1 ? std::int64_t{2} : std::int64_t{1});
+  if (t.sequence_tokens % tokens != 0) t.sequence_tokens = (t.sequence_tokens + tokens - 1) / tokens * tokens;
+  if (deck.model.positions == PositionKind::learned) deck.model.max_positions = t.sequence_tokens + 3;
+  // Interleaved 1F1B works in groups of pp microbatches.
+  const std::int64_t group = deck.schedule.name == ScheduleName::interleaved ? mesh.pp : 1;
+  const std::int64_t unit = mesh.dp_replicate * mesh.dp_shard * t.microbatch_sequences * group;
+  if (t.global_batch_sequences % unit != 0)
+    t.global_batch_sequences = (t.global_batch_sequences + unit - 1) / unit * unit;
+}
+
+std::string split_string(std::int64_t layers, std::int64_t stages, std::uint64_t key) {
+  std::vector<std::int64_t> at(static_cast<std::size_t>(stages), 0);
+  for (std::int64_t l = 0; l < layers; ++l) ++at[mix(key, static_cast<std::uint64_t>(l)) % at.size()];
+  std::string text = "E";
+  for (std::size_t s = 0; s < at.size(); ++s) {
+    if (s > 0) text += '|';
+    if (at[s] > 0) text += at[s] == 1 ? "t" : "t*" + std::to_string(at[s]);
+  }
+  return text + "L";
 }
 
 Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::size_t number) {
@@ -60,20 +117,38 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.train.recompute = choice.recompute;
   deck.schedule.name = choice.schedule;
   deck.schedule.chunks_per_stage = choice.chunks;
-  deck.schedule.split = number % 4 == 1 ? "balanced" : "even";
   deck.train.microbatch_sequences = number % 5 == 2 ? 2 : 1;
+  if (number % 4 == 1) deck.schedule.split = "balanced";
+  if (number % 4 == 3) deck.schedule.split = split_string(deck.model.layers, stages_of(deck), number);
+  fit_model(deck);
   return deck;
 }
 
-bool is_legal(Deck& deck) {
+std::string illegality(Deck& deck) {
   try {
     Deck checked = deck;
     check_deck(checked, static_cast<int>(ranks_of(deck.mesh)));
     deck = checked;
-    return true;
-  } catch (const BadInput&) {
-    return false;
+    return "";
+  } catch (const BadInput& error) {
+    return error.what();
   }
+}
+
+std::vector<LayoutCase> all_layouts(int most, int parts, int part) {
+  const auto models = test_models();
+  std::vector<LayoutCase> cases;
+  std::size_t number = 0;
+  for (int ranks = 1; ranks <= most; ++ranks)
+    for (const MeshDeck& mesh : meshes_of(ranks))
+      for (const Choice& choice : choices_of(mesh)) {
+        // Models and variations change with periods that have no factor in common with those of the choices.
+        const std::size_t variation = static_cast<std::size_t>(mix(3, number++) % 60);
+        if (static_cast<int>(number % static_cast<std::size_t>(parts)) != part) continue;
+        const TestModel& model = models[mix(5, number) % models.size()];
+        cases.push_back({model.name, layout_deck(model.deck, mesh, choice, variation)});
+      }
+  return cases;
 }
 
 }  // namespace forge::test

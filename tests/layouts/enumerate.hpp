@@ -1,6 +1,6 @@
 #pragma once
 
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -12,19 +12,36 @@ std::vector<MeshDeck> meshes_of(int ranks);
 
 // What a layout chooses beside the mesh.
 struct Choice {
-  std::int64_t zero_stage;
-  Accumulation accumulate;
-  GatherPolicy gather;
-  Recompute recompute;
-  ScheduleName schedule;
-  std::int64_t chunks;
+  std::int64_t zero_stage = 0;
+  Accumulation accumulate = Accumulation::automatic;
+  GatherPolicy gather = GatherPolicy::microbatch;
+  Recompute recompute = Recompute::none;
+  ScheduleName schedule = ScheduleName::one_f_one_b;
+  std::int64_t chunks = 1;
 };
+// The ZeRO stages with what each allows of accumulation and gathering; nothing else is set.
+std::vector<Choice> zero_choices();
+// All of them with every recompute policy and schedule.
 std::vector<Choice> choices_of(const MeshDeck& mesh);
 
 // The deck of a model on a mesh with a choice; `number` varies what isn't enumerated (method of cp, split, microbatch).
 Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::size_t number);
+// Changes heads, ffn, sequence length and batch where the mesh, the method of cp or the schedule cannot have them, and
+// nothing else: with 8 heads, 2 of keys, 16 tokens and 16 sequences, tp 3, cp 3 or dp 5 have no legal layout.
+void fit_model(Deck& deck);
+// "Ett||t|L": the layers of a model on so many stages, some of them empty.
+std::string split_string(std::int64_t layers, std::int64_t stages, std::uint64_t key);
 
-// Completes the deck for its number of ranks; false where a rule forbids it.
-bool is_legal(Deck& deck);
+// Completes the deck for its number of ranks; "" or the rule that forbids it.
+std::string illegality(Deck& deck);
+
+// A layout and the model it is of, for messages.
+struct LayoutCase {
+  std::string name;
+  Deck deck;
+};
+// All layouts of 1 … `most` ranks, models and what layout_deck() varies taking turns; those whose number is `part`
+// modulo `parts`.
+std::vector<LayoutCase> all_layouts(int most, int parts, int part);
 
 }  // namespace forge::test

@@ -38,7 +38,7 @@ Deck base_deck() {
   d.output.directory = "none";
   d.machine.workspace_mib = 1;
   d.machine.threads = 1;
-  d.data.files = {token_file(31, 64 * 16 + 1)};
+  d.data.files = {token_file(31, 4097)};
   return d;
 }
 

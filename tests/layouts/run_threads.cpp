@@ -1,0 +1,109 @@
+#include "run_threads.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "comm/thread_communicator.hpp"
+#include "config/write.hpp"
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "layout/mesh_shape.hpp"
+
+namespace forge::test {
+
+namespace {
+
+constexpr std::size_t lanes = 3, most_failures = 3;
+
+}  // namespace
+
+LayoutResult run_threads(const Deck& deck, const RunOptions& options) {
+  const auto ranks = static_cast<std::size_t>(ranks_of(deck.mesh));
+  std::vector<LayoutResult> results(ranks);
+  run_ranks(static_cast<int>(ranks), [&](Communicator& world) {
+    results[static_cast<std::size_t>(world.rank())] = run_layout(world.duplicate(), deck, options);
+  });
+  return merged(std::move(results));
+}
+
+Deck one_rank(const Deck& deck) {
+  const Deck defaults;
+  Deck one = deck;
+  one.mesh = defaults.mesh;
+  one.mesh.dp_shard = 1;
+  one.schedule = defaults.schedule;
+  one.train.microbatch_sequences = 1;
+  one.train.recompute = defaults.train.recompute;
+  one.train.zero_stage = defaults.train.zero_stage;
+  one.train.accumulate = defaults.train.accumulate;
+  one.train.gather = defaults.train.gather;
+  return one;
+}
+
+const LayoutResult& References::of(const Deck& deck, std::int64_t train_steps) {
+  Deck one = one_rank(deck);
+  Entry* entry = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    auto& place = entries_[std::to_string(train_steps) + "\n" + write_deck(one)];
+    if (!place) place = std::make_unique<Entry>();
+    entry = place.get();
+  }
+  std::call_once(entry->once, [&] {
+    if (const auto rule = illegality(one); !rule.empty()) throw Error("no reference: " + rule);
+    RunOptions options;
+    options.train_steps = train_steps;
+    entry->result = run_threads(one, options);
+    if (const auto text = triviality(entry->result, one); !text.empty())
+      entry->result.problem = "the reference is no good: " + text;
+  });
+  if (!entry->result.problem.empty()) throw Error("one rank: " + entry->result.problem);
+  return entry->result;
+}
+
+std::string failures_of(const std::vector<LayoutCase>& cases,
+                        const std::function<std::string(const LayoutCase&)>& check) {
+  const bool verbose = std::getenv("FORGE_LAYOUTS_VERBOSE") != nullptr;
+  std::atomic<std::size_t> next{0}, failed{0};
+  std::mutex mutex;
+  std::string failures;
+  auto run_lane = [&] {
+    for (std::size_t i = next++; i < cases.size() && failed < most_failures; i = next++) {
+      const std::string text = cases[i].name + ", number " + std::to_string(i) + ": " + text_of(cases[i].deck);
+      if (verbose) std::fprintf(stderr, "%s\n", text.c_str());
+      std::string wrong;
+      try {
+        wrong = check(cases[i]);
+      } catch (const std::exception& error) {
+        wrong = std::string("threw ") + error.what();
+      }
+      if (wrong.empty()) continue;
+      std::lock_guard lock(mutex);
+      if (failed++ < most_failures) failures += text + ": " + wrong + "\n";
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t lane = 0; lane < lanes; ++lane) threads.emplace_back(run_lane);
+  }
+  return failures;
+}
+
+std::string equals_one_rank(const Deck& deck, References& references, std::int64_t train_steps,
+                            double training_bound) {
+  Deck checked = deck;
+  if (const auto rule = illegality(checked); !rule.empty()) return "is refused: " + rule;
+  const LayoutResult& one = references.of(checked, train_steps);
+  RunOptions options;
+  options.train_steps = train_steps;
+  options.one = &one;
+  // The collection of whole tensors, which asks for many small messages, is tested with every sixteenth deck.
+  options.whole = hash_of(text_of(checked)) % 16 == 0;
+  const LayoutResult result = run_threads(checked, options);
+  const std::string wrong = difference(result, one, 1);
+  return wrong.empty() && train_steps > 0 ? training_difference(result, one, training_bound) : wrong;
+}
+
+}  // namespace forge::test

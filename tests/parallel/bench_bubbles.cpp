@@ -1,0 +1,72 @@
+// The measured idle share of every pipeline schedule beside the schedule's own figure: stages sleep a fixed time
+// instead of computing, ranks are threads. Run by hand:
+//   bench_bubbles [F B W in ms, default 10 10 10] [repeats, default 3]
+// Any rank's wake-up that comes late delays the others too, so that a busy machine shows as idle time.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "schedule/generate.hpp"
+#include "schedule/lower.hpp"
+#include "schedule/timeline.hpp"
+#include "sleeping_stages.hpp"
+
+namespace {
+
+using forge::ScheduleName;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void measure(const forge::ScheduleRequest& request, const forge::SleepTimes& times, int repeats) {
+  const forge::Schedule schedule = forge::lower(forge::generate(request), {});
+  const auto seconds = [&](forge::Op op) { return std::chrono::duration<double>(times.of(op)).count(); };
+  const auto own = forge::timeline(
+      schedule, forge::uniform_durations(seconds(forge::Op::forward), seconds(forge::Op::backward_input),
+                                         seconds(forge::Op::backward_weight)));
+  std::vector<double> shares;
+  for (int i = 0; i < repeats; ++i) shares.push_back(forge::run_sleeping(schedule, times).idle_share());
+  const double measured = median(shares);
+  std::printf("%5d %3d  %-12s %9.4f %9.4f %+8.2f %%\n", request.ranks, request.microbatches, schedule.name.c_str(),
+              measured, own.bubble_share(), 100 * (measured - own.bubble_share()));
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  double ms[3] = {10, 10, 10};
+  for (int i = 0; i < 3 && i + 1 < argc; ++i) ms[i] = std::atof(argv[i + 1]);
+  const int repeats = argc > 4 ? std::atoi(argv[4]) : 3;
+  if (std::min({ms[0], ms[1], ms[2]}) <= 0 || repeats < 1) {
+    std::fprintf(stderr, "usage: bench_bubbles [F B W in ms] [repeats]\n");
+    return 2;
+  }
+  forge::SleepTimes times;
+  const auto of = [](double t) { return std::chrono::microseconds(static_cast<long>(1000 * t)); };
+  times.forward = of(ms[0]);
+  times.backward_input = of(ms[1]);
+  times.backward_weight = of(ms[2]);
+  std::printf("F %.3g ms, B %.3g ms, W %.3g ms of a stage's chunk; median of %d\n", ms[0], ms[1], ms[2], repeats);
+  std::printf("ranks   M  schedule      measured       own  of the step\n");
+  for (const int ranks : {4, 8})
+    for (const int microbatches : {8, 16, 32})
+      for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
+                              ScheduleName::zero_bubble, ScheduleName::zb_v})
+        measure({name, ranks, name == ScheduleName::interleaved ? 2 : 1, microbatches, 0}, times, repeats);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
