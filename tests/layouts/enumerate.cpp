@@ -33,10 +33,15 @@ std::vector<Choice> zero_choices() {
   using A = Accumulation;
   using G = GatherPolicy;
   std::vector<Choice> choices;
-  for (const auto& [stage, accumulate, gather] :
-       {std::tuple{0, A::unsharded, G::microbatch}, {1, A::unsharded, G::microbatch}, {1, A::sharded, G::microbatch},
-        {2, A::sharded, G::microbatch}, {3, A::sharded, G::microbatch}, {3, A::sharded, G::step}})
+  const auto add = [&](std::int64_t stage, A accumulate, G gather) {
     choices.push_back({.zero_stage = stage, .accumulate = accumulate, .gather = gather});
+  };
+  add(0, A::unsharded, G::microbatch);
+  add(1, A::unsharded, G::microbatch);
+  add(1, A::sharded, G::microbatch);
+  add(2, A::sharded, G::microbatch);
+  add(3, A::sharded, G::microbatch);
+  add(3, A::sharded, G::step);
   return choices;
 }
 

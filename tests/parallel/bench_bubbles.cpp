@@ -1,12 +1,13 @@
 // The measured idle share of every pipeline schedule beside the schedule's own figure: stages sleep a fixed time
 // instead of computing, ranks are threads. Run by hand:
-//   bench_bubbles [F B W in ms, default 10 10 10] [repeats, default 3]
+//   bench_bubbles [F B W in ms, default 10 10 10] [repeats, default 3] [ranks, default 4 and 8] [M, default 8, 16, 32]
 // Any rank's wake-up that comes late delays the others too, so that a busy machine shows as idle time.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "schedule/generate.hpp"
@@ -41,8 +42,11 @@ int run(int argc, char** argv) {
   double ms[3] = {10, 10, 10};
   for (int i = 0; i < 3 && i + 1 < argc; ++i) ms[i] = std::atof(argv[i + 1]);
   const int repeats = argc > 4 ? std::atoi(argv[4]) : 3;
+  const auto chosen = [&](int i, std::vector<int> otherwise) {
+    return argc > i ? std::vector<int>{std::atoi(argv[i])} : std::move(otherwise);
+  };
   if (std::min({ms[0], ms[1], ms[2]}) <= 0 || repeats < 1) {
-    std::fprintf(stderr, "usage: bench_bubbles [F B W in ms] [repeats]\n");
+    std::fprintf(stderr, "usage: bench_bubbles [F B W in ms] [repeats] [ranks] [M]\n");
     return 2;
   }
   forge::SleepTimes times;
@@ -52,8 +56,8 @@ int run(int argc, char** argv) {
   times.backward_weight = of(ms[2]);
   std::printf("F %.3g ms, B %.3g ms, W %.3g ms of a stage's chunk; median of %d\n", ms[0], ms[1], ms[2], repeats);
   std::printf("ranks   M  schedule      measured       own  of the step\n");
-  for (const int ranks : {4, 8})
-    for (const int microbatches : {8, 16, 32})
+  for (const int ranks : chosen(5, {4, 8}))
+    for (const int microbatches : chosen(6, {8, 16, 32}))
       for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
                               ScheduleName::zero_bubble, ScheduleName::zb_v})
         measure({name, ranks, name == ScheduleName::interleaved ? 2 : 1, microbatches, 0}, times, repeats);

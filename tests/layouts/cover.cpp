@@ -1,0 +1,179 @@
+#include "cover.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "core/random.hpp"
+#include "layout/mesh_shape.hpp"
+#include "models.hpp"
+
+namespace forge::test {
+
+namespace {
+
+// Numbers below n in turn, from a key.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t key) : key_(key) {}
+  std::size_t below(std::size_t n) { return mix(key_, count_++) % n; }
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return least + static_cast<std::int64_t>(below(static_cast<std::size_t>(most - least + 1)));
+  }
+  template <class Values>
+  auto of(const Values& values) {
+    return *(std::begin(values) + below(std::size(values)));
+  }
+
+ private:
+  std::uint64_t key_, count_ = 0;
+};
+
+constexpr std::array<std::pair<ScheduleName, std::int64_t>, 6> schedules{{{ScheduleName::gpipe, 1},
+                                                                         {ScheduleName::one_f_one_b, 1},
+                                                                         {ScheduleName::interleaved, 2},
+                                                                         {ScheduleName::interleaved, 3},
+                                                                         {ScheduleName::zero_bubble, 1},
+                                                                         {ScheduleName::zb_v, 1}}};
+
+// A layout as the number of its value of each factor.
+constexpr std::size_t factors = 12;
+using Levels = std::array<std::size_t, factors>;
+enum Factor : std::size_t { pp, replicate, shard, cp, tp, zero, recompute, schedule, method, split, microbatch, model };
+
+constexpr std::array<std::int64_t, 7> pp_extents{1, 2, 3, 4, 5, 6, 8};
+constexpr std::array<std::int64_t, 4> replicate_extents{1, 2, 3, 4}, cp_extents{1, 2, 3, 4}, tp_extents{1, 2, 4, 8};
+constexpr std::array<std::int64_t, 5> shard_extents{1, 2, 3, 4, 5};
+
+std::int64_t ranks_of_levels(const Levels& l) {
+  return pp_extents[l[pp]] * replicate_extents[l[replicate]] * shard_extents[l[shard]] * cp_extents[l[cp]] *
+         tp_extents[l[tp]];
+}
+
+LayoutCase case_of(const Levels& l) {
+  MeshDeck mesh;
+  mesh.pp = pp_extents[l[pp]];
+  mesh.dp_replicate = replicate_extents[l[replicate]];
+  mesh.dp_shard = shard_extents[l[shard]];
+  mesh.cp = cp_extents[l[cp]];
+  mesh.tp = tp_extents[l[tp]];
+  Choice choice = zero_choices()[l[zero]];
+  choice.recompute = static_cast<Recompute>(l[recompute]);
+  std::tie(choice.schedule, choice.chunks) = schedules[l[schedule]];
+  const TestModel chosen = test_models()[l[model]];
+  Deck deck = layout_deck(chosen.deck, mesh, choice, 0);
+  deck.mesh.cp_method = static_cast<CpMethod>(l[method]);
+  deck.train.microbatch_sequences = static_cast<std::int64_t>(l[microbatch]) + 1;
+  const std::int64_t stages = mesh.pp * (choice.schedule == ScheduleName::zb_v ? 2 : choice.chunks);
+  const std::array<std::string, 4> splits{"even", "balanced", split_string(deck.model.layers, stages, 1),
+                                          split_string(deck.model.layers, stages, 2)};
+  deck.schedule.split = splits[l[split]];
+  deck.train.global_batch_sequences = 4 * mesh.dp_replicate * mesh.dp_shard;  // so that pipelines have microbatches
+  fit_model(deck);
+  return {chosen.name, deck};
+}
+
+// Every mesh of these extents, each with some draws of the rest.
+std::vector<Levels> candidates() {
+  constexpr std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, 6, 3, 6, 3, 4, 3, 4};
+  std::vector<Levels> pool;
+  Draw draw(17);
+  for (std::size_t m = 0; m < counts[pp] * counts[replicate] * counts[shard] * counts[cp] * counts[tp]; ++m)
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      Levels l{};
+      std::size_t rest = m;
+      for (const Factor f : {pp, replicate, shard, cp, tp}) {
+        l[f] = rest % counts[f];
+        rest /= counts[f];
+      }
+      for (std::size_t f = zero; f < factors; ++f) l[f] = draw.below(counts[f]);
+      const std::int64_t ranks = ranks_of_levels(l);
+      if (ranks >= 9 && ranks <= 64) pool.push_back(l);
+    }
+  return pool;
+}
+
+using Pair = std::array<std::size_t, 4>;  // factor, value, factor, value
+
+std::vector<Pair> pairs_of(const Levels& l) {
+  std::vector<Pair> pairs;
+  for (std::size_t a = 0; a < factors; ++a)
+    for (std::size_t b = a + 1; b < factors; ++b) pairs.push_back({a, l[a], b, l[b]});
+  return pairs;
+}
+
+}  // namespace
+
+std::vector<LayoutCase> covering_layouts() {
+  const auto pool = candidates();
+  std::set<Pair> open;
+  for (const Levels& l : pool)
+    for (const Pair& pair : pairs_of(l)) open.insert(pair);
+  std::vector<LayoutCase> cases;
+  while (!open.empty()) {
+    const Levels* best = nullptr;
+    std::size_t most = 0;
+    for (const Levels& l : pool) {
+      const auto pairs = pairs_of(l);
+      const auto fresh =
+          static_cast<std::size_t>(std::count_if(pairs.begin(), pairs.end(), [&](const Pair& p) { return open.count(p) > 0; }));
+      if (fresh > most || (fresh == most && best && ranks_of_levels(l) < ranks_of_levels(*best))) {
+        most = fresh;
+        best = &l;
+      }
+    }
+    for (const Pair& pair : pairs_of(*best)) open.erase(pair);
+    cases.push_back(case_of(*best));
+  }
+  return cases;
+}
+
+std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key) {
+  const auto models = test_models();
+  std::vector<LayoutCase> cases;
+  Draw draw(mix(key, static_cast<std::uint64_t>(ranks)));
+  for (const MeshDeck& mesh : meshes_of(ranks)) {
+    const TestModel model = draw.of(models);
+    cases.push_back({model.name, layout_deck(model.deck, mesh, draw.of(choices_of(mesh)), draw.below(60))});
+  }
+  return cases;
+}
+
+LayoutCase drawn_model(std::uint64_t key) {
+  Draw draw(mix(23, key));
+  const auto models = test_models();
+  const TestModel model = draw.of(models);
+  Deck deck = model.deck;
+  ModelDeck& m = deck.model;
+  const auto meshes = meshes_of(static_cast<int>(draw.between(1, 8)));
+  const MeshDeck mesh = draw.of(meshes);
+  m.layers = draw.between(1, 9);
+  m.kv_heads = mesh.tp * draw.between(1, 2);
+  if (draw.below(3) == 0 && mesh.tp > 1) m.kv_heads = 1;  // copies
+  m.heads = std::max(m.kv_heads, mesh.tp) * draw.between(1, 3);
+  if (m.family == Family::gpt2) m.kv_heads = m.heads;
+  m.head_dim = m.positions == PositionKind::rope ? 2 * draw.between(1, 5) : draw.between(2, 9);
+  m.width = draw.between(5, 40);
+  m.ffn = mesh.tp * draw.between(3, 20);
+  m.vocabulary = draw.between(9, 90);
+  m.initial_std = 1 / std::sqrt(static_cast<double>(m.width));
+  m.tied_embeddings = draw.below(2) == 0;
+  m.qk_norm = m.family == Family::qwen3;
+  m.sliding_window = m.family == Family::gpt2 ? 0 : draw.between(0, 9);
+  m.sliding_window_layer = m.sliding_window > 0 ? draw.between(0, m.layers - 1) : 0;
+  m.dropout = draw.below(3) == 0 ? 0.2 : 0;
+  TrainDeck& t = deck.train;
+  t.sequence_tokens = draw.between(7, 40);
+  t.global_batch_sequences = draw.between(1, 12);
+  t.seed = draw.below(1000);
+  t.head_chunk_rows = draw.between(1, 40);
+  t.z_loss_coefficient = draw.below(3) == 0 ? 1e-2 : 0;
+  deck.data.document_end_token = draw.between(-1, 5);
+  deck.data.files = {token_file(m.vocabulary, 4097)};
+  const auto choices = choices_of(mesh);
+  return {model.name + " " + std::to_string(key), layout_deck(deck, mesh, draw.of(choices), draw.below(60))};
+}
+
+}  // namespace forge::test

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "enumerate.hpp"
+
+namespace forge::test {
+
+// A set of layouts of 9 … 64 ranks in which every two values of the factors below occur together, where any layout has
+// both: extents of the axes, ZeRO with its accumulation and gathering, recompute, schedule with its chunks, method of
+// cp, split, microbatch, model. Greedy: of a fixed pool of candidates, whichever has the most new pairs.
+std::vector<LayoutCase> covering_layouts();
+
+// All meshes of so many ranks; choices, models and what layout_deck() varies are drawn.
+std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key);
+
+// A model of drawn dimensions (layers, heads, key heads, head size, ffn, vocabulary, options), sequence length and batch
+// on a drawn layout of at most 8 ranks.
+LayoutCase drawn_model(std::uint64_t key);
+
+}  // namespace forge::test
