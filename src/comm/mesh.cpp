@@ -50,6 +50,23 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   gradient_copies_ = copies_group(*device, shape, groups.kv_copies);
   gradient_tied_ = tied_group(*device, shape, groups.tied_stages);
   parameter_shards_ = device->sub(shard_axes);
+  make_expert_groups(groups.experts);
+}
+
+// The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
+void Mesh::make_expert_groups(bool wanted) {
+  enum { pp, replicas, shards, ep, etp };
+  const auto bit = [](int axis) { return 1u << axis; };
+  const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep, shape_.etp});
+  std::unique_ptr<Communicator> device;
+  if (wanted) device = device_communicator(*world_)->cartesian(grid);
+  const auto group = [&](AxisBits axes) { return wanted ? device->sub(axes) : self_communicator(); };
+  ep_ = group(bit(ep));
+  etp_ = group(bit(etp));
+  expert_gradients_ = group(bit(replicas) | bit(shards));
+  expert_gradient_shards_ = group(bit(shards));
+  expert_gradient_replicas_ = group(bit(replicas));
+  expert_parameter_shards_ = group(bit(shards));
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
@@ -63,7 +80,13 @@ std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
           {"gradient_tp", gradient_tp_->traffic()},
           {"gradient_copies", gradient_copies_->traffic()},
           {"gradient_tied", gradient_tied_->traffic()},
-          {"parameter_shards", parameter_shards_->traffic()}};
+          {"parameter_shards", parameter_shards_->traffic()},
+          {"ep", ep_->traffic()},
+          {"etp", etp_->traffic()},
+          {"expert_gradients", expert_gradients_->traffic()},
+          {"expert_gradient_shards", expert_gradient_shards_->traffic()},
+          {"expert_gradient_replicas", expert_gradient_replicas_->traffic()},
+          {"expert_parameter_shards", expert_parameter_shards_->traffic()}};
 }
 
 }  // namespace forge

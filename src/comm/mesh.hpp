@@ -14,6 +14,14 @@ namespace forge {
 struct MeshGroups {
   int kv_copies = 1;                         // tp neighbours that hold the same key and value heads
   std::pair<int, int> tied_stages = {0, 0};  // pp coordinates that share the embedding table; equal: one rank does
+  bool experts = false;                      // the expert view's groups are wanted
+};
+
+// The ranks that share a unit's gradients.
+struct GradientGroups {
+  Communicator& all;       // whose gradients are summed
+  Communicator& shards;    // of them, those that share its state
+  Communicator& replicas;  // and those that hold copies of a shard
 };
 
 // The communicators of a rank, all made here, once and in one order on every rank. A communicator serves one stream:
@@ -45,16 +53,28 @@ class Mesh {
   Communicator& gradient_tp() { return *gradient_tp_; }              // of what tp replicates
   Communicator& gradient_copies() { return *gradient_copies_; }      // of key and value heads that tp copies
   Communicator& gradient_tied() { return *gradient_tied_; }  // of the embedding table on the first and the last stage
+  GradientGroups gradient_groups(bool experts) {
+    return experts ? GradientGroups{*expert_gradients_, *expert_gradient_shards_, *expert_gradient_replicas_}
+                   : GradientGroups{*gradients_, *gradient_shards_, *gradient_replicas_};
+  }
   // Parameters, in the stream ahead of use.
-  Communicator& parameter_shards() { return *parameter_shards_; }  // dp_shard, cp
+  Communicator& parameter_shards(bool experts = false) {  // dp_shard, cp; of experts: the fast part of edp
+    return experts ? *expert_parameter_shards_ : *parameter_shards_;
+  }
+  // The expert view, in the compute stream: ranks with other experts, and those that share an expert's columns.
+  Communicator& ep() { return *ep_; }
+  Communicator& etp() { return *etp_; }
 
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
 
  private:
+  void make_expert_groups(bool wanted);
+
   MeshShape shape_;
   std::unique_ptr<Communicator> world_, data_, scalars_, tp_, cp_, pipeline_, gradients_, gradient_shards_,
-      gradient_replicas_, gradient_tp_, gradient_copies_, gradient_tied_, parameter_shards_;
+      gradient_replicas_, gradient_tp_, gradient_copies_, gradient_tied_, parameter_shards_, ep_, etp_,
+      expert_gradients_, expert_gradient_shards_, expert_gradient_replicas_, expert_parameter_shards_;
 };
 
 }  // namespace forge

@@ -9,6 +9,7 @@ namespace {
 
 // Heads: how many, how wide.
 void check_heads(ModelDeck& m, Report& report) {
+  if (m.attention == AttentionKind::mla) return;  // check_latent_attention
   if (m.kv_heads == 0) m.kv_heads = m.heads;
   if (m.heads % m.kv_heads != 0)
     report.add("", equation("model.heads", m.heads) + " is no multiple of " + equation("model.kv_heads", m.kv_heads) +
@@ -74,12 +75,19 @@ void check_family(const ModelDeck& m, Report& report) {
                "gelu_tanh | relu2, or another family");
   if (m.qk_norm)
     report.add("", "model.qk_norm = true with model.family = gpt2, whose checkpoints have none; legal: false");
+  if (m.experts > 0)
+    report.add("", equation("model.experts", m.experts) +
+                       " with model.family = gpt2, whose checkpoints have none; legal: 0, or another family");
+  if (m.attention == AttentionKind::mla)
+    report.add("", "model.attention = mla with model.family = gpt2; legal: standard, or another family");
 }
 
 }  // namespace
 
 void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report) {
+  check_latent_attention(model, report);
   check_heads(model, report);
+  check_experts(model, report);
   check_positions(model, sequence_tokens, report);
   check_rope_scaling(model, report);
   check_window(model, report);

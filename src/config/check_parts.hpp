@@ -13,6 +13,11 @@ namespace forge {
 // The model section, dimensions known: derives kv_heads and head_dim. sequence_tokens 0 = not known.
 void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report);
 
+// Multi-head latent attention: derives value_dim, head_dim and kv_heads. Experts: derives expert_ffn and
+// router_groups_used. Keys that have no effect are refused.
+void check_latent_attention(ModelDeck& model, Report& report);
+void check_experts(ModelDeck& model, Report& report);
+
 // "model.heads = 6"
 inline std::string equation(const char* key, std::int64_t value) {
   return std::string(key) + " = " + std::to_string(value);

@@ -11,11 +11,18 @@ namespace forge {
 // The input deck as values. The table in config/keys.cpp gives every field its key, unit, default, range and doc line;
 // the defaults below are the table's (a test compares them).
 
-enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
+enum class Family { llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen3_moe, deepseek_v3 };
 enum class NormKind { rmsnorm, layernorm };
 enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
+enum class AttentionKind { standard, mla };
+// What the router makes of its logits: softmax over all experts, softmax over the chosen ones, or sigmoid.
+enum class RouterScore { softmax, softmax_after, sigmoid };
+enum class GroupScore { top2_sum, max };
+enum class AuxiliaryScope { sequence, microbatch };
+enum class CapacityDrop { position, probability };
+enum class CapacityScope { sequence, rank };
 enum class PrecisionName { fp64, fp32, bf16 };
 enum class Recompute { none, selective, full };
 enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
@@ -66,7 +73,46 @@ struct ModelDeck {
   bool tied_embeddings = false;
   double dropout = 0;
   double initial_std = 0.02;
-  bool residual_scaling = true;    // output projections start at initial_std / sqrt(2 L)
+  bool residual_scaling = true;  // output projections start at initial_std / sqrt(2 L)
+
+  AttentionKind attention = AttentionKind::standard;
+  std::int64_t q_lora = 0;     // 0 = queries without a down-projection
+  std::int64_t kv_lora = 0;    // width of the latent that keys and values come from
+  std::int64_t nope_dim = 0;   // of a head: query and key entries that rope doesn't turn
+  std::int64_t rope_dim = 0;   // of a head: those that it turns; the key's are shared by all heads
+  std::int64_t value_dim = 0;  // width of a head's values; 0 = nope_dim
+  bool rope_interleave = false;
+  double latent_norm_epsilon = 1e-6;
+
+  std::int64_t experts = 0;            // E; 0 = dense
+  std::int64_t experts_per_token = 0;  // k
+  std::int64_t expert_ffn = 0;         // 0 = ffn
+  std::int64_t shared_expert_ffn = 0;  // of all shared experts together; 0 = none
+  bool shared_expert_gate = false;
+  std::int64_t first_dense_layers = 0;
+  std::int64_t moe_every = 1;
+  std::vector<std::int64_t> dense_layers;
+  RouterScore router_score = RouterScore::softmax;
+  bool router_renormalise = true;
+  double router_scale = 1;
+  std::int64_t router_groups = 1;
+  std::int64_t router_groups_used = 0;  // 0 = all
+  GroupScore router_group_score = GroupScore::top2_sum;
+  bool router_bias = false;
+  double router_bias_rate = 0;
+  double auxiliary_loss_coefficient = 0;
+  AuxiliaryScope auxiliary_loss_scope = AuxiliaryScope::sequence;
+  double router_z_coefficient = 0;
+  double router_jitter = 0;
+  bool forced_balance = false;
+  double capacity_factor = 0;  // 0 = dropless
+  CapacityDrop capacity_drop = CapacityDrop::position;
+  CapacityScope capacity_scope = CapacityScope::sequence;
+  double dispatch_rows = 1.5;  // rows of a dropless round, times the balanced count
+
+  std::int64_t mtp_depth = 0;
+  double mtp_loss_factor = 0.1;
+
   std::vector<std::string> given;  // names of this section's keys that the deck itself has; no key of its own
 };
 

@@ -44,6 +44,10 @@ class SectionKeys {
   Key& paths(const char* name, const char* doc) {
     return add(name, "", doc, PathsKey{access<Member, std::vector<std::string>>()});
   }
+  template <auto Member>
+  Key& integers(const char* name, std::int64_t least, std::int64_t most, const char* doc) {
+    return add(name, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
+  }
   // `words` in the order of the enumerators.
   template <auto Member>
   Key& choice(const char* name, std::vector<std::string> words, std::vector<std::string> later, const char* doc) {
@@ -83,6 +87,9 @@ inline NumberKey from_below(double least, double most) {
 }
 
 void add_model_keys(std::vector<Key>& keys);
+// Parts of the model section.
+void add_latent_attention_keys(SectionKeys<&Deck::model>& k);
+void add_expert_keys(SectionKeys<&Deck::model>& k);
 void add_run_keys(std::vector<Key>& keys);  // every other section
 
 }  // namespace forge

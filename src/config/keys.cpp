@@ -31,6 +31,12 @@ std::string list_text(const std::vector<std::string>& items) {
   return text + "]";
 }
 
+std::string list_text(const std::vector<std::int64_t>& items) {
+  std::string text = "[";
+  for (const auto item : items) text += (text.size() > 1 ? ", " : "") + std::to_string(item);
+  return text + "]";
+}
+
 std::string choice_text(const ChoiceKey& key, int index) {
   return index >= 0 && index < static_cast<int>(key.words.size()) ? key.words[static_cast<std::size_t>(index)] : "?";
 }
@@ -41,7 +47,8 @@ std::string range_text(const NumberKey& key) {
   return least + " and " + (key.below ? "< " : "<= ") + format_exact(key.most);
 }
 
-std::string range_text(const IntegerKey& key) {
+template <class IntegerRange>
+std::string integer_range(const IntegerRange& key) {
   return std::to_string(key.least) + " to " + std::to_string(key.most);
 }
 
@@ -111,13 +118,14 @@ std::string nearest_section(const std::string& name) {
 
 std::string legal_values(const Key& key) {
   return std::visit(Overloaded{
-                        [](const IntegerKey& k) { return "integer, " + range_text(k); },
+                        [](const IntegerKey& k) { return "integer, " + integer_range(k); },
                         [](const UnsignedKey&) { return std::string("integer, 0 to 18446744073709551615"); },
                         [](const NumberKey& k) { return "number, " + range_text(k); },
                         [](const FlagKey&) { return std::string("true | false"); },
                         [](const TextKey&) { return std::string("text"); },
                         [](const PathKey&) { return std::string("path"); },
                         [](const PathsKey&) { return std::string("list of paths"); },
+                        [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
                         [](const ChoiceKey& k) {
                           std::string text;
                           for (const auto& word : k.words) text += (text.empty() ? "" : " | ") + word;
@@ -140,6 +148,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const TextKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathsKey& k) { return list_text(k.access.get(deck)); },
+                        [&](const IntegersKey& k) { return list_text(k.access.get(deck)); },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
                     },
                     key.kind);
@@ -168,6 +177,11 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
               if (auto problem = text_problem(path, true); !problem.empty()) return problem;
             }
             return std::string();
+          },
+          [&](const IntegersKey& k) {
+            const std::vector<std::int64_t> values = k.access.get(deck);
+            return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&
+                           (values.empty() || (values.front() >= k.least && values.back() <= k.most)));
           },
           [&](const ChoiceKey& k) {
             const int index = k.access.get(deck);

@@ -53,6 +53,12 @@ struct PathsKey {
   Access<std::vector<std::string>> access;
 };
 
+// Distinct integers of a range, in ascending order.
+struct IntegersKey {
+  Access<std::vector<std::int64_t>> access;
+  std::int64_t least, most;  // inclusive
+};
+
 // One of several words; the value is the word's index, which is the enumerator's.
 struct ChoiceKey {
   Access<int> access;
@@ -72,7 +78,7 @@ struct Key {
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
-  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, ChoiceKey> kind;
+  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey> kind;
 
   std::string qualified() const { return section + "." + name; }
 };

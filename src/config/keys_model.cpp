@@ -15,10 +15,10 @@ void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf",
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-      "repeat what it says, except load_weights, dropout, initial_std and residual_scaling");
+      "repeat what it says, except load_weights, dropout, initial_std, residual_scaling, auxiliary losses, router "
+      "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>("load_weights", "start from the safetensors files of model.hf instead of initial values");
-  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2"},
-                       {"mixtral", "qwen3_moe", "deepseek_v3"},
+  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"}, {},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", 1, most_layers, "", "blocks, L").required = Required::dimension;
   k.integer<&M::width>("width", 1, most_width, "", "width of the residual stream, C").required = Required::dimension;
@@ -86,6 +86,8 @@ void add_model_keys(std::vector<Key>& keys) {
   add_layers(k);
   add_rope(k);
   add_options(k);
+  add_latent_attention_keys(k);
+  add_expert_keys(k);
 }
 
 }  // namespace forge

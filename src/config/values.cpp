@@ -87,6 +87,18 @@ class ValueReader {
     k.access.set(deck_, std::move(paths));
     return "";
   }
+  std::string operator()(const IntegersKey& k) {
+    if (node_.kind != YamlNode::Kind::list) return illegal();
+    std::vector<std::int64_t> values;
+    for (const auto& item : node_.items) {
+      const auto value = item.kind == YamlNode::Kind::scalar && item.plain ? parse_integer<std::int64_t>(item.text)
+                                                                           : std::optional<std::int64_t>();
+      if (!value) return "holds " + kind_of(item) + ": legal: " + legal_values(key_);
+      values.push_back(*value);
+    }
+    k.access.set(deck_, std::move(values));
+    return "";
+  }
   std::string operator()(const ChoiceKey& k) {
     if (node_.kind != YamlNode::Kind::scalar) return illegal();
     if (std::find(k.later.begin(), k.later.end(), node_.text) != k.later.end())

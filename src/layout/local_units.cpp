@@ -20,6 +20,16 @@ bool is_vector(Role role) {
     case Role::attention_out:
     case Role::up:
     case Role::down:
+    case Role::shared_up:
+    case Role::shared_down:
+    case Role::q_up:
+    case Role::kv_up:
+    case Role::expert_up:
+    case Role::expert_down:
+    case Role::q_down:
+    case Role::kv_down:
+    case Role::router:
+    case Role::mtp_projection:
     case Role::output:
       return false;
     default:
@@ -34,6 +44,12 @@ bool is_split(Role role) {
     case Role::attention_out:
     case Role::up:
     case Role::down:
+    case Role::shared_up:
+    case Role::shared_down:
+    case Role::q_up:
+    case Role::kv_up:
+    case Role::expert_up:
+    case Role::expert_down:
     case Role::qkv_bias:
     case Role::up_bias:
     case Role::output:
@@ -80,12 +96,25 @@ std::vector<Part> parts_of(const ModelSpec& s, const LocalLayout& l, Role role, 
       return parts;
     }
     case Role::attention_out:
-      return {{1, even_part(s.q_columns(), l)}};
+      return {{1, even_part(s.o_columns(), l)}};
+    case Role::q_up:
+      return {{0, even_part(s.q_columns(), l)}};
+    case Role::kv_up:
+      return {{0, even_part(s.kv_up_columns(), l)}};
     case Role::up:
     case Role::up_bias:
       return {{0, even_part(s.F(), l)}};
     case Role::down:
       return {{1, even_part(s.F(), l)}};
+    case Role::shared_up:
+      return {{0, even_part(s.Fs(), l)}};
+    case Role::shared_down:
+      return {{1, even_part(s.Fs(), l)}};
+    // Whole: the expert axes cut experts and their columns.
+    case Role::expert_up:
+      return {{0, {0, s.Fe()}}};
+    case Role::expert_down:
+      return {{1, {0, s.Fe()}}};
     default:
       return {};
   }
@@ -102,14 +131,16 @@ Box box_of(const Parameter& p, const Part& part) {
 class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
-      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, {}, {}} {
+      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}} {
     unit_.roles.fill(-1);
+    for (const Parameter& p : unit.parameters) ++count_[static_cast<std::size_t>(p.role)];
   }
 
   LocalUnit build() {
     for (std::size_t i = 0; i < unit_.parameters.size(); ++i) add(i);
     unit_.elements = rounded_up(unit_.elements, layout_.shards * unit_alignment);
     if (unit_.replicated_begin < 0) unit_.replicated_begin = unit_.elements;
+    if (unit_.replicated_end < 0) unit_.replicated_end = unit_.elements;
     if (unit_.vectors_begin < 0) unit_.vectors_begin = unit_.elements;
     return std::move(unit_);
   }
@@ -122,24 +153,22 @@ class LocalUnitBuilder {
     unit_.roles[static_cast<std::size_t>(role)] = unit_.elements;
     if (is_vector(role) && unit_.vectors_begin < 0) unit_.vectors_begin = unit_.elements;
     if (!is_split(role) && unit_.replicated_begin < 0) unit_.replicated_begin = unit_.elements;
+    if (is_split(role) && unit_.replicated_begin >= 0 && unit_.replicated_end < 0)
+      unit_.replicated_end = unit_.elements;
     require(is_vector(role) || unit_.vectors_begin < 0, "a unit's matrices must stand before its vectors");
-    require(!is_split(role) || unit_.replicated_begin < 0,
-            "what tensor parallelism splits must stand before what it replicates");
+    require(is_split(role) || unit_.replicated_end < 0, "what tensor parallelism replicates must stand together");
   }
 
   void add(std::size_t index) {
     const Parameter& p = unit_.parameters[index];
-    const auto same = [&](const Parameter& q) { return q.role == p.role; };
-    const auto all = std::count_if(unit_.parameters.begin(), unit_.parameters.end(), same);
-    const auto which =
-        std::count_if(unit_.parameters.begin(), unit_.parameters.begin() + static_cast<std::ptrdiff_t>(index), same);
+    const auto role = static_cast<std::size_t>(p.role);
+    const std::size_t which = seen_[role]++;
     if (which == 0) start(p.role);
     const std::int64_t begin = unit_.elements;
     if (!is_split(p.role)) {
       push(index, {Extents(p.shape.size(), 0), p.shape}, layout_.tp_rank == 0);
     } else {
-      for (const Part& part :
-           parts_of(spec_, layout_, p.role, static_cast<std::size_t>(which), static_cast<std::size_t>(all))) {
+      for (const Part& part : parts_of(spec_, layout_, p.role, which, count_[role])) {
         const std::int64_t at = unit_.elements;
         push(index, box_of(p, part), !part.copied || layout_.tp_rank % kv_copies(spec_, layout_.tp) == 0);
         if (part.copied) note_copied({at, unit_.elements});
@@ -170,6 +199,7 @@ class LocalUnitBuilder {
   const ModelSpec& spec_;
   LocalLayout layout_;
   LocalUnit unit_;
+  std::array<std::size_t, role_count> count_{}, seen_{};  // parameters of each role: all, and added so far
 };
 
 }  // namespace
@@ -183,6 +213,7 @@ ModelSpec local_spec(const ModelSpec& spec, int tp) {
   local.options.heads = spec.H() / tp;
   local.options.kv_heads = std::max<std::int64_t>(spec.K() / tp, 1);
   local.options.ffn = spec.F() / tp;
+  local.options.shared_expert_ffn = spec.Fs() / tp;
   local.options.vocabulary = (spec.V() + tp - 1) / tp;
   return local;
 }
@@ -212,6 +243,7 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
         here = embeds;
         break;
       case UnitKind::block:
+      case UnitKind::experts:
         here = any([&](const StageContent& s) {
           return unit.layer >= s.first_layer && unit.layer < s.first_layer + s.layers;
         });

@@ -29,8 +29,8 @@ struct LocalPiece {
   bool owned = true;  // counted by this tp rank in norms and written by it; the copies elsewhere are not
 };
 
-// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, then vectors that tp splits, then what
-// tp replicates. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps hold zeros and stay
+// A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
+// vectors, those that it splits last. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps hold zeros and stay
 // zero. ZeRO cuts the buffer into equal ranges.
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
@@ -39,9 +39,10 @@ struct LocalUnit {
   std::vector<LocalPiece> pieces;
   std::int64_t elements = 0;          // padding included: a multiple of shards · unit_alignment
   std::int64_t vectors_begin = 0;     // from here: vectors; their gradients are summed over the step where they are
-  std::int64_t replicated_begin = 0;  // from here: the same on every tp rank; gradients are summed over tp
+  std::int64_t replicated_begin = 0;  // from here up to replicated_end: the same on every tp rank; gradients are
+  std::int64_t replicated_end = 0;    // summed over tp
   std::vector<Range> copied;          // key and value heads that tp neighbours share; gradients are summed over those
-  std::array<std::int64_t, 19> roles{};  // offset of each Role's group, −1: none
+  std::array<std::int64_t, role_count> roles{};  // offset of each Role's group, −1: none
 
   std::int64_t offset_of(Role role) const { return roles[static_cast<std::size_t>(role)]; }
 };

@@ -29,28 +29,26 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
 
 namespace {
 
-std::int64_t largest_of(const std::vector<LocalUnit>& units) {
-  std::int64_t largest = 0;
-  for (const LocalUnit& unit : units) largest = std::max(largest, unit.elements);
-  return largest;
+std::vector<UnitBufferSpec> pool_of(const std::vector<LocalUnit>& units, UnitClass c, int buffers,
+                                    UnitBufferSpec buffer) {
+  for (const LocalUnit& unit : units)
+    if (class_of(unit) == c) buffer.elements = std::max(buffer.elements, unit.elements);
+  if (buffer.elements == 0) return {};
+  return std::vector<UnitBufferSpec>(static_cast<std::size_t>(buffers), buffer);
 }
 
 }  // namespace
 
-UnitBufferSpec gradient_pool_buffer(const std::vector<LocalUnit>& units, const Precision& p) {
-  return {UnitBuf::accumulator, Category::gradients, largest_of(units), p.accumulate};
+std::vector<UnitBufferSpec> gradient_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& p,
+                                          const Zero& zero, StorageKind kind) {
+  if (!kind.gradients || !zero.reduce_each) return {};
+  return pool_of(units, c, gradient_pool_buffers, {UnitBuf::accumulator, Category::gradients, 0, p.accumulate});
 }
 
-UnitBufferSpec parameter_pool_buffer(const std::vector<LocalUnit>& units, const Precision& p) {
-  return {UnitBuf::whole, Category::parameters, largest_of(units), p.compute};
-}
-
-bool has_gradient_pool(const Zero& zero, StorageKind kind) {
-  return kind.gradients && zero.reduce_each;
-}
-
-bool has_parameter_pool(const Zero& zero) {
-  return !zero.keeps_whole();
+std::vector<UnitBufferSpec> parameter_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& p,
+                                           const Zero& zero) {
+  if (zero.keeps_whole()) return {};
+  return pool_of(units, c, parameter_pool_buffers(c), {UnitBuf::whole, Category::parameters, 0, p.compute});
 }
 
 std::vector<Range> counted_ranges(const LocalUnit& unit, const Zero& zero, bool counts_unit) {

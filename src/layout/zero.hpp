@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "core/category.hpp"
@@ -56,13 +57,27 @@ struct UnitBufferSpec {
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, const Zero& zero,
                                          StorageKind kind);
 
-// Buffers of the largest unit's size that units take in turn: of gradients on their way into the shard, and of gathered
-// parameters (two in use, one ahead of use).
-inline constexpr int gradient_pool_buffers = 2, parameter_pool_buffers = 3;
-UnitBufferSpec gradient_pool_buffer(const std::vector<LocalUnit>& units, const Precision& precision);
-UnitBufferSpec parameter_pool_buffer(const std::vector<LocalUnit>& units, const Precision& precision);
-bool has_gradient_pool(const Zero& zero, StorageKind kind);
-bool has_parameter_pool(const Zero& zero);
+// Dense units and experts are shared by different groups of ranks, and differ in size.
+enum class UnitClass { dense, experts };
+inline constexpr int unit_classes = 2;
+inline UnitClass class_of(const LocalUnit& unit) {
+  return unit.kind == UnitKind::experts ? UnitClass::experts : UnitClass::dense;
+}
+using ZeroOfClass = std::array<Zero, unit_classes>;
+inline const Zero& zero_of(const ZeroOfClass& zero, const LocalUnit& unit) {
+  return zero[static_cast<std::size_t>(class_of(unit))];
+}
+
+// Buffers of the largest unit of a class, which its units take in turn: of gradients on their way into the shard, and
+// of gathered parameters (in use together, and one ahead of use). None where the class has no units or needs none.
+inline constexpr int gradient_pool_buffers = 2;
+constexpr int parameter_pool_buffers(UnitClass c) {
+  return c == UnitClass::dense ? 3 : 2;
+}
+std::vector<UnitBufferSpec> gradient_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& precision,
+                                          const Zero& zero, StorageKind kind);
+std::vector<UnitBufferSpec> parameter_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& precision,
+                                           const Zero& zero);
 
 // The parts of a unit that this rank counts in norms and writes to checkpoints: what it owns of its shard. Every
 // element of the model is counted by exactly one rank of a replica. `counts_unit` false: another stage counts it (a

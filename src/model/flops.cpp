@@ -12,18 +12,33 @@ double mean_keys(std::int64_t sequence_tokens, std::int64_t window) {
 }
 
 std::vector<FlopsLine> forward_flops_per_token(const ModelSpec& s, std::int64_t sequence_tokens) {
-  const double layers = static_cast<double>(s.L());
+  const std::int64_t depth = s.options.mtp_depth;
+  const double layers = static_cast<double>(s.L() + depth);
+  const double moe = static_cast<double>(s.moe_layers() + (s.is_moe(s.L()) ? depth : 0));
   auto product = [](std::int64_t in, std::int64_t out) {
     return 2.0 * static_cast<double>(in) * static_cast<double>(out);
   };
+  auto feed_forward = [&](std::int64_t ffn) { return product(s.C(), s.up_columns(ffn)) + product(ffn, s.C()); };
   double attention = 0;
-  for (std::int64_t layer = 0; layer < s.L(); ++layer)
-    attention += 2 * product(s.q_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
-  return {{"q, k, v projections", layers * product(s.C(), s.qkv_columns())},
-          {"attention", attention},
-          {"attention output", layers * product(s.q_columns(), s.C())},
-          {"feed-forward", layers * (product(s.C(), s.up_columns()) + product(s.F(), s.C()))},
-          {"output head", product(s.C(), s.V())}};
+  for (std::int64_t layer = 0; layer < s.L() + depth; ++layer)
+    attention += product(s.q_columns() + s.o_columns(), 1) * mean_keys(sequence_tokens, s.window(layer));
+  double projections = product(s.C(), s.qkv_columns());
+  if (s.mla())
+    projections = product(s.C(), s.q_lora()) + product(s.q_up_inputs(), s.q_columns()) +
+                  product(s.C(), s.kv_down_columns()) + product(s.kv_lora(), s.kv_up_columns());
+  std::vector<FlopsLine> lines = {{"q, k, v projections", layers * projections},
+                                  {"attention", attention},
+                                  {"attention output", layers * product(s.o_columns(), s.C())},
+                                  {"feed-forward", (layers - moe) * feed_forward(s.F())}};
+  if (s.E() > 0) {
+    const double shared = feed_forward(s.Fs()) + (s.options.shared_expert_gate ? product(s.C(), 1) : 0);
+    lines.push_back({"router", moe * product(s.C(), s.E())});
+    lines.push_back({"experts", moe * static_cast<double>(s.experts_per_token()) * feed_forward(s.Fe())});
+    lines.push_back({"shared experts", moe * shared});
+  }
+  if (depth > 0) lines.push_back({"multi-token projections", static_cast<double>(depth) * product(2 * s.C(), s.C())});
+  lines.push_back({"output head", static_cast<double>(1 + depth) * product(s.C(), s.V())});
+  return lines;
 }
 
 double training_flops_per_token(const ModelSpec& spec, std::int64_t sequence_tokens) {

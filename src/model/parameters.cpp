@@ -54,12 +54,45 @@ struct BlockNames {
   std::string of(const char* others, const char* gpt2_name) const { return prefix + (gpt2 ? gpt2_name : others); }
 };
 
-void add_matrices(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
+BlockNames block_names(const ModelSpec& s, std::int64_t layer) {
+  return {(is_gpt2(s) ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".", is_gpt2(s)};
+}
+
+// Those of a layer with experts.
+struct ExpertNames {
+  std::string prefix, shared, gate, up, down;
+  std::string of(std::int64_t expert, const std::string& matrix) const {
+    return prefix + "experts." + std::to_string(expert) + "." + matrix + ".weight";
+  }
+};
+
+ExpertNames expert_names(const ModelSpec& s, std::int64_t layer) {
+  const std::string block = block_names(s, layer).prefix;
+  const std::string shared = s.options.family == Family::deepseek_v3 ? "shared_experts." : "shared_expert.";
+  if (s.options.family == Family::mixtral) return {block + "block_sparse_moe.", shared, "w1", "w3", "w2"};
+  return {block + "mlp.", shared, "gate_proj", "up_proj", "down_proj"};
+}
+
+// Standard deviations of matrices, and of those that add to the residual stream.
+double matrix_std(const ModelSpec& s) {
+  return s.options.initial_std;
+}
+double output_std(const ModelSpec& s) {
   const double std = s.options.initial_std;
-  const double out_std = s.options.residual_scaling ? std / std::sqrt(2.0 * static_cast<double>(s.L())) : std;
+  return s.options.residual_scaling ? std / std::sqrt(2.0 * static_cast<double>(s.L())) : std;
+}
+
+void add_attention(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
+  const double std = matrix_std(s);
   if (n.gpt2) {
     unit.add(Role::qkv, "attention.qkv", n.prefix + "attn.c_attn.weight", {s.qkv_columns(), s.C()}, Initial::normal,
              std, true);
+  } else if (s.mla()) {
+    unit.add(Role::q_up, s.q_lora() > 0 ? "attention.q_up" : "attention.q",
+             n.prefix + (s.q_lora() > 0 ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight"),
+             {s.q_columns(), s.q_up_inputs()}, Initial::normal, std);
+    unit.add(Role::kv_up, "attention.kv_up", n.prefix + "self_attn.kv_b_proj.weight", {s.kv_up_columns(), s.kv_lora()},
+             Initial::normal, std);
   } else {
     unit.add(Role::qkv, "attention.q", n.prefix + "self_attn.q_proj.weight", {s.q_columns(), s.C()}, Initial::normal,
              std);
@@ -69,13 +102,53 @@ void add_matrices(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
              std);
   }
   unit.add(Role::attention_out, "attention.out", n.of("self_attn.o_proj.weight", "attn.c_proj.weight"),
-           {s.C(), s.q_columns()}, Initial::normal, out_std, n.gpt2);
+           {s.C(), s.o_columns()}, Initial::normal, output_std(s), n.gpt2);
+}
+
+void add_feed_forward(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
+  const double std = matrix_std(s);
   if (s.gated())
     unit.add(Role::up, "mlp.gate", n.prefix + "mlp.gate_proj.weight", {s.F(), s.C()}, Initial::normal, std);
   unit.add(Role::up, "mlp.up", n.of("mlp.up_proj.weight", "mlp.c_fc.weight"), {s.F(), s.C()}, Initial::normal, std,
            n.gpt2);
   unit.add(Role::down, "mlp.down", n.of("mlp.down_proj.weight", "mlp.c_proj.weight"), {s.C(), s.F()}, Initial::normal,
-           out_std, n.gpt2);
+           output_std(s), n.gpt2);
+}
+
+void add_shared_experts(UnitBuilder& unit, const ModelSpec& s, const ExpertNames& n) {
+  if (s.Fs() == 0) return;
+  const std::string prefix = n.prefix + n.shared;
+  if (s.gated())
+    unit.add(Role::shared_up, "shared.gate", prefix + "gate_proj.weight", {s.Fs(), s.C()}, Initial::normal,
+             matrix_std(s));
+  unit.add(Role::shared_up, "shared.up", prefix + "up_proj.weight", {s.Fs(), s.C()}, Initial::normal, matrix_std(s));
+  unit.add(Role::shared_down, "shared.down", prefix + "down_proj.weight", {s.C(), s.Fs()}, Initial::normal,
+           output_std(s));
+}
+
+// Matrices that every tensor-parallel rank has whole.
+void add_replicated_matrices(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
+  const double std = matrix_std(s);
+  if (s.mla() && s.q_lora() > 0)
+    unit.add(Role::q_down, "attention.q_down", n.prefix + "self_attn.q_a_proj.weight", {s.q_lora(), s.C()},
+             Initial::normal, std);
+  if (s.mla())
+    unit.add(Role::kv_down, "attention.kv_down", n.prefix + "self_attn.kv_a_proj_with_mqa.weight",
+             {s.kv_down_columns(), s.C()}, Initial::normal, std);
+  if (s.is_moe(layer))
+    unit.add(Role::router, "router", expert_names(s, layer).prefix + "gate.weight", {s.E(), s.C()}, Initial::normal,
+             std);
+  if (layer >= s.L())
+    unit.add(Role::mtp_projection, "mtp.projection", n.prefix + "eh_proj.weight", {s.C(), 2 * s.C()}, Initial::normal,
+             std);
+}
+
+void add_output_biases(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
+  if (s.options.attention_out_bias)
+    unit.add(Role::attention_out_bias, "attention.out_bias", n.of("self_attn.o_proj.bias", "attn.c_proj.bias"), {s.C()},
+             Initial::zeros);
+  if (s.options.mlp_bias && !s.is_moe(layer))
+    unit.add(Role::down_bias, "mlp.down_bias", n.of("mlp.down_proj.bias", "mlp.c_proj.bias"), {s.C()}, Initial::zeros);
 }
 
 void add_norms(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
@@ -90,10 +163,27 @@ void add_norms(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
     unit.add(Role::q_norm, "attention.q_norm", n.prefix + "self_attn.q_norm.weight", {s.D()}, Initial::ones);
     unit.add(Role::k_norm, "attention.k_norm", n.prefix + "self_attn.k_norm.weight", {s.D()}, Initial::ones);
   }
+  if (s.mla() && s.q_lora() > 0)
+    unit.add(Role::q_down_norm, "attention.q_down_norm", n.prefix + "self_attn.q_a_layernorm.weight", {s.q_lora()},
+             Initial::ones);
+  if (s.mla())
+    unit.add(Role::kv_down_norm, "attention.kv_down_norm", n.prefix + "self_attn.kv_a_layernorm.weight", {s.kv_lora()},
+             Initial::ones);
+}
+
+// The rest of what every tensor-parallel rank has whole.
+void add_expert_vectors(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
+  if (s.is_moe(layer) && s.options.shared_expert_gate)
+    unit.add(Role::shared_gate, "shared.output_gate", expert_names(s, layer).prefix + "shared_expert_gate.weight",
+             {1, s.C()}, Initial::normal, matrix_std(s));
+  if (layer < s.L()) return;
+  unit.add(Role::mtp_embedding_norm, "mtp.embedding_norm", n.prefix + "enorm.weight", {s.C()}, Initial::ones);
+  unit.add(Role::mtp_hidden_norm, "mtp.hidden_norm", n.prefix + "hnorm.weight", {s.C()}, Initial::ones);
+  unit.add(Role::mtp_norm, "mtp.norm", n.prefix + "shared_head.norm.weight", {s.C()}, Initial::ones);
 }
 
 // Vectors that tensor parallelism splits like the matrices' rows.
-void add_split_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
+void add_split_biases(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
   if (s.options.qkv_bias && n.gpt2) {
     unit.add(Role::qkv_bias, "attention.qkv_bias", n.prefix + "attn.c_attn.bias", {s.qkv_columns()}, Initial::zeros);
   } else if (s.options.qkv_bias) {
@@ -101,27 +191,40 @@ void add_split_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n
     unit.add(Role::qkv_bias, "attention.k_bias", n.prefix + "self_attn.k_proj.bias", {s.kv_columns()}, Initial::zeros);
     unit.add(Role::qkv_bias, "attention.v_bias", n.prefix + "self_attn.v_proj.bias", {s.kv_columns()}, Initial::zeros);
   }
-  if (!s.options.mlp_bias) return;
+  if (!s.options.mlp_bias || s.is_moe(layer)) return;
   if (s.gated()) unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
   unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, Initial::zeros);
 }
 
-void add_output_biases(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
-  if (s.options.attention_out_bias)
-    unit.add(Role::attention_out_bias, "attention.out_bias", n.of("self_attn.o_proj.bias", "attn.c_proj.bias"), {s.C()},
-             Initial::zeros);
-  if (s.options.mlp_bias)
-    unit.add(Role::down_bias, "mlp.down_bias", n.of("mlp.down_proj.bias", "mlp.c_proj.bias"), {s.C()}, Initial::zeros);
+Unit block_unit(const ModelSpec& s, std::int64_t layer) {
+  UnitBuilder unit(UnitKind::block, layer, "layers." + std::to_string(layer));
+  const BlockNames names = block_names(s, layer);
+  add_attention(unit, s, names);
+  if (s.is_moe(layer))
+    add_shared_experts(unit, s, expert_names(s, layer));
+  else
+    add_feed_forward(unit, s, names);
+  add_replicated_matrices(unit, s, layer, names);
+  add_output_biases(unit, s, layer, names);
+  add_norms(unit, s, names);
+  add_expert_vectors(unit, s, layer, names);
+  add_split_biases(unit, s, layer, names);
+  return unit.finish();
 }
 
-Unit block_unit(const ModelSpec& s, std::int64_t layer) {
-  const std::string number = std::to_string(layer);
-  UnitBuilder unit(UnitKind::block, layer, "layers." + number);
-  const BlockNames names{(is_gpt2(s) ? "transformer.h." : "model.layers.") + number + ".", is_gpt2(s)};
-  add_matrices(unit, s, names);
-  add_split_biases(unit, s, names);
-  add_output_biases(unit, s, names);
-  add_norms(unit, s, names);
+Unit experts_unit(const ModelSpec& s, std::int64_t layer) {
+  UnitBuilder unit(UnitKind::experts, layer, "layers." + std::to_string(layer));
+  const ExpertNames names = expert_names(s, layer);
+  const auto name = [](std::int64_t e, const char* part) { return "experts." + std::to_string(e) + "." + part; };
+  for (std::int64_t e = 0; e < s.E(); ++e) {
+    if (s.gated())
+      unit.add(Role::expert_up, name(e, "gate"), names.of(e, names.gate), {s.Fe(), s.C()}, Initial::normal,
+               matrix_std(s));
+    unit.add(Role::expert_up, name(e, "up"), names.of(e, names.up), {s.Fe(), s.C()}, Initial::normal, matrix_std(s));
+  }
+  for (std::int64_t e = 0; e < s.E(); ++e)
+    unit.add(Role::expert_down, name(e, "down"), names.of(e, names.down), {s.C(), s.Fe()}, Initial::normal,
+             output_std(s));
   return unit.finish();
 }
 
@@ -147,16 +250,40 @@ std::vector<Unit> parameter_units(const ModelSpec& spec) {
   std::vector<Unit> units;
   units.push_back(token_table_unit(spec));
   if (!spec.rope()) units.push_back(position_table_unit(spec));
-  for (std::int64_t layer = 0; layer < spec.L(); ++layer) units.push_back(block_unit(spec, layer));
+  for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer) {
+    units.push_back(block_unit(spec, layer));
+    if (spec.is_moe(layer)) units.push_back(experts_unit(spec, layer));
+  }
   if (!spec.options.tied_embeddings) units.push_back(output_unit(spec));
   units.push_back(final_norm_unit(spec));
   return units;
+}
+
+std::vector<RouterBias> router_biases(const ModelSpec& spec) {
+  std::vector<RouterBias> biases;
+  if (!spec.options.router_bias) return biases;
+  for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer)
+    if (spec.is_moe(layer))
+      biases.push_back({layer, "layers." + std::to_string(layer) + ".router_bias",
+                        expert_names(spec, layer).prefix + "gate.e_score_correction_bias"});
+  return biases;
 }
 
 std::int64_t parameter_count(const std::vector<Unit>& units) {
   std::int64_t n = 0;
   for (const auto& unit : units)
     for (const auto& p : unit.parameters) n += p.elements();
+  return n;
+}
+
+std::int64_t active_parameter_count(const ModelSpec& spec) {
+  std::int64_t n = 0;
+  for (const auto& unit : parameter_units(spec)) {
+    if (unit.layer >= spec.L() || unit.kind == UnitKind::position_table) continue;
+    if (unit.kind == UnitKind::token_table && !spec.options.tied_embeddings) continue;
+    const std::int64_t elements = parameter_count({unit});
+    n += unit.kind == UnitKind::experts ? elements / spec.E() * spec.experts_per_token() : elements;
+  }
   return n;
 }
 

@@ -15,7 +15,7 @@ struct ModelSpec {
   std::int64_t C() const { return options.width; }
   std::int64_t H() const { return options.heads; }
   std::int64_t K() const { return options.kv_heads; }
-  std::int64_t D() const { return options.head_dim; }
+  std::int64_t D() const { return options.head_dim; }  // of queries and keys; with mla nope_dim + rope_dim
   std::int64_t F() const { return options.ffn; }
   std::int64_t V() const { return options.vocabulary; }
 
@@ -24,16 +24,40 @@ struct ModelSpec {
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
   bool gated() const { return options.activation == Activation::swiglu; }
   // Columns of the first feed-forward product: gate and up side by side, or F.
-  std::int64_t up_columns() const { return gated() ? 2 * F() : F(); }
+  std::int64_t up_columns() const { return up_columns(F()); }
+  std::int64_t up_columns(std::int64_t ffn) const { return gated() ? 2 * ffn : ffn; }
   bool layernorm() const { return options.norm == NormKind::layernorm; }
   bool rope() const { return options.positions == PositionKind::rope; }
   // Attention window of a layer; 0 = none.
   std::int64_t window(std::int64_t layer) const {
     return layer >= options.sliding_window_layer ? options.sliding_window : 0;
   }
+
+  // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): queries and keys have heads of nope_dim + rope_dim
+  // entries, values of value_dim. Without it a value's head is as wide as the others'.
+  bool mla() const { return options.attention == AttentionKind::mla; }
+  std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
+  std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
+  std::int64_t rotary_dim() const { return mla() ? options.rope_dim : D(); }  // entries of a head that rope turns
+  std::int64_t q_lora() const { return options.q_lora; }
+  std::int64_t kv_lora() const { return options.kv_lora; }
+  std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }
+  std::int64_t kv_down_columns() const { return kv_lora() + options.rope_dim; }
+  std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
+  // What scores are multiplied by before the softmax: 1 / sqrt(D), and with mla the square of yarn's mscale_all_dim.
+  double softmax_scale() const;
+
+  // Mixture of experts. Layers L … L + mtp_depth − 1 are those of multi-token prediction: of the last layer's kind.
+  std::int64_t E() const { return options.experts; }
+  std::int64_t experts_per_token() const { return options.experts_per_token; }
+  std::int64_t Fe() const { return options.expert_ffn; }         // of an expert
+  std::int64_t Fs() const { return options.shared_expert_ffn; }  // of all shared experts together
+  bool is_moe(std::int64_t layer) const;
+  std::int64_t moe_layers() const;  // among the first L
 };
 
-// Fills in kv_heads and head_dim; throws BadInput when a dimension is missing or impossible.
+// Fills in kv_heads, head_dim, value_dim, expert_ffn and router_groups_used; throws BadInput when a dimension is
+// missing or impossible.
 ModelSpec resolve_model(const ModelDeck& deck);
 
 }  // namespace forge

@@ -75,6 +75,8 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       case UnitKind::position_table:
         embedding_.positions = table_tensor(spec_, units[u], weights[u]);
         break;
+      case UnitKind::experts:
+        throw Error("generation with experts is not available in this version");
       case UnitKind::block:
         blocks_.push_back(block_tensors(spec_, units[u], weights[u]));
         break;

@@ -14,12 +14,14 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStor
       alone_(mesh.world().size() == 1),
       held_(storage.size(), -1) {
   if (!alone_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  if (!has_gradient_pool(storage.zero(), {})) return;
-  const UnitBufferSpec spec = gradient_pool_buffer(storage.units(), storage.precision());
-  for (int i = 0; i < gradient_pool_buffers; ++i) {
-    void* data = arena.allocate(spec.bytes(), spec.category);
-    fill_zero(compute, data, spec.bytes());
-    pool_.push_back({View<S, 1>(static_cast<S*>(data), {{spec.elements}}), {}, false});
+  for (const UnitClass c : {UnitClass::dense, UnitClass::experts}) {
+    const auto k = static_cast<std::size_t>(c);
+    for (const UnitBufferSpec& spec :
+         gradient_pool(storage.units(), c, storage.precision(), storage.zero()[k], {true, true})) {
+      void* data = arena.allocate(spec.bytes(), spec.category);
+      fill_zero(compute, data, spec.bytes());
+      pools_[k].buffers.push_back({View<S, 1>(static_cast<S*>(data), {{spec.elements}}), {}, false});
+    }
   }
 }
 
@@ -34,13 +36,14 @@ typename GradientSync<T>::S* GradientSync<T>::matrices(Stream& compute, std::siz
   if (!storage_.unit(u).sums.empty()) return storage_.unit(u).sums.data;
   if (only_vectors(u)) return vectors(u);
   if (held_[u] < 0) {
-    held_[u] = static_cast<int>(next_);
-    next_ = (next_ + 1) % pool_.size();
-    PoolBuffer& buffer = pool_[static_cast<std::size_t>(held_[u])];
+    Pool& pool = pool_of(u);
+    held_[u] = static_cast<int>(pool.next);
+    pool.next = (pool.next + 1) % pool.buffers.size();
+    PoolBuffer& buffer = held(u);
     if (buffer.used) buffer.free.wait(compute);
     fill_zero(compute, buffer.data.data, static_cast<std::size_t>(storage_.local(u).elements) * sizeof(S));
   }
-  return pool_[static_cast<std::size_t>(held_[u])].data.data;
+  return held(u).data.data;
 }
 
 template <class T>
@@ -67,7 +70,7 @@ void GradientSync<T>::done(Stream& compute, std::size_t u) {
   if (!s.sums.empty() || only_vectors(u)) {
     if (last) reduce_shards(compute, u, s.sums.empty() ? s.vectors : s.sums);
   } else {
-    PoolBuffer& buffer = pool_[static_cast<std::size_t>(held_[u])];
+    PoolBuffer& buffer = held(u);
     const View<S, 1> sums = buffer.data.slice(0, unit.elements);
     if (last && !s.vectors.empty())
       copy_on_device(compute, sums.data + unit.vectors_begin, s.vectors.data,
@@ -84,16 +87,17 @@ void GradientSync<T>::done(Stream& compute, std::size_t u) {
 template <class T>
 void GradientSync<T>::reduce_shards(Stream& compute, std::size_t u, View<S, 1> sums) {
   const UnitStorage<T>& s = storage_.unit(u);
-  const Zero& zero = storage_.zero();
+  const Zero& zero = storage_.zero(u);
+  const GradientGroups groups = mesh_.gradient_groups(class_of(storage_.local(u)) == UnitClass::experts);
   const bool adds = s.sums.empty();  // else the gradient is a part of the sums
   follow(compute);
   if (!zero.shards_state()) {
-    if (stream_) mesh_.gradients().all_reduce(*stream_, sums);
+    if (stream_) groups.all.all_reduce(*stream_, sums);
     return;
   }
   const Range own = zero.shard_of(storage_.local(u));
   const View<S, 1> part = sums.slice(own.begin, own.end);
-  if (zero.shards > 1) mesh_.gradient_shards().reduce_scatter(*stream_, View<const S, 1>(sums), part);
+  if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const S, 1>(sums), part);
   if (adds) add<S>(stream_ ? *stream_ : compute, part, s.gradient);
 }
 
@@ -102,8 +106,10 @@ template <class T>
 void GradientSync<T>::reduce_step(std::size_t u) {
   const UnitStorage<T>& s = storage_.unit(u);
   const LocalUnit& unit = storage_.local(u);
-  if (storage_.zero().shards_state() && mesh_.gradient_replicas().size() > 1)
-    mesh_.gradient_replicas().all_reduce(*stream_, s.gradient);
+  const bool experts = class_of(unit) == UnitClass::experts;
+  Communicator& replicas = mesh_.gradient_groups(experts).replicas;
+  if (storage_.zero(u).shards_state() && replicas.size() > 1) replicas.all_reduce(*stream_, s.gradient);
+  if (experts) return;  // nothing of them is replicated in any other way
   reduce_parts(mesh_.gradient_tp(), u, {unit.replicated_begin, unit.elements});
   for (const Range& copied : unit.copied) reduce_parts(mesh_.gradient_copies(), u, copied);
 }

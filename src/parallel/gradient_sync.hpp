@@ -50,9 +50,15 @@ class GradientSync {
   std::vector<int> uses_, left_;
   bool alone_;  // nothing is ever sent
   std::unique_ptr<Stream> stream_;
-  std::vector<PoolBuffer> pool_;
+  struct Pool {
+    std::vector<PoolBuffer> buffers;
+    std::size_t next = 0;
+  };
+  Pool& pool_of(std::size_t u) { return pools_[static_cast<std::size_t>(class_of(storage_.local(u)))]; }
+  PoolBuffer& held(std::size_t u) { return pool_of(u).buffers[static_cast<std::size_t>(held_[u])]; }
+
+  std::array<Pool, unit_classes> pools_;
   std::vector<int> held_;  // by unit: its pool buffer, −1
-  std::size_t next_ = 0;
 };
 
 }  // namespace forge

@@ -3,21 +3,18 @@
 namespace forge {
 
 template <class T>
-ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage,
-                                    Communicator& shards)
-    : storage_(storage),
-      shards_(shards),
-      gathered_(storage.size()),
-      posted_(storage.size(), 0),
-      pool_(parameter_pool_buffers) {
-  if (!storage.zero().shards_state() || shards.size() == 1) return;
+ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh)
+    : storage_(storage), mesh_(mesh), gathered_(storage.size()), posted_(storage.size(), 0) {
+  const bool shares = mesh.parameter_shards().size() > 1 || mesh.parameter_shards(true).size() > 1;
+  if (!storage.zero().front().shards_state() || !shares) return;
   stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  if (!has_parameter_pool(storage.zero())) return;
-  const UnitBufferSpec spec = parameter_pool_buffer(storage.units(), storage.precision());
-  for (int i = 0; i < parameter_pool_buffers; ++i) {
-    void* data = arena.allocate(spec.bytes(), spec.category);
-    fill_zero(compute, data, spec.bytes());
-    places_.push_back({View<T, 1>(static_cast<T*>(data), {{spec.elements}}), false, {}});
+  for (const UnitClass c : {UnitClass::dense, UnitClass::experts}) {
+    const auto k = static_cast<std::size_t>(c);
+    for (const UnitBufferSpec& spec : parameter_pool(storage.units(), c, storage.precision(), storage.zero()[k])) {
+      void* data = arena.allocate(spec.bytes(), spec.category);
+      fill_zero(compute, data, spec.bytes());
+      pools_[k].places.push_back({View<T, 1>(static_cast<T*>(data), {{spec.elements}}), false, {}});
+    }
   }
 }
 
@@ -26,22 +23,23 @@ void ParameterGather<T>::gather(Stream& compute, std::size_t u, View<T, 1> whole
   Event ready;
   ready.record(compute);
   ready.wait(*stream_);
-  shards_.all_gather(*stream_, View<const T, 1>(storage_.unit(u).copy), whole);
+  shards_of(u).all_gather(*stream_, View<const T, 1>(storage_.unit(u).copy), whole);
   gathered_[u].record(*stream_);
 }
 
 template <class T>
 bool ParameterGather<T>::prefetch(Stream& compute, std::size_t u) {
-  if (!stream_) return true;
-  if (places_.empty()) {
+  if (!is_gathered(u)) return true;
+  Pool& p = pool_of(u);
+  if (p.places.empty()) {
     if (!posted_[u]) gather(compute, u, storage_.unit(u).whole);
     posted_[u] = 1;
     return true;
   }
-  if (pool_.find(u) >= 0) return true;
-  const int i = pool_.take(u);
+  if (p.pool.find(u) >= 0) return true;
+  const int i = p.pool.take(u);
   if (i < 0) return false;
-  Place& place = places_[static_cast<std::size_t>(i)];
+  Place& place = p.places[static_cast<std::size_t>(i)];
   if (place.touched) place.idle.wait(*stream_);
   gather(compute, u, place.data.slice(0, storage_.local(u).elements));
   return true;
@@ -50,19 +48,21 @@ bool ParameterGather<T>::prefetch(Stream& compute, std::size_t u) {
 template <class T>
 const T* ParameterGather<T>::use(Stream& compute, std::size_t u) {
   const UnitStorage<T>& s = storage_.unit(u);
-  if (!stream_) return s.whole.empty() ? s.copy.data : s.whole.data;
+  if (!is_gathered(u)) return s.whole.empty() ? s.copy.data : s.whole.data;
   require(prefetch(compute, u), "a layer uses more units at a time than the parameter pool has places");
   gathered_[u].wait(compute);
-  if (places_.empty()) return s.whole.data;
-  pool_.use(u);
-  return places_[static_cast<std::size_t>(pool_.find(u))].data.data;
+  Pool& p = pool_of(u);
+  if (p.places.empty()) return s.whole.data;
+  p.pool.use(u);
+  return p.places[static_cast<std::size_t>(p.pool.find(u))].data.data;
 }
 
 template <class T>
 void ParameterGather<T>::release(Stream& compute, std::size_t u) {
-  if (places_.empty()) return;
-  pool_.release(u);
-  Place& place = places_[static_cast<std::size_t>(pool_.find(u))];
+  Pool& p = pool_of(u);
+  if (!is_gathered(u) || p.places.empty()) return;
+  p.pool.release(u);
+  Place& place = p.places[static_cast<std::size_t>(p.pool.find(u))];
   place.idle.record(compute);
   place.touched = true;
 }
@@ -70,10 +70,10 @@ void ParameterGather<T>::release(Stream& compute, std::size_t u) {
 template <class T>
 void ParameterGather<T>::changed(Stream& compute) {
   if (!stream_) return;
-  pool_.forget();
+  for (Pool& p : pools_) p.pool.forget();
   posted_.assign(posted_.size(), 0);
   // Stages 1 and 2 gather at once, in the order of use, behind whatever comes next.
-  if (storage_.zero().stage < 3)
+  if (storage_.zero().front().stage < 3)
     for (std::size_t u = 0; u < storage_.size(); ++u) prefetch(compute, u);
 }
 

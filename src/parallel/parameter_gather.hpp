@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/communicator.hpp"
+#include "comm/mesh.hpp"
 #include "device/arena.hpp"
 #include "device/stream.hpp"
 #include "layout/chunk_units.hpp"
@@ -17,7 +17,7 @@ namespace forge {
 template <class T>
 class ParameterGather {
  public:
-  ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Communicator& shards);
+  ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
 
   // Whole weights of unit u, until release(u). Every rank of the group uses the same units in the same order.
   const T* use(Stream& compute, std::size_t u);
@@ -38,13 +38,25 @@ class ParameterGather {
 
   void gather(Stream& compute, std::size_t u, View<T, 1> whole);
 
+  // The places of a class of units; none where each whole unit has its own.
+  struct Pool {
+    explicit Pool(UnitClass c) : pool(parameter_pool_buffers(c)) {}
+    GatherPool pool;
+    std::vector<Place> places;
+  };
+
+  UnitClass class_at(std::size_t u) const { return class_of(storage_.local(u)); }
+  Pool& pool_of(std::size_t u) { return pools_[static_cast<std::size_t>(class_at(u))]; }
+  Communicator& shards_of(std::size_t u) { return mesh_.parameter_shards(class_at(u) == UnitClass::experts); }
+  // Whether the unit is ever gathered.
+  bool is_gathered(std::size_t u) { return stream_ && shards_of(u).size() > 1; }
+
   const ParameterStorage<T>& storage_;
-  Communicator& shards_;
+  Mesh& mesh_;
   std::unique_ptr<Stream> stream_;  // null: nothing is gathered
   std::vector<Event> gathered_;     // by unit
   std::vector<char> posted_;        // by unit: gathered since the last change, where the whole unit has its own place
-  GatherPool pool_;
-  std::vector<Place> places_;  // of the pool
+  std::array<Pool, unit_classes> pools_{Pool(UnitClass::dense), Pool(UnitClass::experts)};
 };
 
 }  // namespace forge

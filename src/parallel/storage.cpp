@@ -20,9 +20,10 @@ View<P, 1> part_of(View<P, 1> whole, const Range& range) {
 
 template <class T>
 ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units,
-                                      const Precision& precision, const Zero& zero, StorageKind kind)
-    : units_(units), precision_(precision), zero_(zero) {
+                                      const Precision& precision, const ZeroOfClass& zeros, StorageKind kind)
+    : units_(units), precision_(precision), zero_(zeros) {
   for (const LocalUnit& unit : units_) {
+    const Zero& zero = zero_of(zeros, unit);
     std::array<void*, static_cast<std::size_t>(UnitBuf::count_)> data{};
     for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, zero, kind)) {
       void*& p = data[static_cast<std::size_t>(buffer.id)];

@@ -31,14 +31,15 @@ class ParameterStorage {
  public:
   using S = acc_t<T>;
   ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units, const Precision& precision,
-                   const Zero& zero, StorageKind kind);
+                   const ZeroOfClass& zero, StorageKind kind);
 
   const std::vector<LocalUnit>& units() const { return units_; }
   const LocalUnit& local(std::size_t i) const { return units_[i]; }
   const UnitStorage<T>& unit(std::size_t i) const { return storage_[i]; }
   std::size_t size() const { return storage_.size(); }
   const Precision& precision() const { return precision_; }
-  const Zero& zero() const { return zero_; }
+  const Zero& zero(std::size_t u) const { return zero_of(zero_, units_[u]); }
+  const ZeroOfClass& zero() const { return zero_; }
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies: values_of(parameter) gives the function of
   // an element of the whole tensor. Host work, then one copy. Whoever calls it tells the ParameterGather.
@@ -53,7 +54,7 @@ class ParameterStorage {
   std::vector<LocalUnit> units_;
   std::vector<UnitStorage<T>> storage_;
   Precision precision_;
-  Zero zero_;
+  ZeroOfClass zero_;
 };
 
 template <class T>

@@ -27,8 +27,8 @@ std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const Ra
   const std::size_t u = index_of(share, unit);
   if (u == share.units.size()) return pieces;
   const LocalUnit& local = share.units[u];
-  const std::int64_t state = share.zero.state_of(local).begin;
-  for (const Range& counted : counted_ranges(local, share.zero, share.counts[u] != 0))
+  const std::int64_t state = zero_of(share.zero, local).state_of(local).begin;
+  for (const Range& counted : counted_ranges(local, zero_of(share.zero, local), share.counts[u] != 0))
     for (const Run& run : runs_of(local, counted))
       if (run.piece->parameter == parameter) pieces.push_back({run.local - state, run.global, run.count});
   return pieces;

@@ -91,13 +91,14 @@ std::size_t slot_bytes(const Schedule& schedule, const RankShare& share, Lifetim
 
 void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& share, RunKind kind) {
   const StorageKind stored{kind != RunKind::evaluation, kind == RunKind::training};
-  auto add = [&](const UnitBufferSpec& buffer, int times) {
-    plan.of(buffer.category) += static_cast<std::size_t>(times) * align_up(buffer.bytes());
-  };
+  auto add = [&](const UnitBufferSpec& buffer) { plan.of(buffer.category) += align_up(buffer.bytes()); };
   for (const LocalUnit& unit : share.units)
-    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, share.zero, stored)) add(buffer, 1);
-  if (has_gradient_pool(share.zero, stored)) add(gradient_pool_buffer(share.units, c.precision), gradient_pool_buffers);
-  if (has_parameter_pool(share.zero)) add(parameter_pool_buffer(share.units, c.precision), parameter_pool_buffers);
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, zero_of(share.zero, unit), stored)) add(buffer);
+  for (const UnitClass k : {UnitClass::dense, UnitClass::experts}) {
+    const Zero& zero = share.zero[static_cast<std::size_t>(k)];
+    for (const auto& buffer : gradient_pool(share.units, k, c.precision, zero, stored)) add(buffer);
+    for (const auto& buffer : parameter_pool(share.units, k, c.precision, zero)) add(buffer);
+  }
 }
 
 std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk) {

@@ -41,16 +41,18 @@ class Walk {
       : tp(mesh.tp),
         cp(mesh.cp),
         pp(mesh.pp),
-        parameters(share.zero.shards),
+        parameters{Counter(share.zero[0].shards), Counter(share.zero[1].shards)},
         c_(c),
         share_(share),
         list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]),
-        pool_(parameter_pool_buffers) {
+        pools_{GatherPool(parameter_pool_buffers(UnitClass::dense)),
+               GatherPool(parameter_pool_buffers(UnitClass::experts))} {
     for (const StageContent& chunk : share.chunks)
       units_.push_back(chunk_units(share.units, c.spec.options.tied_embeddings, chunk));
   }
 
-  Counter tp, cp, pp, parameters;
+  Counter tp, cp, pp;
+  std::array<Counter, unit_classes> parameters;  // by class of units
 
   void forward(const Action& a) {
     const StageContent& chunk = content(a);
@@ -135,7 +137,8 @@ class Walk {
 
   // Gathers of the whole unit into its own place.
   void gather_all() {
-    for (std::size_t u = 0; u < share_.units.size(); ++u) gather(u);
+    for (std::size_t u = 0; u < share_.units.size(); ++u)
+      if (zero(u).shards_state() && zero(u).keeps_whole()) gather(u);
   }
 
  private:
@@ -147,61 +150,69 @@ class Walk {
     tp.call(collective, c_.stream_rows() * c_.spec.C(), c_.precision.compute, times);
   }
 
+  const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
+  std::size_t class_at(std::size_t unit) const { return static_cast<std::size_t>(class_of(share_.units[unit])); }
+  bool is_pooled(std::size_t unit) const { return !zero(unit).keeps_whole(); }
+
   void gather(std::size_t unit) {
-    parameters.call(Collective::all_gather, share_.zero.shard_of(share_.units[unit]).size(), c_.precision.compute);
+    parameters[class_at(unit)].call(Collective::all_gather, zero(unit).shard_of(share_.units[unit]).size(),
+                                    c_.precision.compute);
   }
   void prefetch(std::size_t unit) {
-    if (!has_parameter_pool(share_.zero) || pool_.find(unit) >= 0) return;
-    if (pool_.take(unit) >= 0) gather(unit);
+    if (!is_pooled(unit) || pools_[class_at(unit)].find(unit) >= 0) return;
+    if (pools_[class_at(unit)].take(unit) >= 0) gather(unit);
   }
   void visit(const std::vector<std::size_t>& order, std::size_t unit) {
-    if (!has_parameter_pool(share_.zero)) return;
     prefetch(unit);
-    pool_.use(unit);
+    if (is_pooled(unit)) pools_[class_at(unit)].use(unit);
     const auto here = std::find(order.begin(), order.end(), unit);
     if (here != order.end() && here + 1 != order.end()) prefetch(here[1]);
   }
   void drop(std::size_t unit) {
-    if (has_parameter_pool(share_.zero)) pool_.release(unit);
+    if (is_pooled(unit)) pools_[class_at(unit)].release(unit);
   }
 
   const BufferContext& c_;
   const RankShare& share_;
   const std::vector<Action>& list_;
-  GatherPool pool_;
+  std::array<GatherPool, unit_classes> pools_;
   std::vector<ChunkUnits> units_;
 };
 
 // What GradientSync sends.
 struct GradientTraffic {
+  // all, shards and replicas by class of units.
   GradientTraffic(const BufferContext& c, const ModelSpec& whole, const MeshShape& mesh, const RankShare& share,
                   const Schedule& schedule)
-      : all(mesh.data_parallel() * mesh.cp),
-        shards(share.zero.shards),
-        replicas(mesh.dp_replicate),
+      : all{Counter(mesh.data_parallel() * mesh.cp), Counter(mesh.edp)},
+        shards{Counter(share.zero[0].shards), Counter(share.zero[1].shards)},
+        replicas{Counter(mesh.dp_replicate), Counter(mesh.expert_replicas())},
         tp(mesh.tp),
         copies(kv_copies(whole, mesh.tp)),
         tied(is_tied(whole, share, schedule) ? 2 : 1) {
-    const Zero& zero = share.zero;
     const DType type = c.precision.accumulate;
     const auto uses = uses_of_units(share.units, c.spec.options.tied_embeddings, share.chunks, schedule.microbatches);
     for (std::size_t u = 0; u < share.units.size(); ++u) {
       const LocalUnit& unit = share.units[u];
+      const auto k = static_cast<std::size_t>(class_of(unit));
+      const Zero& zero = share.zero[k];
       const Range state = zero.state_of(unit);
       if (!zero.shards_state()) {
-        all.call(Collective::all_reduce, unit.elements, type);
+        all[k].call(Collective::all_reduce, unit.elements, type);
       } else {
         const bool each = zero.reduce_each && unit.vectors_begin > 0;
-        shards.call(Collective::reduce_scatter, state.size(), type, each ? uses[u] : 1);
-        replicas.call(Collective::all_reduce, state.size(), type);
+        shards[k].call(Collective::reduce_scatter, state.size(), type, each ? uses[u] : 1);
+        replicas[k].call(Collective::all_reduce, state.size(), type);
       }
+      if (class_of(unit) == UnitClass::experts) continue;
       reduce(tp, {unit.replicated_begin, unit.elements}, state, type);
       for (const Range& copied : unit.copied) reduce(copies, copied, state, type);
       if (unit.kind == UnitKind::token_table) tied.call(Collective::all_reduce, state.size(), type);
     }
   }
 
-  Counter all, shards, replicas, tp, copies, tied;
+  std::array<Counter, unit_classes> all, shards, replicas;
+  Counter tp, copies, tied;
 
  private:
   static bool is_tied(const ModelSpec& whole, const RankShare& share, const Schedule& schedule) {
@@ -221,7 +232,7 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
                                                           const Schedule& schedule) {
   Walk walk(c, mesh, share, schedule);
   execute_rank(schedule, share.pp_rank, walk);
-  if (share.zero.shards_state() && share.zero.keeps_whole()) walk.gather_all();
+  walk.gather_all();
   const GradientTraffic gradients(c, whole, mesh, share, schedule);
   Counter scalars(mesh.world());
   scalars.call(Collective::all_reduce, 3, DType::f64);
@@ -229,13 +240,19 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
           {"tp", walk.tp.traffic},
           {"cp", walk.cp.traffic},
           {"pp", walk.pp.traffic},
-          {"gradients", gradients.all.traffic},
-          {"gradient_shards", gradients.shards.traffic},
-          {"gradient_replicas", gradients.replicas.traffic},
+          {"gradients", gradients.all[0].traffic},
+          {"gradient_shards", gradients.shards[0].traffic},
+          {"gradient_replicas", gradients.replicas[0].traffic},
           {"gradient_tp", gradients.tp.traffic},
           {"gradient_copies", gradients.copies.traffic},
           {"gradient_tied", gradients.tied.traffic},
-          {"parameter_shards", walk.parameters.traffic}};
+          {"parameter_shards", walk.parameters[0].traffic},
+          {"ep", {}},
+          {"etp", {}},
+          {"expert_gradients", gradients.all[1].traffic},
+          {"expert_gradient_shards", gradients.shards[1].traffic},
+          {"expert_gradient_replicas", gradients.replicas[1].traffic},
+          {"expert_parameter_shards", walk.parameters[1].traffic}};
 }
 
 }  // namespace forge

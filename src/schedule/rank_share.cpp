@@ -12,8 +12,15 @@ RankShare rank_share(const ModelShare& model, int rank) {
   share.data_rank = grid.index_in_group(rank, data_axes);
   share.first_replica = coordinate(Axis::dp_replicate) == 0;
   const TrainDeck& train = model.deck.train;
-  share.zero = {static_cast<int>(train.zero_stage), train.accumulate == Accumulation::sharded,
-                train.gather == GatherPolicy::step, model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes)};
+  Zero zero{static_cast<int>(train.zero_stage), train.accumulate == Accumulation::sharded,
+            train.gather == GatherPolicy::step, model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes)};
+  share.zero[static_cast<std::size_t>(UnitClass::dense)] = zero;
+  const Grid experts = model.mesh.expert();
+  const int edp = experts.coordinate(rank, static_cast<int>(ExpertAxis::edp));
+  zero.shards = model.mesh.expert_shards();
+  zero.shard = edp % zero.shards;
+  share.zero[static_cast<std::size_t>(UnitClass::experts)] = zero;
+  const bool first_expert_replica = edp < zero.shards;
   int chunks = 0;
   for (const Place& place : model.places) chunks = std::max(chunks, place.chunk + 1);
   share.chunks.resize(static_cast<std::size_t>(chunks));
@@ -24,7 +31,8 @@ RankShare rank_share(const ModelShare& model, int rank) {
       local_units(model.spec, model.units, share.chunks, {model.mesh.tp, share.tp_rank, model.mesh.dense_shards()});
   for (const LocalUnit& unit : share.units) {
     const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
-    share.counts.push_back(share.first_replica && !twin);
+    const bool first = class_of(unit) == UnitClass::experts ? first_expert_replica : share.first_replica;
+    share.counts.push_back(first && !twin);
   }
   return share;
 }

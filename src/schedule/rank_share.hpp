@@ -12,9 +12,9 @@ namespace forge {
 // other.
 struct RankShare {
   int pp_rank = 0, tp_rank = 0, cp_rank = 0;
-  int data_rank = 0;          // among the ranks that read different data
-  bool first_replica = true;  // dp_replicate coordinate 0
-  Zero zero;
+  int data_rank = 0;                 // among the ranks that read different data
+  bool first_replica = true;         // dp_replicate coordinate 0
+  ZeroOfClass zero;                  // of dense units and of experts
   std::vector<StageContent> chunks;  // by chunk of the schedule
   std::vector<LocalUnit> units;
   std::vector<char> counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's twin)

@@ -20,7 +20,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ =
       std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, kind);
-  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh.parameter_shards());
+  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(run_set_.raw(Buf::scalars)), {{1}});
@@ -46,7 +46,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
                                             PipelinePart{setup_.schedule, share.pp_rank, share.chunks},
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline(), timers_);
   for (std::size_t u = 0; u < storage_->size(); ++u)
-    counted_.push_back(counted_ranges(storage_->local(u), share.zero, share.counts[u] != 0));
+    counted_.push_back(counted_ranges(storage_->local(u), storage_->zero(u), share.counts[u] != 0));
 }
 
 template <class T>

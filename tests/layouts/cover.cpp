@@ -161,7 +161,8 @@ LayoutCase drawn_model(std::uint64_t key) {
   m.initial_std = 1 / std::sqrt(static_cast<double>(m.width));
   m.tied_embeddings = draw.below(2) == 0;
   m.qk_norm = m.family == Family::qwen3;
-  m.sliding_window = m.family == Family::gpt2 ? 0 : draw.between(0, 9);
+  // A window of one token has no gradient of keys to compare.
+  m.sliding_window = m.family == Family::gpt2 || draw.below(3) == 0 ? 0 : draw.between(2, 9);
   m.sliding_window_layer = m.sliding_window > 0 ? draw.between(0, m.layers - 1) : 0;
   m.dropout = draw.below(3) == 0 ? 0.2 : 0;
   TrainDeck& t = deck.train;

@@ -54,7 +54,7 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
         deviation.largest = std::max(deviation.largest, std::isnan(d) ? HUGE_VAL : d);
       }
     }
-    for (const Range& counted : counted_ranges(unit, setup.share.zero, setup.share.counts[u] != 0))
+    for (const Range& counted : counted_ranges(unit, zero_of(setup.share.zero, unit), setup.share.counts[u] != 0))
       for (const Run& run : runs_of(unit, counted)) result[unit.parameters[run.piece->parameter].name].owned += run.count;
   }
   return result;

@@ -1,0 +1,176 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/partials.hpp"
+#include "device/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "tensor/view.hpp"
+
+// The kernels of a mixture-of-experts layer: router, its losses, permutation, capacity. The grouped products are in
+// gemm.hpp. E = experts, k = chosen ones of a row, a pair = (row, choice), number r·k + c, P = R·k pairs; A = acc_t of
+// the compute type: a router's arithmetic is fp32, or fp64 in fp64. Expert −1: a dropped pair. Nothing here depends on
+// the number of threads, and the lower index wins every tie.
+
+namespace forge {
+
+// ---- router
+// -----------------------------------------------------------------------------------------------------------
+
+enum class RouterScore {
+  softmax_before,  // choice and weights from softmax(logits) over all experts (Mixtral, Qwen3-MoE, DeepSeek-V2)
+  softmax_after,   // choice from logits, weights = softmax over the chosen ones
+  sigmoid          // choice and weights from sigmoid(logits) (DeepSeek-V3)
+};
+// What a group of experts is worth where only some groups may be chosen: its best expert (DeepSeek-V2), or the sum of
+// its two best (DeepSeek-V3).
+enum class GroupScore { best, two_best };
+
+struct RouterOptions {
+  std::int64_t experts = 0, chosen = 0;
+  RouterScore score = RouterScore::softmax_before;
+  bool renormalise = false;      // weights are divided by their sum (sigmoid: + 1e-20); softmax_after always sums to 1
+  double scale = 1;              // of the weights, at last
+  std::int64_t groups = 1;       // of equal size, at most 64, of consecutive experts
+  std::int64_t groups_used = 1;  // the choice is limited to the best so many; a tie goes to the lower group
+  GroupScore group_score = GroupScore::two_best;
+};
+
+// For each row of logits(R,E):
+//   scores(R,E)   = softmax or sigmoid of the logits, for backward and for the auxiliary loss
+//   experts(R,k)  = the best by score (softmax_after: by logit) + bias(E), best first; bias may be empty
+//   weights(R,k)  = their scores, without bias, as `options` say
+// NaN counts as −Inf in the choice, so that experts are always legal; weights carry it on. BadInput: impossible options.
+template <class A>
+void router_forward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias, View<A, 2> weights,
+                    View<std::int32_t, 2> experts, View<A, 2> scores);
+// scores and weights for a choice made elsewhere (recorded or forced): experts(R,k) are distinct and not −1.
+template <class A>
+void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
+                    View<A, 2> weights, View<A, 2> scores);
+// A choice that loads all experts alike, for benchmarks: expert (position·k + c) mod E.
+void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
+                      View<std::int32_t, 2> experts);
+// d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
+// `experts` as chosen, before any were dropped; d_weights of dropped pairs is 0. logits are read by softmax_after only.
+template <class A>
+void router_backward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
+                     View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,
+                     View<A, 2> d_logits);
+
+// z-loss of a router (Zoph et al. 2022, ST-MoE): z[r] = lse², lse = log Σ_j e^logits(r,j);
+//   d_logits(r,j) += 2 coefficient · lse · softmax(r,j).  Either output may be empty.
+template <class A>
+void router_z_loss(Stream&, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits);
+
+// Input jitter (Fedus et al. 2021, Switch Transformer): y = x · (1 + amount · (2u − 1)), u uniform in (0, 1) by (key;
+// sample, position, column); x and y may be the same. The backward of jitter is jitter.
+struct Jitter {
+  double amount = 0;
+  std::uint64_t key = 0;                  // random_key(seed, Purpose::jitter, step, layer)
+  View<const std::int64_t, 1> samples;    // (R) global sample index of each row
+  View<const std::int32_t, 1> positions;  // (R)
+};
+template <class T>
+void jitter(Stream&, View<const T, 2> x, View<T, 2> y, Jitter how);
+
+// ---- balance of the experts
+// -------------------------------------------------------------------------------------------
+
+// Table of G scopes (sequences, or one microbatch), for sums over the ranks that share the rows of a scope:
+//   table(G, 2E+1) = counts of pairs by expert, sums of probabilities by expert, number of rows.
+// scope(R) is each row's, −1: left out. experts as chosen, before any were dropped. The probability of a row is its
+// scores, divided by their sum for sigmoid. `partial`: router_partial_rows(R) · G rows of 2E+1 doubles of workspace.
+template <class A>
+void router_statistics(Stream&, RouterOptions options, View<const A, 2> scores, View<const std::int32_t, 2> experts,
+                       View<const std::int32_t, 1> scope, View<double, 2> partial, View<double, 2> table);
+// loss[0] += Σ_g E Σ_i f_i P_i,  f_i = counts_i / (rows · k),  P_i = probabilities_i / rows, from the reduced table: the
+// same on every rank that shares it. A scope without rows adds nothing.
+void router_balance_loss(Stream&, RouterOptions options, View<const double, 2> table, View<double, 1> loss);
+// d_scores(R,E) = coefficient · ∂(Σ_g E Σ_i f_i P_i) / ∂ scores, the counts being constants; rows of no scope get 0.
+template <class A>
+void router_balance_gradient(Stream&, RouterOptions options, View<const A, 2> scores, View<const double, 2> table,
+                             View<const std::int32_t, 1> scope, double coefficient, View<A, 2> d_scores);
+// load(E) += counts(E), over the microbatches of a step.
+void add_counts(Stream&, View<const std::int64_t, 1> counts, View<double, 1> load);
+// bias(E) += rate · sign(mean(load) − load) (Wang et al. 2024, auxiliary-loss-free load balancing).
+template <class A>
+void router_bias_update(Stream&, View<const double, 1> load, double rate, View<A, 1> bias);
+
+// ---- order of the pairs
+// -----------------------------------------------------------------------------------------------
+
+// Stable order of the pairs of experts(R,k) by expert; dropped pairs (−1) are in none.
+//   counts(E), offsets(E+1): pairs of expert e stand at places [offsets[e], offsets[e+1])
+//   order(P): number of the pair at a place; −1 behind the last.  place(R,k): the inverse; −1 for dropped pairs
+// `workspace`: (moe_sort_rows(P), E).
+void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
+              View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
+              View<std::int32_t, 2> place);
+// The same order in blocks of `capacity` places for each expert: expert e's i-th pair stands at e·capacity + i.
+// padded_order(E·capacity) is −1 at the places without a pair. No expert may have more than `capacity` pairs.
+void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t capacity,
+             View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place);
+// What stands in rows that arrived block by block: counts(B) rows of each block, block b of expert b mod E.
+// experts(P): the expert of each row; −1 behind the last.
+void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
+                       View<std::int32_t, 1> experts);
+
+// rows(P,C) = x(R,C) of each pair of order(P); zero where it is −1. P may be a part of the places: order.slice(…).
+template <class T>
+void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
+                  View<T, 2> rows);
+// y(r,:) = Σ_c weights(r,c) · rows(place(r,c) − first, :) over the places of [first, first + P), in A; weights may be
+// empty (1); with `add`, += . Without weights, the adjoint of permute_rows; its own adjoint is permute_rows.
+template <class T>
+void unpermute_rows(Stream&, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first,
+                    View<const acc_t<T>, 2> weights, bool add, View<T, 2> y);
+// Of unpermute_rows with weights:  d_rows(p,:) = weight · dy(r,:), zero where order is −1;  d_weights(r,c) = <dy(r,:),
+// rows(p,:)>, written for the pairs of order(P) only. d_rows may alias rows.
+template <class T>
+void unpermute_rows_backward(Stream&, View<const T, 2> dy, View<const T, 2> rows, View<const std::int32_t, 1> order,
+                             View<const acc_t<T>, 2> weights, View<T, 2> d_rows, View<acc_t<T>, 2> d_weights);
+// values(P) = weights of each pair of order(P), 0 where it is −1; and back: d_weights(r,c) = d_values at its place, 0
+// for dropped pairs.
+template <class A>
+void permute_weights(Stream&, View<const A, 2> weights, View<const std::int32_t, 1> order, View<A, 1> values);
+template <class A>
+void unpermute_weights(Stream&, View<const A, 1> d_values, View<const std::int32_t, 2> place, View<A, 2> d_weights);
+
+// ---- capacity
+// ---------------------------------------------------------------------------------------------------------
+
+enum class DropBy { position, probability };
+struct CapacityOptions {
+  std::int64_t experts = 0, capacity = 0, scopes = 1;
+  DropBy by = DropBy::position;
+};
+// What capacity_drop sorts in, with G·E bins.
+struct CapacityWorkspace {
+  View<std::int32_t, 2> bins;     // (R,k)
+  View<std::int32_t, 2> place;    // (R,k)
+  View<std::int32_t, 1> order;    // (R·k)
+  View<std::int64_t, 1> counts;   // (G·E)
+  View<std::int64_t, 1> offsets;  // (G·E + 1)
+  View<std::int32_t, 2> sort;     // (moe_sort_rows(R·k), G·E)
+};
+// kept(R,k) = experts(R,k), with −1 for the pairs over `capacity` of their (scope, expert). Those of the lowest
+// positions stay, or those of the largest weights; ties: the lower position, then the lower row. scope(R) is each row's
+// (Σ over ranks needs all rows of a scope here), positions(R) its key of order. dropped[0] += pairs that were dropped.
+template <class A>
+void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2> experts, View<const A, 2> weights,
+                   View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,
+                   CapacityWorkspace workspace, View<std::int32_t, 2> kept, View<std::int64_t, 1> dropped);
+
+// ---- activation
+// -------------------------------------------------------------------------------------------------------
+
+// act(P,F) = silu(gate) · up · weights(P): the router's weight enters before the down-projection, which is linear.
+template <class T>
+void weighted_swiglu_forward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights, View<T, 2> act);
+// d_weights(P) = Σ_j d_act · silu(gate) · up. d_gate_up may alias gate_up.
+template <class T>
+void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights);
+
+}  // namespace forge

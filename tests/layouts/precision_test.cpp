@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "cover.hpp"
+#include "run_threads.hpp"
+
+namespace forge::test {
+namespace {
+
+constexpr double eps64 = 0x1p-53, eps32 = 0x1p-24, eps_bf16 = 0x1p-8;
+
+// One layout of every mesh of these numbers of ranks.
+std::vector<LayoutCase> sample(PrecisionName precision, std::uint64_t key) {
+  std::vector<LayoutCase> cases;
+  for (const int ranks : {2, 4, 6, 8, 12})
+    for (LayoutCase c : drawn_layouts(ranks, key)) {
+      c.deck.train.precision = precision;
+      cases.push_back(c);
+    }
+  return cases;
+}
+
+// DESIGN's bound counts in units of rounding: 1e-11 is 1e5 of fp64's.
+TEST(Precisions, Fp32EqualsOneRank) {
+  References references;
+  const auto check = [&](const LayoutCase& c) -> std::string {
+    Deck deck = c.deck;
+    if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
+    const LayoutResult& one = references.of(deck, 0);
+    RunOptions options;
+    options.whole = false;
+    options.one = &one;
+    return difference(run_threads(deck, options), one, eps32 / eps64);
+  };
+  EXPECT_EQ(failures_of(sample(PrecisionName::fp32, 4), check), "");
+}
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double v : values) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
+// How far a run in bf16 is from the result in fp64, by tensor.
+Deviations distances(const Deck& deck, const LayoutResult& exact) {
+  RunOptions options;
+  options.whole = false;
+  options.one = &exact;
+  const LayoutResult result = run_threads(deck, options);
+  if (!result.problem.empty()) throw Error(result.problem);
+  Deviations all = result.gradient_deviations;
+  all["loss"] = {std::abs(result.loss - exact.loss), 1};
+  all["norm"] = {std::abs(result.grad_norm - exact.grad_norm), 1};
+  return all;
+}
+
+// Rounding in bf16 moves a gradient by some distance from its true value, on one rank as on many. The floor of 4 eps
+// of the tensor's largest entry is for tensors that one rank happens to get right.
+std::string bf16_difference(const Deck& layout, References& references) {
+  Deck deck = layout, wide = layout;
+  wide.train.precision = PrecisionName::fp64;
+  for (Deck* d : {&deck, &wide})
+    if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
+  Deck one = one_rank(deck);
+  if (const auto rule = illegality(one); !rule.empty()) return "no reference: " + rule;
+  const LayoutResult& exact = references.of(wide, 0);
+  const Deviations of_layout = distances(deck, exact), of_one = distances(one, exact);
+  double all = 0;
+  for (const auto& [name, values] : exact.gradients) all = std::max(all, largest_of(values));
+  for (const auto& [name, deviation] : of_layout) {
+    const auto tensor = exact.gradients.find(name);
+    const double size = name == "loss"   ? exact.loss
+                        : name == "norm" ? exact.grad_norm
+                                         : std::max(largest_of(tensor->second), 1e-3 * all);
+    const double bound = 4 * of_one.at(name).largest + 4 * eps_bf16 * size;
+    if (!(deviation.largest <= bound))
+      return name + " is " + std::to_string(deviation.largest / size) + " from fp64, one rank " +
+             std::to_string(of_one.at(name).largest / size);
+  }
+  return of_layout.size() == exact.gradients.size() + 2 ? "" : "tensors are missing";
+}
+
+TEST(Precisions, Bf16IsAsFarFromFp64AsOneRank) {
+  References references;
+  EXPECT_EQ(failures_of(sample(PrecisionName::bf16, 5),
+                        [&](const LayoutCase& c) { return bf16_difference(c.deck, references); }),
+            "");
+}
+
+}  // namespace
+}  // namespace forge::test
