@@ -108,10 +108,10 @@ int prepared_threads(const Deck& deck, const World& world) {
 template <class T>
 Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
     : setup(run),
+      threads(prepared_threads(run.deck, world)),
       mesh(world.make_world(), run.mesh, mesh_groups(run)),
       memory(plan_memory(run.buffers, run.share, run.schedule,
-                         static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)),
-      threads(prepared_threads(run.deck, world)) {
+                         static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)) {
   session = std::make_unique<Session<T>>(
       setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads);
   session->load([this](ParameterStorage<T>& storage, Stream& stream) { load_parameters(setup.deck, storage, stream); });

@@ -38,9 +38,9 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
 template <class T>
 struct Job {
   RunSetup setup;
+  int threads;  // before the mesh: the rank's device is chosen with it
   Mesh mesh;
   MemoryPlan memory;
-  int threads;
   std::unique_ptr<Session<T>> session;
 
   Job(const RunSetup& run, RunKind kind, const World& world);

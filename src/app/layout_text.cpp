@@ -42,17 +42,15 @@ std::string contents_text(const StageContent& stage) {
   return text.empty() ? "nothing" : text;
 }
 
-double recompute_cost(const Schedule& schedule) {
-  const auto& list = schedule.actions.front();
-  return std::any_of(list.begin(), list.end(), [](const Action& a) { return a.op == Op::recompute; }) ? 1 : 0;
+// Backward makes the forward pass again.
+double recompute_cost(const Deck& deck) {
+  return deck.train.recompute == Recompute::full ? 1 : 0;
 }
 
 }  // namespace
 
 Schedule shown_schedule(const Deck& deck) {
-  Schedule schedule = schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
-  if (deck.train.recompute != Recompute::full) return schedule;
-  return lower(schedule, {.recompute = true});
+  return schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
 }
 
 std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
@@ -71,12 +69,13 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
 }
 
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
-  const double again = recompute_cost(schedule);
+  const double again = recompute_cost(deck);
   const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
-  const double equal = timeline(schedule, uniform_durations(1, 1, 1, again)).bubble_share();
+  const double equal = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_share();
   const double weighted = timeline(schedule, [&](Op op, int stage) {
                             const double f = flops[static_cast<std::size_t>(stage)];
-                            return op == Op::recompute ? again * f : f;
+                            const double input = computes_input_gradient(op) ? 1 + again : 0;
+                            return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
                           }).bubble_share();
   char text[256];
   std::snprintf(text, sizeof text,
@@ -87,8 +86,8 @@ std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedul
   return text;
 }
 
-std::string draw_schedule(const std::string& option, const Schedule& schedule) {
-  const auto duration = uniform_durations(1, 1, 1, recompute_cost(schedule));
+std::string draw_schedule(const std::string& option, const Deck& deck, const Schedule& schedule) {
+  const auto duration = uniform_durations(1, 1 + recompute_cost(deck), 1);
   if (option == "text") return draw_text(schedule, duration);
   const std::string path = option.substr(4), svg = draw_svg(schedule, duration);
   FileHandle file = FileHandle::open_to_write(path);

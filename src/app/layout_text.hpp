@@ -10,17 +10,18 @@ namespace forge {
 
 // How a resolved deck lays a model out, as text for people.
 
-// The schedule of one step on the deck's pipeline ranks; with train.recompute full, the recomputation too.
+// The schedule of one step on the deck's pipeline ranks.
 Schedule shown_schedule(const Deck& deck);
 
 // Every stage: its pipeline rank and chunk, what it holds, and its share of the FLOP.
 std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule& schedule);
 
-// Ranks, chunks, microbatches, and how long the ranks idle: with equal stages and F = B = W, and with the stages' FLOP.
+// Ranks, chunks, microbatches, and how long the ranks idle: with equal stages and F = B = W, and with the stages' FLOP;
+// with train.recompute full B makes F again.
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule);
 
 // --schedule: the drawing with equal stages and F = B = W, as text; or "svg:FILE", which is written. Returns what to
 // print. Throws IoFailed.
-std::string draw_schedule(const std::string& option, const Schedule& schedule);
+std::string draw_schedule(const std::string& option, const Deck& deck, const Schedule& schedule);
 
 }  // namespace forge

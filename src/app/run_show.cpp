@@ -46,10 +46,12 @@ void print_unit(const Unit& unit, std::int64_t times) {
 void print_parameters(const RunSetup& s) {
   std::printf("parameters (elements of all layers)\n  %-30s %-18s %14s  %-15s %-5s %s\n", "name", "shape", "elements",
               "starts at", "decay", "in the checkpoint");
-  print_unit(s.units.front(), 1);
-  print_unit(s.units[1], s.spec.L());
-  if (s.spec.L() > 1) std::printf("  … the same for layers 1 to %lld\n", static_cast<long long>(s.spec.L() - 1));
-  print_unit(s.units.back(), 1);
+  for (const Unit& unit : s.units) {
+    if (unit.layer > 0) continue;
+    print_unit(unit, unit.layer < 0 ? 1 : s.spec.L());
+    if (unit.layer == 0 && s.spec.L() > 1)
+      std::printf("  … the same for layers 1 to %lld\n", static_cast<long long>(s.spec.L() - 1));
+  }
   const double all = static_cast<double>(parameter_count(s.units));
   std::printf("  %-30s %-18s %14lld  = %s\n\n", "all", "", static_cast<long long>(all), format_count(all).c_str());
 }
@@ -107,15 +109,17 @@ void print_memory(const RunSetup& s) {
   row("peak", [](const MemoryPlan& plan) { return plan.total(); });
 }
 
-// Bytes that a rank of each stage sends in a step, by group.
+// Bytes that a rank sends in a step, by group: of the ranks that differ (stages and shards), the one that sends most.
 void print_traffic(const RunSetup& s) {
-  const int pp = s.mesh.pp, ranks = s.mesh.world() / pp;
   if (s.mesh.world() == 1) return;
   std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
-  for (int p = 0; p < pp; ++p)
-    plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, rank_share(s.model_share(), p * ranks), s.schedule));
+  const Grid grid = s.mesh.dense();
+  for (int rank = 0; rank < s.mesh.world(); ++rank)
+    if (grid.index_in_group(rank, bits_of({Axis::tp, Axis::dp_replicate})) == 0)
+      plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, rank_share(s.model_share(), rank), s.schedule));
   std::printf(
-      "\nsent in a step by a rank of the stage that sends most, least that the operations need\n  %-18s %20s %8s\n",
+      "\nsent in a step by the rank that sends most in the group, by the least that the operations need\n"
+      "  %-18s %20s %8s\n",
       "group", "bytes", "calls");
   for (std::size_t group = 0; group < plans.front().size(); ++group) {
     const auto most = std::max_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
@@ -136,7 +140,7 @@ void print_layout(const CommandLine& line, const Deck& deck) {
   std::printf("resolved deck\n%s\nmesh of %d ranks\n%s\n%s\n%s", write_deck(deck).c_str(), mesh.world(),
               mesh_table(mesh, 0).c_str(), stage_table(deck, spec, schedule).c_str(),
               schedule_line(deck, spec, schedule).c_str());
-  if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, schedule).c_str());
+  if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, deck, schedule).c_str());
   std::printf("\n");
 }
 

@@ -227,7 +227,17 @@ struct MpiCommunicator::Implementation {
   void enqueue(Stream& stream, F f) {
     require(!stream.native(), "MPI ranks exchange host memory; device memory needs device_communicator()");
     const bool background = !stream.runs_inline();
-    stream.submit([this, background, f = std::move(f)] { f(*this, background); });
+    stream.submit([this, background, f = std::move(f)] {
+      if (!background) return f(*this, false);
+      // Nobody waits for an exception of a background stream, but other ranks wait for its messages.
+      try {
+        f(*this, true);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "forge: error in background communication: %s\n", error.what());
+        std::fflush(stderr);
+        MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::internal));
+      }
+    });
   }
 };
 

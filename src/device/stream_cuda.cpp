@@ -11,8 +11,12 @@ struct Stream::Implementation {
   cudaStream_t stream = nullptr;
   std::exception_ptr error;
 
-  Implementation() {
-    cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  // Communication behind computation goes first where both wait for the device.
+  explicit Implementation(Kind kind) {
+    int least = 0, greatest = 0;
+    cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, kind == Kind::Worker ? greatest : least),
+               "cudaStreamCreateWithPriority");
   }
   // Host work may refer to what its giver owns: a stream finishes before it goes, as the CPU's does.
   ~Implementation() {
@@ -21,7 +25,7 @@ struct Stream::Implementation {
   }
 };
 
-Stream::Stream(int threads, Kind) : threads_(threads), impl_(std::make_unique<Implementation>()) {
+Stream::Stream(int threads, Kind kind) : threads_(threads), impl_(std::make_unique<Implementation>(kind)) {
   require(threads >= 1, "a stream needs at least one thread");
 }
 

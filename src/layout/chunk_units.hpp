@@ -27,7 +27,7 @@ std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, bool tied_em
 // executor gathers by it, and plan/traffic.hpp counts by it.
 class GatherPool {
  public:
-  explicit GatherPool(int places) : places_(static_cast<std::size_t>(places)) {}
+  explicit GatherPool(int places = 0) : places_(static_cast<std::size_t>(places)) {}
 
   // Place of a unit, −1: it must be gathered first.
   int find(std::size_t unit) const;

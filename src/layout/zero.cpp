@@ -27,28 +27,47 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   return list;
 }
 
+PoolClass pool_of(const LocalUnit& unit) {
+  switch (unit.kind) {
+    case UnitKind::token_table:
+    case UnitKind::position_table:
+    case UnitKind::output:
+      return PoolClass::tables;
+    case UnitKind::experts:
+      return PoolClass::experts;
+    default:
+      return PoolClass::blocks;
+  }
+}
+
 namespace {
 
-std::vector<UnitBufferSpec> pool_of(const std::vector<LocalUnit>& units, UnitClass c, int buffers,
-                                    UnitBufferSpec buffer) {
-  for (const LocalUnit& unit : units)
-    if (class_of(unit) == c) buffer.elements = std::max(buffer.elements, unit.elements);
-  if (buffer.elements == 0) return {};
-  return std::vector<UnitBufferSpec>(static_cast<std::size_t>(buffers), buffer);
+// `others`: buffers of a pool that isn't the tables'. Of tables, those of tokens and positions are used together.
+PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, int others) {
+  PoolSize size;
+  bool positions = false;
+  for (const LocalUnit& unit : units) {
+    positions = positions || unit.kind == UnitKind::position_table;
+    if (pool_of(unit) == c) size.elements = std::max(size.elements, unit.elements);
+  }
+  if (size.elements > 0) size.buffers = c == PoolClass::tables ? (positions ? 2 : 1) : others;
+  return size;
+}
+
+const Zero& zero_of(const ZeroOfClass& zero, PoolClass c) {
+  return zero[static_cast<std::size_t>(c == PoolClass::experts ? UnitClass::experts : UnitClass::dense)];
 }
 
 }  // namespace
 
-std::vector<UnitBufferSpec> gradient_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& p,
-                                          const Zero& zero, StorageKind kind) {
-  if (!kind.gradients || !zero.reduce_each) return {};
-  return pool_of(units, c, gradient_pool_buffers, {UnitBuf::accumulator, Category::gradients, 0, p.accumulate});
+PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, StorageKind kind) {
+  if (!kind.gradients || !zero_of(zero, c).reduce_each) return {};
+  return pool_size(units, c, 2);
 }
 
-std::vector<UnitBufferSpec> parameter_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& p,
-                                           const Zero& zero) {
-  if (zero.keeps_whole()) return {};
-  return pool_of(units, c, parameter_pool_buffers(c), {UnitBuf::whole, Category::parameters, 0, p.compute});
+PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero) {
+  if (zero_of(zero, c).keeps_whole()) return {};
+  return pool_size(units, c, 2);
 }
 
 std::vector<Range> counted_ranges(const LocalUnit& unit, const Zero& zero, bool counts_unit) {

@@ -68,16 +68,19 @@ inline const Zero& zero_of(const ZeroOfClass& zero, const LocalUnit& unit) {
   return zero[static_cast<std::size_t>(class_of(unit))];
 }
 
-// Buffers of the largest unit of a class, which its units take in turn: of gradients on their way into the shard, and
-// of gathered parameters (in use together, and one ahead of use). None where the class has no units or needs none.
-inline constexpr int gradient_pool_buffers = 2;
-constexpr int parameter_pool_buffers(UnitClass c) {
-  return c == UnitClass::dense ? 3 : 2;
-}
-std::vector<UnitBufferSpec> gradient_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& precision,
-                                          const Zero& zero, StorageKind kind);
-std::vector<UnitBufferSpec> parameter_pool(const std::vector<LocalUnit>& units, UnitClass c, const Precision& precision,
-                                           const Zero& zero);
+// Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
+// parameters (in use, and one ahead of use). Tables and the output matrix are much larger than a block, and seldom
+// used: they have fewer.
+enum class PoolClass { blocks, tables, experts };
+inline constexpr int pool_classes = 3;
+PoolClass pool_of(const LocalUnit& unit);
+
+struct PoolSize {
+  int buffers = 0;
+  std::int64_t elements = 0;  // of each
+};
+PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, StorageKind kind);
+PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero);
 
 // The parts of a unit that this rank counts in norms and writes to checkpoints: what it owns of its shard. Every
 // element of the model is counted by exactly one rank of a replica. `counts_unit` false: another stage counts it (a

@@ -21,8 +21,8 @@ enum class Buf {
   positions,
   documents,
   samples,
-  token_order,
-  position_order,  // (R)
+  token_order,     // (R)
+  position_order,  // (S)
   key_positions,
   key_documents,  // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank
   key_samples,    // (R cp) all_to_all only

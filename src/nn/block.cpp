@@ -184,8 +184,6 @@ View<const T, 2> output_rows(Context<T>& ctx, std::int64_t layer, DropoutPlace p
   }
   if (ctx.groups.tp_size() > 1)
     ctx.groups.tp->all_gather(ctx.stream, d, all);
-  else if (ctx.dropout_rate() == 0)
-    copy_rows<T>(ctx.stream, d, all);  // evaluation of a model with dropout
   return all;
 }
 

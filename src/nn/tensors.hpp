@@ -6,8 +6,8 @@
 namespace forge {
 
 // The parameters of a unit as Views into its flat buffer; H, K, F and V are those of this tensor-parallel rank. P is
-// const T for the weights that a layer reads, acc_t<T> for
-// the gradients that it adds to. What a model doesn't have is empty.
+// const T for the weights that a layer reads, acc_t<T> for the gradients that it adds to. What a model doesn't have is
+// empty.
 template <class P>
 struct BlockTensors {
   View<P, 2> qkv;                                   // ((H + 2K) D, C)

@@ -14,13 +14,13 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStor
       alone_(mesh.world().size() == 1),
       held_(storage.size(), -1) {
   if (!alone_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  for (const UnitClass c : {UnitClass::dense, UnitClass::experts}) {
-    const auto k = static_cast<std::size_t>(c);
-    for (const UnitBufferSpec& spec :
-         gradient_pool(storage.units(), c, storage.precision(), storage.zero()[k], {true, true})) {
-      void* data = arena.allocate(spec.bytes(), spec.category);
-      fill_zero(compute, data, spec.bytes());
-      pools_[k].buffers.push_back({View<S, 1>(static_cast<S*>(data), {{spec.elements}}), {}, false});
+  for (std::size_t k = 0; k < pools_.size(); ++k) {
+    const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), {true, true});
+    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(S);
+    for (int i = 0; i < size.buffers; ++i) {
+      void* data = arena.allocate(bytes, Category::gradients);
+      fill_zero(compute, data, bytes);
+      pools_[k].buffers.push_back({View<S, 1>(static_cast<S*>(data), {{size.elements}}), {}, false});
     }
   }
 }
@@ -36,7 +36,7 @@ typename GradientSync<T>::S* GradientSync<T>::matrices(Stream& compute, std::siz
   if (!storage_.unit(u).sums.empty()) return storage_.unit(u).sums.data;
   if (only_vectors(u)) return vectors(u);
   if (held_[u] < 0) {
-    Pool& pool = pool_of(u);
+    Pool& pool = pool_at(u);
     held_[u] = static_cast<int>(pool.next);
     pool.next = (pool.next + 1) % pool.buffers.size();
     PoolBuffer& buffer = held(u);
@@ -56,9 +56,8 @@ typename GradientSync<T>::S* GradientSync<T>::vectors(std::size_t u) const {
 template <class T>
 void GradientSync<T>::follow(Stream& compute) {
   if (!stream_) return;
-  Event ready;
-  ready.record(compute);
-  ready.wait(*stream_);
+  ready_.record(compute);
+  ready_.wait(*stream_);
 }
 
 template <class T>
@@ -110,7 +109,7 @@ void GradientSync<T>::reduce_step(std::size_t u) {
   Communicator& replicas = mesh_.gradient_groups(experts).replicas;
   if (storage_.zero(u).shards_state() && replicas.size() > 1) replicas.all_reduce(*stream_, s.gradient);
   if (experts) return;  // nothing of them is replicated in any other way
-  reduce_parts(mesh_.gradient_tp(), u, {unit.replicated_begin, unit.elements});
+  reduce_parts(mesh_.gradient_tp(), u, {unit.replicated_begin, unit.replicated_end});
   for (const Range& copied : unit.copied) reduce_parts(mesh_.gradient_copies(), u, copied);
 }
 
@@ -129,9 +128,8 @@ void GradientSync<T>::finish(Stream& compute) {
   const std::size_t table = find_unit(storage_.units(), UnitKind::token_table);
   if (mesh_.gradient_tied().size() > 1 && table < storage_.size())
     mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
-  Event done;
-  done.record(*stream_);
-  done.wait(compute);
+  done_.record(*stream_);
+  done_.wait(compute);
   if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
 }
 

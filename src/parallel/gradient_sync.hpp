@@ -50,14 +50,15 @@ class GradientSync {
   std::vector<int> uses_, left_;
   bool alone_;  // nothing is ever sent
   std::unique_ptr<Stream> stream_;
+  Event ready_, done_;  // made once
   struct Pool {
     std::vector<PoolBuffer> buffers;
     std::size_t next = 0;
   };
-  Pool& pool_of(std::size_t u) { return pools_[static_cast<std::size_t>(class_of(storage_.local(u)))]; }
-  PoolBuffer& held(std::size_t u) { return pool_of(u).buffers[static_cast<std::size_t>(held_[u])]; }
+  Pool& pool_at(std::size_t u) { return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))]; }
+  PoolBuffer& held(std::size_t u) { return pool_at(u).buffers[static_cast<std::size_t>(held_[u])]; }
 
-  std::array<Pool, unit_classes> pools_;
+  std::array<Pool, pool_classes> pools_;
   std::vector<int> held_;  // by unit: its pool buffer, −1
 };
 

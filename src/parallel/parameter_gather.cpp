@@ -8,21 +8,22 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, const Paramet
   const bool shares = mesh.parameter_shards().size() > 1 || mesh.parameter_shards(true).size() > 1;
   if (!storage.zero().front().shards_state() || !shares) return;
   stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
-  for (const UnitClass c : {UnitClass::dense, UnitClass::experts}) {
-    const auto k = static_cast<std::size_t>(c);
-    for (const UnitBufferSpec& spec : parameter_pool(storage.units(), c, storage.precision(), storage.zero()[k])) {
-      void* data = arena.allocate(spec.bytes(), spec.category);
-      fill_zero(compute, data, spec.bytes());
-      pools_[k].places.push_back({View<T, 1>(static_cast<T*>(data), {{spec.elements}}), false, {}});
+  for (std::size_t k = 0; k < pools_.size(); ++k) {
+    const PoolSize size = parameter_pool(storage.units(), static_cast<PoolClass>(k), storage.zero());
+    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(T);
+    pools_[k].pool = GatherPool(size.buffers);
+    for (int i = 0; i < size.buffers; ++i) {
+      void* data = arena.allocate(bytes, Category::parameters);
+      fill_zero(compute, data, bytes);
+      pools_[k].places.push_back({View<T, 1>(static_cast<T*>(data), {{size.elements}}), false, {}});
     }
   }
 }
 
 template <class T>
 void ParameterGather<T>::gather(Stream& compute, std::size_t u, View<T, 1> whole) {
-  Event ready;
-  ready.record(compute);
-  ready.wait(*stream_);
+  ready_.record(compute);
+  ready_.wait(*stream_);
   shards_of(u).all_gather(*stream_, View<const T, 1>(storage_.unit(u).copy), whole);
   gathered_[u].record(*stream_);
 }
@@ -30,7 +31,7 @@ void ParameterGather<T>::gather(Stream& compute, std::size_t u, View<T, 1> whole
 template <class T>
 bool ParameterGather<T>::prefetch(Stream& compute, std::size_t u) {
   if (!is_gathered(u)) return true;
-  Pool& p = pool_of(u);
+  Pool& p = pool_at(u);
   if (p.places.empty()) {
     if (!posted_[u]) gather(compute, u, storage_.unit(u).whole);
     posted_[u] = 1;
@@ -51,7 +52,7 @@ const T* ParameterGather<T>::use(Stream& compute, std::size_t u) {
   if (!is_gathered(u)) return s.whole.empty() ? s.copy.data : s.whole.data;
   require(prefetch(compute, u), "a layer uses more units at a time than the parameter pool has places");
   gathered_[u].wait(compute);
-  Pool& p = pool_of(u);
+  Pool& p = pool_at(u);
   if (p.places.empty()) return s.whole.data;
   p.pool.use(u);
   return p.places[static_cast<std::size_t>(p.pool.find(u))].data.data;
@@ -59,7 +60,7 @@ const T* ParameterGather<T>::use(Stream& compute, std::size_t u) {
 
 template <class T>
 void ParameterGather<T>::release(Stream& compute, std::size_t u) {
-  Pool& p = pool_of(u);
+  Pool& p = pool_at(u);
   if (!is_gathered(u) || p.places.empty()) return;
   p.pool.release(u);
   Place& place = p.places[static_cast<std::size_t>(p.pool.find(u))];

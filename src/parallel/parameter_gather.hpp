@@ -38,15 +38,14 @@ class ParameterGather {
 
   void gather(Stream& compute, std::size_t u, View<T, 1> whole);
 
-  // The places of a class of units; none where each whole unit has its own.
+  // None where each whole unit has its own place.
   struct Pool {
-    explicit Pool(UnitClass c) : pool(parameter_pool_buffers(c)) {}
     GatherPool pool;
     std::vector<Place> places;
   };
 
   UnitClass class_at(std::size_t u) const { return class_of(storage_.local(u)); }
-  Pool& pool_of(std::size_t u) { return pools_[static_cast<std::size_t>(class_at(u))]; }
+  Pool& pool_at(std::size_t u) { return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))]; }
   Communicator& shards_of(std::size_t u) { return mesh_.parameter_shards(class_at(u) == UnitClass::experts); }
   // Whether the unit is ever gathered.
   bool is_gathered(std::size_t u) { return stream_ && shards_of(u).size() > 1; }
@@ -54,9 +53,10 @@ class ParameterGather {
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
   std::unique_ptr<Stream> stream_;  // null: nothing is gathered
+  Event ready_;                     // made once
   std::vector<Event> gathered_;     // by unit
   std::vector<char> posted_;        // by unit: gathered since the last change, where the whole unit has its own place
-  std::array<Pool, unit_classes> pools_{Pool(UnitClass::dense), Pool(UnitClass::experts)};
+  std::array<Pool, pool_classes> pools_;
 };
 
 }  // namespace forge

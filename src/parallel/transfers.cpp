@@ -25,9 +25,8 @@ void Transfers::end_group() {
 }
 
 void Transfers::follow(Stream& compute) {
-  Event ready;
-  ready.record(compute);
-  ready.wait(*stream_);
+  ready_.record(compute);
+  ready_.wait(*stream_);
 }
 
 void Transfers::posted(const Key& key) {

@@ -36,6 +36,7 @@ class Transfers {
 
   Communicator& pipeline_;
   std::unique_ptr<Stream> stream_;  // null: one stage rank
+  Event ready_;                     // made once
   std::map<Key, Event> events_;
   std::vector<Key> group_;
   bool grouping_ = false;

@@ -94,10 +94,14 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
   auto add = [&](const UnitBufferSpec& buffer) { plan.of(buffer.category) += align_up(buffer.bytes()); };
   for (const LocalUnit& unit : share.units)
     for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, zero_of(share.zero, unit), stored)) add(buffer);
-  for (const UnitClass k : {UnitClass::dense, UnitClass::experts}) {
-    const Zero& zero = share.zero[static_cast<std::size_t>(k)];
-    for (const auto& buffer : gradient_pool(share.units, k, c.precision, zero, stored)) add(buffer);
-    for (const auto& buffer : parameter_pool(share.units, k, c.precision, zero)) add(buffer);
+  for (int k = 0; k < pool_classes; ++k) {
+    const PoolSize gradients = gradient_pool(share.units, static_cast<PoolClass>(k), share.zero, stored);
+    const PoolSize parameters = parameter_pool(share.units, static_cast<PoolClass>(k), share.zero);
+    auto bytes = [](const PoolSize& size, DType type) {
+      return static_cast<std::size_t>(size.buffers) * align_up(static_cast<std::size_t>(size.elements) * size_of(type));
+    };
+    plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
+    plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
   }
 }
 

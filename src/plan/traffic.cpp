@@ -44,9 +44,9 @@ class Walk {
         parameters{Counter(share.zero[0].shards), Counter(share.zero[1].shards)},
         c_(c),
         share_(share),
-        list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]),
-        pools_{GatherPool(parameter_pool_buffers(UnitClass::dense)),
-               GatherPool(parameter_pool_buffers(UnitClass::experts))} {
+        list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]) {
+    for (std::size_t k = 0; k < pools_.size(); ++k)
+      pools_[k] = GatherPool(parameter_pool(share.units, static_cast<PoolClass>(k), share.zero).buffers);
     for (const StageContent& chunk : share.chunks)
       units_.push_back(chunk_units(share.units, c.spec.options.tied_embeddings, chunk));
   }
@@ -153,29 +153,30 @@ class Walk {
   const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
   std::size_t class_at(std::size_t unit) const { return static_cast<std::size_t>(class_of(share_.units[unit])); }
   bool is_pooled(std::size_t unit) const { return !zero(unit).keeps_whole(); }
+  GatherPool& pool_at(std::size_t unit) { return pools_[static_cast<std::size_t>(pool_of(share_.units[unit]))]; }
 
   void gather(std::size_t unit) {
     parameters[class_at(unit)].call(Collective::all_gather, zero(unit).shard_of(share_.units[unit]).size(),
                                     c_.precision.compute);
   }
   void prefetch(std::size_t unit) {
-    if (!is_pooled(unit) || pools_[class_at(unit)].find(unit) >= 0) return;
-    if (pools_[class_at(unit)].take(unit) >= 0) gather(unit);
+    if (!is_pooled(unit) || pool_at(unit).find(unit) >= 0) return;
+    if (pool_at(unit).take(unit) >= 0) gather(unit);
   }
   void visit(const std::vector<std::size_t>& order, std::size_t unit) {
     prefetch(unit);
-    if (is_pooled(unit)) pools_[class_at(unit)].use(unit);
+    if (is_pooled(unit)) pool_at(unit).use(unit);
     const auto here = std::find(order.begin(), order.end(), unit);
     if (here != order.end() && here + 1 != order.end()) prefetch(here[1]);
   }
   void drop(std::size_t unit) {
-    if (is_pooled(unit)) pools_[class_at(unit)].release(unit);
+    if (is_pooled(unit)) pool_at(unit).release(unit);
   }
 
   const BufferContext& c_;
   const RankShare& share_;
   const std::vector<Action>& list_;
-  std::array<GatherPool, unit_classes> pools_;
+  std::array<GatherPool, pool_classes> pools_;
   std::vector<ChunkUnits> units_;
 };
 
@@ -205,7 +206,7 @@ struct GradientTraffic {
         replicas[k].call(Collective::all_reduce, state.size(), type);
       }
       if (class_of(unit) == UnitClass::experts) continue;
-      reduce(tp, {unit.replicated_begin, unit.elements}, state, type);
+      reduce(tp, {unit.replicated_begin, unit.replicated_end}, state, type);
       for (const Range& copied : unit.copied) reduce(copies, copied, state, type);
       if (unit.kind == UnitKind::token_table) tied.call(Collective::all_reduce, state.size(), type);
     }

@@ -14,7 +14,7 @@ constexpr int loss_index = 0, z_index = 1, norm_index = 2;  // of the members of
 
 template <class T>
 Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads)
-    : setup_(setup), mesh_(mesh), stream_(threads), arena_(arena_bytes) {
+    : setup_(setup), mesh_(mesh), arena_(arena_bytes), stream_(threads) {
   const RankShare& share = setup_.share;
   const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
@@ -109,6 +109,7 @@ void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
 template <class T>
 double Session<T>::evaluated_loss() {
   executor_->finish();
+  gather_->finish();
   sum_losses();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
   StepScalars s;

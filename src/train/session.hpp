@@ -62,9 +62,9 @@ class Session {
 
   RunSetup setup_;
   Mesh& mesh_;
-  Stream stream_;
   Arena arena_;
   // Streams end before the memory that their work may still touch.
+  Stream stream_;
   std::unique_ptr<Stream> exchange_;  // keys and values of context parallelism
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<ParameterStorage<T>> storage_;

@@ -2,6 +2,7 @@
 
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
+#include "schedule/validate.hpp"
 
 namespace forge {
 
@@ -20,8 +21,10 @@ RunSetup make_setup(const Deck& deck, int rank) {
   setup.microbatches = static_cast<int>(microbatches_of(deck));
   const Schedule compute = schedule_of(deck, setup.mesh.pp, setup.microbatches);
   const TrainDeck& train = deck.train;
-  setup.schedule = lower(compute, {train.recompute != Recompute::none, train.zero_stage == 3,
-                                   train.gather == GatherPolicy::step, train.accumulate == Accumulation::sharded});
+  // Blocks are rebuilt one by one inside their backward, not by an action of the schedule.
+  setup.schedule = lower(compute, {false, train.zero_stage == 3, train.gather == GatherPolicy::step,
+                                   train.accumulate == Accumulation::sharded});
+  validate(setup.schedule);
   setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages());
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp));

@@ -141,6 +141,15 @@ std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key) {
   return cases;
 }
 
+Deck with_training(Deck deck, std::int64_t steps) {
+  deck.train.steps = steps;
+  deck.optimizer.warmup_steps = 3;
+  deck.data.validation_files = {token_file(deck.model.vocabulary, 2049)};
+  deck.train.validate_every_steps = 4;
+  deck.train.validation_sequences = 13;
+  return deck;
+}
+
 LayoutCase drawn_model(std::uint64_t key) {
   Draw draw(mix(23, key));
   const auto models = test_models();

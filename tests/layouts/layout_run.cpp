@@ -6,6 +6,7 @@
 
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
+#include "plan/traffic.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 
@@ -72,6 +73,24 @@ std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
   return text.str();
 }
 
+// What this rank has sent, against the prediction for a step. Parameters that are gathered once after an update were
+// gathered after their initialisation instead.
+std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
+  const auto plan = plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule);
+  const auto sent = mesh.traffic();
+  if (plan.size() != sent.size()) return "other groups than those whose traffic is planned";
+  std::ostringstream text;
+  for (std::size_t g = 0; g < plan.size() && text.tellp() == 0; ++g)
+    for (int c = 0; c < collective_count; ++c) {
+      const auto i = static_cast<std::size_t>(c);
+      const auto &planned = plan[g].second, &counted = sent[g].second;
+      if (plan[g].first != sent[g].first || planned.bytes[i] != counted.bytes[i])
+        text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
+             << planned.bytes[i] << " B are planned for " << plan[g].first << "; ";
+    }
+  return text.str();
+}
+
 template <class T>
 void train(const RunSetup& setup, Session<T>& session, const TrainingData& data, LayoutResult& result) {
   std::vector<StepRecord> records;
@@ -108,6 +127,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.grad_norm = step.grad_norm;
   }
   result.problem = memory_problem(session.arena(), plan);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one)
     result.gradient_deviations = deviations(setup, session, TensorSource::gradients, options.one->gradients);

@@ -29,7 +29,7 @@ struct LayoutResult {
   double validation_loss = 0;                        // after training, where the deck has validation files
   Tensors parameters;                                // after training
   Deviations parameter_deviations;
-  std::string problem;  // what this rank found wrong by itself: memory other than planned
+  std::string problem;  // what this rank found wrong by itself: memory or bytes sent other than planned
 };
 
 struct RunOptions {

@@ -1,0 +1,65 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "comm/environment.hpp"
+#include "cover.hpp"
+#include "run_threads.hpp"
+
+// Run by mpirun on 8 ranks (tests/mpi_main.cpp): the world is cut into groups, each of which runs a layout of its own.
+
+namespace forge::test {
+
+extern Environment* environment;
+
+namespace {
+
+constexpr std::int64_t steps = 3;
+
+// A layout of this group's ranks; the first of them compares it with one rank of its own process.
+std::string run_case(const LayoutCase& c, Communicator& group, References& references, bool trains) {
+  Deck deck = c.deck;
+  if (trains) deck.train.steps = steps;
+  if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
+  RunOptions options;
+  options.train_steps = trains ? steps : 0;
+  const LayoutResult result = run_layout(group.duplicate(), deck, options);
+  if (group.rank() != 0) return result.problem;
+  const LayoutResult& one = references.of(deck, options.train_steps);
+  const std::string wrong = difference(result, one, 1);
+  return wrong.empty() && trains ? training_difference(result, one, 1e-9) : wrong;
+}
+
+// Every mesh of 2 … 8 ranks; each seventh layout trains for some steps.
+TEST(MpiLayouts, EqualOneRank) {
+  const auto world = environment->make_world();
+  References references;
+  std::string failures;
+  std::size_t run = 0;
+  for (int ranks = 2; ranks <= world->size(); ++ranks) {
+    const auto cases = drawn_layouts(ranks, 7);
+    const auto groups = static_cast<std::size_t>(world->size() / ranks);
+    const auto mine = static_cast<std::size_t>(world->rank() / ranks);
+    const auto group = world->split(mine < groups ? static_cast<int>(mine) : -1, world->rank());
+    for (std::size_t i = mine; group && i < cases.size(); i += groups) {
+      std::string wrong;
+      try {
+        wrong = run_case(cases[i], *group, references, i % 7 == 3);
+      } catch (const std::exception& error) {
+        // The others of the group may wait for this rank for ever.
+        std::fprintf(stderr, "%s: %s: %s\n", cases[i].name.c_str(), text_of(cases[i].deck).c_str(), error.what());
+        environment->abort(1);
+      }
+      if (!wrong.empty()) failures += cases[i].name + ": " + text_of(cases[i].deck) + ": " + wrong + "\n";
+    }
+    run += cases.size();
+  }
+  std::string all;
+  for (const std::string& text : world->gather_host(failures)) all += text;
+  EXPECT_EQ(all, "");
+  EXPECT_GE(run, world->size() < 8 ? 5u : 60u);
+  if (world->rank() == 0) std::printf("%zu layouts\n", run);
+}
+
+}  // namespace
+}  // namespace forge::test

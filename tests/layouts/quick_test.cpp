@@ -1,0 +1,31 @@
+#include <gtest/gtest.h>
+
+#include "cover.hpp"
+#include "run_threads.hpp"
+
+// A small choice of all that the other tests do, for mutations/run.sh and for people in a hurry.
+
+namespace forge::test {
+namespace {
+
+TEST(Quick, GradientsEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
+    for (std::uint64_t key = 10; key < 13; ++key)
+      for (const LayoutCase& c : drawn_layouts(ranks, key)) cases.push_back(c);
+  References references;
+  EXPECT_EQ(failures_of(cases, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); }), "");
+}
+
+TEST(Quick, TrainingEqualsOneRank) {
+  constexpr std::int64_t steps = 4;
+  std::vector<LayoutCase> cases;
+  for (const int ranks : {2, 4, 8})
+    for (const LayoutCase& c : drawn_layouts(ranks, 13)) cases.push_back({c.name, with_training(c.deck, steps)});
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
+  EXPECT_EQ(failures_of(cases, check), "");
+}
+
+}  // namespace
+}  // namespace forge::test
