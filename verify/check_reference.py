@@ -5,7 +5,8 @@
 
 Step 1: loss and total_loss; for every gradient g its product with a direction d = g/|g| + r/|r| (r random) against the
 difference quotient of fourth order of total_loss along d; the norm. Step 2: AdamW in 80 bits from these gradients, then
-the loss again. 80-bit numbers leave the difference quotients about 14 digits.
+the loss again. 80-bit numbers leave the difference quotients about 14 digits. Routers are held to the experts that they
+chose for the unchanged weights: that choice has no gradient.
 """
 
 import argparse
@@ -68,9 +69,20 @@ def adamw(weights, gradients, rate, norm, options):
     return new
 
 
-def check(name, problem):
+def router_options(config, problem):
+    """Coefficients of the auxiliary loss and of the router's z-loss; how many sequences the first one is taken over."""
+    given = config.get("router_aux_loss_coef", 0.001) if config.get("output_router_logits") else 0.0
+    by_microbatch = problem.model.get("auxiliary_loss_scope") == "microbatch"
+    return (
+        problem.model.get("auxiliary_loss_coefficient", given),
+        problem.model.get("router_z_coefficient", 0.0),
+        problem.train["microbatch_sequences"] if by_microbatch else 1,
+    )
+
+
+def check(name, problem, base):
     """(largest error of the losses, of the directional derivatives, of the norm, of step 2's loss), all relative."""
-    folder = os.path.join(HERE, name)
+    folder = os.path.join(base, name)
     config, weights = plain_model.read_directory(os.path.join(folder, "model"))
     gradients = plain_model.read_safetensors(os.path.join(folder, "gradients.safetensors"))
     expected = read_reference(os.path.join(folder, "reference.yaml"))
@@ -78,22 +90,29 @@ def check(name, problem):
     shape = problem.train["sequence_tokens"], problem.train["global_batch_sequences"]
     z = problem.train.get("z_loss_coefficient", 0.0)
 
-    def losses(values, step=1):
-        return plain_model.losses(config, values, *batch(tokens, step, *shape), problem.end_token, z)
+    router = router_options(config, problem)
 
-    if set(gradients) != set(weights):
+    def losses(values, step=1, routing=None):
+        data = batch(tokens, step, *shape)
+        return plain_model.losses(config, values, *data, problem.end_token, z, router, routing)
+
+    if set(gradients) != {k for k in weights if not k.endswith("e_score_correction_bias")}:
         raise SystemExit(f"{name}: gradients and weights have different names")
-    loss, total = losses(weights)
+    routing = plain_model.Routing()
+    loss, total = losses(weights, routing=routing)
     loss_error = max(abs(loss / REAL(expected["loss"][0]) - 1), abs(total / REAL(expected["total_loss"][0]) - 1))
 
     generator, slope_error = numpy.random.default_rng(1), REAL(0)
     for key, gradient in gradients.items():
         size = numpy.sqrt((gradient * gradient).sum())
+        if size == 0:
+            continue
         random = generator.standard_normal(gradient.shape).astype(REAL)
         direction = gradient / size + random / numpy.sqrt((random * random).sum())
 
         def at(t):
-            return losses(weights | {key: weights[key] + t * direction})[1]
+            moved = weights | {key: weights[key] + t * direction}
+            return losses(moved, routing=plain_model.Routing(routing))[1]
 
         slope = (8 * (at(STEP) - at(-STEP)) - (at(2 * STEP) - at(-2 * STEP))) / (12 * STEP)
         slope_error = max(slope_error, abs(slope - (gradient * direction).sum()) / size)
@@ -101,6 +120,7 @@ def check(name, problem):
     norm = numpy.sqrt(sum((g * g).sum() for g in gradients.values()))
     norm_error = abs(norm / REAL(expected["grad_norm"][0]) - 1)
     updated = adamw(weights, gradients, expected["learning_rate"][0], norm, problem.optimizer)
+    updated = routing.moved_biases(updated, problem.model.get("router_bias_rate", 0.0))
     second_error = abs(losses(updated, 2)[0] / REAL(expected["loss"][1]) - 1)
     return loss_error, slope_error, norm_error, second_error
 
@@ -108,12 +128,14 @@ def check(name, problem):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems", nargs="*", default=[])
-    chosen = parser.parse_args().problems or list(PROBLEMS)
+    parser.add_argument("--folder", default=HERE, help="where the problems' folders are (default: verify)")
+    arguments = parser.parse_args()
+    chosen = arguments.problems or list(PROBLEMS)
     limits = (1e-13, 1e-11, 1e-13, 1e-12)
     print(f"{'problem':14s} {'loss':>9s} {'gradients':>9s} {'norm':>9s} {'step 2':>9s}")
     failed = False
     for name in chosen:
-        errors = check(name, PROBLEMS[name])
+        errors = check(name, PROBLEMS[name], arguments.folder)
         good = all(e <= limit for e, limit in zip(errors, limits))
         failed = failed or not good
         print(f"{name:14s} " + " ".join(f"{float(e):9.1e}" for e in errors) + ("" if good else "  FAILED"), flush=True)

@@ -29,10 +29,13 @@ def random_weights(model, seed):
         elif "wpe" in name:
             values = 0.3 * values
         else:  # GPT-2's matrices are (in, out), all others (out, in)
-            fan_in = parameter.shape[0] if config.model_type == "gpt2" else parameter.shape[1]
+            fan_in = parameter.shape[0] if config.model_type == "gpt2" else parameter.shape[-1]
             values = values / math.sqrt(fan_in)
         weights[name] = values
-    return weights
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            weights[name] = 0.1 * torch.randn(buffer.shape, generator=generator, dtype=torch.float64)
+    return reference.file_names(config, weights)
 
 
 def write_model(directory, config, seed, storage="F32", shards=1, hub_names=False):

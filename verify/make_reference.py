@@ -48,7 +48,7 @@ def deck(name, problem):
     if problem.end_token is not None:
         data["document_end_token"] = problem.end_token
     return {
-        "model": {"hf": f"{folder}/model", "load_weights": True},
+        "model": {"hf": f"{folder}/model", "load_weights": True} | problem.model,
         "train": problem.train | {"precision": "fp64"},
         "optimizer": problem.optimizer,
         "data": data,
@@ -56,8 +56,8 @@ def deck(name, problem):
     }
 
 
-def make(name, problem):
-    folder = os.path.join(HERE, name)
+def make(name, problem, base):
+    folder = os.path.join(base, name)
     model = os.path.join(folder, "model")
     seed = zlib.crc32(name.encode())
     files.write_model(model, problem.config, seed, problem.storage, problem.shards, problem.hub_names)
@@ -68,7 +68,9 @@ def make(name, problem):
     with open(os.path.join(folder, "input.yaml"), "w") as file:
         file.write(files.deck_text(deck(name, problem)))
     records = {
-        precision: reference.train(model, tokens, problem.train, problem.optimizer, problem.end_token, precision)
+        precision: reference.train(
+            model, tokens, problem.train, problem.optimizer, problem.end_token, precision, problem.model
+        )
         for precision in ("fp64", "fp32")
     }
     with open(os.path.join(folder, "reference.yaml"), "w") as file:
@@ -95,7 +97,9 @@ def make(name, problem):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems", nargs="*", default=[], help=f"default: all of {', '.join(PROBLEMS)}")
-    chosen = parser.parse_args().problems or list(PROBLEMS)
+    parser.add_argument("--folder", default=HERE, help="where the problems' folders are (default: verify)")
+    arguments = parser.parse_args()
+    chosen = arguments.problems or list(PROBLEMS)
     unknown = [name for name in chosen if name not in PROBLEMS]
     if unknown:
         parser.error(f"no problem {', '.join(unknown)}; there are {', '.join(PROBLEMS)}")
@@ -104,7 +108,7 @@ def main():
         f"{'fp32 - fp64':>12s}"
     )
     for name in chosen:
-        records, parameters = make(name, PROBLEMS[name])
+        records, parameters = make(name, PROBLEMS[name], arguments.folder)
         double, single = records["fp64"][0], records["fp32"][0]
         distance = numpy.max(numpy.abs(numpy.subtract(double["loss"], single["loss"])))
         print(

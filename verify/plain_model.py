@@ -90,12 +90,17 @@ def frequencies(config, dim):
     raise ValueError(f"rotary scaling {kind}")
 
 
-def rotate(x, config):
-    """Rotary embedding of x (B, T, heads, D): pairs (i, i + D/2) turn by position * frequency."""
+def rotate(x, config, neighbours=False):
+    """Rotary embedding of x (B, T, heads, D): pairs (i, i + D/2), or (2i, 2i + 1), turn by position * frequency."""
     dim = x.shape[-1]
     frequency, factor = frequencies(config, dim)
     angle = numpy.arange(x.shape[1]).astype(REAL)[:, None] * frequency
     cosine, sine = (factor * numpy.cos(angle))[:, None, :], (factor * numpy.sin(angle))[:, None, :]
+    if neighbours:
+        out = numpy.empty_like(x)
+        out[..., 0::2] = x[..., 0::2] * cosine - x[..., 1::2] * sine
+        out[..., 1::2] = x[..., 1::2] * cosine + x[..., 0::2] * sine
+        return out
     a, b = x[..., : dim // 2], x[..., dim // 2 :]
     return numpy.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
 
@@ -109,19 +114,19 @@ def layer_norm(x, weight, bias, epsilon):
     return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + REAL(epsilon)) * weight + bias
 
 
-def attention(q, k, v, window, documents):
-    """q (B, T, H, D), k and v (B, T, K, D); each query reads its own list of keys."""
+def attention(q, k, v, window, documents, scale=REAL(1)):
+    """q (B, T, H, D), k (B, T, K, D), v (B, T, K, any); each query reads its own list of keys."""
     batch, length, heads, dim = q.shape
     group = heads // k.shape[2]
-    out = numpy.zeros_like(q)
+    out = numpy.zeros((batch, length, heads, v.shape[-1]), REAL)
     for b in range(batch):
         for t in range(length):
             keys = [s for s in range(t + 1) if documents[b][s] == documents[b][t] and (not window or t - s < window)]
             for h in range(heads):
-                score = k[b, keys, h // group] @ q[b, t, h] / numpy.sqrt(REAL(dim))
+                score = scale * (k[b, keys, h // group] @ q[b, t, h]) / numpy.sqrt(REAL(dim))
                 weight = numpy.exp(score - score.max())
                 out[b, t, h] = (weight / weight.sum()) @ v[b, keys, h // group]
-    return out.reshape(batch, length, heads * dim)
+    return out.reshape(batch, length, -1)
 
 
 def document_numbers(inputs, end_token):
@@ -135,40 +140,188 @@ def document_numbers(inputs, end_token):
     return documents
 
 
-def llama_logits(config, w, inputs, documents):
-    """Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and windows."""
-    kind, heads = config["model_type"], config["num_attention_heads"]
-    kv_heads, eps = config.get("num_key_value_heads") or heads, config["rms_norm_eps"]
+def silu(x):
+    return x / (1 + numpy.exp(-x))
+
+
+def plain_attention(config, w, p, rows, layer, documents):
+    """Attention of all families but GPT-2 and DeepSeek-V3; they differ in biases, head norms and windows."""
+    kind, heads, eps = config["model_type"], config["num_attention_heads"], config["rms_norm_eps"]
+    kv_heads = config.get("num_key_value_heads") or heads
     dim = config.get("head_dim") or config["hidden_size"] // heads
+
+    def linear(name, x):
+        out = x @ w[p + name + ".weight"].T
+        return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
+
+    window = config.get("sliding_window") if kind in ("mistral", "mixtral") else None
+    if kind in ("qwen2", "qwen3") and config.get("use_sliding_window") and layer >= config["max_window_layers"]:
+        window = config["sliding_window"]
+    if kind == "qwen3_moe" and config.get("use_sliding_window"):
+        window = config["sliding_window"]
+    q = linear("self_attn.q_proj", rows).reshape(*rows.shape[:2], heads, dim)
+    k = linear("self_attn.k_proj", rows).reshape(*rows.shape[:2], kv_heads, dim)
+    v = linear("self_attn.v_proj", rows).reshape(*rows.shape[:2], kv_heads, dim)
+    if kind in ("qwen3", "qwen3_moe"):
+        q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
+        k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
+    out = attention(rotate(q, config), rotate(k, config), v, window, documents)
+    return linear("self_attn.o_proj", out)
+
+
+def latent_attention(config, w, p, rows, documents):
+    """DeepSeek-V3's: of a head's query and key, qk_nope entries stay and qk_rope turn; one turned key for all heads."""
+    p, heads, latent_eps = p + "self_attn.", config["num_attention_heads"], 1e-6
+    nope, rope, latent = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
+    neighbours = config.get("rope_interleave", True)
+    shape = (*rows.shape[:2], heads)
+    if config.get("q_lora_rank"):
+        down = rms_norm(rows @ w[p + "q_a_proj.weight"].T, w[p + "q_a_layernorm.weight"], latent_eps)
+        q = (down @ w[p + "q_b_proj.weight"].T).reshape(*shape, nope + rope)
+    else:
+        q = (rows @ w[p + "q_proj.weight"].T).reshape(*shape, nope + rope)
+    down = rows @ w[p + "kv_a_proj_with_mqa.weight"].T
+    turned = rotate(down[..., None, latent:], config, neighbours)
+    down = rms_norm(down[..., :latent], w[p + "kv_a_layernorm.weight"], latent_eps)
+    both = (down @ w[p + "kv_b_proj.weight"].T).reshape(*shape, nope + config["v_head_dim"])
+    k = numpy.concatenate([both[..., :nope], numpy.broadcast_to(turned, (*shape, rope))], axis=-1)
+    q = numpy.concatenate([q[..., :nope], rotate(q[..., nope:], config, neighbours)], axis=-1)
+    scaling, scale = config.get("rope_parameters") or config.get("rope_scaling") or {}, REAL(1)
+    if scaling.get("mscale_all_dim") and scaling["factor"] > 1:
+        scale = (REAL(scaling["mscale_all_dim"]) * numpy.log(REAL(scaling["factor"])) / 10 + 1) ** 2
+    return attention(q, k, both[..., nope:], None, documents, scale) @ w[p + "o_proj.weight"].T
+
+
+def best(scores, count):
+    """Indices of the `count` largest of a row."""
+    return sorted(range(len(scores)), key=lambda i: -scores[i])[:count]
+
+
+def chosen_experts(config, scores, bias):
+    """Experts of one token."""
+    groups, used = config.get("n_group", 1), config.get("topk_group", 1)
+    ranked = scores + bias
+    if groups > 1:
+        members = ranked.reshape(groups, -1)
+        kept = best([sum(sorted(member)[-2:]) for member in members], used)
+        size = members.shape[1]
+        ranked = numpy.array([r if i // size in kept else -numpy.inf for i, r in enumerate(ranked)])
+    return best(ranked, config["num_experts_per_tok"])
+
+
+def experts(config, w, p, rows, routing):
+    """A layer's experts on rows (B, T, C). `routing` gets what the router did, and may say which experts to choose."""
+    kind = config["model_type"]
+    gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    p += "block_sparse_moe." if kind == "mixtral" else "mlp."
+    x = rows.reshape(-1, rows.shape[-1])
+    logits = x @ w[p + "gate.weight"].T
+    if kind == "deepseek_v3":
+        scores = 1 / (1 + numpy.exp(-logits))
+        shares = scores / scores.sum(-1, keepdims=True)
+    else:
+        scores = numpy.exp(logits - logits.max(-1, keepdims=True))
+        shares = scores = scores / scores.sum(-1, keepdims=True)
+    bias = w.get(p + "gate.e_score_correction_bias", REAL(0))
+    chosen = routing.next() or [chosen_experts(config, row, bias) for row in scores]
+    routing.done.append((logits, shares, chosen))
+    out = numpy.zeros_like(x)
+    for r, row in enumerate(x):
+        weights = scores[r, chosen[r]]
+        if kind == "mixtral" or config.get("norm_topk_prob"):
+            weights = weights / weights.sum()
+        for e, weight in zip(chosen[r], weights * REAL(config.get("routed_scaling_factor", 1))):
+            q = f"{p}experts.{e}."
+            inner = silu(w[q + gate + ".weight"] @ row) * (w[q + up + ".weight"] @ row)
+            out[r] += weight * (w[q + down + ".weight"] @ inner)
+    if p + "shared_experts.up_proj.weight" in w:
+        out = out + feed_forward(w, p + "shared_experts.", x)
+    return out.reshape(rows.shape)
+
+
+def feed_forward(w, p, rows):
+    def linear(name, x):
+        out = x @ w[p + name + ".weight"].T
+        return out + w[p + name + ".bias"] if p + name + ".bias" in w else out
+
+    return linear("down_proj", silu(linear("gate_proj", rows)) * linear("up_proj", rows))
+
+
+class Routing:
+    """What routers did in a forward pass, layer by layer; the next pass may be made to choose the same experts."""
+
+    def __init__(self, earlier=None):
+        self.earlier = [chosen for _, _, chosen in earlier.done] if earlier else []
+        self.done = []
+
+    def next(self):
+        return self.earlier[len(self.done)] if self.earlier else None
+
+    def auxiliary_loss(self, sequences, scope):
+        """Sum over layers of E sum_i f_i P_i, meaned over groups of `scope` consecutive sequences."""
+        total = REAL(0)
+        for _, shares, chosen in self.done:
+            rows = len(chosen) // sequences * scope
+            for first in range(0, len(chosen), rows):
+                part = chosen[first : first + rows]
+                counts = numpy.zeros(shares.shape[1], REAL)
+                for row in part:
+                    counts[row] += 1
+                total += shares.shape[1] * (counts / counts.sum()) @ shares[first : first + rows].mean(0)
+        return total * scope / sequences
+
+    def z_loss(self):
+        return sum((numpy.log(numpy.exp(logits).sum(-1)) ** 2).mean() for logits, _, _ in self.done)
+
+    def moved_biases(self, weights, rate):
+        """Weights whose router biases went towards experts that got less than the mean."""
+        names = sorted((k for k in weights if k.endswith("e_score_correction_bias")), key=layer_of)
+        moved = dict(weights)
+        for name, (_, shares, chosen) in zip(names, self.done):
+            counts = numpy.zeros(shares.shape[1])
+            for row in chosen:
+                counts[row] += 1
+            moved[name] = weights[name] + REAL(rate) * numpy.sign(counts.mean() - counts)
+        return moved
+
+
+def layer_of(name):
+    return int(name.split(".layers.")[1].split(".")[0])
+
+
+def has_experts(config, layer):
+    kind = config["model_type"]
+    if kind == "deepseek_v3":
+        return layer >= config["first_k_dense_replace"]
+    if kind == "qwen3_moe":
+        count = config.get("num_local_experts") or config.get("num_experts")
+        step = config.get("decoder_sparse_step", 1)
+        return count > 0 and layer not in (config.get("mlp_only_layers") or []) and (layer + 1) % step == 0
+    return kind == "mixtral"
+
+
+def llama_logits(config, w, inputs, documents, routing):
+    """All families but GPT-2."""
+    eps = config["rms_norm_eps"]
     x = w["model.embed_tokens.weight"][inputs]
-
-    def linear(name, rows):
-        out = rows @ w[name + ".weight"].T
-        return out + w[name + ".bias"] if name + ".bias" in w else out
-
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}."
-        window = config.get("sliding_window") if kind == "mistral" else None
-        if kind.startswith("qwen") and config.get("use_sliding_window") and layer >= config["max_window_layers"]:
-            window = config["sliding_window"]
         rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
-        q = linear(p + "self_attn.q_proj", rows).reshape(*inputs.shape, heads, dim)
-        k = linear(p + "self_attn.k_proj", rows).reshape(*inputs.shape, kv_heads, dim)
-        v = linear(p + "self_attn.v_proj", rows).reshape(*inputs.shape, kv_heads, dim)
-        if kind == "qwen3":
-            q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
-            k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
-        rows = attention(rotate(q, config), rotate(k, config), v, window, documents)
-        x = x + linear(p + "self_attn.o_proj", rows)
+        if config["model_type"] == "deepseek_v3":
+            x = x + latent_attention(config, w, p, rows, documents)
+        else:
+            x = x + plain_attention(config, w, p, rows, layer, documents)
         rows = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
-        gate = linear(p + "mlp.gate_proj", rows)
-        x = x + linear(p + "mlp.down_proj", gate / (1 + numpy.exp(-gate)) * linear(p + "mlp.up_proj", rows))
+        if has_experts(config, layer):
+            x = x + experts(config, w, p, rows, routing)
+        else:
+            x = x + feed_forward(w, p + "mlp.", rows)
     x = rms_norm(x, w["model.norm.weight"], eps)
     head = "model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"
     return x @ w[head].T
 
 
-def gpt2_logits(config, w, inputs, documents):
+def gpt2_logits(config, w, inputs, documents, _):
     heads, eps = config["n_head"], config["layer_norm_epsilon"]
     table, width = w["transformer.wte.weight"], config["n_embd"]
     x = table[inputs] + w["transformer.wpe.weight"][: inputs.shape[1]]
@@ -191,13 +344,22 @@ def gpt2_logits(config, w, inputs, documents):
     return norm("transformer.ln_f", x) @ table.T
 
 
-def losses(config, weights, inputs, labels, end_token=None, z_coefficient=0.0):
-    """loss and total_loss of a batch: means over the labels that don't follow an end token."""
-    documents = document_numbers(inputs, end_token)
-    logits = (gpt2_logits if config["model_type"] == "gpt2" else llama_logits)(config, weights, inputs, documents)
+def losses(config, weights, inputs, labels, end_token=None, z_coefficient=0.0, router=None, routing=None):
+    """loss and total_loss of a batch: means over the labels that don't follow an end token.
+
+    router: coefficients of the auxiliary loss and of the router's z-loss, and the auxiliary loss's number of sequences.
+    routing: an empty Routing, or one that says which experts to choose; holds afterwards what routers did.
+    """
+    documents, routing = document_numbers(inputs, end_token), routing or Routing()
+    model = gpt2_logits if config["model_type"] == "gpt2" else llama_logits
+    logits = model(config, weights, inputs, documents, routing)
     top = logits.max(-1)
     lse = top + numpy.log(numpy.exp(logits - top[..., None]).sum(-1))
     picked = numpy.take_along_axis(logits, labels[..., None], -1)[..., 0]
     kept = numpy.ones(inputs.shape, bool) if end_token is None else inputs != end_token
     loss = (lse - picked)[kept].sum() / kept.sum()
-    return loss, loss + REAL(z_coefficient) * (lse[kept] ** 2).sum() / kept.sum()
+    total = loss + REAL(z_coefficient) * (lse[kept] ** 2).sum() / kept.sum()
+    if routing.done:
+        auxiliary, z, scope = router or (0, 0, 1)
+        total += REAL(auxiliary) * routing.auxiliary_loss(len(inputs), scope) + REAL(z) * routing.z_loss()
+    return loss, total

@@ -15,6 +15,7 @@ class Problem:
     token_files: dict = dataclasses.field(default_factory=lambda: {"tokens.bin": 1000})  # name: number of tokens
     token_type: str = "uint16"
     end_token: int | None = None
+    model: dict = dataclasses.field(default_factory=dict)  # keys of the deck's model section besides hf
     notes: str = ""
 
 
@@ -78,6 +79,65 @@ def gpt2(**changes):
         "bos_token_id": 100,
         "eos_token_id": 100,
     } | changes
+
+
+def mixtral(**changes):
+    own = {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "router_jitter_noise": 0.0,
+        "sliding_window": None,
+        "intermediate_size": 20,
+        "head_dim": 8,
+        "attention_bias": "absent",
+        "mlp_bias": "absent",
+    }
+    return llama(**(own | changes))
+
+
+def qwen3_moe(**changes):
+    own = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 14,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": False,
+        "use_sliding_window": False,
+        "sliding_window": None,
+        "output_router_logits": False,
+        "head_dim": 10,
+        "mlp_bias": "absent",
+    }
+    return llama(**(own | changes))
+
+
+def deepseek_v3(**changes):
+    own = {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": 4,
+        "q_lora_rank": 20,
+        "kv_lora_rank": 12,
+        "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 10,
+        "n_routed_experts": 8,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 14,
+        "first_k_dense_replace": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "mlp_bias": "absent",
+    }
+    return llama(**(own | changes))
 
 
 def run(tokens, batch=2, microbatch=2, **more):
@@ -272,5 +332,90 @@ PROBLEMS = {
         token_files={"tokens.bin": 1111},
         storage="BF16",
         optimizer={"learning_rate": 0.003, "schedule": "rex", "warmup_steps": 3},
+    ),
+    "mixtral": Problem(
+        shows=(
+            "Mixtral: every layer has 5 experts, of which a token uses 2 with renormalised softmax weights. "
+            "config.json asks for the router's logits, so its router_aux_loss_coef counts, by sequence. A sliding "
+            "window (11 tokens); BF16 weights in two files; accumulation over two microbatches."
+        ),
+        config=mixtral(sliding_window=11, output_router_logits=True, router_aux_loss_coef=0.02),
+        train=run(28, 4, 2),
+        token_files={"tokens.bin": 1121},
+        storage="BF16",
+        shards=2,
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "qwen3_moe": Problem(
+        shows=(
+            "Qwen3-MoE: 8 small experts, 3 used, their weights not renormalised; layer 1 is dense (mlp_only_layers). "
+            "config.json is as transformers 5 saves it (num_local_experts, rope_parameters). The auxiliary loss is the "
+            "deck's, by microbatch, with a router z-loss; selective recompute; documents."
+        ),
+        config=qwen3_moe(
+            num_experts="absent",
+            num_local_experts=8,
+            mlp_only_layers=[1],
+            num_hidden_layers=3,
+            rope_scaling="absent",
+            rope_theta="absent",
+            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        ),
+        train=run(26, 4, 2, recompute="selective"),
+        model={
+            "auxiliary_loss_coefficient": 0.03,
+            "auxiliary_loss_scope": "microbatch",
+            "router_z_coefficient": 0.002,
+        },
+        end_token=5,
+        token_files={"tokens.bin": 1041},
+        optimizer={"learning_rate": 0.004, "schedule": "linear", "warmup_steps": 1},
+    ),
+    "deepseek_v3": Problem(
+        shows=(
+            "DeepSeek-V3: latent attention with a latent for queries, interleaved rotation, values of another width "
+            "than keys, and yarn, whose mscale_all_dim changes the scale of the scores. Layer 0 is dense, the others "
+            "have 8 experts in 4 groups, of which a token uses 3 in 2 groups, by sigmoid scores with a bias that moves "
+            "each step, and 2 shared ones. config.json's head_dim is another one, and is not read. "
+            "Auxiliary loss by sequence from the deck; full recompute."
+        ),
+        config=deepseek_v3(
+            num_hidden_layers=3,
+            rms_norm_eps=1e-5,
+            head_dim=4,
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 8.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.6,
+            },
+        ),
+        train=run(32, 2, 2, recompute="full"),
+        model={"auxiliary_loss_coefficient": 0.02, "router_bias_rate": 0.01},
+        optimizer={"learning_rate": 0.004, "schedule": "cosine", "warmup_steps": 2},
+    ),
+    "moonlight": Problem(
+        shows=(
+            "As Moonlight has it: latent attention without a latent for queries, one group of experts, no "
+            "renormalisation, rotation of halves. The auxiliary loss is config.json's, by sequence."
+        ),
+        config=deepseek_v3(
+            q_lora_rank=None,
+            n_group=1,
+            topk_group=1,
+            norm_topk_prob=False,
+            routed_scaling_factor=1.5,
+            n_shared_experts=1,
+            rope_interleave=False,
+            output_router_logits=True,
+            router_aux_loss_coef=0.01,
+            rope_theta=50000.0,
+        ),
+        train=run(30, 3, 1),
+        token_files={"tokens.bin": 901},
+        optimizer={"learning_rate": 0.004, "schedule": "wsd", "decay_steps": 5},
     ),
 }

@@ -25,6 +25,7 @@ from transformers.utils import logging
 import files
 import reference
 
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"]
 LOSS_TOLERANCE, GRADIENT_TOLERANCE, GRADIENT_FLOOR = 1e-9, 1e-8, 1e-3
 
 
@@ -57,9 +58,83 @@ def random_rope(r, config):
     return kind
 
 
-def random_config(r, tokens):
+def random_auxiliary(r, config):
+    """config.json's own auxiliary loss, which counts only where it asks for the router's logits."""
+    if r.random() < 0.6:
+        config |= {"output_router_logits": r.random() < 0.6, "router_aux_loss_coef": r.choice([0.001, 0.02])}
+
+
+def random_mixtral(r, config):
+    config["num_local_experts"] = r.randint(2, 7)
+    config["num_experts_per_tok"] = r.randint(1, config["num_local_experts"])
+    random_auxiliary(r, config)
+    return f"{config['num_experts_per_tok']} of {config['num_local_experts']} experts"
+
+
+def random_qwen3_moe(r, config):
+    count = r.choice([1, 4, 6, 8, 9])
+    config[r.choice(["num_experts", "num_local_experts"])] = count
+    config |= {
+        "num_experts_per_tok": r.randint(1, min(count, 4)),
+        "moe_intermediate_size": r.randint(5, 30),
+        "norm_topk_prob": r.random() < 0.5,
+        "decoder_sparse_step": r.choice([1, 1, 2]),
+        "mlp_only_layers": r.choice([None, [], [0], [1, 2]]),
+    }
+    random_auxiliary(r, config)
+    return f"{config['num_experts_per_tok']} of {count} experts"
+
+
+def random_deepseek_v3(r, config):
+    groups = r.choice([1, 1, 2, 3, 4])
+    used, count = r.randint(1, groups), groups * r.randint(2, 4)
+    config |= {
+        "num_key_value_heads": config["num_attention_heads"],
+        "q_lora_rank": r.choice([None, 7, 16, 30]),
+        "kv_lora_rank": r.randint(4, 30),
+        "qk_nope_head_dim": r.randint(1, 12),
+        "qk_rope_head_dim": 2 * r.randint(1, 6),
+        "v_head_dim": r.randint(2, 16),
+        "n_routed_experts": count,
+        "n_shared_experts": r.choice([1, 1, 2]),
+        "num_experts_per_tok": r.randint(1, min(used * count // groups, 4)),
+        "moe_intermediate_size": r.randint(5, 30),
+        "first_k_dense_replace": r.randint(0, config["num_hidden_layers"]),
+        "n_group": groups,
+        "topk_group": used,
+        "norm_topk_prob": r.random() < 0.5,
+        "routed_scaling_factor": r.choice([1.0, 2.5]),
+        "num_nextn_predict_layers": 1,
+    }
+    config.pop("head_dim", None)
+    if r.random() < 0.5:
+        config["rope_interleave"] = r.random() < 0.5
+    random_auxiliary(r, config)
+    return f"{config['num_experts_per_tok']} of {count} experts in {used} of {groups} groups"
+
+
+EXPERTS = {"mixtral": random_mixtral, "qwen3_moe": random_qwen3_moe, "deepseek_v3": random_deepseek_v3}
+
+
+def random_router_options(r, config):
+    """What the deck says about training experts."""
+    if config["model_type"] not in EXPERTS:
+        return {}
+    options = {}
+    if r.random() < 0.5:
+        options |= {"auxiliary_loss_coefficient": r.choice([0.0, 0.01, 0.1])}
+    if r.random() < 0.4:
+        options |= {"auxiliary_loss_scope": "microbatch"}
+    if r.random() < 0.3:
+        options |= {"router_z_coefficient": 0.003}
+    if config["model_type"] == "deepseek_v3" and r.random() < 0.5:
+        options |= {"router_bias_rate": r.choice([0.001, 0.05])}
+    return options
+
+
+def random_config(r, tokens, families):
     """config.json of a random family, and what is special about it."""
-    family = r.choice(["llama", "mistral", "qwen2", "qwen3", "gpt2"])
+    family = r.choice(families)
     heads = r.choice([1, 2, 3, 4, 6])
     layers, vocabulary = r.randint(1, 4), r.choice([61, 97, 128, 211, 300])
     if family == "gpt2":
@@ -81,6 +156,9 @@ def random_config(r, tokens):
         "mistral": "MistralForCausalLM",
         "qwen2": "Qwen2ForCausalLM",
         "qwen3": "Qwen3ForCausalLM",
+        "mixtral": "MixtralForCausalLM",
+        "qwen3_moe": "Qwen3MoeForCausalLM",
+        "deepseek_v3": "DeepseekV3ForCausalLM",
     }
     kv_heads = r.choice([k for k in range(1, heads + 1) if heads % k == 0])
     config = {
@@ -98,25 +176,27 @@ def random_config(r, tokens):
     }
     if family == "qwen2" or r.random() < 0.4:  # Qwen2 has no head_dim of its own
         config["hidden_size"] = heads * 2 * r.randint(3, 8)
-        if family == "qwen3":
+        if family in ("qwen3", "mixtral"):  # Mixtral's class has no default with yarn
             config["head_dim"] = config["hidden_size"] // heads
     else:
         config |= {"hidden_size": heads * r.randint(20 // heads, 60 // heads), "head_dim": 2 * r.randint(2, 12)}
     special = [random_rope(r, config), f"{heads}/{kv_heads}"]
-    if family in ("llama", "qwen3"):
+    if family in EXPERTS:
+        special.append(EXPERTS[family](r, config))
+    if family in ("llama", "qwen3", "qwen3_moe"):
         config["attention_bias"] = r.random() < 0.4
     if family == "llama":
         config["mlp_bias"] = r.random() < 0.4
     window = r.choice([None, 1, 5, 12, 1000])
-    if family == "mistral":
+    if family in ("mistral", "mixtral"):
         config["sliding_window"] = window
-    if family in ("qwen2", "qwen3"):
+    if family in ("qwen2", "qwen3", "qwen3_moe"):
         config |= {
             "use_sliding_window": window is not None,
             "sliding_window": window or 4,
             "max_window_layers": r.randint(0, layers),
         }
-    if family != "llama" and window:
+    if family not in ("llama", "deepseek_v3") and window:
         special.append(f"window {window}")
     if config["tie_word_embeddings"]:
         special.append("tied")
@@ -142,11 +222,12 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks):
+def make_case(folder, seed, ranks, families):
     """Writes model, tokens and deck; returns what reference.train needs, and a description."""
     r = random.Random(seed)
     length, steps = r.randint(5, 45), 10
-    config, special = random_config(r, length)
+    config, special = random_config(r, length, families)
+    model = random_router_options(r, config)
     storage, shards = r.choice(["F32", "BF16", "F16"]), r.choice([1, 1, 2, 4])
     files.write_model(os.path.join(folder, "model"), config, seed, storage, shards)
     microbatch = r.choice([1, 2, 3])
@@ -171,7 +252,7 @@ def make_case(folder, seed, ranks):
         train["z_loss_coefficient"] = 0.003
     optimizer = random_optimizer(r, steps)
     sections = {
-        "model": {"hf": os.path.join(folder, "model"), "load_weights": True},
+        "model": {"hf": os.path.join(folder, "model"), "load_weights": True} | model,
         "train": train | {"precision": "fp64"},
         "optimizer": optimizer,
         "data": {"files": paths} | ({} if suffix == ".npy" else {"dtype": kind}),
@@ -183,7 +264,8 @@ def make_case(folder, seed, ranks):
         file.write(files.deck_text(sections))
     extras = [storage] + ["documents"] * (end_token is not None) + ["z-loss"] * ("z_loss_coefficient" in train)
     text = f"{config['model_type']} ({special}), T {length}, {batch}/{microbatch}, {optimizer['schedule']}, "
-    return data, train, optimizer, end_token, text + ", ".join(extras)
+    text += ", ".join(extras + [f"{key} {value}" for key, value in model.items()])
+    return data, train, optimizer, end_token, "fp64", model, text
 
 
 def run_forge(arguments, verb, folder, more=()):
@@ -240,6 +322,7 @@ def main():
     parser.add_argument("-n", type=int, default=1, help="ranks")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to forge")
     parser.add_argument("--folder", help="keep the cases in this folder")
+    parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     arguments.forge = os.path.abspath(arguments.forge)
@@ -250,7 +333,7 @@ def main():
         folder = os.path.join(base, str(seed))
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        *inputs, text = make_case(folder, seed, arguments.n)
+        *inputs, text = make_case(folder, seed, arguments.n, arguments.families)
         record, gradients = reference.train(os.path.join(folder, "model"), *inputs)
         try:
             run_forge(arguments, "gradients", folder, ["--output", os.path.join(folder, "g.safetensors")])

@@ -57,11 +57,58 @@ def new_model(directory, precision):
     dtype = torch.float64 if precision == "fp64" else torch.float32
     with arithmetic(precision):
         config = AutoConfig.from_pretrained(directory)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
+        if hasattr(config, "output_router_logits"):
+            config.output_router_logits = False  # the class's own auxiliary loss, which nobody reads
+        # The class's own loop over experts: torch's grouped product has no fp64.
+        experts = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype, **experts)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and tensor.dtype is not dtype:
             raise TypeError(f"{name} is {tensor.dtype}")
     return model.eval()
+
+
+# A layer's experts are one tensor in memory and one tensor each in files.
+EXPERT_MATRICES = {"mixtral": ("w1", "w3", "w2")}  # gate, up, down
+
+
+def file_names(config, tensors):
+    """Tensors under the names of checkpoints."""
+    gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
+    named = {}
+    for name, tensor in tensors.items():
+        if config.model_type == "mixtral":
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        stem, _, last = name.rpartition(".")
+        if last == "gate_up_proj":
+            for e, matrix in enumerate(tensor):
+                named[f"{stem}.{e}.{gate}.weight"], named[f"{stem}.{e}.{up}.weight"] = matrix.chunk(2)
+        elif last == "down_proj":
+            named |= {f"{stem}.{e}.{down}.weight": matrix for e, matrix in enumerate(tensor)}
+        else:
+            named[name] = tensor
+    return named
+
+
+def memory_names(config, tensors):
+    """The inverse of file_names."""
+    gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
+    named, experts = {}, {}
+    for name, tensor in tensors.items():
+        if config.model_type == "mixtral":
+            name = name.replace(".block_sparse_moe.", ".mlp.")
+        stem, found, rest = name.partition(".mlp.experts.")
+        if found:
+            expert, matrix, _ = rest.split(".")
+            experts.setdefault(stem + ".mlp.experts.", {})[int(expert), matrix] = tensor
+        else:
+            named[name] = tensor
+    for stem, parts in experts.items():
+        count = 1 + max(e for e, _ in parts)
+        both = [torch.cat([parts[e, gate], parts[e, up]]) for e in range(count)]
+        named[stem + "gate_up_proj"] = torch.stack(both)
+        named[stem + "down_proj"] = torch.stack([parts[e, down] for e in range(count)])
+    return named
 
 
 def read_weights(directory):
@@ -89,6 +136,7 @@ def load_model(directory, precision):
         }
     if model.config.tie_word_embeddings:
         weights["lm_head.weight"] = model_embedding(weights)
+    weights = memory_names(model.config, weights)
     dtype = next(model.parameters()).dtype
     model.load_state_dict({k: v.to(dtype) for k, v in weights.items()}, strict=True)
     return model
@@ -131,9 +179,64 @@ def attention_masks(config, documents, dtype):
         return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[:, None]
 
     window = getattr(config, "sliding_window", None)
+    if config.model_type == "deepseek_v3":
+        return mask(None)
     if config.model_type in ("qwen2", "qwen3"):
         return {"full_attention": mask(None), "sliding_attention": mask(window)}
     return mask(window)
+
+
+class Routers:
+    """What the routers of a model do in its next forward pass: logits (rows, E) and chosen experts (rows, k)."""
+
+    def __init__(self, model):
+        self.logits, self.chosen, self.gates = [], [], []
+        for module in model.modules():
+            if type(module).__name__.lower().endswith("topkrouter"):
+                self.gates.append(module)
+                module.register_forward_hook(self.record)
+
+    def record(self, module, arguments, out):
+        self.logits.append(out[0])
+        self.chosen.append(out[2])
+
+    def clear(self):
+        self.logits, self.chosen = [], []
+
+    def auxiliary_loss(self, config, sequences, scope):
+        """Sum over layers of E sum_i f_i P_i, meaned over groups of `scope` consecutive sequences."""
+        total = 0.0
+        for logits, chosen in zip(self.logits, self.chosen):
+            experts = logits.shape[1]
+            if config.model_type == "deepseek_v3":
+                scores = torch.sigmoid(logits)
+                shares = scores / scores.sum(dim=1, keepdim=True)
+            else:
+                shares = torch.softmax(logits, dim=1)
+            rows = logits.shape[0] // sequences * scope
+            for first in range(0, logits.shape[0], rows):
+                counts = torch.bincount(chosen[first : first + rows].reshape(-1), minlength=experts).to(shares.dtype)
+                total = total + experts * (counts / counts.sum() * shares[first : first + rows].mean(dim=0)).sum()
+        return total * scope / sequences
+
+    def z_loss(self):
+        """Sum over layers of the mean squared log-sum-exp of the logits."""
+        return sum(torch.logsumexp(logits, dim=1).square().mean() for logits in self.logits)
+
+    def move_biases(self, rate):
+        """Towards experts that got less than the mean, away from those that got more."""
+        for gate, chosen in zip(self.gates, self.chosen):
+            counts = torch.bincount(chosen.reshape(-1), minlength=gate.weight.shape[0])
+            bias = gate.e_score_correction_bias
+            bias += rate * torch.sign(chosen.numel() - counts * len(counts)).to(bias.dtype)
+
+
+def auxiliary_coefficient(directory, options):
+    """The deck's coefficient, else that of config.json where it asks for the router's logits."""
+    with open(os.path.join(directory, "config.json")) as file:
+        config = json.load(file)
+    given = config.get("router_aux_loss_coef", 0.001) if config.get("output_router_logits") else 0.0
+    return options.get("auxiliary_loss_coefficient", given)
 
 
 def loss_sums(model, inputs, labels, end_token):
@@ -176,9 +279,18 @@ def trained_parameters(model):
     return dict(model.named_parameters(remove_duplicate=True))
 
 
-def train(directory, files, train_options, optimizer_options, end_token=None, precision="fp64"):
-    """Trains, and returns {loss, total_loss, grad_norm, learning_rate: one value per step}, and step 1's gradients."""
+def train(
+    directory, files, train_options, optimizer_options, end_token=None, precision="fp64", model_options=None
+):
+    """Trains, and returns {loss, total_loss, grad_norm, learning_rate: one value per step}, and step 1's gradients.
+
+    model_options: keys of the deck's model section that say what training does with experts.
+    """
     model = load_model(directory, precision)
+    routers, model_options = Routers(model), model_options or {}
+    auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
+    by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"
+    scope = train_options["microbatch_sequences"] if by_microbatch else 1
     parameters = trained_parameters(model)
     settings = {
         "lr": 0.0,
@@ -200,13 +312,19 @@ def train(directory, files, train_options, optimizer_options, end_token=None, pr
             files, step, train_options["sequence_tokens"], train_options["global_batch_sequences"]
         )
         optimizer.zero_grad(set_to_none=False)
+        routers.clear()
         with arithmetic(precision):
             cross_entropy, squares, count = loss_sums(model, inputs, labels, end_token)
             loss = cross_entropy / count
             total = loss + train_options.get("z_loss_coefficient", 0.0) * (squares / count)
+            if auxiliary:
+                total = total + auxiliary * routers.auxiliary_loss(model.config, len(inputs), scope)
+            if "router_z_coefficient" in model_options:
+                total = total + model_options["router_z_coefficient"] * routers.z_loss()
             total.backward()
         if first_gradients is None:
             first_gradients = {name: p.grad.detach().to(torch.float64, copy=True) for name, p in parameters.items()}
+            first_gradients = file_names(model.config, first_gradients)
         norm = torch.sqrt(sum(torch.sum(p.grad * p.grad) for p in parameters.values()))
         clip = optimizer_options.get("clip_norm", 1.0)
         if clip > 0:
@@ -217,6 +335,8 @@ def train(directory, files, train_options, optimizer_options, end_token=None, pr
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
+        if model_options.get("router_bias_rate"):
+            routers.move_biases(model_options["router_bias_rate"])
         for key, value in zip(record, (loss.item(), total.item(), norm.item(), rate)):
             record[key].append(value)
     return record, first_gradients

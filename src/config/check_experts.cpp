@@ -24,34 +24,23 @@ void check_unused(const ModelDeck& m, const std::array<const char*, N>& names, c
 
 constexpr std::array latent_keys = {"q_lora",    "kv_lora",         "nope_dim",           "rope_dim",
                                     "value_dim", "rope_interleave", "latent_norm_epsilon"};
-constexpr std::array expert_keys = {"experts_per_token",
-                                    "expert_ffn",
-                                    "shared_expert_ffn",
-                                    "shared_expert_gate",
-                                    "first_dense_layers",
-                                    "moe_every",
-                                    "dense_layers",
-                                    "router_score",
-                                    "router_renormalise",
-                                    "router_scale",
-                                    "router_groups",
-                                    "router_groups_used",
-                                    "router_group_score",
-                                    "router_bias",
-                                    "router_bias_rate",
-                                    "auxiliary_loss_coefficient",
-                                    "auxiliary_loss_scope",
-                                    "router_z_coefficient",
-                                    "router_jitter",
-                                    "forced_balance",
-                                    "capacity_factor",
-                                    "capacity_drop",
-                                    "capacity_scope",
-                                    "dispatch_rows"};
+constexpr std::array expert_keys = {"experts_per_token",    "expert_ffn",
+                                    "shared_expert_ffn",    "shared_expert_gate",
+                                    "first_dense_layers",   "moe_every",
+                                    "dense_layers",         "router_score",
+                                    "router_renormalise",   "router_scale",
+                                    "router_groups",        "router_groups_used",
+                                    "router_group_score",   "router_bias",
+                                    "router_bias_rate",     "auxiliary_loss_coefficient",
+                                    "auxiliary_loss_scope", "router_z_coefficient",
+                                    "router_jitter",        "forced_balance",
+                                    "capacity_factor",      "capacity_drop",
+                                    "capacity_scope",       "dispatch_rows"};
 
 void check_router(ModelDeck& m, Report& report) {
   if (m.router_groups_used == 0) m.router_groups_used = m.router_groups;
-  const std::string experts = equation("model.experts", m.experts), groups = equation("model.router_groups", m.router_groups);
+  const std::string experts = equation("model.experts", m.experts),
+                    groups = equation("model.router_groups", m.router_groups);
   if (m.experts % m.router_groups != 0) {
     report.add("", experts + " is no multiple of " + groups +
                        "; nearest legal router_groups: " + nearest_divisors(m.router_groups, m.experts));
@@ -64,9 +53,11 @@ void check_router(ModelDeck& m, Report& report) {
     report.add("", equation("model.router_groups_used", m.router_groups_used) + " of " + std::to_string(of_group) +
                        " experts each are fewer than " + equation("model.experts_per_token", m.experts_per_token) +
                        "; legal: at least " + std::to_string((m.experts_per_token + of_group - 1) / of_group));
-  if (m.router_groups > 1 && m.router_group_score == GroupScore::top2_sum && of_group < 2)
-    report.add("", groups + " leaves one expert to a group, and model.router_group_score = top2_sum takes two; legal: "
-                            "at most " + std::to_string(m.experts / 2) + ", or router_group_score: max");
+  if (m.router_groups > 1 && m.router_group_score == GroupScoreKind::top2_sum && of_group < 2)
+    report.add("", groups +
+                       " leaves one expert to a group, and model.router_group_score = top2_sum takes two; legal: "
+                       "at most " +
+                       std::to_string(m.experts / 2) + ", or router_group_score: max");
   if (m.router_groups == 1) check_unused(m, std::array{"router_group_score"}, "with model.router_groups = 1", report);
   if (!m.router_bias) check_unused(m, std::array{"router_bias_rate"}, "without model.router_bias", report);
 }
@@ -99,8 +90,8 @@ void check_latent_attention(ModelDeck& m, Report& report) {
   needs("model.nope_dim", m.nope_dim);
   if (m.value_dim == 0) m.value_dim = m.nope_dim;
   if (m.rope_dim < 2 || m.rope_dim % 2 != 0)
-    report.add("", equation("model.rope_dim", m.rope_dim) + " with model.attention = mla; nearest legal: " +
-                       nearest_multiples(m.rope_dim, 2));
+    report.add("", equation("model.rope_dim", m.rope_dim) +
+                       " with model.attention = mla; nearest legal: " + nearest_multiples(m.rope_dim, 2));
   const std::int64_t head = m.nope_dim + m.rope_dim;
   if (m.head_dim == 0) m.head_dim = head;
   if (m.head_dim != head)
@@ -108,8 +99,8 @@ void check_latent_attention(ModelDeck& m, Report& report) {
                        "model.rope_dim = " + std::to_string(head) + ", or 0");
   if (m.kv_heads == 0) m.kv_heads = m.heads;
   if (m.kv_heads != m.heads)
-    report.add("", equation("model.kv_heads", m.kv_heads) + " with model.attention = mla; legal: " +
-                       equation("model.heads", m.heads) + ", or 0");
+    report.add("", equation("model.kv_heads", m.kv_heads) +
+                       " with model.attention = mla; legal: " + equation("model.heads", m.heads) + ", or 0");
   if (m.positions != PositionKind::rope)
     report.add("", "model.positions = learned with model.attention = mla; legal: rope");
   check_unused(m, std::array{"qk_norm", "qkv_bias", "sliding_window"}, "with model.attention = mla", report);

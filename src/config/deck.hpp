@@ -18,8 +18,8 @@ enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
 // What the router makes of its logits: softmax over all experts, softmax over the chosen ones, or sigmoid.
-enum class RouterScore { softmax, softmax_after, sigmoid };
-enum class GroupScore { top2_sum, max };
+enum class ScoreKind { softmax, softmax_after, sigmoid };
+enum class GroupScoreKind { top2_sum, max };
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
@@ -92,12 +92,12 @@ struct ModelDeck {
   std::int64_t first_dense_layers = 0;
   std::int64_t moe_every = 1;
   std::vector<std::int64_t> dense_layers;
-  RouterScore router_score = RouterScore::softmax;
+  ScoreKind router_score = ScoreKind::softmax;
   bool router_renormalise = true;
   double router_scale = 1;
   std::int64_t router_groups = 1;
   std::int64_t router_groups_used = 0;  // 0 = all
-  GroupScore router_group_score = GroupScore::top2_sum;
+  GroupScoreKind router_group_score = GroupScoreKind::top2_sum;
   bool router_bias = false;
   double router_bias_rate = 0;
   double auxiliary_loss_coefficient = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/hf_experts.hpp"
 #include "config/hf_rope.hpp"
 #include "config/json_input.hpp"
 #include "config/keys.hpp"
@@ -21,13 +22,17 @@ constexpr std::int64_t most_size = std::int64_t{1} << 31, most_positions = std::
 struct FamilyDefaults {
   const char* name;
   Family family;
-  std::int64_t ffn, vocabulary, kv_heads, positions;  // kv_heads 0 = heads
+  std::int64_t width, ffn, layers, heads, vocabulary, kv_heads, positions;  // kv_heads 0 = heads
+  double epsilon = 1e-6, rope_theta = 10000;
 };
 constexpr FamilyDefaults rotary_families[] = {
-    {"llama", Family::llama, 11008, 32000, 0, 2048},
-    {"mistral", Family::mistral, 14336, 32000, 8, 131072},
-    {"qwen2", Family::qwen2, 22016, 151936, 32, 32768},
-    {"qwen3", Family::qwen3, 22016, 151936, 32, 32768},
+    {"llama", Family::llama, 4096, 11008, 32, 32, 32000, 0, 2048},
+    {"mistral", Family::mistral, 4096, 14336, 32, 32, 32000, 8, 131072},
+    {"qwen2", Family::qwen2, 4096, 22016, 32, 32, 151936, 32, 32768},
+    {"qwen3", Family::qwen3, 4096, 22016, 32, 32, 151936, 32, 32768},
+    {"mixtral", Family::mixtral, 4096, 14336, 32, 32, 32000, 8, 131072, 1e-5, 1e6},
+    {"qwen3_moe", Family::qwen3_moe, 2048, 6144, 24, 32, 151936, 4, 32768},
+    {"deepseek_v3", Family::deepseek_v3, 7168, 18432, 61, 128, 129280, 0, 4096},
 };
 
 // A list of words; empty when absent or wrong.
@@ -79,9 +84,13 @@ void read_qwen_window(const JsonObject& config, ModelDeck& model) {
   set_window(model, used ? window : 0, first);
 }
 
-// Mistral's window holds for every layer; llama has none. Both families' code never reads layer_types.
+// The window of mistral, mixtral and qwen3_moe holds for every layer; llama and deepseek_v3 have none. These families'
+// code never reads layer_types.
 void read_plain_window(const JsonObject& config, ModelDeck& model) {
-  if (model.family == Family::mistral && !config.is_null("sliding_window"))
+  const bool mistral = model.family == Family::mistral, mixtral = model.family == Family::mixtral;
+  const bool qwen = model.family == Family::qwen3_moe && config.flag("use_sliding_window", false);
+  const bool on_by_default = (mistral || qwen) && !config.is_null("sliding_window");
+  if (on_by_default || (mixtral && config.has("sliding_window")))
     set_window(model, config.integer("sliding_window", 4096, 1, most_positions), 0);
   if (!config.has("layer_types")) return;
   const std::int64_t full = full_layers(config, model);
@@ -101,6 +110,7 @@ void read_biases(const JsonObject& config, ModelDeck& model) {
       model.qkv_bias = true;
       break;
     case Family::qwen3:
+    case Family::qwen3_moe:
       model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
       model.qk_norm = true;
       break;
@@ -111,18 +121,21 @@ void read_biases(const JsonObject& config, ModelDeck& model) {
 
 void read_rotary_family(const JsonObject& config, const FamilyDefaults& family, ModelDeck& model) {
   model.family = family.family;
-  model.width = config.integer("hidden_size", 4096, 1, most_size);
+  model.width = config.integer("hidden_size", family.width, 1, most_size);
   model.ffn = config.integer("intermediate_size", family.ffn, 1, most_size);
-  model.layers = config.integer("num_hidden_layers", 32, 1, most_size);
-  model.heads = config.integer("num_attention_heads", 32, 1, most_size);
+  model.layers = config.integer("num_hidden_layers", family.layers, 1, most_size);
+  model.heads = config.integer("num_attention_heads", family.heads, 1, most_size);
   model.vocabulary = config.integer("vocab_size", family.vocabulary, 1, most_size);
+  const bool latent = family.family == Family::deepseek_v3;  // neither key is read
   // Here null has a meaning of its own in transformers: as many as heads.
   const bool as_heads = family.kv_heads == 0 || config.is_null("num_key_value_heads");
-  model.kv_heads = config.integer("num_key_value_heads", as_heads ? model.heads : family.kv_heads, 1, most_size);
+  if (!latent)
+    model.kv_heads = config.integer("num_key_value_heads", as_heads ? model.heads : family.kv_heads, 1, most_size);
   const std::int64_t derived = model.width % model.heads == 0 ? model.width / model.heads : 0;
-  model.head_dim = config.integer("head_dim", family.family == Family::qwen3 ? 128 : derived, 1, most_size);
+  if (!latent)
+    model.head_dim = config.integer("head_dim", family.family == Family::qwen3 ? 128 : derived, 1, most_size);
   model.max_positions = config.integer("max_position_embeddings", family.positions, 1, most_positions);
-  model.norm_epsilon = config.number("rms_norm_eps", 1e-6, 0);
+  model.norm_epsilon = config.number("rms_norm_eps", family.epsilon, 0);
   model.tied_embeddings = config.flag("tie_word_embeddings", false);
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
@@ -132,6 +145,8 @@ void read_rotary_family(const JsonObject& config, const FamilyDefaults& family, 
     read_qwen_window(config, model);
   else
     read_plain_window(config, model);
+  read_hf_experts(config, model);
+  model.rope_theta = family.rope_theta;
   read_hf_rope(config, model);
 }
 
@@ -180,25 +195,61 @@ void read_gpt2(const JsonObject& config, ModelDeck& model) {
 
 void read_family(const JsonObject& config, ModelDeck& model) {
   const std::string type = config.text("model_type", "");
-  const char* legal = "; legal: llama | mistral | qwen2 | qwen3 | gpt2";
   if (type == "gpt2") return read_gpt2(config, model);
   for (const auto& family : rotary_families)
     if (type == family.name) return read_rotary_family(config, family, model);
-  const bool later = type == "mixtral" || type == "qwen3_moe" || type == "deepseek_v3";
-  config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) +
-                                  (later ? ": not available in this version" : "") + legal);
+  config.refuse("model_type",
+                (type.empty() ? "missing" : "= " + shown(type)) +
+                    "; legal: llama | mistral | qwen2 | qwen3 | gpt2 | mixtral | qwen3_moe | deepseek_v3");
+}
+
+// The deck's own keys, which no config.json has or decides. Of the last two config.json has a value that the deck may
+// replace.
+constexpr std::array own_keys = {"hf",
+                                 "load_weights",
+                                 "dropout",
+                                 "residual_scaling",
+                                 "auxiliary_loss_scope",
+                                 "mtp_depth",
+                                 "mtp_loss_factor",
+                                 "forced_balance",
+                                 "router_bias_rate",
+                                 "router_z_coefficient",
+                                 "router_jitter",
+                                 "capacity_factor",
+                                 "capacity_drop",
+                                 "capacity_scope",
+                                 "dispatch_rows",
+                                 "initial_std",
+                                 "auxiliary_loss_coefficient"};
+constexpr std::size_t replaceable_keys = 2;
+
+bool holds(const std::vector<std::string>& names, const char* name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void take_own_keys(const ModelDeck& from_deck, ModelDeck& model) {
+  Deck theirs, ours;
+  theirs.model = from_deck;
+  ours.model = std::move(model);
+  for (std::size_t i = 0; i < own_keys.size(); ++i)
+    if (i + replaceable_keys < own_keys.size() || holds(from_deck.given, own_keys[i]))
+      std::visit([&](const auto& kind) { kind.access.set(ours, kind.access.get(theirs)); },
+                 find_key("model", own_keys[i])->kind);
+  model = std::move(ours.model);
+  model.given = from_deck.given;
 }
 
 // Keys of the deck that say something else than config.json.
 void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const std::string& file, Report& report) {
-  static constexpr std::array own = {"hf", "load_weights", "dropout", "initial_std", "residual_scaling"};
-  static constexpr std::array derived = {"layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocabulary"};
+  static constexpr std::array derived = {"layers", "width",      "heads",      "kv_heads",  "head_dim",
+                                         "ffn",    "vocabulary", "expert_ffn", "value_dim", "router_groups_used"};
   Deck theirs, ours;
   theirs.model = model;
   ours.model = from_deck;
   for (const auto& name : from_deck.given) {
     const Key* key = find_key("model", name);
-    if (!key || std::find(own.begin(), own.end(), name) != own.end()) continue;
+    if (!key || std::find(own_keys.begin(), own_keys.end(), name) != own_keys.end()) continue;
     // 0 means that the value comes from elsewhere.
     if (std::find(derived.begin(), derived.end(), name) != derived.end() && is_default(*key, ours)) continue;
     const std::string deck_value = value_text(*key, ours), file_value = value_text(*key, theirs);
@@ -220,13 +271,8 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   for (const char* key : {"quantization_config", "per_layer_config"})
     if (config.has(key)) config.refuse(key, "not available; legal: absent");
   model.initial_std = config.amount("initializer_range", model.initial_std);
-  const auto& given = from_deck.given;
-  if (std::find(given.begin(), given.end(), "initial_std") != given.end()) model.initial_std = from_deck.initial_std;
+  take_own_keys(from_deck, model);
   model.hf = directory;
-  model.load_weights = from_deck.load_weights;
-  model.dropout = from_deck.dropout;
-  model.residual_scaling = from_deck.residual_scaling;
-  model.given = given;
   if (report.empty()) refuse_conflicts(from_deck, model, file, report);
   report.throw_if_any(file);
   return model;

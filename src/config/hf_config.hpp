@@ -6,12 +6,14 @@
 
 namespace forge {
 
-// The model of a Hugging Face directory: <directory>/config.json, of model_type llama, mistral, qwen2, qwen3 or gpt2,
-// with the meaning that the transformers library (version 5) gives its keys and their absence; null means absent.
-// Rotary parameters may stand in rope_theta and rope_scaling or in rope_parameters. Keys that change the arithmetic in
-// a way forge doesn't have are refused by name; dropout keys and keys without effect on the arithmetic are ignored.
-//   from_deck  gives hf, load_weights, dropout, residual_scaling, and initial_std where the deck has it; any other key
-//              that the deck has (ModelDeck::given) must agree with config.json
+// The model of a Hugging Face directory: <directory>/config.json, of model_type llama, mistral, qwen2, qwen3, gpt2,
+// mixtral, qwen3_moe or deepseek_v3, with the meaning that the transformers library (version 5) gives its keys and
+// their absence; null means absent. Rotary parameters may stand in rope_theta and rope_scaling or in rope_parameters.
+// Keys that change the arithmetic in a way forge doesn't have are refused by name; dropout, jitter and keys without
+// effect on the arithmetic are ignored.
+//   from_deck  gives the keys that are the deck's own (hf, load_weights, dropout, residual_scaling, what training does
+//              with experts, multi-token prediction), and initial_std and auxiliary_loss_coefficient where the deck has
+//              them; any other key that the deck has (ModelDeck::given) must agree with config.json
 // Throws one BadInput for everything that is wrong.
 ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck);
 

@@ -86,7 +86,7 @@ bool has_nested_maps(const json& parameters) {
 }  // namespace
 
 void read_hf_rope(const JsonObject& config, ModelDeck& model) {
-  model.rope_theta = config.number("rope_theta", ModelDeck{}.rope_theta, 0);
+  model.rope_theta = config.number("rope_theta", model.rope_theta, 0);
   refuse_partial_rotation(config);
   const char* key = nullptr;
   const json* parameters = find_parameters(config, key);
@@ -99,6 +99,10 @@ void read_hf_rope(const JsonObject& config, ModelDeck& model) {
   model.rope_theta = rope.number("rope_theta", model.rope_theta, 0);
   refuse_partial_rotation(rope);
   model.rope_scaling = read_method(rope);
+  // This family's scores are multiplied by it under any scaling; forge has it with yarn.
+  if (model.family == Family::deepseek_v3 && model.rope_scaling != RopeScaling::none &&
+      model.rope_scaling != RopeScaling::yarn && rope.amount("mscale_all_dim", 0) > 0)
+    rope.refuse("mscale_all_dim", "not available without yarn; legal: absent or 0");
   if (model.rope_scaling == RopeScaling::linear) read_factor(rope, model);
   if (model.rope_scaling == RopeScaling::llama3) read_llama3(config, rope, model);
   if (model.rope_scaling == RopeScaling::yarn) read_yarn(config, rope, model);

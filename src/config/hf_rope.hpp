@@ -8,7 +8,8 @@
 namespace forge {
 
 // The rotary keys of a config.json. What the files of transformers 4 spell rope_theta and rope_scaling, those of 5
-// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model`.
+// spell rope_parameters; a rope_scaling that isn't empty comes first. Reads max_positions of `model`, its family, and
+// the rope_theta that stands for an absent one.
 void read_hf_rope(const JsonObject& config, ModelDeck& model);
 
 // Adds rope_theta and rope_scaling.

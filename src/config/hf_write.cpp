@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "config/hf_config.hpp"
+#include "config/hf_experts.hpp"
 #include "config/hf_rope.hpp"
 #include "core/error.hpp"
 
@@ -23,23 +24,24 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   return "";
 }
 
-// The parts that llama, mistral, qwen2 and qwen3 share.
+// The parts that all but gpt2 share.
 std::string rotary_obstacle(const ModelDeck& m) {
   if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != Activation::swiglu) return "activation must be swiglu";
-  if (m.qk_norm != (m.family == Family::qwen3))
-    return std::string("qk_norm must be ") + (m.family == Family::qwen3 ? "true" : "false");
+  const bool qwen3 = m.family == Family::qwen3 || m.family == Family::qwen3_moe;
+  if (m.qk_norm != qwen3) return std::string("qk_norm must be ") + (qwen3 ? "true" : "false");
   if (m.mlp_bias && m.family != Family::llama) return "mlp_bias must be false";
-  const bool one_bias = m.family == Family::llama || m.family == Family::qwen3;
+  const bool one_bias = m.family == Family::llama || qwen3;
   if (one_bias && m.qkv_bias != m.attention_out_bias) return "qkv_bias and attention_out_bias must be alike";
   if (!one_bias && m.attention_out_bias) return "attention_out_bias must be false";
   if (!one_bias && m.qkv_bias != (m.family == Family::qwen2))
     return std::string("qkv_bias must be ") + (m.family == Family::qwen2 ? "true" : "false");
   if (m.family == Family::llama && m.sliding_window > 0) return "sliding_window must be 0";
-  if (m.family == Family::mistral && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
+  const bool any_window_layer = m.family == Family::qwen2 || m.family == Family::qwen3;
+  if (!any_window_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
   if (m.family == Family::llama && m.width % m.heads != 0) return "width must be a multiple of heads";
-  return "";
+  return hf_experts_obstacle(m);
 }
 
 const char* name_of_family(Family family) {
@@ -54,6 +56,12 @@ const char* name_of_family(Family family) {
       return "qwen3";
     case Family::gpt2:
       return "gpt2";
+    case Family::mixtral:
+      return "mixtral";
+    case Family::qwen3_moe:
+      return "qwen3_moe";
+    case Family::deepseek_v3:
+      return "deepseek_v3";
   }
   return "";
 }
@@ -70,6 +78,12 @@ const char* architecture_of(Family family) {
       return "Qwen3ForCausalLM";
     case Family::gpt2:
       return "GPT2LMHeadModel";
+    case Family::mixtral:
+      return "MixtralForCausalLM";
+    case Family::qwen3_moe:
+      return "Qwen3MoeForCausalLM";
+    case Family::deepseek_v3:
+      return "DeepseekV3ForCausalLM";
   }
   return "";
 }
@@ -90,11 +104,11 @@ void write_gpt2(const ModelDeck& m, Json& config) {
 
 void write_window(const ModelDeck& m, Json& config) {
   const bool used = m.sliding_window > 0;
-  if (m.family == Family::llama) return;
+  if (m.family == Family::llama || m.family == Family::deepseek_v3) return;
   config["sliding_window"] = used ? Json(m.sliding_window) : Json(nullptr);
-  if (m.family == Family::mistral) return;
+  if (m.family == Family::mistral || m.family == Family::mixtral) return;
   config["use_sliding_window"] = used;
-  config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
+  if (m.family != Family::qwen3_moe) config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
 }
 
 // Readers take their family's default for max_position_embeddings when a model has no limit of its own.
@@ -113,14 +127,16 @@ void write_rotary_family(const ModelDeck& m, Json& config) {
   config["num_hidden_layers"] = m.layers;
   config["num_attention_heads"] = m.heads;
   config["num_key_value_heads"] = m.kv_heads;
-  config["head_dim"] = m.head_dim;
+  if (m.attention == AttentionKind::standard) config["head_dim"] = m.head_dim;
   config["hidden_act"] = "silu";
   config["rms_norm_eps"] = m.norm_epsilon;
   config["attention_dropout"] = m.dropout;
-  if (m.family == Family::llama || m.family == Family::qwen3) config["attention_bias"] = m.qkv_bias;
+  if (m.family == Family::llama || m.family == Family::qwen3 || m.family == Family::qwen3_moe)
+    config["attention_bias"] = m.qkv_bias;
   if (m.family == Family::llama) config["mlp_bias"] = m.mlp_bias;
   write_positions(m, config);
   write_window(m, config);
+  write_hf_experts(m, config);
   write_hf_rope(m, config);
 }
 

@@ -18,8 +18,8 @@ void add_dimensions(Keys& k) {
       "repeat what it says, except load_weights, dropout, initial_std, residual_scaling, auxiliary losses, router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>("load_weights", "start from the safetensors files of model.hf instead of initial values");
-  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"}, {},
-                       "whose checkpoint names the tensors have; it sets no other key");
+  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"},
+                       {}, "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", 1, most_layers, "", "blocks, L").required = Required::dimension;
   k.integer<&M::width>("width", 1, most_width, "", "width of the residual stream, C").required = Required::dimension;
   k.integer<&M::heads>("heads", 1, most_heads, "", "attention heads, H").required = Required::dimension;

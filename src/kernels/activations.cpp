@@ -1,6 +1,7 @@
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/math.hpp"
+#include "kernels/moe.hpp"
 
 namespace forge {
 
@@ -32,6 +33,43 @@ void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> 
       d_gate[j] = T(dy * u * s * (A(1) + g * (A(1) - s)));
       d_up[j] = T(dy * g * s);
     });
+  });
+}
+
+template <class T>
+void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                             View<T, 2> act) {
+  using A = acc_t<T>;
+  const std::int64_t n = act.columns();
+  parallel_rows(stream, act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *gate = gate_up.row(r), *up = gate + n;
+    const A weight = weights[r];
+    T* out = act.row(r);
+    team.each(n, [=](std::int64_t j) {
+      const A g = A(gate[j]);
+      out[j] = T(g * math::sigmoid(g) * A(up[j]) * weight);
+    });
+  });
+}
+
+// One pass: each term of d_weights falls off where the gradients of its column are written.
+template <class T>
+void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
+                              View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
+  using A = acc_t<T>;
+  const std::int64_t n = d_act.columns();
+  parallel_rows(stream, d_act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T *gate = gate_up.row(r), *up = gate + n, *d = d_act.row(r);
+    T *d_gate = d_gate_up.row(r), *d_up = d_gate + n;
+    const A weight = weights[r];
+    const A sum = team.template sum<A>(n, [=](std::int64_t j) {
+      const A g = A(gate[j]), u = A(up[j]), dy = A(d[j]);
+      const A s = math::sigmoid(g), weighted = dy * weight;
+      d_gate[j] = T(weighted * u * s * (A(1) + g * (A(1) - s)));
+      d_up[j] = T(weighted * g * s);
+      return dy * (g * s * u);
+    });
+    if (team.leads()) d_weights[r] = sum;
   });
 }
 
@@ -125,6 +163,14 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
       return apply_backward<Relu2>(stream, x, d_act, dx);
   }
 }
+
+#define FORGE_WEIGHTED_SWIGLU(T)                                                                                  \
+  template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);       \
+  template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
+                                            View<T, 2>, View<acc_t<T>, 1>);
+FORGE_WEIGHTED_SWIGLU(double)
+FORGE_WEIGHTED_SWIGLU(float)
+FORGE_WEIGHTED_SWIGLU(bf16)
 
 #define FORGE_ACTIVATIONS(T)                                                                 \
   template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                    \

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "device/stream.hpp"
 #include "tensor/view.hpp"
@@ -26,6 +28,22 @@ class Gemm {
   template <class T, class TC>
   void operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,
                   double beta, View<TC, 2> c);
+
+  // Products of groups of rows (the experts of a layer), group g being the rows [offsets[g], offsets[g+1]) of the first
+  // operand: `offsets` (G+1) are on the host, ascending; rows of no group are left alone, and a group without rows
+  // costs nothing. Types as above.
+  //   grouped_rows:  C(rows of g) = alpha · A(rows of g) · op(B_g) + beta · C(rows of g)      B(G, ., .): y = x Wᵀ, dx
+  //   = dy W grouped_sums:  C_g = alpha · A(rows of g)ᵀ · B(rows of g) + beta · C_g                  C(G, M, N): dW +=
+  //   dyᵀ x
+  // CPU: tiles of C, cut by the shapes alone, are shared out among the threads and each computed by one of them, so
+  // that no bits depend on the number of threads, fp32 (oneDNN's sgemm on one thread) included. CUDA: one product a
+  // group.
+  template <class T, class TC>
+  void grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, Transpose tb, double alpha,
+                    View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c);
+  template <class T, class TC>
+  void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
+                    View<const T, 2> b, double beta, View<TC, 3> c);
 
  private:
   struct Implementation;

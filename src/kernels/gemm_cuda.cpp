@@ -201,13 +201,44 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
                "cublasLtMatmul");
 }
 
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const double, 2>, View<const double, 2>,
-                               double, View<double, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const float, 2>, View<const float, 2>,
-                               double, View<float, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const bf16, 2>, View<const bf16, 2>, double,
-                               View<bf16, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const bf16, 2>, View<const bf16, 2>, double,
-                               View<float, 2>);
+// A plan is kept for every number of rows that a group had.
+template <class T, class TC>
+void Gemm::grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, Transpose tb, double alpha,
+                        View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c) {
+  const auto groups = static_cast<int64_t>(offsets.size()) - 1;
+  require(groups == b.rows() && offsets.front() >= 0 && offsets.back() <= a.rows() && a.rows() == c.rows(),
+          "the extents of a grouped product do not match");
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = offsets[static_cast<std::size_t>(g)], end = offsets[static_cast<std::size_t>(g) + 1];
+    const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
+    (*this)(stream, Transpose::no, tb, alpha, a.slice(begin, end), matrix, beta, c.slice(begin, end));
+  }
+}
+
+template <class T, class TC>
+void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
+                        View<const T, 2> b, double beta, View<TC, 3> c) {
+  const auto groups = static_cast<int64_t>(offsets.size()) - 1;
+  require(groups == c.rows() && offsets.front() >= 0 && offsets.back() <= a.rows() && a.rows() == b.rows(),
+          "the extents of a grouped product do not match");
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = offsets[static_cast<std::size_t>(g)], end = offsets[static_cast<std::size_t>(g) + 1];
+    const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
+    (*this)(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta, matrix);
+  }
+}
+
+#define FORGE_GEMM(T, TC)                                                                                              \
+  template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \
+                                 View<TC, 2>);                                                                         \
+  template void Gemm::grouped_rows(Stream&, std::span<const std::int64_t>, Transpose, double, View<const T, 2>,        \
+                                   View<const T, 3>, double, View<TC, 2>);                                             \
+  template void Gemm::grouped_sums(Stream&, std::span<const std::int64_t>, double, View<const T, 2>, View<const T, 2>, \
+                                   double, View<TC, 3>);
+FORGE_GEMM(double, double)
+FORGE_GEMM(float, float)
+FORGE_GEMM(bf16, bf16)
+FORGE_GEMM(bf16, float)
+#undef FORGE_GEMM
 
 }  // namespace forge

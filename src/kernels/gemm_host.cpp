@@ -1,6 +1,10 @@
+#include <omp.h>
+
 #include <algorithm>
-#include <string>
+#include <exception>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "device/parallel.hpp"
@@ -86,12 +90,16 @@ void product(const Product<double, double>& p, Workspace w, Bf16Matmul&) {
   packed(p, w);
 }
 
-void product(const Product<float, float>& p, Workspace w, Bf16Matmul&) {
+void library_product(const Product<float, float>& p, Workspace w) {
   // The library takes no empty sums, and no leading dimension that is shorter than a row it never steps over.
   if (p.k == 0) return packed(p, w);
   const auto leading = [](View<const float, 2> x) { return std::max<int64_t>({x.pitch, x.extent(1), 1}); };
   library_sgemm(p.threads, p.ta == Transpose::yes, p.tb == Transpose::yes, p.m, p.n, p.k, static_cast<float>(p.alpha),
                 p.a.data, leading(p.a), p.b.data, leading(p.b), static_cast<float>(p.beta), p.c.data, leading(p.c));
+}
+
+void product(const Product<float, float>& p, Workspace w, Bf16Matmul&) {
+  library_product(p, w);
 }
 
 template <class TC>
@@ -100,6 +108,78 @@ void product(const Product<bf16, TC>& p, Workspace w, Bf16Matmul& matmul) {
                     matmul(p.threads, p.m, p.n, p.k, static_cast<float>(p.alpha), operand(p.ta, p.a),
                            operand(p.tb, p.b), static_cast<float>(p.beta), p.c.data, p.c.pitch, w.data, w.bytes);
   if (!done) packed(p, w);
+}
+
+// One tile of a group's product, in one thread. bf16 doesn't use oneDNN here: it would keep a primitive for every
+// number of rows that a group ever had.
+template <class T, class TC>
+void tile_product(const Product<T, TC>& p, Workspace w) {
+  packed(p, w);
+}
+void tile_product(const Product<float, float>& p, Workspace w) {
+  library_product(p, w);
+}
+
+struct Rectangle {
+  int64_t row, column, rows, columns;
+};
+
+// The tiles of the products C_g, of height(begin, end) x columns each: squares of a size that the shapes alone decide,
+// small enough for at least 32 of them, so that threads find work, but not smaller than the products can bear.
+template <class Height>
+struct Tiles {
+  const int64_t* offsets;
+  int64_t groups, columns;
+  Height height;
+  int64_t size = 512;
+
+  Tiles(std::span<const int64_t> bounds, int64_t width, Height h)
+      : offsets(bounds.data()), groups(static_cast<int64_t>(bounds.size()) - 1), columns(width), height(h) {
+    while (size > 128 && count() < 32) size /= 2;
+  }
+  int64_t across() const { return (columns + size - 1) / size; }
+  int64_t of_group(int64_t g) const { return (height(offsets[g], offsets[g + 1]) + size - 1) / size * across(); }
+  int64_t count() const {
+    int64_t n = 0;
+    for (int64_t g = 0; g < groups; ++g) n += of_group(g);
+    return n;
+  }
+  // Tile number `t` of all: its group and place.
+  std::pair<int64_t, Rectangle> operator[](int64_t t) const {
+    int64_t g = 0;
+    for (; t >= of_group(g); ++g) t -= of_group(g);
+    const int64_t row = t / across() * size, column = t % across() * size;
+    const int64_t rows = height(offsets[g], offsets[g + 1]);
+    return {g, {row, column, std::min(size, rows - row), std::min(size, columns - column)}};
+  }
+};
+
+// Every tile in one thread, with that thread's part of the workspace.
+template <class Height, class Tile>
+void run_tiles(int threads, const Tiles<Height>& tiles, Workspace w, const Tile& tile) {
+  const int64_t count = tiles.count();
+  const std::size_t part = w.bytes / static_cast<std::size_t>(threads) / 64 * 64;
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && count > 1)
+  for (int64_t t = 0; t < count; ++t) {
+    try {
+      const auto [g, rectangle] = tiles[t];
+      const auto mine = static_cast<std::size_t>(omp_get_thread_num());
+      tile_product(tile(tiles.offsets[g], tiles.offsets[g + 1], g, rectangle), {w.data + mine * part, part});
+    } catch (...) {  // no exception may leave the parallel region
+#pragma omp critical(forge_grouped_product)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+template <class Height, class Tile>
+void run_grouped(Stream& stream, std::span<const int64_t> offsets, int64_t columns, Workspace w, Height height,
+                 Tile tile) {
+  if (stream.runs_inline()) return run_tiles(stream.threads(), Tiles<Height>(offsets, columns, height), w, tile);
+  stream.submit([bounds = std::vector<int64_t>(offsets.begin(), offsets.end()), threads = stream.threads(), columns, w,
+                 height, tile] { run_tiles(threads, Tiles<Height>(bounds, columns, height), w, tile); });
 }
 
 }  // namespace
@@ -129,13 +209,55 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
     stream.submit([p, impl = impl_.get()] { product(p, impl->workspace, impl->matmul); });
 }
 
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const double, 2>, View<const double, 2>,
-                               double, View<double, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const float, 2>, View<const float, 2>,
-                               double, View<float, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const bf16, 2>, View<const bf16, 2>, double,
-                               View<bf16, 2>);
-template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const bf16, 2>, View<const bf16, 2>, double,
-                               View<float, 2>);
+template <class T, class TC>
+void Gemm::grouped_rows(Stream& stream, std::span<const int64_t> offsets, Transpose tb, double alpha,
+                        View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c) {
+  const bool flip = tb == Transpose::yes;
+  require(static_cast<int64_t>(offsets.size()) == b.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows() &&
+              a.rows() == c.rows() && b.extent(flip ? 2 : 1) == a.extent(1) && b.extent(flip ? 1 : 2) == c.extent(1),
+          "the extents of a grouped product do not match");
+  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
+    const int64_t inner = a.extent(1), n = t.columns;
+    const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
+    const auto rows = a.slice(begin + t.row, begin + t.row + t.rows);
+    const auto part = flip ? matrix.slice(t.column, t.column + n) : columns_of(matrix, t.column, n);
+    const auto to = columns_of(c.slice(begin, end).slice(t.row, t.row + t.rows), t.column, n);
+    return Product<T, TC>{1, Transpose::no, tb, t.rows, n, inner, alpha, beta, rows, part, to};
+  };
+  const auto height = [](int64_t begin, int64_t end) { return end - begin; };
+  run_grouped(stream, offsets, c.extent(1), impl_->workspace, height, tile);
+}
+
+template <class T, class TC>
+void Gemm::grouped_sums(Stream& stream, std::span<const int64_t> offsets, double alpha, View<const T, 2> a,
+                        View<const T, 2> b, double beta, View<TC, 3> c) {
+  require(static_cast<int64_t>(offsets.size()) == c.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows() &&
+              a.rows() == b.rows() && a.extent(1) == c.extent(1) && b.extent(1) == c.extent(2),
+          "the extents of a grouped product do not match");
+  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
+    const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
+    const auto left = columns_of(a.slice(begin, end), t.row, t.rows);
+    const auto right = columns_of(b.slice(begin, end), t.column, t.columns);
+    const auto to = columns_of(matrix.slice(t.row, t.row + t.rows), t.column, t.columns);
+    return Product<T, TC>{1,     Transpose::yes, Transpose::no, t.rows, t.columns, end - begin,
+                          alpha, beta,           left,          right,  to};
+  };
+  const int64_t rows = c.extent(1);
+  const auto height = [=](int64_t begin, int64_t end) { return end == begin && beta == 1 ? 0 : rows; };
+  run_grouped(stream, offsets, c.extent(2), impl_->workspace, height, tile);
+}
+
+#define FORGE_GEMM(T, TC)                                                                                              \
+  template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \
+                                 View<TC, 2>);                                                                         \
+  template void Gemm::grouped_rows(Stream&, std::span<const std::int64_t>, Transpose, double, View<const T, 2>,        \
+                                   View<const T, 3>, double, View<TC, 2>);                                             \
+  template void Gemm::grouped_sums(Stream&, std::span<const std::int64_t>, double, View<const T, 2>, View<const T, 2>, \
+                                   double, View<TC, 3>);
+FORGE_GEMM(double, double)
+FORGE_GEMM(float, float)
+FORGE_GEMM(bf16, bf16)
+FORGE_GEMM(bf16, float)
+#undef FORGE_GEMM
 
 }  // namespace forge

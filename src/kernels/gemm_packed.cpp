@@ -192,22 +192,22 @@ Bodies<T, A> bodies() {
   return plain_bodies<T, A>();
 }
 
-// All threads of a team run this: panels of B are packed together, then the blocks of C are shared out.
-template <class T, class A>
-void run(const Problem<T, A>& g, const Bodies<T, A>& body, int threads) {
+// `each(count, body)` shares out a loop among the threads that run this, and waits for all of them: panels of B are
+// packed together, then the blocks of C are computed.
+template <class T, class A, class Each>
+void run(const Problem<T, A>& g, const Bodies<T, A>& body, int threads, const Each& each) {
   const int64_t row_blocks = (g.m + body.rows - 1) / body.rows;
   for (int64_t j0 = 0; j0 < g.n; j0 += g.columns) {
     const int64_t panels = (std::min(g.columns, g.n - j0) + body.columns - 1) / body.columns;
     // With few rows the panels are shared out too; each piece packs its own copy of A's panel.
-    const int64_t pieces = std::min(panels, (4 * threads + row_blocks - 1) / row_blocks);
+    const int64_t pieces = threads == 1 ? 1 : std::min(panels, (4 * threads + row_blocks - 1) / row_blocks);
     for (int64_t p0 = 0; p0 < g.k; p0 += depth) {
       const int64_t count = std::min(depth, g.k - p0);
-#pragma omp for schedule(static)
-      for (int64_t q = 0; q < panels; ++q) body.pack_b(g, j0, p0, count, q);
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t t = 0; t < row_blocks * pieces; ++t)
+      each(panels, [&](int64_t q) { body.pack_b(g, j0, p0, count, q); });
+      each(row_blocks * pieces, [&](int64_t t) {
         body.multiply(g, t / pieces * body.rows, j0, p0, count, panels * (t % pieces) / pieces,
                       panels * (t % pieces + 1) / pieces);
+      });
     }
   }
 }
@@ -235,9 +235,16 @@ void packed_gemm(int threads, int64_t m, int64_t n, int64_t k, A alpha, Operand<
     g.packed = static_cast<A*>(workspace);
     g.columns = std::min(fitting, cached) * body.columns;
   }
-  if (threads == 1 || m * n * k < 32 * 32 * 32) return run(g, body, 1);
+  // One thread may be a thread of a parallel region of the caller's: no worksharing there.
+  if (threads == 1 || m * n * k < 32 * 32 * 32)
+    return run(g, body, 1, [](int64_t loop, const auto& f) {
+      for (int64_t i = 0; i < loop; ++i) f(i);
+    });
 #pragma omp parallel num_threads(threads)
-  run(g, body, threads);
+  run(g, body, threads, [](int64_t loop, const auto& f) {
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < loop; ++i) f(i);
+  });
 }
 
 template void packed_gemm(int, int64_t, int64_t, int64_t, double, Operand<double>, Operand<double>, double, double*,

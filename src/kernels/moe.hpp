@@ -40,7 +40,8 @@ struct RouterOptions {
 //   scores(R,E)   = softmax or sigmoid of the logits, for backward and for the auxiliary loss
 //   experts(R,k)  = the best by score (softmax_after: by logit) + bias(E), best first; bias may be empty
 //   weights(R,k)  = their scores, without bias, as `options` say
-// NaN counts as −Inf in the choice, so that experts are always legal; weights carry it on. BadInput: impossible options.
+// NaN counts as −Inf in the choice, so that experts are always legal; weights carry it on. Impossible options are
+// refused (Error).
 template <class A>
 void router_forward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias, View<A, 2> weights,
                     View<std::int32_t, 2> experts, View<A, 2> scores);
@@ -84,8 +85,8 @@ void jitter(Stream&, View<const T, 2> x, View<T, 2> y, Jitter how);
 template <class A>
 void router_statistics(Stream&, RouterOptions options, View<const A, 2> scores, View<const std::int32_t, 2> experts,
                        View<const std::int32_t, 1> scope, View<double, 2> partial, View<double, 2> table);
-// loss[0] += Σ_g E Σ_i f_i P_i,  f_i = counts_i / (rows · k),  P_i = probabilities_i / rows, from the reduced table: the
-// same on every rank that shares it. A scope without rows adds nothing.
+// loss[0] += Σ_g E Σ_i f_i P_i,  f_i = counts_i / (rows · k),  P_i = probabilities_i / rows, from the reduced table:
+// the same on every rank that shares it. A scope without rows adds nothing.
 void router_balance_loss(Stream&, RouterOptions options, View<const double, 2> table, View<double, 1> loss);
 // d_scores(R,E) = coefficient · ∂(Σ_g E Σ_i f_i P_i) / ∂ scores, the counts being constants; rows of no scope get 0.
 template <class A>
@@ -118,8 +119,7 @@ void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t
 
 // rows(P,C) = x(R,C) of each pair of order(P); zero where it is −1. P may be a part of the places: order.slice(…).
 template <class T>
-void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
-                  View<T, 2> rows);
+void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> rows);
 // y(r,:) = Σ_c weights(r,c) · rows(place(r,c) − first, :) over the places of [first, first + P), in A; weights may be
 // empty (1); with `add`, += . Without weights, the adjoint of permute_rows; its own adjoint is permute_rows.
 template <class T>

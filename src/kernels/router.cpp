@@ -27,7 +27,8 @@ struct Keys {
   const A *base, *bias;
 
   FORGE_INLINE A operator()(std::int64_t j) const {
-    const A key = bias ? base[j] + bias[j] : base[j];
+    A key = base[j];
+    if (bias) key += bias[j];
     return key == key ? key : -static_cast<A>(INFINITY);
   }
 };
@@ -40,9 +41,9 @@ FORGE_INLINE std::uint64_t best_groups(const RouterOptions& o, Keys<A> key) {
   for (std::int64_t g = 0; g < o.groups; ++g) {
     A best = -static_cast<A>(INFINITY), second = best;
     for (std::int64_t j = g * size; j < (g + 1) * size; ++j) {
-      const A x = key(j);
-      second = x > best ? best : (x > second ? x : second);
+      const A x = key(j), lower = x < best ? x : best;
       best = x > best ? x : best;
+      second = lower > second ? lower : second;
     }
     values[g] = o.group_score == GroupScore::two_best ? best + second : best;
   }
@@ -60,15 +61,17 @@ FORGE_INLINE std::uint64_t best_groups(const RouterOptions& o, Keys<A> key) {
 template <bool limited, class A>
 FORGE_INLINE void choose(Team team, const RouterOptions& o, Keys<A> key, std::int32_t* experts) {
   const std::uint64_t used = limited ? best_groups(o, key) : 0;
-  const float per_expert = static_cast<float>(o.groups) / static_cast<float>(o.experts);
+  const A per_expert = static_cast<A>(o.groups) / static_cast<A>(o.experts);
   const A none = -static_cast<A>(INFINITY);
   A last = static_cast<A>(INFINITY);
   std::int64_t last_index = -1;
   for (std::int64_t i = 0; i < o.chosen; ++i) {
+    // j / size by a product, which vectorises; in the width of A, because g++ 12 gets masks of doubles and of 32-bit
+    // numbers mixed up on AVX-512.
     const auto open = [=](std::int64_t j, A x) {
       const bool behind = x < last || (x == last && j > last_index);
       if constexpr (!limited) return behind;
-      const auto group = static_cast<std::int32_t>((static_cast<float>(j) + 0.5f) * per_expert);  // j / size: vectorises
+      const auto group = static_cast<std::int64_t>((static_cast<A>(j) + A(0.5)) * per_expert);
       return behind && (used >> group & 1) != 0;
     };
     const A best = team.template max<A>(o.experts, [=](std::int64_t j) {
@@ -207,12 +210,12 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
   });
 }
 
-#define FORGE_ROUTER(A)                                                                                               \
-  template void router_forward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 1>, View<A, 2>,             \
-                                  View<std::int32_t, 2>, View<A, 2>);                                                 \
-  template void router_weights<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, View<A, 2>,  \
-                                  View<A, 2>);                                                                        \
-  template void router_backward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 2>,                        \
+#define FORGE_ROUTER(A)                                                                                              \
+  template void router_forward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 1>, View<A, 2>,            \
+                                  View<std::int32_t, 2>, View<A, 2>);                                                \
+  template void router_weights<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, View<A, 2>, \
+                                  View<A, 2>);                                                                       \
+  template void router_backward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 2>,                       \
                                    View<const std::int32_t, 2>, View<const A, 2>, View<const A, 2>, View<A, 2>);
 FORGE_ROUTER(double)
 FORGE_ROUTER(float)

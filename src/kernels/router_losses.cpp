@@ -59,8 +59,8 @@ void jitter(Stream& stream, View<const T, 2> x, View<T, 2> y, Jitter how) {
 
 template <class A>
 void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> scores,
-                       View<const std::int32_t, 2> experts, View<const std::int32_t, 1> scope,
-                       View<double, 2> partial, View<double, 2> table) {
+                       View<const std::int32_t, 2> experts, View<const std::int32_t, 1> scope, View<double, 2> partial,
+                       View<double, 2> table) {
   const std::int64_t rows = scores.rows(), E = options.experts, k = options.chosen, n = 2 * E + 1;
   const std::int64_t scopes = table.rows(), chunks = router_partial_rows(rows);
   const bool sigmoid = options.score == RouterScore::sigmoid;
@@ -124,8 +124,7 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
 }
 
 void add_counts(Stream& stream, View<const std::int64_t, 1> counts, View<double, 1> load) {
-  parallel_for(stream, load.rows(),
-               [=] FORGE_LAMBDA(std::int64_t j) { load[j] += static_cast<double>(counts[j]); });
+  parallel_for(stream, load.rows(), [=] FORGE_LAMBDA(std::int64_t j) { load[j] += static_cast<double>(counts[j]); });
 }
 
 template <class A>
@@ -140,12 +139,12 @@ void router_bias_update(Stream& stream, View<const double, 1> load, double rate,
   });
 }
 
-#define FORGE_ROUTER_LOSSES(A)                                                                                       \
-  template void router_z_loss<A>(Stream&, View<const A, 2>, double, View<A, 1>, View<A, 2>);                         \
-  template void router_statistics<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>,          \
-                                     View<const std::int32_t, 1>, View<double, 2>, View<double, 2>);                 \
-  template void router_balance_gradient<A>(Stream&, RouterOptions, View<const A, 2>, View<const double, 2>,          \
-                                           View<const std::int32_t, 1>, double, View<A, 2>);                         \
+#define FORGE_ROUTER_LOSSES(A)                                                                              \
+  template void router_z_loss<A>(Stream&, View<const A, 2>, double, View<A, 1>, View<A, 2>);                \
+  template void router_statistics<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, \
+                                     View<const std::int32_t, 1>, View<double, 2>, View<double, 2>);        \
+  template void router_balance_gradient<A>(Stream&, RouterOptions, View<const A, 2>, View<const double, 2>, \
+                                           View<const std::int32_t, 1>, double, View<A, 2>);                \
   template void router_bias_update<A>(Stream&, View<const double, 1>, double, View<A, 1>);
 FORGE_ROUTER_LOSSES(double)
 FORGE_ROUTER_LOSSES(float)

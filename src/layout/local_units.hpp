@@ -30,8 +30,8 @@ struct LocalPiece {
 };
 
 // A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
-// vectors, those that it splits last. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps hold zeros and stay
-// zero. ZeRO cuts the buffer into equal ranges.
+// vectors, those that it splits last. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps
+// hold zeros and stay zero. ZeRO cuts the buffer into equal ranges.
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
   std::int64_t layer = -1;  // of a block

@@ -17,15 +17,15 @@ enum class Role {
   attention_out,
   up,
   down,
-  shared_up,    // (2Fs, C) of the shared experts
-  shared_down,  // (C, Fs)
-  q_up,         // (H (nope_dim + rope_dim), q_lora), or (…, C) without q_lora
-  kv_up,        // (H (nope_dim + value_dim), kv_lora): each head's nope_dim rows, then its value_dim rows
-  expert_up,    // (E, 2Fe, C): of each expert gate above up
-  expert_down,  // (E, C, Fe)
-  q_down,       // (q_lora, C)
-  kv_down,      // (kv_lora + rope_dim, C)
-  router,       // (E, C)
+  shared_up,       // (2Fs, C) of the shared experts
+  shared_down,     // (C, Fs)
+  q_up,            // (H (nope_dim + rope_dim), q_lora), or (…, C) without q_lora
+  kv_up,           // (H (nope_dim + value_dim), kv_lora): each head's nope_dim rows, then its value_dim rows
+  expert_up,       // (E, 2Fe, C): of each expert gate above up
+  expert_down,     // (E, C, Fe)
+  q_down,          // (q_lora, C)
+  kv_down,         // (kv_lora + rope_dim, C)
+  router,          // (E, C)
   mtp_projection,  // (C, 2C): of [normalised embedding, normalised hidden state]
   norm1,
   norm1_bias,

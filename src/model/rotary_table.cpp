@@ -25,18 +25,20 @@ void scale_llama3(const ModelDeck& o, std::vector<double>& inverse) {
 }
 
 // The dimension whose wave turns `rotations` times over the original context.
-double yarn_dimension(const ModelDeck& o, double rotations) {
-  return static_cast<double>(o.head_dim) *
+double yarn_dimension(const ModelSpec& spec, double rotations) {
+  const ModelDeck& o = spec.options;
+  return static_cast<double>(spec.rotary_dim()) *
          std::log(static_cast<double>(o.rope_original_positions) / (rotations * 2 * std::numbers::pi)) /
          (2 * std::log(o.rope_theta));
 }
 
 // Interpolated below the correction range, extrapolated above it, a ramp between.
-void scale_yarn(const ModelDeck& o, std::vector<double>& inverse) {
-  double low = yarn_dimension(o, o.rope_beta_fast), high = yarn_dimension(o, o.rope_beta_slow);
+void scale_yarn(const ModelSpec& spec, std::vector<double>& inverse) {
+  const ModelDeck& o = spec.options;
+  double low = yarn_dimension(spec, o.rope_beta_fast), high = yarn_dimension(spec, o.rope_beta_slow);
   if (o.rope_truncate) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0);
-  high = std::min(high, static_cast<double>(o.head_dim - 1));
+  high = std::min(high, static_cast<double>(spec.rotary_dim() - 1));
   if (low == high) high += 0.001;
   for (std::size_t i = 0; i < inverse.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -60,8 +62,9 @@ double yarn_attention_factor(const ModelDeck& o) {
 RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
   const ModelDeck& o = spec.options;
   RotaryFrequencies result;
-  for (std::int64_t i = 0; i < spec.D() / 2; ++i)
-    result.inverse.push_back(std::pow(o.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(spec.D())));
+  const std::int64_t dim = spec.rotary_dim();
+  for (std::int64_t i = 0; i < dim / 2; ++i)
+    result.inverse.push_back(std::pow(o.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
   switch (o.rope_scaling) {
     case RopeScaling::none:
       break;
@@ -72,7 +75,7 @@ RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
       scale_llama3(o, result.inverse);
       break;
     case RopeScaling::yarn:
-      scale_yarn(o, result.inverse);
+      scale_yarn(spec, result.inverse);
       result.attention_factor = yarn_attention_factor(o);
       break;
   }

@@ -182,8 +182,7 @@ View<const T, 2> output_rows(Context<T>& ctx, std::int64_t layer, DropoutPlace p
     dropout<T>(ctx.stream, d, own, dropout_of(ctx, layer, place, s));
     d = own;
   }
-  if (ctx.groups.tp_size() > 1)
-    ctx.groups.tp->all_gather(ctx.stream, d, all);
+  if (ctx.groups.tp_size() > 1) ctx.groups.tp->all_gather(ctx.stream, d, all);
   return all;
 }
 

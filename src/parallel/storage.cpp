@@ -68,7 +68,7 @@ void ParameterStorage<T>::upload(Stream& stream, std::size_t u, const std::vecto
 template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
   for (std::size_t u = 0; u < units_.size(); ++u)
-    fill(stream, u, [seed](const Parameter& p) {
+    fill(stream, u, [seed](const Parameter& p, const Range&) {
       return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
     });
 }

@@ -41,8 +41,9 @@ class ParameterStorage {
   const Zero& zero(std::size_t u) const { return zero_of(zero_, units_[u]); }
   const ZeroOfClass& zero() const { return zero_; }
   void zero_gradients(Stream& stream) const;
-  // Sets the master weights of unit u, all of its state, and their copies: values_of(parameter) gives the function of
-  // an element of the whole tensor. Host work, then one copy. Whoever calls it tells the ParameterGather.
+  // Sets the master weights of unit u, all of its state, and their copies. values_of(parameter, elements) gives a
+  // function of an element of the whole tensor, which is called within that range only. Host work, then one copy.
+  // Whoever calls it tells the ParameterGather.
   template <class F>
   void fill(Stream& stream, std::size_t u, F values_of);
   // Draws the initial values of every parameter.
@@ -62,12 +63,19 @@ template <class F>
 void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
   const Range& state = storage_[u].state;
   std::vector<S> values(static_cast<std::size_t>(state.size()), S(0));
-  for (const Run& run : runs_of(units_[u], state)) {
-    const auto value = values_of(units_[u].parameters[run.piece->parameter]);
-    S* to = values.data() + (run.local - state.begin);
-    const int threads = stream.threads();
+  const std::vector<Run> runs = runs_of(units_[u], state);
+  for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
+    // The runs of one piece follow each other.
+    while (end < runs.size() && runs[end].piece == runs[begin].piece) ++end;
+    const auto value = values_of(units_[u].parameters[runs[begin].piece->parameter],
+                                 Range{runs[begin].global, runs[end - 1].global + runs[end - 1].count});
+    for (std::size_t r = begin; r < end; ++r) {
+      const Run& run = runs[r];
+      S* to = values.data() + (run.local - state.begin);
+      const int threads = stream.threads();
 #pragma omp parallel for num_threads(threads) schedule(static) if (run.count > 4096)
-    for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<S>(value(run.global + i));
+      for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<S>(value(run.global + i));
+    }
   }
   upload(stream, u, values);
 }

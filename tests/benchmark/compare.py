@@ -85,6 +85,12 @@ output: {{directory: {self.folder}/run, every_steps: {steps}}}
 machine: {{threads: {self.threads}}}
 """
 
+    def command(self, deck):
+        return [self.program, "train", deck]
+
+    def environment(self):
+        return environment(self.threads)
+
     def step_seconds(self, steps):
         tokens = os.path.join(self.folder, f"{self.name}.bin")
         count = (WARM_UP + steps) * self.model.step_tokens + 1
@@ -93,9 +99,7 @@ machine: {{threads: {self.threads}}}
         deck = os.path.join(self.folder, "input.yaml")
         with open(deck, "w") as file:
             file.write(self.deck(WARM_UP + steps))
-        done = subprocess.run(
-            [self.program, "train", deck], env=environment(self.threads), capture_output=True, text=True
-        )
+        done = subprocess.run(self.command(deck), env=self.environment(), capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{self.label} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
         with open(os.path.join(self.folder, "run", "metrics.jsonl")) as file:

@@ -33,11 +33,21 @@ from models import MODELS
 from peer import Transformer
 
 
+def rotate(y, cosine, sine):
+    a, b = y.chunk(2, dim=-1)
+    return y * cosine + torch.cat((-b, a), dim=-1) * sine
+
+
+def swiglu(gate, up):
+    return functional.silu(gate) * up
+
+
 class SplitAttention(nn.Module):
     """peer.Attention with three projections, which tensor parallelism cuts by heads."""
 
-    def __init__(self, model):
+    def __init__(self, model, compiled):
         super().__init__()
+        self.rotate = torch.compile(rotate) if compiled else rotate
         self.dim, self.ratio = model.head_dim, model.heads // model.kv_heads
         self.q = nn.Linear(model.width, model.heads * self.dim, bias=False)
         self.k = nn.Linear(model.width, model.kv_heads * self.dim, bias=False)
@@ -48,11 +58,8 @@ class SplitAttention(nn.Module):
         def heads(y):
             return y.view(y.shape[0], y.shape[1], -1, self.dim).transpose(1, 2)
 
-        def rotate(y):
-            a, b = y.chunk(2, dim=-1)
-            return y * cosine + torch.cat((-b, a), dim=-1) * sine
-
-        q, k, v = rotate(heads(self.q(x))), rotate(heads(self.k(x))), heads(self.v(x))
+        q, k, v = heads(self.q(x)), heads(self.k(x)), heads(self.v(x))
+        q, k = self.rotate(q, cosine, sine), self.rotate(k, cosine, sine)
         if self.ratio > 1:  # enable_gqa takes the slow path on CPUs
             k, v = (y.repeat_interleave(self.ratio, dim=1) for y in (k, v))
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -60,19 +67,20 @@ class SplitAttention(nn.Module):
 
 
 class SplitFeedForward(nn.Module):
-    def __init__(self, model):
+    def __init__(self, model, compiled):
         super().__init__()
+        self.swiglu = torch.compile(swiglu) if compiled else swiglu
         self.gate = nn.Linear(model.width, model.ffn, bias=False)
         self.up = nn.Linear(model.width, model.ffn, bias=False)
         self.down = nn.Linear(model.ffn, model.width, bias=False)
 
     def forward(self, x):
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
+        return self.down(self.swiglu(self.gate(x), self.up(x)))
 
 
-def split_projections(network, model):
+def split_projections(network, model, compiled):
     for block in network.blocks:
-        block.attention, block.ffn = SplitAttention(model), SplitFeedForward(model)
+        block.attention, block.ffn = SplitAttention(model, compiled), SplitFeedForward(model, compiled)
         for parameter in list(block.attention.parameters()) + list(block.ffn.parameters()):
             nn.init.normal_(parameter, std=0.02)
 
@@ -114,35 +122,45 @@ def cross_entropy(logits, labels):
     return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
+def logits_of(network, inputs):
+    x = network.embedding(inputs)
+    for block in network.blocks:
+        x = block(x, network.cosine, network.sine)
+    return network.head(network.norm(x))
+
+
+def shard_data(network, mesh, keep):
+    for block in network.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=not keep)
+    fully_shard(network, mesh=mesh, reshard_after_forward=False)
+
+
 class Trainer:
+    """What torch.compile takes depends on the layout: all of the model where it is replicated, its blocks and the loss
+    where FSDP's hooks stand between, local functions under tensor parallelism, whose tensors it refuses."""
+
     def __init__(self, model, options):
         torch.manual_seed(1)
-        self.model, data = model, options.data
-        self.sequences = model.batch // data
-        mesh = init_device_mesh("cpu", (data, options.tp), mesh_dim_names=("data", "tp"))
-        network = Transformer(model)
-        self.around = contextlib.nullcontext
-        if options.tp > 1:
-            split_projections(network, model)
-            tensor_parallel(network, mesh["tp"])
-            self.around = loss_parallel
+        self.model, self.sequences = model, model.batch // options.data
+        mesh = init_device_mesh("cpu", (options.data, options.tp), mesh_dim_names=("data", "tp"))
+        self.network = network = Transformer(model)
+        self.around = loss_parallel if options.tp > 1 else contextlib.nullcontext
         if options.replicate:
             replicas = DistributedDataParallel(network)
             self.loss = torch.compile(replicas) if options.compile else replicas
         else:
-            if options.compile:
+            whole = options.compile and options.tp == 1
+            if options.tp > 1:
+                split_projections(network, model, options.compile)
+                tensor_parallel(network, mesh["tp"])
+            if whole:
                 for block in network.blocks:
                     block.compile()
-            if data > 1:
-                for block in network.blocks:
-                    fully_shard(block, mesh=mesh["data"], reshard_after_forward=not options.keep)
-                fully_shard(network, mesh=mesh["data"], reshard_after_forward=False)
-            # FSDP's hooks are the network's own: its forward ends with the logits.
-            network.forward = lambda inputs, n=network: n.head(n.norm(self.run_blocks(n, inputs)))
-            tail = torch.compile(cross_entropy) if options.compile and options.tp == 1 else cross_entropy
+            network.forward = lambda inputs: logits_of(network, inputs)  # the loss is outside of FSDP's hooks
+            if options.data > 1:
+                shard_data(network, mesh["data"], options.keep)
+            tail = torch.compile(cross_entropy) if whole else cross_entropy
             self.loss = lambda inputs, labels: tail(network(inputs), labels)
-        self.network = network
-        self.data_rank = mesh.get_local_rank("data")
         matrices = [p for p in network.parameters() if p.dim() >= 2]
         vectors = [p for p in network.parameters() if p.dim() < 2]
         self.optimizer = torch.optim.AdamW(
@@ -151,14 +169,7 @@ class Trainer:
             betas=(0.9, 0.95),
             fused=True,
         )
-        self.random = torch.Generator().manual_seed(self.data_rank)
-
-    @staticmethod
-    def run_blocks(n, inputs):
-        x = n.embedding(inputs)
-        for block in n.blocks:
-            x = block(x, n.cosine, n.sine)
-        return x
+        self.random = torch.Generator().manual_seed(mesh.get_local_rank("data"))
 
     def step(self):
         """Seconds of one step on fresh random tokens, and its loss."""

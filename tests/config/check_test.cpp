@@ -179,8 +179,7 @@ TEST(Check, AllToAll) {
   };
   expect_refused(deck(1, 5, 12), {"mesh.cp = 5", "cp must divide model.heads / tp = 12", "nearest legal cp: 4 or 6"},
                  5);
-  expect_refused(deck(2, 3, 4), {"key heads of a rank, 2", "nearest legal cp: 2 or 6", "ring | all_gather"}, 6);
-  for (const auto& [tp, cp, kv] : {std::array{1, 4, 4}, {1, 12, 4}, {3, 4, 3}, {6, 2, 3}, {2, 2, 4}})
+  for (const auto& [tp, cp, kv] : {std::array{1, 4, 4}, {1, 12, 4}, {3, 4, 3}, {6, 2, 3}, {2, 2, 4}, {2, 3, 4}})
     EXPECT_NO_THROW(checked(deck(tp, cp, kv), tp * cp)) << tp << ' ' << cp << ' ' << kv;
 }
 
@@ -237,6 +236,10 @@ TEST(Check, WhatIsNotAvailableIsRefused) {
   expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2", "not available in this version; legal: 1"}, 2);
   expect_refused([](Deck& d) { d.mesh.tp = 2, d.mesh.etp = 1; }, {"mesh.etp = 1", "not available", "as mesh.tp"}, 2);
   EXPECT_EQ(checked([](Deck& d) { d.mesh.tp = d.mesh.etp = 2; }, 2).mesh.etp, 2);
+  const auto experts = [](Deck& d) { d.model.experts = 4, d.model.experts_per_token = 2; };
+  expect_refused(experts, {"model.experts = 4", "not available"});
+  EXPECT_EQ(checked(experts, 1, Needs::model_only).model.expert_ffn, 64) << "can be described";
+  expect_refused([](Deck& d) { d.model.mtp_depth = 1; }, {"model.mtp_depth = 1", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});
   expect_refused([](Deck& d) { d.checkpoint.keep_last = 3; }, {"checkpoint.keep_last = 3"});

@@ -52,6 +52,7 @@ TEST(Keys, HaveAFieldOfTheirOwn) {
     if (const auto* k = std::get_if<TextKey>(&key.kind)) k->access.set(deck, "other");
     if (const auto* k = std::get_if<PathKey>(&key.kind)) k->access.set(deck, "other");
     if (const auto* k = std::get_if<PathsKey>(&key.kind)) k->access.set(deck, {"other"});
+    if (const auto* k = std::get_if<IntegersKey>(&key.kind)) k->access.set(deck, {k->least});
     if (const auto* k = std::get_if<ChoiceKey>(&key.kind)) {
       if (k->words.size() < 2) continue;
       k->access.set(deck, k->access.get(deck) == 0 ? 1 : 0);
@@ -90,6 +91,12 @@ TEST(Keys, WordsFollowTheEnumerators) {
   deck.model.family = Family::gpt2;
   deck.model.activation = Activation::relu2;
   deck.model.rope_scaling = RopeScaling::llama3;
+  deck.model.attention = AttentionKind::mla;
+  deck.model.router_score = ScoreKind::sigmoid;
+  deck.model.router_group_score = GroupScoreKind::max;
+  deck.model.auxiliary_loss_scope = AuxiliaryScope::microbatch;
+  deck.model.capacity_drop = CapacityDrop::probability;
+  deck.model.capacity_scope = CapacityScope::rank;
   deck.schedule.name = ScheduleName::zero_bubble;
   deck.train.precision = PrecisionName::fp32;
   deck.train.recompute = Recompute::selective;
@@ -101,6 +108,12 @@ TEST(Keys, WordsFollowTheEnumerators) {
   EXPECT_EQ(word("model", "family"), "gpt2");
   EXPECT_EQ(word("model", "activation"), "relu2");
   EXPECT_EQ(word("model", "rope_scaling"), "llama3");
+  EXPECT_EQ(word("model", "attention"), "mla");
+  EXPECT_EQ(word("model", "router_score"), "sigmoid");
+  EXPECT_EQ(word("model", "router_group_score"), "max");
+  EXPECT_EQ(word("model", "auxiliary_loss_scope"), "microbatch");
+  EXPECT_EQ(word("model", "capacity_drop"), "probability");
+  EXPECT_EQ(word("model", "capacity_scope"), "rank");
   EXPECT_EQ(word("schedule", "name"), "zero_bubble");
   EXPECT_EQ(word("train", "precision"), "fp32");
   EXPECT_EQ(word("train", "recompute"), "selective");

@@ -147,7 +147,11 @@ TEST(Read, WordsAndLists) {
                    {"schedule.name = '1f2b'", "gpipe | 1f1b | interleaved | zero_bubble | zb_v"});
   expect_bad_input([] { with({"train.precision=fp8"}); },
                    {"train.precision = fp8", "not available in this version", "fp64 | fp32 | bf16"});
-  expect_bad_input([] { with({"model.family=mixtral"}); }, {"not available in this version", "llama"});
+  EXPECT_EQ(with({"model.dense_layers=[0, 3, 17]"}).model.dense_layers, (std::vector<std::int64_t>{0, 3, 17}));
+  EXPECT_TRUE(with({"model.dense_layers=[]"}).model.dense_layers.empty());
+  for (const char* bad : {"3", "[3, 0]", "[2, 2]", "[-1]", "[10000]", "[x]", "['1']", "[[1]]", "[1.5]"})
+    expect_bad_input([&] { with({std::string("model.dense_layers=") + bad}); },
+                     {"model.dense_layers", "legal: list of ascending integers, 0 to 9999"});
   expect_bad_input([] { with({"data.files=a.bin"}); }, {"data.files", "legal: list of paths", "[a.bin]"});
   expect_bad_input([] { with({"data.files=[]"}); }, {"data.files = []", "at least one"});
   expect_bad_input([] { with({"data.files=[a, [b]]"}); }, {"data.files", "a list"});

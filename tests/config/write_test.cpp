@@ -50,6 +50,12 @@ struct Randomize {
     for (std::size_t i = 0, n = 1 + random() % 4; i < n; ++i) paths.push_back(random_text(random, true));
     k.access.set(deck, paths);
   }
+  void operator()(const IntegersKey& k) const {
+    std::vector<std::int64_t> values;
+    for (std::int64_t i = k.least; i <= k.most && values.size() < 5; i += 1 + static_cast<std::int64_t>(random() % 9))
+      if (random() % 2) values.push_back(i);
+    k.access.set(deck, values);
+  }
   void operator()(const ChoiceKey& k) const { k.access.set(deck, static_cast<int>(random() % k.words.size())); }
 };
 

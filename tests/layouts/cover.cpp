@@ -32,11 +32,11 @@ class Draw {
 };
 
 constexpr std::array<std::pair<ScheduleName, std::int64_t>, 6> schedules{{{ScheduleName::gpipe, 1},
-                                                                         {ScheduleName::one_f_one_b, 1},
-                                                                         {ScheduleName::interleaved, 2},
-                                                                         {ScheduleName::interleaved, 3},
-                                                                         {ScheduleName::zero_bubble, 1},
-                                                                         {ScheduleName::zb_v, 1}}};
+                                                                          {ScheduleName::one_f_one_b, 1},
+                                                                          {ScheduleName::interleaved, 2},
+                                                                          {ScheduleName::interleaved, 3},
+                                                                          {ScheduleName::zero_bubble, 1},
+                                                                          {ScheduleName::zb_v, 1}}};
 
 // A layout as the number of its value of each factor.
 constexpr std::size_t factors = 12;
@@ -117,8 +117,8 @@ std::vector<LayoutCase> covering_layouts() {
     std::size_t most = 0;
     for (const Levels& l : pool) {
       const auto pairs = pairs_of(l);
-      const auto fresh =
-          static_cast<std::size_t>(std::count_if(pairs.begin(), pairs.end(), [&](const Pair& p) { return open.count(p) > 0; }));
+      const auto fresh = static_cast<std::size_t>(
+          std::count_if(pairs.begin(), pairs.end(), [&](const Pair& p) { return open.count(p) > 0; }));
       if (fresh > most || (fresh == most && best && ranks_of_levels(l) < ranks_of_levels(*best))) {
         most = fresh;
         best = &l;

@@ -14,12 +14,12 @@ std::vector<LayoutCase> covering_layouts();
 // All meshes of so many ranks; choices, models and what layout_deck() varies are drawn.
 std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key);
 
-// The same deck with a number of training steps, and with validation between and after them on 13 sequences, so that the
-// last ranks' shares end with padding.
+// The same deck with a number of training steps, and with validation between and after them on 13 sequences, so that
+// the last ranks' shares end with padding.
 Deck with_training(Deck deck, std::int64_t steps);
 
-// A model of drawn dimensions (layers, heads, key heads, head size, ffn, vocabulary, options), sequence length and batch
-// on a drawn layout of at most 8 ranks.
+// A model of drawn dimensions (layers, heads, key heads, head size, ffn, vocabulary, options), sequence length and
+// batch on a drawn layout of at most 8 ranks.
 LayoutCase drawn_model(std::uint64_t key);
 
 }  // namespace forge::test

@@ -50,13 +50,15 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
       for (std::int64_t i = 0; i < run.count; ++i) {
         const auto at = static_cast<std::size_t>(run.global + i);
         const bool exists = found != one.end() && at < found->second.size();
-        const double d =
-            exists ? std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at]) : HUGE_VAL;
+        const double d = exists
+                             ? std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at])
+                             : HUGE_VAL;
         deviation.largest = std::max(deviation.largest, std::isnan(d) ? HUGE_VAL : d);
       }
     }
     for (const Range& counted : counted_ranges(unit, zero_of(setup.share.zero, unit), setup.share.counts[u] != 0))
-      for (const Run& run : runs_of(unit, counted)) result[unit.parameters[run.piece->parameter].name].owned += run.count;
+      for (const Run& run : runs_of(unit, counted))
+        result[unit.parameters[run.piece->parameter].name].owned += run.count;
   }
   return result;
 }
@@ -141,7 +143,9 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   return result;
 }
 
-bool same_bits(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+bool same_bits(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
 
 bool agree(const LayoutResult& a, const LayoutResult& b) {
   bool same = same_bits(a.loss, b.loss) && same_bits(a.total_loss, b.total_loss) &&
@@ -182,8 +186,10 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
     add_deviations(all.gradient_deviations, ranks[r].gradient_deviations);
     add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
     if (!all.problem.empty()) continue;
-    if (!ranks[r].problem.empty()) all.problem = rank + ranks[r].problem;
-    else if (!agree(all, ranks[r])) all.problem = rank + "another loss or norm than rank 0";
+    if (!ranks[r].problem.empty())
+      all.problem = rank + ranks[r].problem;
+    else if (!agree(all, ranks[r]))
+      all.problem = rank + "another loss or norm than rank 0";
   }
   return all;
 }
@@ -197,8 +203,8 @@ std::string text_of(const Deck& d) {
        << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method " << static_cast<int>(d.mesh.cp_method)
        << ", b " << d.train.microbatch_sequences << ", G " << d.train.global_batch_sequences << ", T "
        << d.train.sequence_tokens << ", precision " << static_cast<int>(d.train.precision) << "; L " << d.model.layers
-       << ", C " << d.model.width << ", H " << d.model.heads << ", K " << d.model.kv_heads << ", D "
-       << d.model.head_dim << ", F " << d.model.ffn << ", V " << d.model.vocabulary;
+       << ", C " << d.model.width << ", H " << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim
+       << ", F " << d.model.ffn << ", V " << d.model.vocabulary;
   return text.str();
 }
 

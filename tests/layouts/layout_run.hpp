@@ -15,19 +15,19 @@ using Tensors = std::map<std::string, std::vector<double>>;
 
 // How far what ranks hold of a tensor is from one rank's: every copy, whether it counts in norms or not.
 struct Deviation {
-  double largest = 0;       // max|a − b|; infinite where an element is NaN
-  std::int64_t owned = 0;   // elements that count in norms and go to files
+  double largest = 0;      // max|a − b|; infinite where an element is NaN
+  std::int64_t owned = 0;  // elements that count in norms and go to files
 };
 using Deviations = std::map<std::string, Deviation>;
 
 // What a run came to.
 struct LayoutResult {
-  double loss = 0, total_loss = 0, grad_norm = 0;    // of step 1
-  Tensors gradients;                                 // of step 1, whole tensors, on the first rank
-  Deviations gradient_deviations;                    // of this rank's part
-  std::vector<double> losses, total_losses, norms;   // of training steps
-  double validation_loss = 0;                        // after training, where the deck has validation files
-  Tensors parameters;                                // after training
+  double loss = 0, total_loss = 0, grad_norm = 0;   // of step 1
+  Tensors gradients;                                // of step 1, whole tensors, on the first rank
+  Deviations gradient_deviations;                   // of this rank's part
+  std::vector<double> losses, total_losses, norms;  // of training steps
+  double validation_loss = 0;                       // after training, where the deck has validation files
+  Tensors parameters;                               // after training
   Deviations parameter_deviations;
   std::string problem;  // what this rank found wrong by itself: memory or bytes sent other than planned
 };

@@ -47,7 +47,8 @@ TEST(ManyRanks, FiveAxesAtOnceEqualOne) {
     const TestModel& model = models[number % models.size()];
     cases.push_back({model.name, layout_deck(model.deck, mesh, choice, number)});
   }
-  for (std::int64_t MeshDeck::*wide : {&MeshDeck::pp, &MeshDeck::dp_replicate, &MeshDeck::dp_shard, &MeshDeck::cp, &MeshDeck::tp}) {
+  for (std::int64_t MeshDeck::*wide :
+       {&MeshDeck::pp, &MeshDeck::dp_replicate, &MeshDeck::dp_shard, &MeshDeck::cp, &MeshDeck::tp}) {
     MeshDeck larger = mesh;
     larger.*wide = 4;
     const auto choices = choices_of(larger);

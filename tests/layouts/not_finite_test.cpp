@@ -77,8 +77,7 @@ std::string stop_difference(const std::vector<Ending>& endings, std::int64_t las
     if (e.code != ExitCode::not_finite) return rank + "ended with " + std::to_string(static_cast<int>(e.code));
     if (e.records.empty() || e.records.size() != endings.front().records.size())
       return rank + "stopped in another step than rank 0";
-    if (e.records.back().step != last)
-      return rank + "stopped in step " + std::to_string(e.records.back().step);
+    if (e.records.back().step != last) return rank + "stopped in step " + std::to_string(e.records.back().step);
     if (e.records.back().updated) return rank + "reports an update of its last step";
   }
   return "";
@@ -86,7 +85,7 @@ std::string stop_difference(const std::vector<Ending>& endings, std::int64_t las
 
 std::vector<LayoutCase> layouts() {
   std::vector<LayoutCase> cases;
-  for (const int ranks : {1, 2, 4, 6, 8})
+  for (const int ranks : {1, 2, 4, 6})
     for (LayoutCase c : drawn_layouts(ranks, 6)) {
       c.deck.train.steps = 6;
       c.deck.optimizer.warmup_steps = 0;
@@ -124,6 +123,21 @@ TEST(NotFinite, DivergenceStopsAllInOneStep) {
     for (const Ending& e : endings)
       if (!e.parameters_finite) return "NaN or Inf went into the weights";
     return stop_difference(endings, 2);
+  };
+  EXPECT_EQ(failures_of(layouts(), check), "");
+}
+
+// Gradients can overflow where the loss does not: here those of a z-loss with an absurd coefficient.
+TEST(NotFinite, InfiniteNormWithAFiniteLossStopsAll) {
+  const auto check = [](const LayoutCase& c) -> std::string {
+    Deck deck = c.deck;
+    deck.train.z_loss_coefficient = 1e200;
+    if (const auto text = checked(deck); !text.empty()) return text;
+    const auto endings = train_all(deck, {});
+    for (const Ending& e : endings)
+      if (e.records.empty() || !std::isfinite(e.records.front().loss) || std::isfinite(e.records.front().grad_norm))
+        return "the loss is not finite, or the norm is";
+    return stop_difference(endings, 1);
   };
   EXPECT_EQ(failures_of(layouts(), check), "");
 }

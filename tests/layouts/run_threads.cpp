@@ -1,6 +1,7 @@
 #include "run_threads.hpp"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -15,7 +16,39 @@ namespace forge::test {
 
 namespace {
 
-constexpr std::size_t lanes = 3, most_failures = 3;
+constexpr std::size_t lanes = 8, most_failures = 3;
+constexpr std::int64_t most_ranks = 64;  // at a time, so that memory stays bounded
+
+// Ranks that run now. A layout of more ranks than there are places runs alone.
+class Places {
+ public:
+  class Taken {
+   public:
+    Taken(Places& places, std::int64_t ranks) : places_(places), ranks_(ranks) {
+      std::unique_lock lock(places_.mutex_);
+      places_.changed_.wait(lock, [&] { return places_.taken_ == 0 || places_.taken_ + ranks_ <= most_ranks; });
+      places_.taken_ += ranks_;
+    }
+    ~Taken() {
+      {
+        std::lock_guard lock(places_.mutex_);
+        places_.taken_ -= ranks_;
+      }
+      places_.changed_.notify_all();
+    }
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+
+   private:
+    Places& places_;
+    std::int64_t ranks_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t taken_ = 0;
+};
 
 }  // namespace
 
@@ -68,6 +101,7 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
   const bool verbose = std::getenv("FORGE_LAYOUTS_VERBOSE") != nullptr;
   std::atomic<std::size_t> next{0}, failed{0};
   std::mutex mutex;
+  Places places;
   std::string failures;
   auto run_lane = [&] {
     for (std::size_t i = next++; i < cases.size() && failed < most_failures; i = next++) {
@@ -75,6 +109,7 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
       if (verbose) std::fprintf(stderr, "%s\n", text.c_str());
       std::string wrong;
       try {
+        const Places::Taken taken(places, ranks_of(cases[i].deck.mesh));
         wrong = check(cases[i]);
       } catch (const std::exception& error) {
         wrong = std::string("threw ") + error.what();
@@ -91,8 +126,7 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
   return failures;
 }
 
-std::string equals_one_rank(const Deck& deck, References& references, std::int64_t train_steps,
-                            double training_bound) {
+std::string equals_one_rank(const Deck& deck, References& references, std::int64_t train_steps, double training_bound) {
   Deck checked = deck;
   if (const auto rule = illegality(checked); !rule.empty()) return "is refused: " + rule;
   const LayoutResult& one = references.of(checked, train_steps);

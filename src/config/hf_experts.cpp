@@ -1,0 +1,216 @@
+#include "config/hf_experts.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "config/text.hpp"
+
+namespace forge {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::int64_t most_size = std::int64_t{1} << 31;
+// What the class of deepseek_v3 adds in the norms of latents, whatever rms_norm_eps says.
+constexpr double deepseek_latent_epsilon = 1e-6;
+
+// A number under either of two names that transformers maps to each other.
+std::int64_t size_of(const JsonObject& config, const char* key, const char* alias, std::int64_t fallback,
+                     std::int64_t least) {
+  const std::int64_t own = config.integer(key, fallback, least, most_size);
+  const std::int64_t other = config.integer(alias, own, least, most_size);
+  if (config.has(key) && other != own)
+    config.refuse(key, "= " + std::to_string(own) + " but " + alias + " = " + std::to_string(other));
+  return other;
+}
+
+// transformers adds its own form of the loss when it returns the router's logits; here the switch and the factor count.
+double auxiliary_loss(const JsonObject& config, double fallback) {
+  const double coefficient = config.amount("router_aux_loss_coef", fallback);
+  return config.flag("output_router_logits", false) ? coefficient : 0;
+}
+
+// Layers without experts, in ascending order; numbers behind the last layer mean nothing.
+std::vector<std::int64_t> read_dense_layers(const JsonObject& config, std::int64_t layers) {
+  const json* list = config.find("mlp_only_layers");
+  if (!list) return {};
+  const bool good = list->is_array() && std::all_of(list->begin(), list->end(), [](const json& item) {
+                      return item.is_number_integer() && item >= 0;
+                    });
+  if (!good) {
+    config.refuse("mlp_only_layers", "legal: a list of layers, from 0");
+    return {};
+  }
+  std::set<std::int64_t> dense;
+  for (const auto& item : *list)
+    if (item < layers) dense.insert(item.get<std::int64_t>());
+  return {dense.begin(), dense.end()};
+}
+
+void read_mixtral(const JsonObject& config, ModelDeck& m) {
+  m.experts = size_of(config, "num_local_experts", "num_experts", 8, 1);
+  m.experts_per_token = config.integer("num_experts_per_tok", 2, 1, most_size);
+  m.expert_ffn = m.ffn;
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
+void read_qwen3_moe(const JsonObject& config, ModelDeck& m) {
+  const std::int64_t shared = config.integer("shared_expert_intermediate_size", 0, 0, most_size);
+  if (shared > 0)
+    config.refuse("shared_expert_intermediate_size",
+                  "= " + std::to_string(shared) + ", which this model_type has not; legal: 0");
+  m.experts = size_of(config, "num_experts", "num_local_experts", 128, 0);
+  if (m.experts == 0) return;
+  m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
+  m.expert_ffn = config.integer("moe_intermediate_size", 768, 1, most_size);
+  m.moe_every = config.integer("decoder_sparse_step", 1, 1, most_size);
+  m.dense_layers = read_dense_layers(config, m.layers);
+  m.router_renormalise = config.flag("norm_topk_prob", false);
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0.001);
+}
+
+void read_latent_attention(const JsonObject& config, ModelDeck& m) {
+  m.attention = AttentionKind::mla;
+  // Here null has a meaning of its own: queries come straight from the residual stream.
+  m.q_lora = config.is_null("q_lora_rank") ? 0 : config.integer("q_lora_rank", 1536, 1, most_size);
+  m.kv_lora = config.integer("kv_lora_rank", 512, 1, most_size);
+  m.nope_dim = config.integer("qk_nope_head_dim", 128, 1, most_size);
+  m.rope_dim = config.integer("qk_rope_head_dim", 64, 1, most_size);
+  m.value_dim = config.integer("v_head_dim", 128, 1, most_size);
+  m.rope_interleave = config.flag("rope_interleave", true);
+  m.latent_norm_epsilon = deepseek_latent_epsilon;
+  // head_dim and num_key_value_heads are not read.
+  m.head_dim = m.nope_dim + m.rope_dim;
+  m.kv_heads = m.heads;
+  if (config.flag("attention_bias", false)) config.refuse("attention_bias", "= true: not available; legal: false");
+}
+
+// A key that DeepSeek's own code reads and transformers does not.
+void refuse_other_word(const JsonObject& config, const char* key, const char* legal) {
+  const std::string word = config.text(key, legal);
+  if (word != legal) config.refuse(key, "= " + shown(word) + "; legal: " + legal);
+}
+
+void read_deepseek_v3(const JsonObject& config, ModelDeck& m) {
+  read_latent_attention(config, m);
+  m.experts = size_of(config, "n_routed_experts", "num_local_experts", 256, 1);
+  m.experts_per_token = config.integer("num_experts_per_tok", 8, 1, most_size);
+  m.expert_ffn = config.integer("moe_intermediate_size", 2048, 1, most_size);
+  m.shared_expert_ffn = m.expert_ffn * config.integer("n_shared_experts", 1, 0, 1 << 20);
+  m.first_dense_layers = std::min(config.integer("first_k_dense_replace", 3, 0, most_size), m.layers);
+  m.router_score = ScoreKind::sigmoid;
+  m.router_renormalise = config.flag("norm_topk_prob", true);
+  m.router_scale = config.number("routed_scaling_factor", 2.5, 0);
+  m.router_groups = config.integer("n_group", 8, 1, most_size);
+  m.router_groups_used = config.integer("topk_group", 4, 1, most_size);
+  m.router_bias = true;
+  m.auxiliary_loss_coefficient = auxiliary_loss(config, 0);
+  refuse_other_word(config, "scoring_func", "sigmoid");
+  refuse_other_word(config, "topk_method", "noaux_tc");
+  if (config.integer("moe_layer_freq", 1, 1, most_size) != 1)
+    config.refuse("moe_layer_freq", "= " + shown_json(*config.find("moe_layer_freq")) + "; legal: 1");
+}
+
+// Of the router that mixtral and qwen3_moe have.
+std::string plain_router_obstacle(const ModelDeck& m) {
+  if (m.shared_expert_ffn > 0) return "shared_expert_ffn must be 0";
+  if (m.router_score != ScoreKind::softmax) return "router_score must be softmax";
+  if (m.router_scale != 1) return "router_scale must be 1";
+  if (m.router_groups > 1) return "router_groups must be 1";
+  if (m.router_bias) return "router_bias must be false";
+  return "";
+}
+
+std::string mixtral_obstacle(const ModelDeck& m) {
+  if (m.experts == 0) return "experts must be at least 1";
+  if (m.first_dense_layers > 0 || m.moe_every > 1 || !m.dense_layers.empty())
+    return "first_dense_layers, moe_every and dense_layers must leave no layer without experts";
+  if (!m.router_renormalise) return "router_renormalise must be true";
+  return plain_router_obstacle(m);
+}
+
+std::string deepseek_obstacle(const ModelDeck& m) {
+  if (m.attention != AttentionKind::mla) return "attention must be mla";
+  if (m.latent_norm_epsilon != deepseek_latent_epsilon) return "latent_norm_epsilon must be 1e-6";
+  if (m.experts == 0) return "experts must be at least 1";
+  if (m.moe_every > 1 || !m.dense_layers.empty()) return "moe_every must be 1 and dense_layers empty";
+  if (m.router_score != ScoreKind::sigmoid || !m.router_bias)
+    return "router_score must be sigmoid and router_bias true";
+  if (m.router_group_score != GroupScoreKind::top2_sum) return "router_group_score must be top2_sum";
+  if (m.shared_expert_gate) return "shared_expert_gate must be false";
+  if (m.shared_expert_ffn % m.expert_ffn != 0) return "shared_expert_ffn must be a multiple of expert_ffn";
+  return "";
+}
+
+void write_auxiliary_loss(const ModelDeck& m, Json& config) {
+  config["output_router_logits"] = m.auxiliary_loss_coefficient > 0;
+  config["router_aux_loss_coef"] = m.auxiliary_loss_coefficient;
+}
+
+void write_qwen3_moe(const ModelDeck& m, Json& config) {
+  std::set<std::int64_t> dense(m.dense_layers.begin(), m.dense_layers.end());
+  for (std::int64_t layer = 0; layer < m.first_dense_layers; ++layer) dense.insert(layer);
+  config["num_experts"] = m.experts;
+  config["num_experts_per_tok"] = std::max<std::int64_t>(m.experts_per_token, 1);
+  config["moe_intermediate_size"] = m.expert_ffn > 0 ? m.expert_ffn : m.ffn;
+  config["norm_topk_prob"] = m.router_renormalise;
+  config["decoder_sparse_step"] = m.moe_every;
+  config["mlp_only_layers"] = dense;
+  write_auxiliary_loss(m, config);
+}
+
+void write_deepseek_v3(const ModelDeck& m, Json& config) {
+  config["q_lora_rank"] = m.q_lora > 0 ? Json(m.q_lora) : Json(nullptr);
+  config["kv_lora_rank"] = m.kv_lora;
+  config["qk_nope_head_dim"] = m.nope_dim;
+  config["qk_rope_head_dim"] = m.rope_dim;
+  config["v_head_dim"] = m.value_dim;
+  config["rope_interleave"] = m.rope_interleave;
+  config["attention_bias"] = false;
+  config["n_routed_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["moe_intermediate_size"] = m.expert_ffn;
+  config["n_shared_experts"] = m.shared_expert_ffn / m.expert_ffn;
+  config["first_k_dense_replace"] = m.first_dense_layers;
+  config["n_group"] = m.router_groups;
+  config["topk_group"] = m.router_groups_used;
+  config["norm_topk_prob"] = m.router_renormalise;
+  config["routed_scaling_factor"] = m.router_scale;
+  config["scoring_func"] = "sigmoid";
+  config["topk_method"] = "noaux_tc";
+  config["num_nextn_predict_layers"] = m.mtp_depth;
+  write_auxiliary_loss(m, config);
+}
+
+}  // namespace
+
+void read_hf_experts(const JsonObject& config, ModelDeck& model) {
+  if (model.family == Family::mixtral) read_mixtral(config, model);
+  if (model.family == Family::qwen3_moe) read_qwen3_moe(config, model);
+  if (model.family == Family::deepseek_v3) read_deepseek_v3(config, model);
+}
+
+void write_hf_experts(const ModelDeck& model, Json& config) {
+  if (model.family == Family::mixtral) {
+    config["intermediate_size"] = model.expert_ffn;
+    config["num_local_experts"] = model.experts;
+    config["num_experts_per_tok"] = model.experts_per_token;
+    config["router_jitter_noise"] = model.router_jitter;
+    write_auxiliary_loss(model, config);
+  }
+  if (model.family == Family::qwen3_moe) write_qwen3_moe(model, config);
+  if (model.family == Family::deepseek_v3) write_deepseek_v3(model, config);
+}
+
+std::string hf_experts_obstacle(const ModelDeck& m) {
+  if (m.family == Family::deepseek_v3) return deepseek_obstacle(m);
+  if (m.attention == AttentionKind::mla) return "attention must be standard";
+  if (m.mtp_depth > 0) return "mtp_depth must be 0";
+  if (m.family == Family::mixtral) return mixtral_obstacle(m);
+  if (m.family == Family::qwen3_moe) return plain_router_obstacle(m);
+  return m.experts > 0 ? "experts must be 0" : "";
+}
+
+}  // namespace forge

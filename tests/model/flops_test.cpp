@@ -1,0 +1,32 @@
+#include "model/flops.hpp"
+
+#include <gtest/gtest.h>
+
+#include "model/parameters.hpp"
+#include "models.hpp"
+
+namespace forge {
+namespace {
+
+// Each active matrix of n entries takes 2n operations; what comes on top is attention. Norms are the difference: their
+// weights are no products.
+TEST(Flops, FollowActiveParameters) {
+  constexpr std::int64_t tokens = 4096;
+  for (const test::Published& p : test::published_models()) {
+    const ModelSpec spec = resolve_model(p.model);
+    std::int64_t norms = 0;
+    for (const Unit& unit : parameter_units(spec))
+      for (const Parameter& parameter : unit.parameters)
+        if (parameter.shape.size() == 1) norms += parameter.elements();
+    const double attention = static_cast<double>(spec.L()) * 2 *
+                             static_cast<double>(spec.H() * (spec.D() + spec.value_dim())) * mean_keys(tokens, 0);
+    const double expected = 2 * static_cast<double>(active_parameter_count(spec) - norms) + attention;
+    double sum = 0;
+    for (const FlopsLine& line : forward_flops_per_token(spec, tokens)) sum += line.forward;
+    EXPECT_NEAR(sum / expected, 1, 1e-13) << p.name;
+    EXPECT_NEAR(training_flops_per_token(spec, tokens) / (3 * sum), 1, 1e-13) << p.name;
+  }
+}
+
+}  // namespace
+}  // namespace forge
