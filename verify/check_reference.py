@@ -130,7 +130,7 @@ def main():
     parser.add_argument("problems", nargs="*", default=[])
     parser.add_argument("--folder", default=HERE, help="where the problems' folders are (default: verify)")
     arguments = parser.parse_args()
-    chosen = arguments.problems or list(PROBLEMS)
+    chosen = arguments.problems or [name for name in PROBLEMS if os.path.isdir(os.path.join(arguments.folder, name))]
     limits = (1e-13, 1e-11, 1e-13, 1e-12)
     print(f"{'problem':14s} {'loss':>9s} {'gradients':>9s} {'norm':>9s} {'step 2':>9s}")
     failed = False
