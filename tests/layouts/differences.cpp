@@ -104,14 +104,15 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
 std::string triviality(const LayoutResult& one, const Deck& deck) {
   const auto least = static_cast<std::size_t>(6 * deck.model.layers + 2);  // a block has six tensors or more
   if (one.gradients.size() < least) return "only " + std::to_string(one.gradients.size()) + " tensors";
-  double squares = 0;
+  long double squares = 0;  // of many terms, whose rounding would exceed the bound in double
   for (const auto& [name, values] : one.gradients) {
     if (!(largest_of(values) > 0)) return "the gradient of " + name + " is zero";
-    for (const double v : values) squares += v * v;
+    for (const double v : values) squares += static_cast<long double>(v) * v;
   }
   // 64 eps: both sums round, in another order.
   const double eps = deck.train.precision == PrecisionName::fp64 ? 2.3e-16 : 1.2e-7;
-  if (auto text = number_difference("gradient norm", one.grad_norm, std::sqrt(squares), 64 * eps); !text.empty())
+  if (auto text = number_difference("gradient norm", one.grad_norm, static_cast<double>(std::sqrt(squares)), 64 * eps);
+      !text.empty())
     return text + ", the tensors' own";
   const double uniform = std::log(static_cast<double>(deck.model.vocabulary));
   if (!(one.loss > 0.5 * uniform && one.loss < 2 * uniform))

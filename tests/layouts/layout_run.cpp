@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/random.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
@@ -21,6 +22,21 @@ MeshGroups groups_of(const RunSetup& setup) {
 }
 
 namespace {
+
+// The run's own initial values, but vectors differ from element to element too: with weights of norms that are all 1,
+// and biases that are all 0, much of what could go wrong would not be seen.
+template <class T>
+void draw_vectors(Session<T>& session, std::uint64_t seed) {
+  session.load([&](ParameterStorage<T>& storage, Stream& stream) {
+    for (std::size_t u = 0; u < storage.size(); ++u)
+      storage.fill(stream, u, [&](const Parameter& p, const Range&) {
+        return [&p, seed, key = hash_of(p.name)](std::int64_t element) {
+          const double drawn = initial_value(seed, p, element);
+          return p.shape.size() > 1 ? drawn : drawn + 0.2 * normal(key, static_cast<std::uint64_t>(element));
+        };
+      });
+  });
+}
 
 template <class T>
 Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source) {
@@ -116,7 +132,10 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
   const MemoryPlan plan = plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind);
   Session<T> session(setup, plan.total(), {true, kind == RunKind::training}, mesh, 1);
-  session.initialise();
+  if (kind == RunKind::training)
+    session.initialise();
+  else
+    draw_vectors(session, deck.train.seed);
   const TrainingData data(setup);
   LayoutResult result;
   {
