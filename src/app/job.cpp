@@ -69,6 +69,7 @@ int threads_of(const Deck& deck, const World& world) {
 MeshGroups mesh_groups(const RunSetup& setup) {
   MeshGroups groups;
   groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
+  groups.experts = setup.spec.E() > 0;
   if (setup.deck.model.tied_embeddings)
     groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
   return groups;
@@ -115,6 +116,8 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   session = std::make_unique<Session<T>>(
       setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads);
   session->load([this](ParameterStorage<T>& storage, Stream& stream) { load_parameters(setup.deck, storage, stream); });
+  if (setup.deck.model.load_weights)
+    session->routers().set_biases(session->stream(), load_router_biases(setup.deck.model.hf, setup.spec));
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "app/job.hpp"
 #include "app/verbs.hpp"
+#include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
 #include "train/report.hpp"
 #include "train/sampling.hpp"
@@ -37,6 +38,12 @@ void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& toke
   std::printf("\n");
 }
 
+// Those of initial values.
+std::vector<double> zero_biases(const ModelSpec& spec) {
+  if (!spec.options.router_bias) return {};
+  return std::vector<double>(static_cast<std::size_t>((spec.L() + spec.options.mtp_depth) * spec.E()), 0.0);
+}
+
 }  // namespace
 
 void run_generate(const CommandLine& line, const World& world) {
@@ -62,7 +69,8 @@ void run_generate(const CommandLine& line, const World& world) {
     load_parameters(deck, storage, stream);
     std::vector<const T*> weights;
     for (std::size_t u = 0; u < storage.size(); ++u) weights.push_back(storage.unit(u).whole.data);
-    Decoder<T> decoder(stream, spec, precision, units, weights, capacity);
+    Decoder<T> decoder(stream, spec, precision, units, weights, capacity,
+                       deck.model.load_weights ? load_router_biases(deck.model.hf, spec) : zero_biases(spec));
     print_tokens(line, continue_tokens(decoder, prompt, line.length,
                                        {line.temperature, line.top_k, line.top_p, line.sampling_seed}));
   });

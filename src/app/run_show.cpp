@@ -68,12 +68,20 @@ void print_flops(const RunSetup& s) {
               3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
 }
 
-void print_saved(const RunSetup& s) {
-  std::printf("saved by a block for backward, one microbatch of %lld rows (recompute none, selective, full)\n",
+// What a layer keeps, its input included.
+BufferList saved_of_layer(const BufferContext& c, std::int64_t layer) {
+  BufferList list = block_input(c);
+  const BufferList saved = saved_of_block(c, layer);
+  list.insert(list.end(), saved.begin(), saved.end());
+  return list;
+}
+
+void print_saved(const RunSetup& s, std::int64_t layer, const char* what) {
+  std::printf("saved by a %s for backward, one microbatch of %lld rows (recompute none, selective, full)\n", what,
               static_cast<long long>(s.buffers.microbatch.rows()));
   BufferContext all = s.buffers;
   all.recompute = Recompute::none;
-  for (const auto& b : chunk_block_saved(all, 1))
+  for (const auto& b : saved_of_layer(all, layer))
     std::printf("  %-30s (%lld, %lld) %s  %s  last read by %s\n", std::string(b.name).c_str(),
                 static_cast<long long>(b.extents[0]), static_cast<long long>(b.extents[1]),
                 std::string(name_of(b.dtype)).c_str(), format_bytes(b.bytes()).c_str(),
@@ -83,10 +91,20 @@ void print_saved(const RunSetup& s) {
        {std::pair{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}) {
     BufferContext c = s.buffers;
     c.recompute = policy;
-    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(chunk_block_saved(c, 1))).c_str(),
+    std::printf("  %s %s%s", name, format_bytes(aligned_bytes(saved_of_layer(c, layer))).c_str(),
                 policy == s.buffers.recompute ? " (this deck)" : "");
   }
   std::printf("\n\n");
+}
+
+// One of each kind.
+void print_saved(const RunSetup& s) {
+  bool seen[2] = {false, false};
+  for (std::int64_t layer = 0; layer < s.spec.L(); ++layer) {
+    const bool moe = s.spec.is_moe(layer);
+    if (!seen[moe]) print_saved(s, layer, moe ? "block with experts" : "block");
+    seen[moe] = true;
+  }
 }
 
 // The pipeline ranks differ; all others do the same.

@@ -76,7 +76,8 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
   if (!tensors.receives()) return;
   Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, whole.units, whole.weights,
-                     static_cast<std::int64_t>(prompt.size()) + o.sample_tokens);
+                     static_cast<std::int64_t>(prompt.size()) + o.sample_tokens,
+                     job.session->routers().read_biases(job.session->stream()));
   std::string text = o.sample_prompt;
   for (const auto t :
        continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed}))
@@ -91,7 +92,8 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
   if (directory) std::filesystem::create_directories(path);
   WholeTensors<T> tensors = job.whole_tensors();
   write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
-                   job.session->stream(), {{"format", "pt"}});
+                   job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
+                   job.session->routers().read_biases(job.session->stream()));
   if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
   log.say("model written to " + path + "\n");
 }

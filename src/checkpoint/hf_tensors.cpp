@@ -81,10 +81,36 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
   }
 }
 
+std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec) {
+  const std::vector<RouterBias> biases = router_biases(spec);
+  if (biases.empty()) return {};
+  const TensorFiles files = TensorFiles::open(directory);
+  const std::int64_t experts = spec.E();
+  std::vector<double> values(static_cast<std::size_t>((spec.L() + spec.options.mtp_depth) * experts), 0);
+  Report report;
+  for (const RouterBias& bias : biases) {
+    const TensorInfo* info = files.find(bias.hf_name);
+    const std::vector<std::int64_t> shape{experts};
+    if (!info && spec.options.family == Family::deepseek_v3)
+      report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
+    else if (info && info->shape != shape)
+      report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
+                         ", config.json asks for " + shape_text(shape));
+    else if (info)
+      files.read(*info, std::span<double>(values).subspan(static_cast<std::size_t>(bias.layer * experts),
+                                                          static_cast<std::size_t>(experts)));
+  }
+  report.throw_if_any("model.hf " + directory);
+  return values;
+}
+
 template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
-                      TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata) {
+                      TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,
+                      const ModelSpec* biases_of, const std::vector<double>& biases) {
   using S = acc_t<T>;
+  const std::vector<RouterBias> routers =
+      biases_of && !biases.empty() ? router_biases(*biases_of) : std::vector<RouterBias>{};
   std::unique_ptr<SafetensorsWriter> writer;
   if (tensors.receives()) {
     std::vector<TensorInfo> infos;
@@ -95,6 +121,13 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
       info.shape = file_shape(unit.parameters[i]);
       infos.push_back(info);
     });
+    for (const RouterBias& bias : routers) {
+      TensorInfo info;
+      info.name = bias.hf_name;
+      info.type = std::is_same_v<S, double> ? "F64" : "F32";
+      info.shape = {biases_of->E()};
+      infos.push_back(info);
+    }
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
   }
   for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
@@ -103,6 +136,12 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
       writer->write(unit.parameters[i].hf_name,
                     std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
   });
+  for (const RouterBias& bias : routers) {
+    if (!writer) break;
+    const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
+    const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
+    writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+  }
   if (writer) writer->finish();
 }
 
@@ -145,7 +184,8 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
 #define FORGE_INSTANTIATE(T)                                                                                      \
   template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                            \
   template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
-                                    Stream&, const std::map<std::string, std::string>&);                          \
+                                    Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
+                                    const std::vector<double>&);                                                  \
   template double compare_gradients<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, Stream&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "parallel/whole_tensors.hpp"
 
@@ -15,11 +16,16 @@ namespace forge {
 template <class T>
 void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream);
 
-// Writes every parameter of the model, or its gradient, to one safetensors file: F64 where the storage type is double,
-// else F32. The file appears under its name when it is complete. All ranks call it; the first one writes.
+// The routers' biases of the same files, (layers, E) in one line; empty: the model has none. A DeepSeek checkpoint must
+// have them; the others' start at 0 where the file has none.
+std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec);
+
+// Writes every parameter of the model, or its gradient, to one safetensors file, and with parameters the routers' biases
+// (layers, E), where there are any: F64 where the storage type is double, else F32. The file appears under its name when it is complete. All ranks call it; the first one writes.
 template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
-                      TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata);
+                      TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,
+                      const ModelSpec* biases_of = nullptr, const std::vector<double>& biases = {});
 
 // The largest deviation of the gradients from a file's: max|g − r| over the largest entry of that tensor's r, but of no
 // less than a thousandth of the largest of all. Infinite where a tensor is missing, has another shape, or holds NaN.

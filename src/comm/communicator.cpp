@@ -106,30 +106,34 @@ void Communicator::all_to_all(Stream& stream, const void* in, void* out, std::in
 
 void Communicator::all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                               std::span<const std::int64_t> receive_counts, DType type) {
-  const auto size = static_cast<std::size_t>(size_), self = static_cast<std::size_t>(rank_);
-  require(send_counts.size() == size && receive_counts.size() == size, "an all-to-all needs one count a rank");
-  require(send_counts[self] == receive_counts[self], "an all-to-all's own part has two lengths");
-  std::vector<Transfer> transfers;
-  std::byte* from = bytes_of(const_cast<void*>(in));
-  std::byte* to = bytes_of(out);
-  std::int64_t sent = 0;
-  const void* own_from = nullptr;
-  void* own_to = nullptr;
-  for (std::size_t r = 0; r < size; ++r) {
-    if (r == self) {
-      own_from = from;
-      own_to = to;
-    } else {
-      transfers.push_back({from, send_counts[r], type, static_cast<int>(r), true});
-      transfers.push_back({to, receive_counts[r], type, static_cast<int>(r), false});
-      sent += send_counts[r];
+  const auto parts = [type](const void* data, std::span<const std::int64_t> counts) {
+    std::vector<Part> list;
+    std::byte* at = bytes_of(const_cast<void*>(data));
+    for (const std::int64_t count : counts) {
+      list.push_back({at, count});
+      at += byte_count(count, type);
     }
-    from += byte_count(send_counts[r], type);
-    to += byte_count(receive_counts[r], type);
+    return list;
+  };
+  all_to_all(stream, parts(in, send_counts), parts(out, receive_counts), type);
+}
+
+void Communicator::all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type) {
+  const auto size = static_cast<std::size_t>(size_), self = static_cast<std::size_t>(rank_);
+  require(send.size() == size && receive.size() == size, "an all-to-all needs one part a rank");
+  require(send[self].count == receive[self].count, "an all-to-all's own part has two lengths");
+  std::vector<Transfer> transfers;
+  std::int64_t sent = 0;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (r == self) continue;
+    const int peer = static_cast<int>(r);
+    if (send[r].count > 0) transfers.push_back({bytes_of(send[r].data), send[r].count, type, peer, true});
+    if (receive[r].count > 0) transfers.push_back({bytes_of(receive[r].data), receive[r].count, type, peer, false});
+    sent += send[r].count;
   }
   count_sent(Collective::all_to_all, sent, type);
-  copy_on_device(stream, own_to, own_from, byte_count(send_counts[self], type));
-  std::erase_if(transfers, [](const Transfer& t) { return t.count == 0; });
+  if (send[self].count > 0 && send[self].data != receive[self].data)
+    copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
   if (!transfers.empty()) exchange(stream, std::move(transfers));
 }
 

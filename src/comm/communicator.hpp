@@ -59,6 +59,12 @@ class Communicator {
   // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
   void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                   std::span<const std::int64_t> receive_counts, DType type);
+  // The same with parts that stand anywhere: send[r] goes to rank r, and may be the same memory for several of them.
+  struct Part {
+    void* data = nullptr;
+    std::int64_t count = 0;
+  };
+  void all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type);
   // Point to point. A send may wait for its receive, so that one to the rank itself needs a group. Between group_begin
   // and group_end, which takes the stream of them all, they proceed together, whatever their order. Messages between
   // two ranks match in the order given.

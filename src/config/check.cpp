@@ -47,16 +47,12 @@ void refuse(bool given, const std::string& text, Report& report, const char* leg
 
 // Parts of a model that can be described and shown, but not trained yet.
 void refuse_unfinished(const ModelDeck& m, Report& report) {
-  refuse(m.experts > 0, equation("model.experts", m.experts), report, "0");
   refuse(m.attention == AttentionKind::mla, "model.attention = mla", report, "standard");
   refuse(m.mtp_depth > 0, equation("model.mtp_depth", m.mtp_depth), report, "0");
 }
 
 // What the design has and this version doesn't.
 void check_available(const Deck& deck, Report& report) {
-  refuse(deck.mesh.ep > 1, equation("mesh.ep", deck.mesh.ep), report, "1");
-  if (const std::int64_t etp = deck.mesh.etp; etp != 0 && etp != deck.mesh.tp)
-    refuse(true, equation("mesh.etp", etp), report, "0, or as mesh.tp");
   for (const auto& key : all_keys())
     if (key.section == "checkpoint")
       refuse(!is_default(key, deck), key.qualified() + " = " + value_text(key, deck), report,

@@ -117,6 +117,8 @@ void check_experts(ModelDeck& m, Report& report) {
   }
   if (m.shared_expert_ffn == 0)
     check_unused(m, std::array{"shared_expert_gate"}, "without model.shared_expert_ffn", report);
+  if (m.activation != Activation::swiglu)
+    report.add("", "model.experts with another model.activation than swiglu; legal: swiglu");
   if (m.mlp_bias) report.add("", "model.mlp_bias = true with model.experts, which have no biases; legal: false");
   check_router(m, report);
   check_dispatch(m, report);

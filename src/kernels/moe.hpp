@@ -173,4 +173,19 @@ template <class T>
 void weighted_swiglu_backward(Stream&, View<const T, 2> gate_up, View<const acc_t<T>, 1> weights,
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights);
 
+// ---- gate of the shared experts
+// -----------------------------------------------------------------------------------------
+
+// x = 1 / (1 + e^−x), in place.
+template <class A>
+void sigmoid(Stream&, View<A, 1> x);
+// y(r,:) = gate(r) · x(r,:).
+template <class T>
+void gate_rows(Stream&, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> y);
+// dx(r,:) = gate(r) · dy(r,:);  d_logit(r) = gate(r) (1 − gate(r)) <dy(r,:), x(r,:)>, gate being a sigmoid. dx may alias
+// dy.
+template <class T>
+void gate_rows_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> dx,
+                        View<T, 1> d_logit);
+
 }  // namespace forge

@@ -10,10 +10,10 @@ void append(BufferList& list, const BufferList& more) {
 
 }  // namespace
 
-BufferList chunk_block_saved(const BufferContext& c, int l) {
+BufferList chunk_block_saved(const BufferContext& c, const StageContent& chunk, int l) {
   BufferList list;
   if (l > 0) append(list, block_input(c));
-  append(list, saved_of_block(c));
+  append(list, saved_of_block(c, chunk.first_layer + l));
   return list;
 }
 
@@ -26,8 +26,9 @@ BufferList chunk_head_saved(const BufferContext& c, const StageContent& chunk) {
 }
 
 BufferList chunk_block_apart(const BufferContext& c, const StageContent& chunk, int l) {
-  BufferList list = rebuilt_of_block(c);
-  append(list, gradients_of_block(c));
+  const std::int64_t layer = chunk.first_layer + l;
+  BufferList list = rebuilt_of_block(c, layer);
+  append(list, gradients_of_block(c, layer));
   if (l + 1 < chunk.layers || chunk.head) append(list, output_gradient(c));
   return list;
 }

@@ -13,7 +13,7 @@ inline BufferList chunk_input(const BufferContext& c, const StageContent& chunk)
   return chunk.layers == 0 && chunk.head ? head_input(c) : block_input(c);
 }
 // What layer l (from 0) keeps beside the chunk's input.
-BufferList chunk_block_saved(const BufferContext& c, int l);
+BufferList chunk_block_saved(const BufferContext& c, const StageContent& chunk, int l);
 BufferList chunk_head_saved(const BufferContext& c, const StageContent& chunk);
 // What B leaves for W of layer l, where they are separate actions; the gradient of the chunk's output stands elsewhere
 // unless the head is here.

@@ -21,13 +21,19 @@ ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings
     u.table = used(UnitKind::token_table);
     u.positions = used(UnitKind::position_table);
   }
-  for (int l = 0; l < chunk.layers; ++l) u.blocks.push_back(used(UnitKind::block, chunk.first_layer + l));
+  for (int l = 0; l < chunk.layers; ++l) {
+    u.blocks.push_back(used(UnitKind::block, chunk.first_layer + l));
+    u.experts.push_back(used(UnitKind::experts, chunk.first_layer + l));
+  }
   if (chunk.head) {
     u.output = used(tied_embeddings ? UnitKind::token_table : UnitKind::output);
     u.norm = used(UnitKind::final_norm);
     u.backward.push_back(u.norm);
   }
-  u.backward.insert(u.backward.end(), u.blocks.rbegin(), u.blocks.rend());
+  for (std::size_t l = u.blocks.size(); l-- > 0;) {
+    u.backward.push_back(u.blocks[l]);
+    if (u.experts[l] != ChunkUnits::none) u.backward.push_back(u.experts[l]);
+  }
   return u;
 }
 

@@ -11,7 +11,7 @@ struct ChunkUnits {
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
   std::size_t table = none, positions = none, output = none, norm = none;
-  std::vector<std::size_t> blocks;
+  std::vector<std::size_t> blocks, experts;  // by layer of the chunk; a layer without experts: none
   std::vector<std::size_t> forward, backward;
 };
 ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings, const StageContent& chunk);

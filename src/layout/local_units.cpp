@@ -110,11 +110,14 @@ std::vector<Part> parts_of(const ModelSpec& s, const LocalLayout& l, Role role, 
       return {{0, even_part(s.Fs(), l)}};
     case Role::shared_down:
       return {{1, even_part(s.Fs(), l)}};
-    // Whole: the expert axes cut experts and their columns.
     case Role::expert_up:
-      return {{0, {0, s.Fe()}}};
-    case Role::expert_down:
-      return {{1, {0, s.Fe()}}};
+    case Role::expert_down: {
+      // Parameters stand expert by expert.
+      const std::size_t of_rank = count / static_cast<std::size_t>(l.ep);
+      if (which / of_rank != static_cast<std::size_t>(l.ep_rank)) return {};
+      const std::int64_t columns = s.Fe() / l.etp;
+      return {{role == Role::expert_up ? 0 : 1, {columns * l.etp_rank, columns * (l.etp_rank + 1)}}};
+    }
     default:
       return {};
   }
@@ -138,7 +141,8 @@ class LocalUnitBuilder {
 
   LocalUnit build() {
     for (std::size_t i = 0; i < unit_.parameters.size(); ++i) add(i);
-    unit_.elements = rounded_up(unit_.elements, layout_.shards * unit_alignment);
+    const int shards = unit_.kind == UnitKind::experts ? layout_.expert_shards : layout_.shards;
+    unit_.elements = rounded_up(unit_.elements, shards * unit_alignment);
     if (unit_.replicated_begin < 0) unit_.replicated_begin = unit_.elements;
     if (unit_.replicated_end < 0) unit_.replicated_end = unit_.elements;
     if (unit_.vectors_begin < 0) unit_.vectors_begin = unit_.elements;
@@ -208,12 +212,13 @@ int kv_copies(const ModelSpec& spec, int tp) {
   return std::max(1, tp / static_cast<int>(spec.K()));
 }
 
-ModelSpec local_spec(const ModelSpec& spec, int tp) {
+ModelSpec local_spec(const ModelSpec& spec, int tp, int etp) {
   ModelSpec local = spec;
   local.options.heads = spec.H() / tp;
   local.options.kv_heads = std::max<std::int64_t>(spec.K() / tp, 1);
   local.options.ffn = spec.F() / tp;
   local.options.shared_expert_ffn = spec.Fs() / tp;
+  local.options.expert_ffn = spec.Fe() / etp;
   local.options.vocabulary = (spec.V() + tp - 1) / tp;
   return local;
 }

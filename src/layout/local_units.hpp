@@ -11,9 +11,10 @@
 
 namespace forge {
 
-// The model as one tensor-parallel rank computes it: its heads, feed-forward columns and vocabulary rows. K heads on
+// The model as one tensor-parallel rank computes it: its heads, feed-forward columns, vocabulary rows and, of `etp`
+// ranks, columns of experts. K heads on
 // more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
-ModelSpec local_spec(const ModelSpec& spec, int tp);
+ModelSpec local_spec(const ModelSpec& spec, int tp, int etp = 1);
 
 // tp neighbours that hold the same key and value heads.
 int kv_copies(const ModelSpec& spec, int tp);
@@ -48,10 +49,13 @@ struct LocalUnit {
 };
 inline constexpr std::int64_t unit_alignment = 64;
 
-// What a rank has to do with a ZeRO group of `shards` ranks.
+// Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.
 struct LocalLayout {
   int tp = 1, tp_rank = 0;
-  int shards = 1;
+  int shards = 1;  // ranks of a ZeRO group
+  int ep = 1, ep_rank = 0;
+  int etp = 1, etp_rank = 0;
+  int expert_shards = 1;
 };
 LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout);
 

@@ -4,6 +4,7 @@
 
 #include "core/bytes.hpp"
 #include "core/partials.hpp"
+#include "model/block_parts.hpp"
 
 namespace forge {
 
@@ -36,81 +37,40 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.train.recompute,
           resolve_head_chunk(deck.train.head_chunk_rows, microbatch.rows(), local.V()),
           static_cast<int>(deck.mesh.tp),
-          deck.mesh.cp_method};
+          deck.mesh.cp_method,
+          static_cast<int>(deck.mesh.ep),
+          std::max(static_cast<int>(deck.mesh.etp), 1)};
 }
 
 namespace {
 
 constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
 
-// Shorthands of one context: buffers of compute type, statistics of accumulation type.
-struct Maker {
-  const BufferContext& c;
-  const ModelSpec& s = c.spec;
-  std::int64_t rows = c.microbatch.rows();
-  std::int64_t stream = c.stream_rows();
-
-  BufferSpec value(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
-    return {id, name, {{rows, columns}}, c.precision.compute, reader};
-  }
-  BufferSpec statistic(Buf id, std::string_view name, std::int64_t columns, Reader reader) const {
-    return {id, name, {{rows, columns}}, c.precision.accumulate, reader};
-  }
-  // C wide, in the rows of the residual stream.
-  BufferSpec stream_value(Buf id, std::string_view name, Reader reader) const {
-    return {id, name, {{stream, s.C()}}, c.precision.compute, reader};
-  }
-  BufferSpec stream_statistic(Buf id, std::string_view name, Reader reader) const {
-    return {id, name, {{stream, 1}}, c.precision.accumulate, reader};
-  }
-  // Where the rows of the stream are not all rows.
-  void add_all_rows(BufferList& list) const {
-    if (c.tp > 1) list.push_back(value(Buf::all_rows, "rows of all tp ranks", s.C(), F));
-  }
-  BufferSpec partial(std::int64_t columns) const {
-    return {Buf::partial, "column sums", {{norm_partial_rows(rows), columns}}, c.precision.accumulate, F};
-  }
-};
-
-// Splits the buffers between F and B by the recompute policy: what the GEMMs and attention made is dear, norms'
-// outputs and activations are cheap to make again.
-enum class Keep { dear, cheap };
 bool kept(Keep keep, Recompute recompute) {
   return recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::dear);
 }
 
-struct Tagged {
-  Keep keep;
-  BufferSpec buffer;
-};
-
-std::vector<Tagged> forward_of_block(const BufferContext& c) {
-  const Maker m{c};
+TaggedBuffers forward_of_block(const BufferContext& c, std::int64_t layer) {
+  const BufferMaker m{c};
   const ModelSpec& s = c.spec;
-  std::vector<Tagged> list;
-  if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean1, "norm 1 mean", B)});
-  list.push_back({Keep::dear, m.stream_statistic(Buf::rstd1, "norm 1 rstd", B)});
-  list.push_back({Keep::cheap, m.stream_value(Buf::n1, "norm 1 output", W)});
-  list.push_back({Keep::dear, m.value(Buf::qkv, "q, k, v", s.qkv_columns(), B)});
-  if (s.options.qk_norm) {
-    list.push_back({Keep::dear, m.value(Buf::qk, "normalised q, k", s.q_columns() + s.kv_columns(), B)});
-    list.push_back({Keep::dear, m.statistic(Buf::qk_rstd, "QK-norm rstd", s.H() + s.K(), B)});
-  }
-  list.push_back({Keep::dear, m.value(Buf::o, "attention output", s.q_columns(), W)});
-  list.push_back({Keep::dear, m.statistic(Buf::lse, "attention log-sum-exp", s.H(), B)});
-  list.push_back({Keep::dear, m.stream_value(Buf::h, "residual after attention", B)});
+  TaggedBuffers list;
+  add_attention_forward(c, list);
   if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean2, "norm 2 mean", B)});
   list.push_back({Keep::dear, m.stream_statistic(Buf::rstd2, "norm 2 rstd", B)});
   list.push_back({Keep::cheap, m.stream_value(Buf::n2, "norm 2 output", W)});
+  if (s.is_moe(layer)) {
+    add_moe_forward(c, list);
+    return list;
+  }
   // Its gradient overwrites it, and W reads that.
   list.push_back({Keep::dear, m.value(Buf::up, s.gated() ? "gate and up" : "up", s.up_columns(), W)});
   list.push_back({Keep::cheap, m.value(Buf::act, "activation", s.F(), W)});
   return list;
 }
 
-BufferList filtered(const BufferContext& c, bool want_kept) {
+BufferList filtered(const BufferContext& c, std::int64_t layer, bool want_kept) {
   BufferList list;
-  for (const auto& [keep, buffer] : forward_of_block(c))
+  for (const auto& [keep, buffer] : forward_of_block(c, layer))
     if (kept(keep, c.recompute) == want_kept) list.push_back(buffer);
   return list;
 }
@@ -136,85 +96,80 @@ BufferList batch_buffers(const BufferContext& c) {
 }
 
 BufferList block_input(const BufferContext& c) {
-  return {Maker{c}.stream_value(Buf::x, "block input", B)};
+  return {BufferMaker{c}.stream_value(Buf::x, "block input", B)};
 }
 
-BufferList saved_of_block(const BufferContext& c) {
-  return filtered(c, true);
+BufferList saved_of_block(const BufferContext& c, std::int64_t layer) {
+  return filtered(c, layer, true);
 }
 
-BufferList rebuilt_of_block(const BufferContext& c) {
-  return filtered(c, false);
+BufferList rebuilt_of_block(const BufferContext& c, std::int64_t layer) {
+  return filtered(c, layer, false);
 }
 
-BufferList scratch_forward_block(const BufferContext& c) {
-  const Maker m{c};
+BufferList scratch_forward_block(const BufferContext& c, std::int64_t layer) {
+  const BufferMaker m{c};
   BufferList list{m.stream_value(Buf::branch, "branch output", F)};
   m.add_all_rows(list);
+  if (c.spec.is_moe(layer)) add_moe_scratch_forward(c, list);
   return list;
 }
 
-BufferList gradients_of_block(const BufferContext& c) {
-  const Maker m{c};
+BufferList gradients_of_block(const BufferContext& c, std::int64_t layer) {
+  const BufferMaker m{c};
   const ModelSpec& s = c.spec;
-  BufferList list{m.stream_value(Buf::d_h, "gradient after attention", W),
-                  m.value(Buf::d_qkv, "gradient of q, k, v", s.qkv_columns(), W)};
-  if (s.options.dropout > 0 || c.tp > 1) {
+  BufferList list{m.stream_value(Buf::d_h, "gradient after attention", W)};
+  add_attention_gradients(c, list);
+  if (c.spec.is_moe(layer)) add_moe_gradients(c, list);
+  const bool rows_differ = s.options.dropout > 0 || c.tp > 1;
+  const bool has_mlp = !s.is_moe(layer) || s.Fs() > 0, gated_mlp = s.is_moe(layer) && s.options.shared_expert_gate;
+  if (has_mlp && (rows_differ || gated_mlp))
     list.push_back(m.value(Buf::d_down_out, "gradient of feed-forward output", s.C(), W));
+  if (rows_differ) {
     list.push_back(m.value(Buf::d_attention_out, "gradient of attention projection", s.C(), W));
   }
   return list;
 }
 
 BufferList gradient_stream(const BufferContext& c) {
-  const Maker m{c};
+  const BufferMaker m{c};
   return {m.stream_value(Buf::d_stream_a, "gradient of the residual, a", W),
           m.stream_value(Buf::d_stream_b, "gradient of the residual, b", W)};
 }
 
 BufferList output_gradient(const BufferContext& c) {
-  return {Maker{c}.stream_value(Buf::d_stream_a, "gradient of the output", W)};
+  return {BufferMaker{c}.stream_value(Buf::d_stream_a, "gradient of the output", W)};
 }
 
-BufferList scratch_backward_mlp(const BufferContext& c) {
-  const Maker m{c};
-  BufferList list{m.value(Buf::d_act, "gradient of the activation", c.spec.F(), B),
-                  m.stream_value(Buf::d_norm, "gradient of norm output", B), m.partial(c.spec.C())};
+BufferList scratch_backward_mlp(const BufferContext& c, std::int64_t layer) {
+  const BufferMaker m{c};
+  BufferList list{m.stream_value(Buf::d_norm, "gradient of norm output", B), m.partial(c.spec.C())};
   m.add_all_rows(list);
+  if (c.spec.is_moe(layer))
+    add_moe_scratch_backward(c, list);
+  else
+    list.push_back(m.value(Buf::d_act, "gradient of the activation", c.spec.F(), B));
   return list;
 }
 
-BufferList scratch_backward_attention(const BufferContext& c) {
-  const Maker m{c};
+BufferList scratch_backward_weight(const BufferContext& c, std::int64_t layer) {
+  const BufferMaker m{c};
   const ModelSpec& s = c.spec;
-  BufferList list{m.value(Buf::d_o, "gradient of attention output", s.q_columns(), B),
-                  m.statistic(Buf::delta, "attention delta", s.H(), B),
-                  m.stream_value(Buf::d_norm, "gradient of norm output", B), m.partial(std::max(s.C(), s.D()))};
-  if (c.precision.compute != c.precision.accumulate && c.microbatch.cp == 1)
-    list.push_back(m.statistic(Buf::d_q_sums, "sums of the gradient of q", s.q_columns(), B));
-  m.add_all_rows(list);
-  return list;
-}
-
-BufferList scratch_backward_weight(const BufferContext& c) {
-  const Maker m{c};
-  const ModelSpec& s = c.spec;
-  std::int64_t columns = 0;
-  if (s.options.qkv_bias) columns = std::max(columns, s.qkv_columns());
-  if (s.options.attention_out_bias) columns = std::max(columns, s.C());
+  std::int64_t columns = attention_bias_columns(c);
   if (s.options.mlp_bias) columns = std::max({columns, s.up_columns(), s.C()});
   BufferList list;
   if (columns > 0) list.push_back(m.partial(columns));
   m.add_all_rows(list);
+  if (c.spec.is_moe(layer)) add_moe_scratch_weight(c, list);
   return list;
 }
 
 BufferList head_input(const BufferContext& c) {
-  return {Maker{c}.stream_value(Buf::x_final, "last residual", B)};
+  return {BufferMaker{c}.stream_value(Buf::x_final, "last residual", B)};
 }
 
 BufferList saved_of_head(const BufferContext& c) {
-  const Maker m{c};
+  const BufferMaker m{c};
   BufferList list;
   if (c.spec.layernorm()) list.push_back(m.stream_statistic(Buf::mean_final, "final norm mean", B));
   list.push_back(m.stream_statistic(Buf::rstd_final, "final norm rstd", B));
@@ -224,12 +179,12 @@ BufferList saved_of_head(const BufferContext& c) {
 
 BufferList scratch_embedding(const BufferContext& c) {
   BufferList list;
-  Maker{c}.add_all_rows(list);
+  BufferMaker{c}.add_all_rows(list);
   return list;
 }
 
 BufferList scratch_head_forward(const BufferContext& c) {
-  const Maker m{c};
+  const BufferMaker m{c};
   const std::int64_t chunk = c.head_chunk_rows;
   const DType acc = c.precision.accumulate;
   BufferList list{m.stream_value(Buf::n_final, "final norm output", F),
@@ -246,17 +201,18 @@ BufferList scratch_head_forward(const BufferContext& c) {
 }
 
 BufferList scratch_head_backward(const BufferContext& c) {
-  return {Maker{c}.partial(c.spec.C())};
+  return {BufferMaker{c}.partial(c.spec.C())};
 }
 
 BufferList run_buffers(const BufferContext& c) {
   BufferList list{{Buf::scalars, "step scalars", {{5, 1}}, DType::f64, F},
                   {Buf::norm_partials, "gradient norm sums", {{sum_partials, 1}}, DType::f64, F}};
   if (c.spec.rope()) {
-    const Array<std::int64_t, 2> extents{{c.microbatch.sequence_tokens, c.spec.D() / 2}};
+    const Array<std::int64_t, 2> extents{{c.microbatch.sequence_tokens, c.spec.rotary_dim() / 2}};
     list.push_back({Buf::cosine, "rotary cosines", extents, c.precision.accumulate, B});
     list.push_back({Buf::sine, "rotary sines", extents, c.precision.accumulate, B});
   }
+  if (c.spec.E() > 0) add_router_run(c, list);
   return list;
 }
 

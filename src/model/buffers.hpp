@@ -73,6 +73,62 @@ enum class Buf {
   // thing than the stream's gradient
   d_down_out,
   d_attention_out,  // (R, C)
+  // experts: model/moe_buffers.hpp; N = rows of a round, P = places of this rank's pairs
+  router_logits,
+  router_scores,   // (S, E)
+  choices,         // (S, k) experts
+  kept_choices,    // (S, k) those that the capacity left, −1: dropped
+  choice_weights,  // (S, k)
+  balance,         // (scopes, 2E + 1) counts, sums of probabilities, rows
+  balance_partial,
+  router_z,         // (S)
+  jittered,         // (S, C) the router's input
+  shared_out,       // (S, C)
+  shared_gate,      // (S)
+  own_counts,       // (E)
+  own_offsets,      // (E + 1)
+  own_order,        // (S k)
+  own_sort,         // workspace of moe_sort
+  pair_order,       // (P)
+  pair_place,       // (S, k)
+  pair_counts,      // (sources, E)
+  pairs,            // (P, C) rows of pairs, on their way there or back
+  pair_weights,     // (P)
+  arrived,          // (N, C) rows by source and then by expert
+  arrived_line,     // (N)
+  arrived_blocks,   // (sources, E / ep) rows
+  arrived_experts,  // (N)
+  arrived_order,
+  arrived_place,    // (N) to the order of experts and back
+  arrived_counts,   // (E / ep)
+  arrived_offsets,  // (E / ep + 1)
+  arrived_sort,
+  peer_rows,        // (N, C) what another etp rank made of the same rows
+  peer_line,        // (N)
+  arrived_weights,  // (N) by expert, like all that follows
+  expert_in,        // (N, C)
+  expert_up,        // (N, 2 Fe / etp) gate and up, then their gradient
+  expert_act,       // (N, Fe / etp)
+  expert_out,       // (N, C)
+  all_choices,
+  all_choice_weights,
+  all_kept,  // (rows of all ranks of a sequence, k)
+  tp_choices,
+  tp_choice_weights,
+  capacity_bins,
+  capacity_place,
+  capacity_order,
+  capacity_counts,
+  capacity_offsets,
+  capacity_sort,      // workspace of capacity_drop
+  d_router,           // (S, E)
+  d_router_sums,      // (S, E) in the accumulation type (bf16 only)
+  d_choice_weights,   // (S, k)
+  d_expert,           // (N, C) of the experts' output, then of their input
+  d_expert_act,       // (N, Fe / etp)
+  d_arrived_weights,  // (N)
+  d_branch,           // (S, C) gradient of the layer's output before dropout
+  d_shared_gate,      // (S)
   // tensor parallelism
   all_rows,     // (R, C) gathered rows, or this rank's part of a sum over tp
   d_head_rows,  // (R, C) this rank's part of the gradient of the final norm's output
@@ -92,6 +148,13 @@ enum class Buf {
   sine,           // (T, D/2)
   scalars,        // StepScalars of kernels.hpp
   norm_partials,  // sum_partials
+  row_scopes,      // (R) sequence of each row of a microbatch
+  all_row_scopes,  // (R cp) the same of the rows of all cp ranks, rank after rank
+  all_row_positions,  // (R cp) and their positions
+  zero_scopes,     // (R) zeros: all rows in one scope
+  router_sums,     // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
+  router_dropped,  // (layers) dropped pairs of this rank
+  router_bias,     // (layers, E)
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);
@@ -133,6 +196,7 @@ struct BufferContext {
   std::int64_t head_chunk_rows = 0;  // resolved: 1 … R
   int tp = 1;
   CpMethod cp_method = CpMethod::ring;
+  int ep = 1, etp = 1;
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
@@ -146,23 +210,23 @@ Precision precision_of(const Deck& deck);
 // The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it.
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local);
 
-// Per slot, that is, per microbatch in flight:
+// Layers differ: those with experts, and those without. Per slot, that is, per microbatch in flight:
 BufferList batch_buffers(const BufferContext&);
 BufferList block_input(const BufferContext&);     // x, from forward (or its arrival) until backward
-BufferList saved_of_block(const BufferContext&);  // the rest, from forward until their last reader
+BufferList saved_of_block(const BufferContext&, std::int64_t layer);  // the rest, from forward until their last reader
 BufferList head_input(const BufferContext&);      // x_final
 BufferList saved_of_head(const BufferContext&);
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
-BufferList rebuilt_of_block(const BufferContext&);
-BufferList scratch_forward_block(const BufferContext&);
+BufferList rebuilt_of_block(const BufferContext&, std::int64_t layer);
+BufferList scratch_forward_block(const BufferContext&, std::int64_t layer);
 // Output gradients that W reads; live while a block runs B and W.
-BufferList gradients_of_block(const BufferContext&);
+BufferList gradients_of_block(const BufferContext&, std::int64_t layer);
 BufferList gradient_stream(const BufferContext&);  // once per backward of a chunk
 BufferList output_gradient(
     const BufferContext&);  // of a chunk or block that W needs later, or another rank: d_stream_a
-BufferList scratch_backward_mlp(const BufferContext&);
+BufferList scratch_backward_mlp(const BufferContext&, std::int64_t layer);
 BufferList scratch_backward_attention(const BufferContext&);
-BufferList scratch_backward_weight(const BufferContext&);
+BufferList scratch_backward_weight(const BufferContext&, std::int64_t layer);
 BufferList scratch_embedding(const BufferContext&);  // forward and backward
 BufferList scratch_head_forward(const BufferContext&);
 BufferList scratch_head_backward(const BufferContext&);

@@ -1,254 +1,47 @@
 #include "nn/block.hpp"
 
-#include <cmath>
-
-#include "kernels/attention.hpp"
-#include "nn/context_attention.hpp"
+#include "nn/attention_layer.hpp"
+#include "nn/branch.hpp"
+#include "nn/mlp.hpp"
+#include "nn/moe.hpp"
 #include "nn/norm.hpp"
-#include "nn/rows.hpp"
 
 namespace forge {
 
 namespace {
 
-constexpr NormBuffers norm1{Buf::x, Buf::mean1, Buf::rstd1, Buf::n1};
 constexpr NormBuffers norm2{Buf::h, Buf::mean2, Buf::rstd2, Buf::n2};
 
+// x → n2
 template <class T>
-Dropout dropout_of(const Context<T>& ctx, std::int64_t layer, DropoutPlace place, const BufferSet& s) {
-  if (ctx.dropout_rate() == 0) return {};
-  return {ctx.dropout_rate(), ctx.dropout_key(layer, place), own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
-          own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
-}
-
-// The heads of q, k and v inside the fused (R, (H + 2K) D) buffer; with QK-norm, q and k are in the (R, (H + K) D) one.
-template <class T>
-using Heads = AttentionHeads<T>;
-
-template <class T>
-View<T, 3> heads_of(View<T, 2> fused, std::int64_t first, std::int64_t count, std::int64_t head_dim) {
-  return View<T, 3>(fused.data + first * head_dim, {{fused.rows(), count, head_dim}}, fused.pitch);
-}
-
-template <class T>
-Heads<T> split_heads(const ModelSpec& m, View<T, 2> qkv) {
-  return {heads_of(qkv, 0, m.H(), m.D()), heads_of(qkv, m.H(), m.K(), m.D()),
-          heads_of(qkv, m.H() + m.K(), m.K(), m.D())};
-}
-
-// What attention reads: rotated and, where the model says, normalised.
-template <class T>
-Heads<T> attention_inputs(const Context<T>& ctx, const BufferSet& s) {
-  const ModelSpec& m = ctx.spec();
-  Heads<T> heads = split_heads(m, s.matrix<T>(Buf::qkv));
-  if (m.options.qk_norm) {
-    const auto qk = s.matrix<T>(Buf::qk);
-    heads.q = heads_of(qk, 0, m.H(), m.D());
-    heads.k = heads_of(qk, m.H(), m.K(), m.D());
-  }
-  return heads;
-}
-
-// rstd(R, H + K) of QK-norm: the columns of q's or of k's heads.
-template <class T>
-View<acc_t<T>, 2> head_rstd(const Context<T>& ctx, const BufferSet& s, bool of_k) {
-  const ModelSpec& m = ctx.spec();
-  const auto all = s.matrix<acc_t<T>>(Buf::qk_rstd);
-  return of_k ? columns_of(all, m.H(), m.K()) : columns_of(all, 0, m.H());
-}
-
-template <class T>
-AttentionShape attention_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const Microbatch& mb = ctx.buffers.microbatch;
-  AttentionShape shape{mb.sequences,
-                       mb.sequence_tokens,
-                       mb.sequence_tokens,
-                       1 / std::sqrt(static_cast<double>(ctx.spec().D())),
-                       0,
-                       0,
-                       {}};
-  if (ctx.dropout_rate() > 0) {
-    shape.dropout = ctx.dropout_rate();
-    shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
-    shape.samples = s.vector<std::int64_t>(Buf::samples);
-  }
-  return shape;
-}
-
-template <class T>
-AttentionMask attention_mask(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const View<const std::int32_t, 1> positions = s.vector<std::int32_t>(Buf::positions);
-  const View<const std::int32_t, 1> documents = s.vector<std::int32_t>(Buf::documents);
-  return {positions, positions, documents, documents, ctx.spec().window(layer)};
-}
-
-template <class T>
-View<T, 3> as_heads(const ModelSpec& m, View<T, 2> x) {
-  return heads_of(x, 0, m.H(), m.D());
-}
-
-// n1 → q, k, v
-template <class T>
-void project_qkv(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
-  const ModelSpec& m = ctx.spec();
-  const auto qkv = s.matrix<T>(Buf::qkv);
-  linear_forward<T>(ctx, gather_rows<T>(ctx, s.matrix<T>(Buf::n1), s), w.qkv, w.qkv_bias, qkv);
-  const Heads<T> to = attention_inputs(ctx, s);
-  if (m.options.qk_norm) {
-    const Heads<T> raw = split_heads(m, qkv);
-    const double epsilon = m.options.norm_epsilon;
-    head_norm_forward<T>(ctx.stream, raw.q, w.q_norm, epsilon, to.q, head_rstd(ctx, s, false));
-    head_norm_forward<T>(ctx.stream, raw.k, w.k_norm, epsilon, to.k, head_rstd(ctx, s, true));
-  }
-  if (m.rope()) {
-    const auto positions = s.vector<std::int32_t>(Buf::positions);
-    rotary<T>(ctx.stream, to.q, positions, ctx.cosine, ctx.sine, false);
-    rotary<T>(ctx.stream, to.k, positions, ctx.cosine, ctx.sine, false);
-  }
-}
-
-// The rows before, and the current ones, which join them.
-template <class T>
-void attend_cached(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const Heads<T>& in) {
-  const ModelSpec& m = ctx.spec();
-  const KvCache<T>& cache = *ctx.cache;
-  const std::int64_t rows = in.q.rows(), length = cache.length + rows;
-  const auto l = static_cast<std::size_t>(layer);
-  auto flat = [&](const View<T, 3>& x) { return View<const T, 2>(x.data, {{rows, x.columns()}}, x.pitch); };
-  copy_rows<T>(ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
-  copy_rows<T>(ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));
-  AttentionShape shape = attention_shape(ctx, layer, s);
-  shape.key_rows = length;
-  AttentionMask mask = attention_mask(ctx, layer, s);
-  mask.position_k = cache.positions.slice(0, length);
-  mask.document_k = cache.documents.slice(0, length);
-  attention_forward<T>(ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),
-                       heads_of(cache.v[l].slice(0, length), 0, m.K(), m.D()), as_heads(m, s.matrix<T>(Buf::o)),
-                       s.matrix<acc_t<T>>(Buf::lse));
-}
-
-template <class T>
-void attend(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const Heads<T> in = attention_inputs(ctx, s);
-  if (ctx.cache) return attend_cached(ctx, layer, s, in);
-  context_attention_forward<T>(ctx, layer, s, in, as_heads(ctx.spec(), s.matrix<T>(Buf::o)),
-                               s.matrix<acc_t<T>>(Buf::lse));
-}
-
-// h = x + dropout(o Woᵀ)
-template <class T>
-void join_attention(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  const auto branch = s.matrix<T>(Buf::branch);
-  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::o), w.attention_out, w.attention_out_bias, branch, s);
-  residual_add<T>(ctx.stream, s.matrix<T>(Buf::x), branch, s.matrix<T>(Buf::h),
-                  dropout_of(ctx, layer, DropoutPlace::attention_out, s));
-}
-
-Pointwise pointwise_of(Activation activation) {
-  return activation == Activation::gelu        ? Pointwise::gelu
-         : activation == Activation::gelu_tanh ? Pointwise::gelu_tanh
-                                               : Pointwise::relu2;
-}
-
-template <class T>
-void activate(Context<T>& ctx, const BufferSet& s) {
-  if (ctx.spec().gated())
-    swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::up), s.matrix<T>(Buf::act));
-  else
-    pointwise_forward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), s.matrix<T>(Buf::up),
-                         s.matrix<T>(Buf::act));
-}
-
-// x → everything up to the second branch's last product.
-template <class T>
-void forward_to_activation(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  norm_forward<T>(ctx, norm1, w.norm1, w.norm1_bias, s);
-  project_qkv(ctx, w, s);
-  attend(ctx, layer, s);
-  join_attention(ctx, layer, w, s);
+void forward_to_norm2(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
+  attention_layer_forward(ctx, layer, w, s);
   norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
-  linear_forward<T>(ctx, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), w.up, w.up_bias, s.matrix<T>(Buf::up));
-  activate(ctx, s);
 }
 
-// Gradient of an output projection's result, all rows: d(S,C) itself, or through dropout and from all tp ranks in
-// `buffer`.
+// Gradient of the layer's output before dropout, of this rank's rows.
 template <class T>
-View<const T, 2> output_rows(Context<T>& ctx, std::int64_t layer, DropoutPlace place, const BufferSet& s,
-                             View<const T, 2> d, Buf buffer) {
-  if (!s.has(buffer)) return d;
-  const View<T, 2> all = s.matrix<T>(buffer), own = own_rows(ctx.groups, all);
-  if (ctx.dropout_rate() > 0) {
-    dropout<T>(ctx.stream, d, own, dropout_of(ctx, layer, place, s));
-    d = own;
-  }
-  if (ctx.groups.tp_size() > 1) ctx.groups.tp->all_gather(ctx.stream, d, all);
-  return all;
+View<const T, 2> before_dropout(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 2> d_out) {
+  if (ctx.dropout_rate() == 0) return d_out;
+  const View<T, 2> d = s.matrix<T>(Buf::d_branch);
+  dropout<T>(ctx.stream, d_out, d, dropout_of(ctx, layer, DropoutPlace::feed_forward, s));
+  return d;
 }
 
-// d_out → d_h; leaves d_up in the place of up.
+// d_out → d_h
 template <class T>
 void backward_feed_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                            const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<const T, 2> d_out) {
   Frame frame(ctx.arena);
   BufferSet s = kept;
-  s.add(scratch_backward_mlp(ctx.buffers), ctx.arena, Category::workspace);
-  const auto up = s.matrix<T>(Buf::up);
-  const auto d_act = s.matrix<T>(Buf::d_act);
+  s.add(scratch_backward_mlp(ctx.buffers, layer), ctx.arena, Category::workspace);
   const auto d_n2 = s.matrix<T>(Buf::d_norm);
-  const auto d_down = output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out);
-  linear_backward_input<T>(ctx, d_down, w.down, d_act);
-  if (ctx.spec().gated())
-    swiglu_backward<T>(ctx.stream, up, d_act, up);
+  if (ctx.spec().is_moe(layer))
+    moe_backward_input(ctx, layer, w, g, before_dropout(ctx, layer, s, d_out), d_n2, s);
   else
-    pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), up, d_act, up);
-  column_parallel_backward_input<T>(ctx, up, w.up, d_n2, s);
+    mlp_backward_input(ctx, mlp_of(w),
+                       output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out), d_n2, s);
   norm_backward<T>(ctx, norm2, w.norm2, g.norm2, g.norm2_bias, d_n2, d_out, s.matrix<T>(Buf::d_h), s);
-}
-
-// d(rotated, normalised q and k) → d(projected q and k), in place, and the gradients of QK-norm.
-template <class T>
-void backward_positions(Context<T>& ctx, const BlockTensors<const T>& w, const BlockTensors<acc_t<T>>& g,
-                        const BufferSet& s, const Heads<T>& d) {
-  using A = acc_t<T>;
-  const ModelSpec& m = ctx.spec();
-  if (m.rope()) {
-    const auto positions = s.vector<std::int32_t>(Buf::positions);
-    rotary<T>(ctx.stream, d.q, positions, ctx.cosine, ctx.sine, true);
-    rotary<T>(ctx.stream, d.k, positions, ctx.cosine, ctx.sine, true);
-  }
-  if (!m.options.qk_norm) return;
-  const Heads<T> raw = split_heads(m, s.matrix<T>(Buf::qkv));
-  const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(raw.q.rows()), m.D()}});
-  head_norm_weight_gradient<T>(ctx.stream, d.q, raw.q, head_rstd(ctx, s, false), partial, g.q_norm);
-  head_norm_weight_gradient<T>(ctx.stream, d.k, raw.k, head_rstd(ctx, s, true), partial, g.k_norm);
-  head_norm_backward<T>(ctx.stream, d.q, raw.q, w.q_norm, head_rstd(ctx, s, false), d.q);
-  head_norm_backward<T>(ctx.stream, d.k, raw.k, w.k_norm, head_rstd(ctx, s, true), d.k);
-}
-
-// d_h → dx; leaves d_qkv.
-template <class T>
-void backward_attention(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                        const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<T, 2> dx) {
-  using A = acc_t<T>;
-  Frame frame(ctx.arena);
-  BufferSet s = kept;
-  s.add(scratch_backward_attention(ctx.buffers), ctx.arena, Category::workspace);
-  const ModelSpec& m = ctx.spec();
-  const auto d_h = s.matrix<T>(Buf::d_h);
-  const auto d_o = s.matrix<T>(Buf::d_o);
-  const auto delta = s.matrix<A>(Buf::delta);
-  const auto d_qkv = s.matrix<T>(Buf::d_qkv);
-  const auto d_branch = output_rows<T>(ctx, layer, DropoutPlace::attention_out, s, d_h, Buf::d_attention_out);
-  linear_backward_input<T>(ctx, d_branch, w.attention_out, d_o);
-  attention_delta<T>(ctx.stream, as_heads(m, d_o), as_heads(m, s.matrix<T>(Buf::o)), delta);
-  const Heads<T> in = attention_inputs(ctx, s);
-  const Heads<T> d = split_heads(m, d_qkv);
-  context_attention_backward<T>(ctx, layer, s, as_heads(m, d_o), in, s.matrix<A>(Buf::lse), delta, d);
-  backward_positions(ctx, w, g, s, d);
-  const auto d_n1 = s.matrix<T>(Buf::d_norm);
-  column_parallel_backward_input<T>(ctx, d_qkv, w.qkv, d_n1, s);
-  norm_backward<T>(ctx, norm1, w.norm1, g.norm1, g.norm1_bias, d_n1, d_h, dx, s);
 }
 
 }  // namespace
@@ -258,11 +51,16 @@ void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
                    View<T, 2> out) {
   Frame frame(ctx.arena);
   BufferSet s = slot;
-  s.add(rebuilt_of_block(ctx.buffers), ctx.arena, Category::workspace);
-  s.add(scratch_forward_block(ctx.buffers), ctx.arena, Category::workspace);
-  forward_to_activation(ctx, layer, w, s);
+  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  s.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  forward_to_norm2(ctx, layer, w, s);
   const auto branch = s.matrix<T>(Buf::branch);
-  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::act), w.down, w.down_bias, branch, s);
+  if (ctx.spec().is_moe(layer)) {
+    moe_forward(ctx, layer, w, s, branch);
+  } else {
+    mlp_forward_to_activation(ctx, mlp_of(w), s);
+    mlp_forward_output(ctx, mlp_of(w), s, branch);
+  }
   residual_add<T>(ctx.stream, s.matrix<T>(Buf::h), branch, out, dropout_of(ctx, layer, DropoutPlace::feed_forward, s));
 }
 
@@ -272,14 +70,16 @@ void block_rebuild(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
     case Recompute::none:
       return;
     case Recompute::selective:
-      norm_forward<T>(ctx, norm1, w.norm1, w.norm1_bias, s);
+      attention_layer_rebuild(ctx, w, s);
       norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
-      return activate(ctx, s);
+      return ctx.spec().is_moe(layer) ? moe_activate(ctx, s) : mlp_activate(ctx, s);
     case Recompute::full: {
       Frame frame(ctx.arena);
       BufferSet all = s;
-      all.add(scratch_forward_block(ctx.buffers), ctx.arena, Category::workspace);
-      return forward_to_activation(ctx, layer, w, all);
+      all.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+      forward_to_norm2(ctx, layer, w, all);
+      return ctx.spec().is_moe(layer) ? moe_forward_again(ctx, layer, w, all)
+                                      : mlp_forward_to_activation(ctx, mlp_of(w), all);
     }
   }
 }
@@ -288,27 +88,21 @@ template <class T>
 void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                           const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<const T, 2> d_out, View<T, 2> dx) {
   backward_feed_forward(ctx, layer, w, g, s, d_out);
-  backward_attention(ctx, layer, w, g, s, dx);
+  attention_layer_backward_input(ctx, layer, w, g, s, dx);
 }
 
 template <class T>
-void block_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& kept,
+void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, const BufferSet& kept,
                            View<const T, 2> d_out) {
   Frame frame(ctx.arena);
   BufferSet s = kept;
-  s.add(scratch_backward_weight(ctx.buffers), ctx.arena, Category::workspace);
+  s.add(scratch_backward_weight(ctx.buffers, layer), ctx.arena, Category::workspace);
   const View<const T, 2> d_down = s.has(Buf::d_down_out) ? View<const T, 2>(s.matrix<T>(Buf::d_down_out)) : d_out;
-  const View<const T, 2> d_branch = s.matrix<T>(s.has(Buf::d_attention_out) ? Buf::d_attention_out : Buf::d_h);
-  const View<const T, 2> d_up = s.matrix<T>(Buf::up), d_qkv = s.matrix<T>(Buf::d_qkv);
-  linear_backward_weight<T>(ctx, d_down, s.matrix<T>(Buf::act), g.down);
-  linear_backward_weight<T>(ctx, d_up, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), g.up);
-  linear_backward_weight<T>(ctx, d_branch, s.matrix<T>(Buf::o), g.attention_out);
-  linear_backward_weight<T>(ctx, d_qkv, gather_rows<T>(ctx, s.matrix<T>(Buf::n1), s), g.qkv);
-  // Output biases were added to this rank's rows only.
-  bias_backward<T>(ctx, own_rows(ctx.groups, d_down), g.down_bias, s);
-  bias_backward<T>(ctx, own_rows(ctx.groups, d_branch), g.attention_out_bias, s);
-  bias_backward<T>(ctx, d_up, g.up_bias, s);
-  bias_backward<T>(ctx, d_qkv, g.qkv_bias, s);
+  if (ctx.spec().is_moe(layer))
+    moe_backward_weight(ctx, layer, g, d_down, s);
+  else
+    mlp_backward_weight(ctx, mlp_of(g), d_down, s);
+  attention_layer_backward_weight(ctx, g, s);
 }
 
 template <class T>
@@ -316,11 +110,11 @@ void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<cons
                     const BlockTensors<acc_t<T>>& g, const BufferSet& slot, View<const T, 2> d_out, View<T, 2> dx) {
   Frame frame(ctx.arena);
   BufferSet s = slot;
-  s.add(rebuilt_of_block(ctx.buffers), ctx.arena, Category::workspace);
+  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
   block_rebuild(ctx, layer, w, s);
-  s.add(gradients_of_block(ctx.buffers), ctx.arena, Category::workspace);
+  s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
   block_backward_input(ctx, layer, w, g, s, d_out, dx);
-  block_backward_weight(ctx, g, s, d_out);
+  block_backward_weight(ctx, layer, g, s, d_out);
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                 \
@@ -330,8 +124,8 @@ void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<cons
   template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
                                         const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,   \
                                         View<T, 2>);                                                         \
-  template void block_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&,       \
-                                         View<const T, 2>);                                                  \
+  template void block_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&,           \
+                                         const BufferSet&, View<const T, 2>);                                \
   template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                   \
                                   const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>, View<T, 2>);
 FORGE_INSTANTIATE(double)

@@ -25,7 +25,7 @@ void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensor
 
 // W: gradients of matrices and biases, from what B left in `s`; d_out as B had it.
 template <class T>
-void block_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s,
+void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, const BufferSet& s,
                            View<const T, 2> d_out);
 
 // Rebuild, B and W of one block in one frame: what a schedule runs that doesn't part B from W.

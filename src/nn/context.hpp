@@ -28,11 +28,31 @@ struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
+  Communicator* ep = nullptr;  // ranks with other experts, in the compute stream
+  Communicator* etp = nullptr;  // ranks with other columns of the same experts, likewise
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
   int tp_size() const { return tp ? tp->size() : 1; }
   int cp_rank() const { return cp ? cp->rank() : 0; }
   int cp_size() const { return cp ? cp->size() : 1; }
+  int ep_rank() const { return ep ? ep->rank() : 0; }
+  int ep_size() const { return ep ? ep->size() : 1; }
+  int etp_rank() const { return etp ? etp->rank() : 0; }
+  int etp_size() const { return etp ? etp->size() : 1; }
+};
+
+// What the routers of all layers share; nothing of it in a model without experts.
+template <class T>
+struct RouterRun {
+  View<acc_t<T>, 2> bias;                       // (layers, E); empty: none
+  View<const std::int32_t, 1> row_scopes;       // (R) sequence of each row of the microbatch
+  View<const std::int32_t, 1> all_row_scopes;   // (R cp) the same of all cp ranks' rows, rank after rank
+  View<const std::int32_t, 1> all_row_positions;  // (R cp) and their positions
+  View<const std::int32_t, 1> zero_scopes;      // (R) zeros
+  View<double, 2> sums;                         // (layers, E + 3) of a step: pairs by expert; losses, dropped pairs
+  View<std::int64_t, 1> dropped;                // (layers) pairs that this rank dropped
+  double balance_scale = 0;                     // of each scope's auxiliary loss in total_loss
+  double z_scale = 0;                           // of each row's z-loss
 };
 
 // What every layer of a rank needs beside its parameters and buffers.
@@ -48,8 +68,10 @@ struct Context {
   bool training = true;               // dropout acts
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
   LayerGroups groups = {};
+  RouterRun<T> router = {};
 
   const ModelSpec& spec() const { return buffers.spec; }
+  std::int64_t experts_here() const { return spec().E() / buffers.ep; }
   double dropout_rate() const { return training ? buffers.spec.options.dropout : 0; }
   std::uint64_t dropout_key(std::int64_t layer, DropoutPlace place) const {
     return random_key(seed, Purpose::dropout, static_cast<std::uint64_t>(step),

@@ -38,7 +38,7 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
   AttentionShape shape{ctx.buffers.microbatch.sequences,
                        rows,
                        rows,
-                       1 / std::sqrt(static_cast<double>(ctx.spec().D())),
+                       ctx.spec().softmax_scale(),
                        0,
                        0,
                        {},

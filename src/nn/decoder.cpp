@@ -17,6 +17,20 @@ BufferContext decode_context(const ModelSpec& spec, const Precision& precision, 
   return {spec, {1, rows, 1}, precision, Recompute::full, 1};
 }
 
+ModelSpec without_capacity(ModelSpec spec) {
+  spec.options.capacity_factor = 0;
+  return spec;
+}
+
+// Of a block's forward pass; layers differ.
+std::size_t largest_frame(const BufferContext& c) {
+  std::size_t bytes = 0;
+  for (std::int64_t layer = 0; layer < c.spec.L(); ++layer)
+    bytes = std::max(bytes,
+                     aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)));
+  return bytes;
+}
+
 }  // namespace
 
 template <class T>
@@ -33,18 +47,19 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   return aligned_bytes(run_buffers(run)) + 2 * layers * cached + 2 * align_up(rows * sizeof(std::int32_t)) +
          align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) + align_up(c * sizeof(T)) +
          aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) +
-         aligned_bytes(rebuilt_of_block(largest)) + aligned_bytes(scratch_forward_block(largest));
+         largest_frame(largest);
 }
 
 template <class T>
 Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision,
-                    const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity)
+                    const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity,
+                    const std::vector<double>& router_biases)
     : stream_(stream),
-      spec_(spec),
+      spec_(without_capacity(spec)),
       precision_(precision),
       capacity_(capacity),
-      run_(decode_context(spec, precision, capacity)),
-      arena_(arena_bytes(run_, decode_context(spec, precision, std::min(piece, capacity)))),
+      run_(decode_context(spec_, precision, capacity)),
+      arena_(arena_bytes(run_, decode_context(spec_, precision, std::min(piece, capacity)))),
       workspace_(workspace_bytes),
       gemm_(workspace_.data(), workspace_.bytes()) {
   auto allocate = [&](std::int64_t elements, std::size_t size) {
@@ -56,6 +71,11 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
     for (auto* cache : {&cache_.k, &cache_.v})
       cache->push_back(View<T, 2>(static_cast<T*>(allocate(capacity * spec_.kv_columns(), sizeof(T))),
                                   {{capacity, spec_.kv_columns()}}));
+  if (!router_biases.empty()) {
+    const std::vector<acc_t<T>> converted(router_biases.begin(), router_biases.end());
+    copy_to_device(stream_, run_set_.raw(Buf::router_bias), converted.data(), converted.size() * sizeof(acc_t<T>));
+    stream_.synchronize();
+  }
   std::vector<std::int32_t> positions(static_cast<std::size_t>(capacity));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
   for (auto* view : {&cache_.positions, &cache_.documents})
@@ -75,8 +95,9 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       case UnitKind::position_table:
         embedding_.positions = table_tensor(spec_, units[u], weights[u]);
         break;
-      case UnitKind::experts:
-        throw Error("generation with experts is not available in this version");
+      case UnitKind::experts:  // right behind its block
+        set_expert_tensors(blocks_.back(), spec_, spec_.E(), units[u], weights[u]);
+        break;
       case UnitKind::block:
         blocks_.push_back(block_tensors(spec_, units[u], weights[u]));
         break;
@@ -96,6 +117,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
     ctx.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
     ctx.sine = run_set_.matrix<acc_t<T>>(Buf::sine);
   }
+  if (spec_.options.router_bias) ctx.router.bias = run_set_.matrix<acc_t<T>>(Buf::router_bias);
   Frame frame(arena_);
   BufferSet first, second;  // the residual stream goes back and forth between them
   first.add(batch_buffers(buffers), arena_, Category::data);

@@ -17,6 +17,11 @@ struct BlockTensors {
   View<P, 1> norm1, norm1_bias, norm2, norm2_bias;  // (C)
   View<P, 1> q_norm, k_norm;                        // (D)
   View<P, 1> qkv_bias, attention_out_bias, up_bias, down_bias;
+  // A layer with experts has these instead of up and down; N = E / ep.
+  View<P, 2> router;                  // (E, C)
+  View<P, 2> shared_up, shared_down;  // (2Fs, C), (C, Fs)
+  View<P, 2> shared_gate;             // (1, C)
+  View<P, 3> expert_up, expert_down;  // (N, 2Fe, C), (N, C, Fe): of the unit of experts
 };
 
 template <class P>
@@ -52,17 +57,28 @@ BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matr
   t.attention_out = matrix_of(unit, matrices, Role::attention_out, s.C(), s.q_columns());
   t.up = matrix_of(unit, matrices, Role::up, s.up_columns(), s.C());
   t.down = matrix_of(unit, matrices, Role::down, s.C(), s.F());
+  t.router = matrix_of(unit, matrices, Role::router, s.E(), s.C());
+  t.shared_up = matrix_of(unit, matrices, Role::shared_up, s.up_columns(s.Fs()), s.C());
+  t.shared_down = matrix_of(unit, matrices, Role::shared_down, s.C(), s.Fs());
   t.norm1 = vector_of(unit, vectors, Role::norm1, s.C());
   t.norm1_bias = vector_of(unit, vectors, Role::norm1_bias, s.C());
   t.norm2 = vector_of(unit, vectors, Role::norm2, s.C());
   t.norm2_bias = vector_of(unit, vectors, Role::norm2_bias, s.C());
   t.q_norm = vector_of(unit, vectors, Role::q_norm, s.D());
   t.k_norm = vector_of(unit, vectors, Role::k_norm, s.D());
+  t.shared_gate = matrix_of(unit, vectors, Role::shared_gate, 1, s.C());
   t.qkv_bias = vector_of(unit, vectors, Role::qkv_bias, s.qkv_columns());
   t.attention_out_bias = vector_of(unit, vectors, Role::attention_out_bias, s.C());
   t.up_bias = vector_of(unit, vectors, Role::up_bias, s.up_columns());
   t.down_bias = vector_of(unit, vectors, Role::down_bias, s.C());
   return t;
+}
+// Adds the experts of a layer to the tensors of its block.
+template <class P>
+void set_expert_tensors(BlockTensors<P>& t, const ModelSpec& s, std::int64_t experts_here, const LocalUnit& unit,
+                        P* base) {
+  t.expert_up = View<P, 3>(base + unit.offset_of(Role::expert_up), {{experts_here, s.up_columns(s.Fe()), s.C()}});
+  t.expert_down = View<P, 3>(base + unit.offset_of(Role::expert_down), {{experts_here, s.C(), s.Fe()}});
 }
 template <class P>
 BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* base) {

@@ -88,6 +88,23 @@ void Executor<T>::run_head(Pass& pass, int chunk, int m, bool gradients) {
   pass.release(u.norm);
 }
 
+template <class T>
+BlockTensors<const T> Executor<T>::use_layer(Pass& pass, int chunk, int l) {
+  const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
+  const std::size_t experts = units(chunk).experts[static_cast<std::size_t>(l)];
+  auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+  if (experts != ChunkUnits::none)
+    set_expert_tensors(w, context_.spec(), context_.experts_here(), local(experts), pass.use(experts));
+  return w;
+}
+
+template <class T>
+void Executor<T>::drop_layer(Pass& pass, int chunk, int l) {
+  const std::size_t experts = units(chunk).experts[static_cast<std::size_t>(l)];
+  pass.release(units(chunk).blocks[static_cast<std::size_t>(l)]);
+  if (experts != ChunkUnits::none) pass.release(experts);
+}
+
 // Batch → (embedding or what arrived) → layers → (head or what is sent), in the slots of microbatch m.
 template <class T>
 void Executor<T>::forward_pass(int chunk, int m, BatchSource& source, int microbatch, bool gradients) {
@@ -97,10 +114,9 @@ void Executor<T>::forward_pass(int chunk, int m, BatchSource& source, int microb
   if (content(chunk).embedding) embed(pass, chunk, m);
   if (passes_through(chunk)) copy_rows<T>(context_.stream, slots_.input<T>(chunk, m), slots_.output<T>(chunk, m));
   for (int l = 0; l < content(chunk).layers; ++l) {
-    const std::size_t unit = u.blocks[static_cast<std::size_t>(l)];
-    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    const auto w = use_layer(pass, chunk, l);
     block_forward<T>(context_, layer_of(chunk, l), w, slots_.block(chunk, m, l), layer_output(chunk, m, l));
-    pass.release(unit);
+    drop_layer(pass, chunk, l);
   }
   if (content(chunk).head) run_head(pass, chunk, m, gradients);
 }
@@ -114,10 +130,23 @@ void Executor<T>::forward(const Action& action) {
 // ---- backward
 
 template <class T>
-BlockTensors<acc_t<T>> Executor<T>::block_gradients(std::size_t unit, bool with_matrices) {
+BlockTensors<acc_t<T>> Executor<T>::layer_gradients(int chunk, int l, bool with_matrices, bool with_experts) {
+  const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
+  const std::size_t experts = units(chunk).experts[static_cast<std::size_t>(l)];
   acc_t<T>* vectors = sync_->vectors(unit);
-  return block_tensors(context_.spec(), local(unit), with_matrices ? sync_->matrices(context_.stream, unit) : vectors,
-                       vectors);
+  auto g = block_tensors(context_.spec(), local(unit), with_matrices ? sync_->matrices(context_.stream, unit) : vectors,
+                         vectors);
+  if (experts != ChunkUnits::none && with_experts)
+    set_expert_tensors(g, context_.spec(), context_.experts_here(), local(experts),
+                       sync_->matrices(context_.stream, experts));
+  return g;
+}
+
+// W of experts runs with B: the rows of later rounds exist only there.
+template <class T>
+void Executor<T>::experts_done(int chunk, int l) {
+  const std::size_t experts = units(chunk).experts[static_cast<std::size_t>(l)];
+  if (experts != ChunkUnits::none) sync_->done(context_.stream, experts);
 }
 
 template <class T>
@@ -165,13 +194,13 @@ void Executor<T>::backward(const Action& action) {
   }
   if (passes_through(chunk)) copy_rows<T>(context_.stream, above, lowest);
   for (int l = c.layers - 1; l >= 0; --l) {
-    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
-    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    const auto w = use_layer(pass, chunk, l);
     const View<T, 2> dx = l == 0 && !c.embedding ? lowest : below;
-    block_backward<T>(context_, layer_of(chunk, l), w, block_gradients(unit, true), slots_.block(chunk, m, l), above,
-                      dx);
-    pass.release(unit);
-    sync_->done(context_.stream, unit);
+    block_backward<T>(context_, layer_of(chunk, l), w, layer_gradients(chunk, l, true, true), slots_.block(chunk, m, l),
+                      above, dx);
+    drop_layer(pass, chunk, l);
+    experts_done(chunk, l);
+    sync_->done(context_.stream, units(chunk).blocks[static_cast<std::size_t>(l)]);
     // The chunk's output gradient stays as it came; after the first layer the two buffers take turns.
     below = l == c.layers - 1 && !c.head ? buffers.matrix<T>(Buf::d_stream_b) : above;
     above = dx;
@@ -197,13 +226,13 @@ void Executor<T>::backward_input(const Action& action) {
   if (passes_through(chunk))
     copy_rows<T>(context_.stream, slots_.output_gradient<T>(chunk, m), slots_.input_gradient<T>(chunk, m));
   for (int l = c.layers - 1; l >= 0; --l) {
-    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
-    const auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+    const auto w = use_layer(pass, chunk, l);
     const BufferSet s = slots_.block_apart(chunk, m, l);
     block_rebuild<T>(context_, layer_of(chunk, l), w, s);
-    block_backward_input<T>(context_, layer_of(chunk, l), w, block_gradients(unit, false), s,
+    block_backward_input<T>(context_, layer_of(chunk, l), w, layer_gradients(chunk, l, false, true), s,
                             output_gradient_of(chunk, m, l), output_gradient_of(chunk, m, l - 1));
-    pass.release(unit);
+    drop_layer(pass, chunk, l);
+    experts_done(chunk, l);
   }
 }
 
@@ -212,10 +241,9 @@ void Executor<T>::backward_weight(const Action& action) {
   const auto timer = timers_.start(Phase::backward);
   const int chunk = action.chunk, m = action.microbatch;
   for (int l = content(chunk).layers - 1; l >= 0; --l) {
-    const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
-    block_backward_weight<T>(context_, block_gradients(unit, true), slots_.block_apart(chunk, m, l),
-                             output_gradient_of(chunk, m, l));
-    sync_->done(context_.stream, unit);
+    block_backward_weight<T>(context_, layer_of(chunk, l), layer_gradients(chunk, l, true, false),
+                             slots_.block_apart(chunk, m, l), output_gradient_of(chunk, m, l));
+    sync_->done(context_.stream, units(chunk).blocks[static_cast<std::size_t>(l)]);
   }
   if (content(chunk).embedding) embedding_backward(chunk, m, output_gradient_of(chunk, m, -1));
 }

@@ -88,7 +88,11 @@ class Executor {
   void run_head(Pass& pass, int chunk, int m, bool gradients);
   void head_backward(Pass& pass, int chunk, int m, View<T, 2> dx);
   void embedding_backward(int chunk, int m, View<T, 2> d_out);
-  BlockTensors<acc_t<T>> block_gradients(std::size_t unit, bool with_matrices);
+  // The weights of layer l of a chunk, and its gradients; drop_layer() when they were read.
+  BlockTensors<const T> use_layer(Pass& pass, int chunk, int l);
+  void drop_layer(Pass& pass, int chunk, int l);
+  BlockTensors<acc_t<T>> layer_gradients(int chunk, int l, bool with_matrices, bool with_experts);
+  void experts_done(int chunk, int l);
   View<T, 2> layer_output(int chunk, int m, int l) const;
   View<T, 2> output_gradient_of(int chunk, int m, int l) const;  // B apart from W
   bool passes_through(int chunk) const {

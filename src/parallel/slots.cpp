@@ -39,7 +39,7 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
     saved.batch.add(batch_buffers(context), arena, Category::data);
     for (int l = 0; l < chunk.layers; ++l) {
       BufferSet set = saved.batch;
-      set.add(chunk_block_saved(context, l), arena, Category::activations);
+      set.add(chunk_block_saved(context, chunk, l), arena, Category::activations);
       saved.blocks.push_back(set);
     }
     saved.head = saved.batch;

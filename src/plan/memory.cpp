@@ -45,31 +45,47 @@ class Phases {
     return aligned_bytes(list(c_));
   }
 
-  std::size_t forward_of_block() const { return bytes(scratch_forward_block) + bytes(scratch_context_forward); }
-  std::size_t gradients_scratch() const {
-    return std::max(bytes(scratch_backward_mlp), bytes(scratch_backward_attention) + bytes(scratch_context_backward));
+  template <class List>
+  std::size_t bytes(List list, std::int64_t layer) const {
+    return aligned_bytes(list(c_, layer));
   }
-  std::size_t rebuilding() const { return c_.recompute == Recompute::full ? forward_of_block() : 0; }
+
+  std::size_t forward_of_block(std::int64_t layer) const {
+    return bytes(scratch_forward_block, layer) + bytes(scratch_context_forward);
+  }
 
   void add(const StageContent& chunk) {
     if (chunk.embedding) phases_.push_back({"embedding", bytes(scratch_embedding)});
-    if (chunk.layers > 0) phases_.push_back({"forward of a block", bytes(rebuilt_of_block) + forward_of_block()});
+    for (int l = 0; l < chunk.layers; ++l) {
+      const std::int64_t layer = chunk.first_layer + l;
+      phases_.push_back({"forward of a block", bytes(rebuilt_of_block, layer) + forward_of_block(layer)});
+    }
     if (chunk.head) phases_.push_back({"output head", bytes(scratch_head_forward)});
   }
 
   void add_backward(const StageContent& chunk, Op op) {
     const bool whole = op == Op::backward;
     const std::size_t stream = whole ? bytes(gradient_stream) : 0;
-    const std::size_t kept = whole ? bytes(rebuilt_of_block) : 0, left = whole ? bytes(gradients_of_block) : 0;
-    std::size_t block = 0;
-    if (computes_input_gradient(op)) block = std::max(rebuilding(), left + gradients_scratch());
-    if (computes_weight_gradient(op)) block = std::max(block, left + bytes(scratch_backward_weight));
     phases_.push_back({"backward of a chunk", stream});
-    if (chunk.layers > 0) phases_.push_back({"backward of a block", stream + kept + block});
+    for (int l = 0; l < chunk.layers; ++l)
+      phases_.push_back({"backward of a block", stream + backward_of_block(chunk.first_layer + l, op)});
     if (chunk.head && computes_input_gradient(op))
       phases_.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
     if (chunk.embedding && computes_weight_gradient(op))
       phases_.push_back({"backward of the embedding", stream + bytes(scratch_embedding)});
+  }
+
+  std::size_t backward_of_block(std::int64_t layer, Op op) const {
+    const bool whole = op == Op::backward;
+    const std::size_t kept = whole ? bytes(rebuilt_of_block, layer) : 0;
+    const std::size_t left = whole ? bytes(gradients_of_block, layer) : 0;
+    std::size_t frame = 0;
+    if (computes_input_gradient(op))
+      frame = std::max({c_.recompute == Recompute::full ? forward_of_block(layer) : 0,
+                        left + bytes(scratch_backward_mlp, layer),
+                        left + bytes(scratch_backward_attention) + bytes(scratch_context_backward)});
+    if (computes_weight_gradient(op)) frame = std::max(frame, left + bytes(scratch_backward_weight, layer));
+    return kept + frame;
   }
 
   const BufferContext& c_;
@@ -107,7 +123,7 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
 
 std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk) {
   std::size_t sum = aligned_bytes(chunk_head_saved(c, chunk));
-  for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_saved(c, l));
+  for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_saved(c, chunk, l));
   return sum;
 }
 

@@ -4,6 +4,7 @@
 
 #include "layout/chunk_units.hpp"
 #include "model/context_buffers.hpp"
+#include "model/moe_buffers.hpp"
 #include "schedule/interpret.hpp"
 
 namespace forge {
@@ -41,6 +42,8 @@ class Walk {
       : tp(mesh.tp),
         cp(mesh.cp),
         pp(mesh.pp),
+        ep(mesh.ep),
+        etp(mesh.etp),
         parameters{Counter(share.zero[0].shards), Counter(share.zero[1].shards)},
         c_(c),
         share_(share),
@@ -51,7 +54,7 @@ class Walk {
       units_.push_back(chunk_units(share.units, c.spec.options.tied_embeddings, chunk));
   }
 
-  Counter tp, cp, pp;
+  Counter tp, cp, pp, ep, etp;
   std::array<Counter, unit_classes> parameters;  // by class of units
 
   void forward(const Action& a) {
@@ -64,12 +67,10 @@ class Walk {
       if (u.positions != ChunkUnits::none) drop(u.positions);
       rows(Collective::reduce_scatter);
     }
-    for (const std::size_t block : u.blocks) {
-      visit(u.forward, block);
-      rows(Collective::all_gather, 2);
-      rows(Collective::reduce_scatter, 2);
-      cp.add(context_traffic_forward(c_));
-      drop(block);
+    for (std::size_t l = 0; l < u.blocks.size(); ++l) {
+      use_layer(u.forward, u, l);
+      forward_of_layer(a, l, true);
+      drop_layer(u, l);
     }
     if (!chunk.head) return;
     visit(u.forward, u.output);
@@ -94,22 +95,24 @@ class Walk {
       visit(u.backward, u.norm);
       drop(u.norm);
     }
-    for (auto block = u.blocks.rbegin(); block != u.blocks.rend(); ++block) {
-      visit(u.backward, *block);
-      if (c_.recompute == Recompute::full) {
-        rows(Collective::all_gather, 2);
-        rows(Collective::reduce_scatter);
-        cp.add(context_traffic_forward(c_));
-      }
-      rows(Collective::all_gather, 2);
-      rows(Collective::reduce_scatter, 2);
+    for (std::size_t l = u.blocks.size(); l-- > 0;) {
+      use_layer(u.backward, u, l);
+      if (c_.recompute == Recompute::full) forward_of_layer(a, l, false);
+      rows(Collective::all_gather, 1 + products(a, l));
+      rows(Collective::reduce_scatter, 1 + products(a, l));
       cp.add(context_traffic_backward(c_));
-      drop(*block);
+      if (is_moe(a, l)) {
+        rows_of_pairs(Way::out);
+        rows_of_pairs(Way::back);
+        pairs(Way::back, 1, c_.precision.accumulate);
+      }
+      drop_layer(u, l);
     }
   }
 
   void backward_weight(const Action& a) {
-    rows(Collective::all_gather, 2 * content(a).layers);
+    for (int l = 0; l < content(a).layers; ++l)
+      rows(Collective::all_gather, 1 + products(a, static_cast<std::size_t>(l)));
     if (content(a).embedding) rows(Collective::all_gather);
   }
 
@@ -148,6 +151,65 @@ class Walk {
   // Collectives on the rows of the residual stream.
   void rows(Collective collective, std::int64_t times = 1) {
     tp.call(collective, c_.stream_rows() * c_.spec.C(), c_.precision.compute, times);
+  }
+
+  bool is_moe(const Action& a, std::size_t l) const {
+    return c_.spec.is_moe(content(a).first_layer + static_cast<std::int64_t>(l));
+  }
+  // Feed-forward products that tp splits: the experts' are not among them.
+  int products(const Action& a, std::size_t l) const { return is_moe(a, l) && c_.spec.Fs() == 0 ? 0 : 1; }
+
+  void use_layer(const std::vector<std::size_t>& order, const ChunkUnits& u, std::size_t l) {
+    visit(order, u.blocks[l]);
+    if (u.experts[l] != ChunkUnits::none) visit(order, u.experts[l]);
+  }
+  void drop_layer(const ChunkUnits& u, std::size_t l) {
+    drop(u.blocks[l]);
+    if (u.experts[l] != ChunkUnits::none) drop(u.experts[l]);
+  }
+
+  // `whole`: with the last products, which recomputation leaves out.
+  void forward_of_layer(const Action& a, std::size_t l, bool whole) {
+    rows(Collective::all_gather, 1 + products(a, l));
+    rows(Collective::reduce_scatter, 1 + (whole ? products(a, l) : 0));
+    cp.add(context_traffic_forward(c_));
+    if (!is_moe(a, l)) return;
+    router();
+    const MoeShape m = moe_shape(c_);
+    if (!m.fixed) {
+      etp.call(Collective::all_gather, m.experts, DType::i64);
+      ep.call(Collective::all_gather, c_.etp * m.experts, DType::i64);
+    }
+    rows_of_pairs(Way::out);
+    pairs(Way::out, 1, c_.precision.accumulate);
+    if (whole) rows_of_pairs(Way::back);
+  }
+
+  void router() {
+    const ModelDeck& o = c_.spec.options;
+    const MoeShape m = moe_shape(c_);
+    if (o.auxiliary_loss_coefficient > 0) {
+      const std::int64_t table = balance_scopes(c_) * (2 * m.experts + 1);
+      tp.call(Collective::all_reduce, table, DType::f64);
+      cp.call(Collective::all_reduce, table, DType::f64);
+    }
+    if (o.capacity_factor == 0 || m.fixed) return;
+    for (const DType type : {DType::i32, c_.precision.accumulate}) {
+      tp.call(Collective::all_gather, m.rows * m.chosen, type);
+      cp.call(Collective::all_gather, c_.tp * m.rows * m.chosen, type);
+    }
+  }
+
+  // A round of dispatch: what static shapes send, and dropless dispatch where the router loads all experts alike.
+  enum class Way { out, back };
+  void rows_of_pairs(Way way) { pairs(way, c_.spec.C(), c_.precision.compute); }
+  void pairs(Way way, std::int64_t columns, DType type) {
+    const std::int64_t elements = moe_shape(c_).places * columns;
+    ep.call(Collective::all_to_all, elements / c_.ep, type);
+    if (way == Way::out)
+      etp.call(Collective::all_to_all, elements, type);
+    else
+      etp.call(Collective::send, elements, type, c_.etp - 1);
   }
 
   const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
@@ -237,6 +299,9 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
   const GradientTraffic gradients(c, whole, mesh, share, schedule);
   Counter scalars(mesh.world());
   scalars.call(Collective::all_reduce, 3, DType::f64);
+  if (c.spec.E() > 0)
+    scalars.call(Collective::all_reduce, (whole.L() + whole.options.mtp_depth) * (whole.E() + router_sum_count),
+                 DType::f64);
   return {{"scalars", scalars.traffic},
           {"tp", walk.tp.traffic},
           {"cp", walk.cp.traffic},
@@ -248,8 +313,8 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
           {"gradient_copies", gradients.copies.traffic},
           {"gradient_tied", gradients.tied.traffic},
           {"parameter_shards", walk.parameters[0].traffic},
-          {"ep", {}},
-          {"etp", {}},
+          {"ep", walk.ep.traffic},
+          {"etp", walk.etp.traffic},
           {"expert_gradients", gradients.all[1].traffic},
           {"expert_gradient_shards", gradients.shards[1].traffic},
           {"expert_gradient_replicas", gradients.replicas[1].traffic},

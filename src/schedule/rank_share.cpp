@@ -27,8 +27,15 @@ RankShare rank_share(const ModelShare& model, int rank) {
   for (std::size_t stage = 0; stage < model.places.size(); ++stage)
     if (model.places[stage].rank == share.pp_rank)
       share.chunks[static_cast<std::size_t>(model.places[stage].chunk)] = model.stages[stage];
-  share.units =
-      local_units(model.spec, model.units, share.chunks, {model.mesh.tp, share.tp_rank, model.mesh.dense_shards()});
+  const LocalLayout layout{model.mesh.tp,
+                           share.tp_rank,
+                           model.mesh.dense_shards(),
+                           model.mesh.ep,
+                           experts.coordinate(rank, static_cast<int>(ExpertAxis::ep)),
+                           model.mesh.etp,
+                           experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
+                           model.mesh.expert_shards()};
+  share.units = local_units(model.spec, model.units, share.chunks, layout);
   for (const LocalUnit& unit : share.units) {
     const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
     const bool first = class_of(unit) == UnitClass::experts ? first_expert_replica : share.first_replica;

@@ -41,6 +41,10 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
     context.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
     context.sine = run_set_.matrix<acc_t<T>>(Buf::sine);
   }
+  if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
+  if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
+  routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_set_);
+  context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(),
                                             PipelinePart{setup_.schedule, share.pp_rank, share.chunks},
@@ -74,6 +78,7 @@ template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels) {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
+  routers_->start_step(stream_);
   const LossScale scale{1 / static_cast<double>(labels), setup_.deck.train.z_loss_coefficient};
   executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index));
   const auto timer = timers_.start(Phase::reduce);
@@ -83,6 +88,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::
   sum_losses();
   add_norm();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
+  routers_->reduce(stream_, mesh_.scalars());
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
 
@@ -92,8 +98,12 @@ StepResult Session<T>::read_step(std::int64_t labels) {
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
   stream_.synchronize();
   const double n = static_cast<double>(labels);
-  return {s.loss_sum / n, (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n, std::sqrt(s.norm_squared),
-          s.finite != 0};
+  StepResult result{s.loss_sum / n, (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n,
+                    std::sqrt(s.norm_squared), s.finite != 0,
+                    routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()))};
+  result.total_loss += routers_->loss(result.routers);
+  if (result.finite) routers_->update_biases(stream_);
+  return result;
 }
 
 template <class T>

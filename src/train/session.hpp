@@ -5,6 +5,7 @@
 #include "comm/mesh.hpp"
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
+#include "train/routers.hpp"
 #include "train/setup.hpp"
 
 namespace forge {
@@ -12,9 +13,10 @@ namespace forge {
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;        // cross-entropy per label
-  double total_loss = 0;  // with z-loss
+  double total_loss = 0;  // with z-loss and what routers add
   double grad_norm = 0;   // before clipping
   bool finite = true;
+  std::vector<RouterReport> routers;  // of the layers with experts
 };
 
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
@@ -36,7 +38,7 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels);
-  // Waits for the step and reads its scalars.
+  // Waits for the step and reads its scalars; moves the routers' biases.
   StepResult read_step(std::int64_t labels);
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
   void begin_evaluation();
@@ -49,6 +51,7 @@ class Session {
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
   PhaseTimers& timers() { return timers_; }
+  Routers<T>& routers() { return *routers_; }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
 
@@ -73,6 +76,7 @@ class Session {
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
   BufferSet run_set_;
+  std::unique_ptr<Routers<T>> routers_;
   View<StepScalars, 1> scalars_;
   View<double, 1> norm_partials_;
   std::vector<std::vector<Range>> counted_;  // by unit: the parts of its state that this rank adds to the norm

@@ -11,6 +11,13 @@ RowShare RunSetup::rows() const {
           mesh.tp, share.tp_rank, vocabulary_rows(spec, mesh.tp, share.tp_rank)};
 }
 
+double RunSetup::router_scopes() const {
+  const auto sequences = static_cast<double>(deck.train.global_batch_sequences);
+  return spec.options.auxiliary_loss_scope == AuxiliaryScope::sequence
+             ? sequences
+             : sequences / static_cast<double>(deck.train.microbatch_sequences);
+}
+
 RunSetup make_setup(const Deck& deck, int rank) {
   RunSetup setup;
   setup.deck = deck;
@@ -27,7 +34,7 @@ RunSetup make_setup(const Deck& deck, int rank) {
   validate(setup.schedule);
   setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages());
   setup.share = rank_share(setup.model_share(), rank);
-  setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp));
+  setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
   return setup;
 }
 

@@ -26,6 +26,8 @@ struct RunSetup {
 
   int replicas() const { return mesh.data_parallel(); }
   std::int64_t tokens_per_step() const { return deck.train.global_batch_sequences * deck.train.sequence_tokens; }
+  // Scopes of the routers' auxiliary loss in a step, over all ranks: sequences or microbatches.
+  double router_scopes() const;
   RowShare rows() const;
   ModelShare model_share() const { return {deck, spec, units, mesh, schedule.places, stages}; }
 };

@@ -16,6 +16,7 @@ namespace forge::test {
 MeshGroups groups_of(const RunSetup& setup) {
   MeshGroups groups;
   groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
+  groups.experts = setup.spec.E() > 0;
   if (setup.deck.model.tied_embeddings)
     groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
   return groups;

@@ -47,7 +47,7 @@ struct BlockRig {
     }
     slot.add(batch_buffers(buffers), arena, Category::data);
     slot.add(block_input(buffers), arena, Category::activations);
-    slot.add(saved_of_block(buffers), arena, Category::activations);
+    slot.add(saved_of_block(buffers, 0), arena, Category::activations);
     slot.add(head_input(buffers), arena, Category::activations);
     slot.add(saved_of_head(buffers), arena, Category::activations);
     fill_batch();

@@ -118,12 +118,12 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
       block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
       if (split) {
         BufferSet s = rig.slot;
-        s.add(rebuilt_of_block(rig.buffers), rig.arena, Category::activations);
-        s.add(gradients_of_block(rig.buffers), rig.arena, Category::activations);
+        s.add(rebuilt_of_block(rig.buffers, 0), rig.arena, Category::activations);
+        s.add(gradients_of_block(rig.buffers, 0), rig.arena, Category::activations);
         block_rebuild<double>(rig.context, 0, rig.block(), s);
         block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, rig.rows_of(u),
                                      rig.rows_of(dx));
-        block_backward_weight<double>(rig.context, rig.block_gradient(), s, rig.rows_of(u));
+        block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, rig.rows_of(u));
       } else {
         block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u),
                                rig.rows_of(dx));

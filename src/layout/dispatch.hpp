@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "layout/boxes.hpp"
+
+namespace forge {
+
+// The ranks that share the experts of a layer: `ep` groups have E / ep experts each, and the `etp` ranks of a group
+// have some columns of each of them. Sources of rows are numbered ep coordinate · etp + etp coordinate.
+struct ExpertRanks {
+  int ep = 1, ep_rank = 0;
+  int etp = 1, etp_rank = 0;
+  std::int64_t experts = 0;  // E
+
+  int sources() const { return ep * etp; }
+  std::int64_t experts_here() const { return experts / ep; }
+};
+
+// Who sends which of its pairs (row, choice) to whom, in rounds of at most so many rows a rank: a pure function of all
+// sources' counts, so that every rank works it out alone. A source's pairs stand in the order of their experts, so those
+// of one round and receiver follow each other. A receiving group's pairs are taken in the order (expert, source) and cut
+// every `round_rows` of them. In a round they arrive by source, in the order (etp coordinate, ep coordinate), and from
+// one source by expert.
+class DispatchPlan {
+ public:
+  // counts: (sources, E).
+  DispatchPlan(const ExpertRanks& ranks, std::span<const std::int64_t> counts, std::int64_t round_rows);
+
+  // The most that any group needs, at least 1: the same on every rank.
+  int rounds() const { return rounds_; }
+  // The places of this rank's own order that go to ep coordinate `peer`.
+  Range sent(int round, int peer) const;
+  // Rows that this rank's group gets from a source.
+  std::int64_t received(int round, int ep_peer, int etp_peer) const;
+  // Those from all sources of one etp coordinate, and from all.
+  std::int64_t received_of(int round, int etp_peer) const;
+  std::int64_t rows(int round) const;
+  // Rows of each (source in the order of arrival, expert of this rank).
+  std::vector<std::int64_t> blocks(int round) const;
+  // (experts_here + 1): where each expert's rows of the round begin, in the order of experts.
+  std::vector<std::int64_t> offsets(int round) const;
+
+ private:
+  struct Block {
+    std::int64_t begin = 0, count = 0;  // in the receiving group's order of pairs
+  };
+  std::int64_t in_round(const Block& block, int round) const;
+  const Block& arriving(std::int64_t expert, int source) const {
+    return arriving_[static_cast<std::size_t>(expert * ranks_.sources() + source)];
+  }
+  int arrival(int ep_peer, int etp_peer) const { return etp_peer * ranks_.ep + ep_peer; }
+
+  ExpertRanks ranks_;
+  std::int64_t round_rows_;
+  int rounds_ = 1;
+  std::vector<Block> own_;          // of this rank's pairs, by expert of all
+  std::vector<std::int64_t> first_; // (ep) place of the first pair that goes to each group
+  std::vector<Block> arriving_;     // (experts_here, sources in the order of arrival)
+};
+
+}  // namespace forge

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <vector>
+
+#include "comm/mesh.hpp"
+#include "data/row_share.hpp"
+#include "nn/buffer_set.hpp"
+#include "nn/context.hpp"
+
+namespace forge {
+
+// What a step says of one layer's router.
+struct RouterReport {
+  std::int64_t layer = 0;
+  std::vector<double> load;   // pairs of each expert over the whole step, before any were dropped
+  double dropped = 0;         // pairs
+  double balance_loss = 0;    // mean over the scopes of E Σ f P
+  double z_loss = 0;          // mean over the tokens of lse²
+  double bias_min = 0, bias_max = 0;
+};
+
+// The routers' state of a run: their biases, and the sums of a step, which every rank has for all layers once reduced.
+// Does nothing for a model without experts.
+template <class T>
+class Routers {
+ public:
+  using A = acc_t<T>;
+  // `set` holds run_buffers().
+  Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const BufferSet& set);
+
+  // For the layers; scopes (sequences or microbatches) and tokens of a step over all ranks.
+  RouterRun<T> run(double scopes, double tokens) const;
+  void start_step(Stream& stream);
+  // Sums over all ranks; every rank calls it.
+  void reduce(Stream& stream, Communicator& all);
+  // bias += rate · sign(mean load − load); not after a step that was not finite.
+  void update_biases(Stream& stream);
+  // Of the layers with experts, in order. Waits for the stream.
+  std::vector<RouterReport> read(Stream& stream, double scopes, double tokens) const;
+  // What the routers' losses add to total_loss.
+  double loss(const std::vector<RouterReport>& reports) const;
+
+  // Biases of all layers, (layers, E) in one line; empty: the model has none. For files.
+  std::vector<double> read_biases(Stream& stream) const;
+  void set_biases(Stream& stream, const std::vector<double>& values);
+
+ private:
+  bool any() const { return spec_.E() > 0; }
+
+  ModelSpec spec_;
+  View<const std::int32_t, 1> row_scopes_, zero_scopes_, all_row_scopes_, all_row_positions_;
+  View<double, 2> sums_;
+  View<std::int64_t, 1> dropped_;
+  View<A, 2> bias_;
+};
+
+}  // namespace forge
