@@ -20,8 +20,9 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
 // have them; the others' start at 0 where the file has none.
 std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec);
 
-// Writes every parameter of the model, or its gradient, to one safetensors file, and with parameters the routers' biases
-// (layers, E), where there are any: F64 where the storage type is double, else F32. The file appears under its name when it is complete. All ranks call it; the first one writes.
+// Writes every parameter of the model, or its gradient, to one safetensors file, and with parameters the routers'
+// biases (layers, E), where there are any: F64 where the storage type is double, else F32. The file appears under its
+// name when it is complete. All ranks call it; the first one writes.
 template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
                       TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,

@@ -182,8 +182,8 @@ void sigmoid(Stream&, View<A, 1> x);
 // y(r,:) = gate(r) · x(r,:).
 template <class T>
 void gate_rows(Stream&, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> y);
-// dx(r,:) = gate(r) · dy(r,:);  d_logit(r) = gate(r) (1 − gate(r)) <dy(r,:), x(r,:)>, gate being a sigmoid. dx may alias
-// dy.
+// dx(r,:) = gate(r) · dy(r,:);  d_logit(r) = gate(r) (1 − gate(r)) <dy(r,:), x(r,:)>, gate being a sigmoid. dx may
+// alias dy.
 template <class T>
 void gate_rows_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> dx,
                         View<T, 1> d_logit);

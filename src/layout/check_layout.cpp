@@ -44,6 +44,27 @@ void check_tensor(const Deck& deck, Report& report) {
   if (m.ffn % tp != 0) violated("does not divide " + equation("model.ffn", m.ffn));
 }
 
+void divides(const char* axis, std::int64_t ranks, const char* key, std::int64_t value, Report& report) {
+  if (ranks < 1 || value % ranks == 0) return;
+  report.add("", equation(axis, ranks) + " does not divide " + equation(key, value) + "; nearest legal " +
+                     std::string(axis).substr(5) + ": " +
+                     nearest(ranks, value, [&](std::int64_t n) { return value % n == 0; }));
+}
+
+// Experts go to ep groups, their columns to etp ranks; those that every token goes to are split like a dense layer.
+void check_expert_axes(const Deck& deck, Report& report) {
+  const ModelDeck& m = deck.model;
+  if (m.experts == 0) {
+    if (deck.mesh.ep > 1) report.add("", equation("mesh.ep", deck.mesh.ep) + " without model.experts; legal: 1");
+    if (deck.mesh.etp != 0 && deck.mesh.etp != deck.mesh.tp)
+      report.add("", equation("mesh.etp", deck.mesh.etp) + " without model.experts; legal: 0, or as mesh.tp");
+    return;
+  }
+  divides("mesh.ep", deck.mesh.ep, "model.experts", m.experts, report);
+  divides("mesh.etp", deck.mesh.etp, "model.expert_ffn", m.expert_ffn, report);
+  if (m.shared_expert_ffn > 0) divides("mesh.tp", deck.mesh.tp, "model.shared_expert_ffn", m.shared_expert_ffn, report);
+}
+
 // Sequence lengths: two blocks of each context-parallel rank, whole rows of each tensor-parallel one.
 void check_sequence(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
@@ -97,6 +118,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_tensor(deck, report);
   check_sequence(deck, report);
   check_all_to_all(deck, report);
+  check_expert_axes(deck, report);
   return mesh;
 }
 

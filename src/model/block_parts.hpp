@@ -35,11 +35,7 @@ struct BufferMaker {
     if (c.tp > 1) list.push_back(value(Buf::all_rows, "rows of all tp ranks", s.C(), Reader::forward));
   }
   BufferSpec partial(std::int64_t columns) const {
-    return {Buf::partial,
-            "column sums",
-            {{norm_partial_rows(rows), columns}},
-            c.precision.accumulate,
-            Reader::forward};
+    return {Buf::partial, "column sums", {{norm_partial_rows(rows), columns}}, c.precision.accumulate, Reader::forward};
   }
 };
 

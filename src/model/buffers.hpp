@@ -145,16 +145,16 @@ enum class Buf {
   row_z,  // (chunk)
   // for the whole run
   cosine,
-  sine,           // (T, D/2)
-  scalars,        // StepScalars of kernels.hpp
-  norm_partials,  // sum_partials
-  row_scopes,      // (R) sequence of each row of a microbatch
-  all_row_scopes,  // (R cp) the same of the rows of all cp ranks, rank after rank
+  sine,               // (T, D/2)
+  scalars,            // StepScalars of kernels.hpp
+  norm_partials,      // sum_partials
+  row_scopes,         // (R) sequence of each row of a microbatch
+  all_row_scopes,     // (R cp) the same of the rows of all cp ranks, rank after rank
   all_row_positions,  // (R cp) and their positions
-  zero_scopes,     // (R) zeros: all rows in one scope
-  router_sums,     // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
-  router_dropped,  // (layers) dropped pairs of this rank
-  router_bias,     // (layers, E)
+  zero_scopes,        // (R) zeros: all rows in one scope
+  router_sums,        // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
+  router_dropped,     // (layers) dropped pairs of this rank
+  router_bias,        // (layers, E)
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);
@@ -212,9 +212,9 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local);
 
 // Layers differ: those with experts, and those without. Per slot, that is, per microbatch in flight:
 BufferList batch_buffers(const BufferContext&);
-BufferList block_input(const BufferContext&);     // x, from forward (or its arrival) until backward
+BufferList block_input(const BufferContext&);                         // x, from forward (or its arrival) until backward
 BufferList saved_of_block(const BufferContext&, std::int64_t layer);  // the rest, from forward until their last reader
-BufferList head_input(const BufferContext&);      // x_final
+BufferList head_input(const BufferContext&);                          // x_final
 BufferList saved_of_head(const BufferContext&);
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
 BufferList rebuilt_of_block(const BufferContext&, std::int64_t layer);

@@ -12,10 +12,9 @@ constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::ba
 
 std::int64_t at_least(double factor, std::int64_t balanced_pairs, std::int64_t parts) {
   // A little less than the product, so that rounding of the factor doesn't add a row.
-  return std::max<std::int64_t>(
-      static_cast<std::int64_t>(
-          std::ceil(factor * static_cast<double>(balanced_pairs) / static_cast<double>(parts) * (1 - 1e-12))),
-      1);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_pairs) /
+                                                                    static_cast<double>(parts) * (1 - 1e-12))),
+                                1);
 }
 
 // Buffers of a layer with experts, beside those of all rows.
@@ -49,17 +48,15 @@ void add_exchange(const MoeMaker& x, BufferList& list) {
   if (!x.m.exchanges()) return;
   list.push_back(x.arriving(Buf::arrived, "rows as they arrive", width, value, F));
   list.push_back(x.line(Buf::arrived_line, "weights as they arrive", x.m.round_rows, x.acc));
-  list.push_back(x.line(Buf::arrived_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
+  list.push_back(
+      x.line(Buf::arrived_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
   list.push_back(x.line(Buf::arrived_experts, "experts of arrived rows", x.m.round_rows, DType::i32));
   list.push_back(x.line(Buf::arrived_order, "arrived rows by expert", x.m.round_rows, DType::i32));
   list.push_back(x.line(Buf::arrived_place, "places of arrived rows", x.m.round_rows, DType::i32));
   list.push_back(x.line(Buf::arrived_counts, "arrived rows of each expert", x.m.experts_here, DType::i64));
   list.push_back(x.line(Buf::arrived_offsets, "their begins", x.m.experts_here + 1, DType::i64));
-  list.push_back({Buf::arrived_sort,
-                  "order of arrived rows",
-                  {{moe_sort_rows(x.m.round_rows), x.m.experts_here}},
-                  DType::i32,
-                  F});
+  list.push_back(
+      {Buf::arrived_sort, "order of arrived rows", {{moe_sort_rows(x.m.round_rows), x.m.experts_here}}, DType::i32, F});
   if (x.c.etp > 1) {
     list.push_back(x.arriving(Buf::peer_rows, "rows from an etp rank", width, value, F));
     list.push_back(x.line(Buf::peer_line, "weights from an etp rank", x.m.round_rows, x.acc));
@@ -105,7 +102,8 @@ MoeShape moe_shape(const BufferContext& c) {
     m.capacity = std::min(at_least(o.capacity_factor, scope * m.chosen, m.experts), scope);
   }
   m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen;
-  const std::int64_t most = m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
+  const std::int64_t most =
+      m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
   m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
   return m;
 }
@@ -159,7 +157,8 @@ void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
   if (o.capacity_factor > 0) add_capacity(x, list);
   list.push_back(x.line(Buf::own_counts, "pairs of each expert", x.m.experts, DType::i64));
   list.push_back(x.line(Buf::own_offsets, "their begins", x.m.experts + 1, DType::i64));
-  list.push_back({Buf::own_sort, "order of pairs", {{moe_sort_rows(x.m.rows * x.m.chosen), x.m.experts}}, DType::i32, F});
+  list.push_back(
+      {Buf::own_sort, "order of pairs", {{moe_sort_rows(x.m.rows * x.m.chosen), x.m.experts}}, DType::i32, F});
   if (x.m.fixed) list.push_back(x.line(Buf::own_order, "pairs without padding", x.m.rows * x.m.chosen, DType::i32));
   add_exchange(x, list);
   if (x.m.exchanges())
@@ -170,7 +169,8 @@ void add_moe_gradients(const BufferContext& c, BufferList& list) {
   const MoeMaker x{c};
   list.push_back(x.scores(Buf::d_router, "gradient of router logits", c.precision.compute, W));
   if (c.spec.options.shared_expert_gate)
-    list.push_back(x.line(Buf::d_shared_gate, "gradient of the shared experts' gate", x.m.rows, c.precision.compute, W));
+    list.push_back(
+        x.line(Buf::d_shared_gate, "gradient of the shared experts' gate", x.m.rows, c.precision.compute, W));
 }
 
 void add_moe_scratch_backward(const BufferContext& c, BufferList& list) {

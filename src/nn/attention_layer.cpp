@@ -50,13 +50,7 @@ View<acc_t<T>, 2> head_rstd(const Context<T>& ctx, const BufferSet& s, bool of_k
 template <class T>
 AttentionShape attention_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   const Microbatch& mb = ctx.buffers.microbatch;
-  AttentionShape shape{mb.sequences,
-                       mb.sequence_tokens,
-                       mb.sequence_tokens,
-                       ctx.spec().softmax_scale(),
-                       0,
-                       0,
-                       {}};
+  AttentionShape shape{mb.sequences, mb.sequence_tokens, mb.sequence_tokens, ctx.spec().softmax_scale(), 0, 0, {}};
   if (ctx.dropout_rate() > 0) {
     shape.dropout = ctx.dropout_rate();
     shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
@@ -171,7 +165,7 @@ void attention_layer_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, co
 
 template <class T>
 void attention_layer_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                        const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<T, 2> dx) {
+                                    const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<T, 2> dx) {
   using A = acc_t<T>;
   Frame frame(ctx.arena);
   BufferSet s = kept;

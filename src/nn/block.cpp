@@ -39,8 +39,8 @@ void backward_feed_forward(Context<T>& ctx, std::int64_t layer, const BlockTenso
   if (ctx.spec().is_moe(layer))
     moe_backward_input(ctx, layer, w, g, before_dropout(ctx, layer, s, d_out), d_n2, s);
   else
-    mlp_backward_input(ctx, mlp_of(w),
-                       output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out), d_n2, s);
+    mlp_backward_input(ctx, mlp_of(w), output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out),
+                       d_n2, s);
   norm_backward<T>(ctx, norm2, w.norm2, g.norm2, g.norm2_bias, d_n2, d_out, s.matrix<T>(Buf::d_h), s);
 }
 
@@ -117,16 +117,16 @@ void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<cons
   block_backward_weight(ctx, layer, g, s, d_out);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                 \
-  template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,  \
-                                 View<T, 2>);                                                                \
-  template void block_rebuild<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&); \
-  template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
-                                        const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,   \
-                                        View<T, 2>);                                                         \
-  template void block_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&,           \
-                                         const BufferSet&, View<const T, 2>);                                \
-  template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                   \
+#define FORGE_INSTANTIATE(T)                                                                                         \
+  template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,          \
+                                 View<T, 2>);                                                                        \
+  template void block_rebuild<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);         \
+  template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                     \
+                                        const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,           \
+                                        View<T, 2>);                                                                 \
+  template void block_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, const BufferSet&, \
+                                         View<const T, 2>);                                                          \
+  template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                           \
                                   const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>, View<T, 2>);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

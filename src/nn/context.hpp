@@ -28,7 +28,7 @@ struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
-  Communicator* ep = nullptr;  // ranks with other experts, in the compute stream
+  Communicator* ep = nullptr;   // ranks with other experts, in the compute stream
   Communicator* etp = nullptr;  // ranks with other columns of the same experts, likewise
 
   int tp_rank() const { return tp ? tp->rank() : 0; }
@@ -44,15 +44,15 @@ struct LayerGroups {
 // What the routers of all layers share; nothing of it in a model without experts.
 template <class T>
 struct RouterRun {
-  View<acc_t<T>, 2> bias;                       // (layers, E); empty: none
-  View<const std::int32_t, 1> row_scopes;       // (R) sequence of each row of the microbatch
-  View<const std::int32_t, 1> all_row_scopes;   // (R cp) the same of all cp ranks' rows, rank after rank
+  View<acc_t<T>, 2> bias;                         // (layers, E); empty: none
+  View<const std::int32_t, 1> row_scopes;         // (R) sequence of each row of the microbatch
+  View<const std::int32_t, 1> all_row_scopes;     // (R cp) the same of all cp ranks' rows, rank after rank
   View<const std::int32_t, 1> all_row_positions;  // (R cp) and their positions
-  View<const std::int32_t, 1> zero_scopes;      // (R) zeros
-  View<double, 2> sums;                         // (layers, E + 3) of a step: pairs by expert; losses, dropped pairs
-  View<std::int64_t, 1> dropped;                // (layers) pairs that this rank dropped
-  double balance_scale = 0;                     // of each scope's auxiliary loss in total_loss
-  double z_scale = 0;                           // of each row's z-loss
+  View<const std::int32_t, 1> zero_scopes;        // (R) zeros
+  View<double, 2> sums;                           // (layers, E + 3) of a step: pairs by expert; losses, dropped pairs
+  View<std::int64_t, 1> dropped;                  // (layers) pairs that this rank dropped
+  double balance_scale = 0;                       // of each scope's auxiliary loss in total_loss
+  double z_scale = 0;                             // of each row's z-loss
 };
 
 // What every layer of a rank needs beside its parameters and buffers.

@@ -26,8 +26,7 @@ ModelSpec without_capacity(ModelSpec spec) {
 std::size_t largest_frame(const BufferContext& c) {
   std::size_t bytes = 0;
   for (std::int64_t layer = 0; layer < c.spec.L(); ++layer)
-    bytes = std::max(bytes,
-                     aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)));
+    bytes = std::max(bytes, aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)));
   return bytes;
 }
 
@@ -46,8 +45,7 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   const auto v = static_cast<std::size_t>(run.spec.V()), c = static_cast<std::size_t>(run.spec.C());
   return aligned_bytes(run_buffers(run)) + 2 * layers * cached + 2 * align_up(rows * sizeof(std::int32_t)) +
          align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) + align_up(c * sizeof(T)) +
-         aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) +
-         largest_frame(largest);
+         aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) + largest_frame(largest);
 }
 
 template <class T>

@@ -14,8 +14,8 @@ template <class T>
 class Decoder {
  public:
   // The whole model (whole_units) and the weights of its units, in order; `capacity`: tokens of prompt and continuation
-  // together. `router_biases`: (layers, E) of all layers, empty where the model has none. No expert's capacity acts: what
-  // it drops depends on the whole sequence.
+  // together. `router_biases`: (layers, E) of all layers, empty where the model has none. No expert's capacity acts:
+  // what it drops depends on the whole sequence.
   Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision, const std::vector<LocalUnit>& units,
           const std::vector<const T*>& weights, std::int64_t capacity, const std::vector<double>& router_biases = {});
 

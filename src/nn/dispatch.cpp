@@ -136,8 +136,7 @@ void Dispatch<T>::exchange_back(int round, View<P, 2> arrived, View<P, 2> peer_r
   for (int distance = 1; distance < ranks_.etp; ++distance) {
     const int to = (ranks_.etp_rank + distance) % ranks_.etp;
     const int from = (ranks_.etp_rank + ranks_.etp - distance) % ranks_.etp;
-    const auto theirs =
-        arrived.slice(begins[static_cast<std::size_t>(to)], begins[static_cast<std::size_t>(to) + 1]);
+    const auto theirs = arrived.slice(begins[static_cast<std::size_t>(to)], begins[static_cast<std::size_t>(to) + 1]);
     const auto got = peer_rows.slice(0, own.rows());
     Communicator& etp = *ctx_.groups.etp;
     etp.group_begin();

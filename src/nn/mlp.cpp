@@ -57,12 +57,12 @@ void mlp_backward_weight(Context<T>& ctx, const MlpTensors<acc_t<T>>& g, View<co
   bias_backward<T>(ctx, d_up, g.up_bias, s);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                        \
-  template void mlp_forward_to_activation<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&);            \
-  template void mlp_activate<T>(Context<T>&, const BufferSet&);                                                     \
-  template void mlp_forward_output<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&, View<T, 2>);       \
-  template void mlp_backward_input<T>(Context<T>&, const MlpTensors<const T>&, View<const T, 2>, View<T, 2>,        \
-                                      const BufferSet&);                                                            \
+#define FORGE_INSTANTIATE(T)                                                                                  \
+  template void mlp_forward_to_activation<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&);      \
+  template void mlp_activate<T>(Context<T>&, const BufferSet&);                                               \
+  template void mlp_forward_output<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&, View<T, 2>); \
+  template void mlp_backward_input<T>(Context<T>&, const MlpTensors<const T>&, View<const T, 2>, View<T, 2>,  \
+                                      const BufferSet&);                                                      \
   template void mlp_backward_weight<T>(Context<T>&, const MlpTensors<acc_t<T>>&, View<const T, 2>, const BufferSet&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

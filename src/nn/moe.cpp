@@ -112,6 +112,7 @@ void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<c
   router_forward_layer(ctx, layer, w.router, s, false);
   Dispatch<T> dispatch = Dispatch<T>::sort(ctx, s);
   shared_to_activation(ctx, w, s);
+  if (has_gate(ctx)) mlp_forward_output(ctx, shared_of(w), s, s.matrix<T>(Buf::shared_out));  // the gate's gradient
   experts_to_activation(ctx, w, s, dispatch, 0);
 }
 
@@ -135,7 +136,7 @@ void shared_backward_input(Context<T>& ctx, const BlockTensors<const T>& w, View
     const View<T, 2> all = s.matrix<T>(Buf::d_down_out), own = own_rows(g, all);
     if (has_gate(ctx))
       gate_rows_backward<T>(ctx.stream, d_y, s.matrix<T>(Buf::shared_out), s.vector<acc_t<T>>(Buf::shared_gate), own,
-                             s.vector<T>(Buf::d_shared_gate));
+                            s.vector<T>(Buf::d_shared_gate));
     else
       copy_rows<T>(ctx.stream, d_y, own);
     if (g.tp) g.tp->all_gather(ctx.stream, View<const T, 2>(own), all);
@@ -183,8 +184,8 @@ void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<
 }
 
 template <class T>
-void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g,
-                         View<const T, 2> d_down, const BufferSet& s) {
+void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, View<const T, 2> d_down,
+                         const BufferSet& s) {
   router_backward_weight(ctx, layer, g.router, s);
   if (!has_shared(ctx)) return;
   mlp_backward_weight(ctx, shared_of(g), d_down, s);
@@ -192,14 +193,13 @@ void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors
     linear_backward_weight<T>(ctx, s.matrix<T>(Buf::d_shared_gate), s.matrix<T>(Buf::n2), g.shared_gate);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                         \
-  template void moe_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,            \
-                               View<T, 2>);                                                                          \
-  template void moe_forward_again<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);     \
-  template void moe_activate<T>(Context<T>&, const BufferSet&);                                                      \
-  template void moe_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                       \
-                                      const BlockTensors<acc_t<T>>&, View<const T, 2>, View<T, 2>, const BufferSet&); \
-  template void moe_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, View<const T, 2>,   \
+#define FORGE_INSTANTIATE(T)                                                                                           \
+  template void moe_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&, View<T, 2>); \
+  template void moe_forward_again<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);       \
+  template void moe_activate<T>(Context<T>&, const BufferSet&);                                                        \
+  template void moe_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                         \
+                                      const BlockTensors<acc_t<T>>&, View<const T, 2>, View<T, 2>, const BufferSet&);  \
+  template void moe_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, View<const T, 2>,     \
                                        const BufferSet&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

@@ -8,13 +8,12 @@ namespace forge {
 
 // The second half of a block with experts, from the normalised stream n2 on:
 //   y(r) = Σ_c weight(r,c) · expert_choice(r,c)(n2(r)) + gate(r) · shared(n2(r))
-// with expert(x) = down(silu(gate x) · up x); the weight enters before `down`, which is linear. Dropless dispatch runs in
-// rounds of bounded size: the first one's rows stay for backward, which makes the others' again.
+// with expert(x) = down(silu(gate x) · up x); the weight enters before `down`, which is linear. Dropless dispatch runs
+// in rounds of bounded size: the first one's rows stay for backward, which makes the others' again.
 
 // n2 → y(S,C). `s`: slot, rebuilt_of_block, scratch_forward_block.
 template <class T>
-void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
-                 View<T, 2> y);
+void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s, View<T, 2> y);
 
 // Makes again what full recomputation dropped, up to the activations.
 template <class T>
@@ -29,10 +28,10 @@ template <class T>
 void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                         const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s);
 
-// W of the router and the shared experts; d_down(R,C): d_down_out as B left it, or d_y where the slot has none. `s` also
-// holds scratch_backward_weight.
+// W of the router and the shared experts; d_down(R,C): d_down_out as B left it, or d_y where the slot has none. `s`
+// also holds scratch_backward_weight.
 template <class T>
-void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g,
-                         View<const T, 2> d_down, const BufferSet& s);
+void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, View<const T, 2> d_down,
+                         const BufferSet& s);
 
 }  // namespace forge

@@ -29,10 +29,11 @@ RouterOptions router_options(const ModelSpec& m) {
 // What the router reads: n2, with jitter while it trains.
 template <class T>
 Jitter jitter_of(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  return {ctx.spec().options.router_jitter,
-          random_key(ctx.seed, Purpose::jitter, static_cast<std::uint64_t>(ctx.step), static_cast<std::uint64_t>(layer)),
-          own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
-          own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
+  return {
+      ctx.spec().options.router_jitter,
+      random_key(ctx.seed, Purpose::jitter, static_cast<std::uint64_t>(ctx.step), static_cast<std::uint64_t>(layer)),
+      own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
+      own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
 }
 
 template <class T>
@@ -89,15 +90,14 @@ void choose(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
                      choices);
     return router_weights<A>(ctx.stream, options, logits, choices, weights, scores);
   }
-  const View<const A, 1> bias = ctx.router.bias.empty()
-                                    ? View<const A, 1>()
-                                    : View<const A, 1>(ctx.router.bias.row(layer), {{options.experts}});
+  const View<const A, 1> bias =
+      ctx.router.bias.empty() ? View<const A, 1>() : View<const A, 1>(ctx.router.bias.row(layer), {{options.experts}});
   router_forward<A>(ctx.stream, options, logits, bias, weights, choices, scores);
 }
 
 CapacityWorkspace capacity_workspace(const BufferSet& s) {
-  return {s.matrix<std::int32_t>(Buf::capacity_bins),  s.matrix<std::int32_t>(Buf::capacity_place),
-          s.vector<std::int32_t>(Buf::capacity_order), s.vector<std::int64_t>(Buf::capacity_counts),
+  return {s.matrix<std::int32_t>(Buf::capacity_bins),    s.matrix<std::int32_t>(Buf::capacity_place),
+          s.vector<std::int32_t>(Buf::capacity_order),   s.vector<std::int64_t>(Buf::capacity_counts),
           s.vector<std::int64_t>(Buf::capacity_offsets), s.matrix<std::int32_t>(Buf::capacity_sort)};
 }
 
@@ -130,8 +130,8 @@ void drop(Context<T>& ctx, std::int64_t layer, const BufferSet& s, bool counts) 
   const View<std::int64_t, 1> dropped(ctx.router.dropped.data + layer, {{1}});
   if (m.fixed) {
     const View<std::int64_t, 1> count = counts ? dropped : s.vector<std::int64_t>(Buf::own_counts).slice(0, 1);
-    capacity_drop<A>(ctx.stream, options, choices, weights, own_rows(g, ctx.router.zero_scopes),
-                     own_rows(g, positions), capacity_workspace(s), kept, count);
+    capacity_drop<A>(ctx.stream, options, choices, weights, own_rows(g, ctx.router.zero_scopes), own_rows(g, positions),
+                     capacity_workspace(s), kept, count);
     return;
   }
   options.scopes = ctx.buffers.microbatch.sequences;
@@ -149,7 +149,8 @@ void drop(Context<T>& ctx, std::int64_t layer, const BufferSet& s, bool counts) 
   capacity_drop<A>(ctx.stream, options, all, all_weights, g.cp ? ctx.router.all_row_scopes : ctx.router.row_scopes,
                    g.cp ? ctx.router.all_row_positions : positions, capacity_workspace(s), all_kept, count);
   const std::int64_t begin = (g.cp_rank() * g.tp_size() + g.tp_rank()) * m.rows;
-  copy_on_device(ctx.stream, kept.data, all_kept.row(begin), static_cast<std::size_t>(kept.size()) * sizeof(std::int32_t));
+  copy_on_device(ctx.stream, kept.data, all_kept.row(begin),
+                 static_cast<std::size_t>(kept.size()) * sizeof(std::int32_t));
 }
 
 }  // namespace
@@ -177,8 +178,8 @@ void router_backward_input(Context<T>& ctx, std::int64_t layer, View<const T, 2>
   using A = acc_t<T>;
   const ModelDeck& o = ctx.spec().options;
   const RouterOptions options = router_options(ctx.spec());
-  const View<const A, 2> logits = s.has(Buf::router_logits) ? View<const A, 2>(s.matrix<A>(Buf::router_logits))
-                                                            : View<const A, 2>();
+  const View<const A, 2> logits =
+      s.has(Buf::router_logits) ? View<const A, 2>(s.matrix<A>(Buf::router_logits)) : View<const A, 2>();
   const View<const A, 2> scores = s.matrix<A>(Buf::router_scores);
   const View<const std::int32_t, 2> choices = s.matrix<std::int32_t>(Buf::choices);
   const View<A, 2> d = s.matrix<A>(s.has(Buf::d_router_sums) ? Buf::d_router_sums : Buf::d_router);
@@ -192,7 +193,8 @@ void router_backward_input(Context<T>& ctx, std::int64_t layer, View<const T, 2>
   if (o.router_z_coefficient > 0) router_z_loss<A>(ctx.stream, logits, ctx.router.z_scale, {}, d);
   const View<T, 2> d_logits = s.matrix<T>(Buf::d_router);
   if (s.has(Buf::d_router_sums)) convert_rows<A, T>(ctx.stream, d, d_logits);
-  if (!jitters(ctx)) return ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, View<const T, 2>(d_logits), w, 1.0, d_n2);
+  if (!jitters(ctx))
+    return ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, View<const T, 2>(d_logits), w, 1.0, d_n2);
   const View<T, 2> dx = s.matrix<T>(Buf::jittered);
   linear_backward_input<T>(ctx, d_logits, w, dx);
   jitter<T>(ctx.stream, dx, dx, jitter_of(ctx, layer, s));
@@ -204,8 +206,8 @@ void router_backward_weight(Context<T>& ctx, std::int64_t layer, View<acc_t<T>, 
   linear_backward_weight<T>(ctx, s.matrix<T>(Buf::d_router), router_input(ctx, layer, s), g);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                       \
-  template void router_forward_layer<T>(Context<T>&, std::int64_t, View<const T, 2>, const BufferSet&, bool);      \
+#define FORGE_INSTANTIATE(T)                                                                                         \
+  template void router_forward_layer<T>(Context<T>&, std::int64_t, View<const T, 2>, const BufferSet&, bool);        \
   template void router_backward_input<T>(Context<T>&, std::int64_t, View<const T, 2>, const BufferSet&, View<T, 2>); \
   template void router_backward_weight<T>(Context<T>&, std::int64_t, View<acc_t<T>, 2>, const BufferSet&);
 FORGE_INSTANTIATE(double)

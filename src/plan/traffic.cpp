@@ -171,7 +171,8 @@ class Walk {
   // `whole`: with the last products, which recomputation leaves out.
   void forward_of_layer(const Action& a, std::size_t l, bool whole) {
     rows(Collective::all_gather, 1 + products(a, l));
-    rows(Collective::reduce_scatter, 1 + (whole ? products(a, l) : 0));
+    rows(Collective::reduce_scatter,
+         1 + (whole || (is_moe(a, l) && c_.spec.options.shared_expert_gate) ? products(a, l) : 0));
     cp.add(context_traffic_forward(c_));
     if (!is_moe(a, l)) return;
     router();

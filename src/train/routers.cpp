@@ -120,8 +120,13 @@ std::vector<RouterReport> Routers<T>::read(Stream& stream, double scopes, double
   for (std::int64_t layer = 0; layer < sums_.rows(); ++layer) {
     if (!spec_.is_moe(layer)) continue;
     const double* row = sums.data() + layer * width;
-    RouterReport report{layer, {row, row + experts}, row[experts + dropped_sum], row[experts + balance_sum] / scopes,
-                        row[experts + z_sum] / tokens, 0, 0};
+    RouterReport report{layer,
+                        {row, row + experts},
+                        row[experts + dropped_sum],
+                        row[experts + balance_sum] / scopes,
+                        row[experts + z_sum] / tokens,
+                        0,
+                        0};
     if (!bias.empty()) {
       const auto begin = bias.begin() + static_cast<std::ptrdiff_t>(layer * experts);
       const auto [least, most] = std::minmax_element(begin, begin + static_cast<std::ptrdiff_t>(experts));

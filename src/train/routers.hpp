@@ -12,10 +12,10 @@ namespace forge {
 // What a step says of one layer's router.
 struct RouterReport {
   std::int64_t layer = 0;
-  std::vector<double> load;   // pairs of each expert over the whole step, before any were dropped
-  double dropped = 0;         // pairs
-  double balance_loss = 0;    // mean over the scopes of E Σ f P
-  double z_loss = 0;          // mean over the tokens of lse²
+  std::vector<double> load;  // pairs of each expert over the whole step, before any were dropped
+  double dropped = 0;        // pairs
+  double balance_loss = 0;   // mean over the scopes of E Σ f P
+  double z_loss = 0;         // mean over the tokens of lse²
   double bias_min = 0, bias_max = 0;
 };
 

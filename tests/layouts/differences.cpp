@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "layout_run.hpp"
+#include "models.hpp"
 
 namespace forge::test {
 
@@ -106,7 +107,8 @@ std::string triviality(const LayoutResult& one, const Deck& deck) {
   if (one.gradients.size() < least) return "only " + std::to_string(one.gradients.size()) + " tensors";
   long double squares = 0;  // of many terms, whose rounding would exceed the bound in double
   for (const auto& [name, values] : one.gradients) {
-    if (!(largest_of(values) > 0)) return "the gradient of " + name + " is zero";
+    if ((largest_of(values) > 0) == is_idle(deck, name))
+      return "the gradient of " + name + (is_idle(deck, name) ? " is not zero" : " is zero");
     for (const double v : values) squares += static_cast<long double>(v) * v;
   }
   // 64 eps: both sums round, in another order.
@@ -118,7 +120,9 @@ std::string triviality(const LayoutResult& one, const Deck& deck) {
   if (!(one.loss > 0.5 * uniform && one.loss < 2 * uniform))
     return "a loss of " + std::to_string(one.loss) + ", where log V is " + std::to_string(uniform);
   if (!(one.total_loss >= one.loss)) return "a total loss below the loss";
-  if ((one.total_loss > one.loss) != (deck.train.z_loss_coefficient > 0)) return "the z-loss is not in the total loss";
+  const bool adds = deck.train.z_loss_coefficient > 0 || deck.model.router_z_coefficient > 0 ||
+                    deck.model.auxiliary_loss_coefficient > 0;
+  if ((one.total_loss > one.loss) != adds) return "a further loss is not in the total loss";
   for (std::size_t i = 1; i < one.losses.size(); ++i)
     if (one.losses[i] == one.losses[0]) return "training does not move the loss";
   return "";

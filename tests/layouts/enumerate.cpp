@@ -84,6 +84,7 @@ void fit_heads(Deck& deck) {
   const bool split = m.kv_heads % tp == 0 || tp % m.kv_heads == 0;
   if (m.heads % m.kv_heads != 0 || !split || (of_rank % cp != 0 && cp % of_rank != 0)) m.kv_heads = 1;
   if (m.ffn % tp != 0) m.ffn = m.ffn / tp * tp;
+  if (m.shared_expert_ffn % tp != 0) m.shared_expert_ffn = m.shared_expert_ffn / tp * tp;
 }
 
 }  // namespace
@@ -153,6 +154,57 @@ std::vector<LayoutCase> all_layouts(int most, int parts, int part) {
         const TestModel& model = models[mix(5, number) % models.size()];
         cases.push_back({model.name, layout_deck(model.deck, mesh, choice, variation)});
       }
+  return cases;
+}
+
+std::vector<MeshDeck> expert_meshes(const Deck& deck, const MeshDeck& mesh) {
+  std::vector<MeshDeck> meshes;
+  const std::int64_t ranks = ranks_of(mesh) / mesh.pp;
+  for (std::int64_t etp = 1; etp <= mesh.tp; ++etp)
+    for (std::int64_t ep = 1; ep <= ranks; ++ep) {
+      if (mesh.tp % etp != 0 || deck.model.expert_ffn % etp != 0 || deck.model.experts % ep != 0) continue;
+      MeshDeck candidate = mesh;
+      candidate.ep = ep;
+      candidate.etp = etp;
+      Report report;
+      if (resolve_mesh(candidate, ranks_of(mesh), report)) meshes.push_back(candidate);
+    }
+  return meshes;
+}
+
+namespace {
+
+LayoutCase drawn_case(const TestModel& model, const MeshDeck& mesh, std::uint64_t key) {
+  const auto choices = choices_of(mesh);
+  return {model.name, layout_deck(model.deck, mesh, choices[mix(key, 0) % choices.size()], mix(key, 1) % 60)};
+}
+
+}  // namespace
+
+std::vector<LayoutCase> moe_layouts(int most, int draws, int parts, int part) {
+  const auto models = moe_models();
+  std::vector<LayoutCase> cases;
+  std::uint64_t number = 0;
+  for (int ranks = 1; ranks <= most; ++ranks)
+    for (const MeshDeck& mesh : meshes_of(ranks))
+      for (const MeshDeck& with_experts : expert_meshes(models.front().deck, mesh))
+        for (int draw = 0; draw < draws; ++draw) {
+          if (static_cast<int>(++number % static_cast<std::uint64_t>(parts)) != part) continue;
+          cases.push_back(drawn_case(models[mix(41, number) % models.size()], with_experts, mix(43, number)));
+        }
+  return cases;
+}
+
+std::vector<LayoutCase> drawn_moe_layouts(int ranks, std::uint64_t key) {
+  const auto models = moe_models();
+  std::vector<LayoutCase> cases;
+  std::uint64_t number = mix(key, static_cast<std::uint64_t>(ranks));
+  for (const MeshDeck& mesh : meshes_of(ranks)) {
+    ++number;
+    const TestModel& model = models[mix(47, number) % models.size()];
+    const auto meshes = expert_meshes(model.deck, mesh);
+    if (!meshes.empty()) cases.push_back(drawn_case(model, meshes[mix(49, number) % meshes.size()], mix(53, number)));
+  }
   return cases;
 }
 

@@ -32,14 +32,22 @@ void fit_model(Deck& deck);
 // "Ett||t|L": the layers of a model on so many stages, some of them empty.
 std::string split_string(std::int64_t layers, std::int64_t stages, std::uint64_t key);
 
-// Completes the deck for its number of ranks; "" or the rule that forbids it.
-std::string illegality(Deck& deck);
-
 // A layout and the model it is of, for messages.
 struct LayoutCase {
   std::string name;
   Deck deck;
 };
+// Every legal ep and etp of a mesh.
+std::vector<MeshDeck> expert_meshes(const Deck& deck, const MeshDeck& mesh);
+// Layouts of models with experts: every mesh of 1 … `most` ranks with every ep and etp, with so many draws of the rest
+// each; those whose number is `part` modulo `parts`.
+std::vector<LayoutCase> moe_layouts(int most, int draws, int parts, int part);
+// All meshes of so many ranks; ep, etp and the rest are drawn.
+std::vector<LayoutCase> drawn_moe_layouts(int ranks, std::uint64_t key);
+
+// Completes the deck for its number of ranks; "" or the rule that forbids it.
+std::string illegality(Deck& deck);
+
 // All layouts of 1 … `most` ranks, models and what layout_deck() varies taking turns; those whose number is `part`
 // modulo `parts`.
 std::vector<LayoutCase> all_layouts(int most, int parts, int part);

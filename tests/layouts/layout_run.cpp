@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "core/random.hpp"
+#include "model/moe_buffers.hpp"
+#include "models.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
@@ -103,7 +105,10 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
     for (int c = 0; c < collective_count; ++c) {
       const auto i = static_cast<std::size_t>(c);
       const auto &planned = plan[g].second, &counted = sent[g].second;
-      if (plan[g].first != sent[g].first || planned.bytes[i] != counted.bytes[i])
+      // What dropless dispatch sends depends on the router.
+      const bool routed = (plan[g].first == "ep" || plan[g].first == "etp") && !moe_shape(setup.buffers).fixed &&
+                          static_cast<Collective>(c) != Collective::all_gather;
+      if (plan[g].first != sent[g].first || (!routed && planned.bytes[i] != counted.bytes[i]))
         text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
              << planned.bytes[i] << " B are planned for " << plan[g].first << "; ";
     }
@@ -137,6 +142,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     session.initialise();
   else
     draw_vectors(session, deck.train.seed);
+  if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
   const TrainingData data(setup);
   LayoutResult result;
   {
@@ -217,14 +223,15 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
 std::string text_of(const Deck& d) {
   std::ostringstream text;
   text << "pp " << d.mesh.pp << ", dp " << d.mesh.dp_replicate << " x " << d.mesh.dp_shard << ", cp " << d.mesh.cp
-       << ", tp " << d.mesh.tp << "; zero " << d.train.zero_stage << ", accumulate "
-       << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather) << ", recompute "
-       << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name) << " x "
-       << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method " << static_cast<int>(d.mesh.cp_method)
-       << ", b " << d.train.microbatch_sequences << ", G " << d.train.global_batch_sequences << ", T "
-       << d.train.sequence_tokens << ", precision " << static_cast<int>(d.train.precision) << "; L " << d.model.layers
-       << ", C " << d.model.width << ", H " << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim
-       << ", F " << d.model.ffn << ", V " << d.model.vocabulary;
+       << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
+       << ", accumulate " << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather)
+       << ", recompute " << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name)
+       << " x " << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method "
+       << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "
+       << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens << ", precision "
+       << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "
+       << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim << ", F " << d.model.ffn << ", V "
+       << d.model.vocabulary;
   return text.str();
 }
 

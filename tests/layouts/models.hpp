@@ -15,6 +15,15 @@ struct TestModel {
 };
 std::vector<TestModel> test_models();
 
+// The same of layers with experts: 6 of them, 2 or 3 layers without, routers of every kind, rounds of dispatch that are
+// too small for what arrives, capacities, shared experts; one model sends every token to one expert, one leaves an
+// expert empty.
+std::vector<TestModel> moe_models();
+// Biases of routers (layers, E) that a model starts with here: drawn, or such that its name comes true.
+std::vector<double> starting_biases(const Deck& deck);
+// Whether a tensor is one of an expert that no token goes to, by these biases.
+bool is_idle(const Deck& deck, const std::string& parameter);
+
 // A file of tokens below `vocabulary`, made once for this process and removed at its end.
 std::string token_file(std::int64_t vocabulary, std::int64_t tokens);
 

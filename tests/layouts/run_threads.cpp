@@ -67,7 +67,8 @@ Deck one_rank(const Deck& deck) {
   one.mesh = defaults.mesh;
   one.mesh.dp_shard = 1;
   one.schedule = defaults.schedule;
-  one.train.microbatch_sequences = 1;
+  // The auxiliary loss over a microbatch's tokens depends on which those are.
+  if (deck.model.auxiliary_loss_scope == AuxiliaryScope::sequence) one.train.microbatch_sequences = 1;
   one.train.recompute = defaults.train.recompute;
   one.train.zero_stage = defaults.train.zero_stage;
   one.train.accumulate = defaults.train.accumulate;
