@@ -41,6 +41,16 @@ struct LayerGroups {
   int etp_size() const { return etp ? etp->size() : 1; }
 };
 
+// Sees every choice of experts on the host, and may change it: for tests, which compare routing row by row, and give a
+// run in low precision the choices of another one. Costs a wait for the stream.
+class RoutingTape {
+ public:
+  virtual ~RoutingTape() = default;
+  // choices(S, k) of rows of these samples and positions; true: they were changed.
+  virtual bool visit(std::int64_t layer, View<const std::int64_t, 1> samples, View<const std::int32_t, 1> positions,
+                     View<std::int32_t, 2> choices) = 0;
+};
+
 // What the routers of all layers share; nothing of it in a model without experts.
 template <class T>
 struct RouterRun {
@@ -53,6 +63,7 @@ struct RouterRun {
   View<std::int64_t, 1> dropped;                  // (layers) pairs that this rank dropped
   double balance_scale = 0;                       // of each scope's auxiliary loss in total_loss
   double z_scale = 0;                             // of each row's z-loss
+  RoutingTape* tape = nullptr;                    // host builds only
 };
 
 // What every layer of a rank needs beside its parameters and buffers.

@@ -93,6 +93,11 @@ void choose(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   const View<const A, 1> bias =
       ctx.router.bias.empty() ? View<const A, 1>() : View<const A, 1>(ctx.router.bias.row(layer), {{options.experts}});
   router_forward<A>(ctx.stream, options, logits, bias, weights, choices, scores);
+  if (!ctx.router.tape) return;
+  ctx.stream.synchronize();
+  if (ctx.router.tape->visit(layer, own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
+                             own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)), choices))
+    router_weights<A>(ctx.stream, options, logits, choices, weights, scores);
 }
 
 CapacityWorkspace capacity_workspace(const BufferSet& s) {

@@ -46,6 +46,7 @@ class Executor {
   // Adds loss and z of one microbatch, where the head is here, without gradients, in the first slots. All stages' ranks
   // call it together.
   void evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
+  void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
   // Throws what went wrong in the background.
   void finish() { transfers_.finish(); }
 

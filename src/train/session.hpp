@@ -52,6 +52,7 @@ class Session {
   ParameterStorage<T>& storage() { return *storage_; }
   PhaseTimers& timers() { return timers_; }
   Routers<T>& routers() { return *routers_; }
+  void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
 

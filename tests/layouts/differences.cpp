@@ -76,11 +76,23 @@ std::string number_difference(const char* what, double value, double one, double
   return text.str();
 }
 
+// Row by row: what ranks saw of it.
+std::string routing_difference(const Routing& routing, const Routing& one) {
+  for (const auto& [key, experts] : routing) {
+    const auto found = one.find(key);
+    if (found == one.end() || found->second != experts)
+      return "layer " + std::to_string(key[0]) + " routes position " + std::to_string(key[2]) + " of sample " +
+             std::to_string(key[1]) + " to other experts";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string difference(const LayoutResult& result, const LayoutResult& one, double scale) {
   const double bound = 1e-11 * scale;
-  for (const std::string& text : {result.problem, number_difference("loss", result.loss, one.loss, bound),
+  for (const std::string& text : {result.problem, routing_difference(result.routing, one.routing),
+                                  number_difference("loss", result.loss, one.loss, bound),
                                   number_difference("total loss", result.total_loss, one.total_loss, bound),
                                   number_difference("gradient norm", result.grad_norm, one.grad_norm, bound)})
     if (!text.empty()) return text;

@@ -82,6 +82,31 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
   return result;
 }
 
+// Keeps what it sees, or has everything follow a recording.
+class Tape : public RoutingTape {
+ public:
+  Tape(Routing& recorded, const Routing* replayed) : recorded_(recorded), replayed_(replayed) {}
+
+  bool visit(std::int64_t layer, View<const std::int64_t, 1> samples, View<const std::int32_t, 1> positions,
+             View<std::int32_t, 2> choices) override {
+    for (std::int64_t r = 0; r < choices.rows(); ++r) {
+      const std::array<std::int64_t, 3> key{layer, samples[r], positions[r]};
+      if (replayed_) {
+        const auto& row = replayed_->at(key);
+        std::copy(row.begin(), row.end(), choices.row(r));
+      }
+      const std::vector<std::int32_t> row(choices.row(r), choices.row(r) + choices.columns());
+      const auto [place, fresh] = recorded_.try_emplace(key, row);
+      require(fresh || place->second == row, "a row was routed to other experts when it was made again");
+    }
+    return replayed_ != nullptr;
+  }
+
+ private:
+  Routing& recorded_;
+  const Routing* replayed_;
+};
+
 std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
   std::ostringstream text;
   if (arena.high_water() != plan.total())
@@ -146,9 +171,12 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const TrainingData data(setup);
   LayoutResult result;
   {
+    Tape tape(result.routing, options.routing);
+    if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
     session.compute_gradients(feed, 1, first.labels);
+    session.set_routing_tape(nullptr);
     const StepResult step = session.read_step(first.labels);
     result.loss = step.loss;
     result.total_loss = step.total_loss;
@@ -211,6 +239,7 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
     const std::string rank = "rank " + std::to_string(r) + ": ";
     add_deviations(all.gradient_deviations, ranks[r].gradient_deviations);
     add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
+    all.routing.merge(ranks[r].routing);
     if (!all.problem.empty()) continue;
     if (!ranks[r].problem.empty())
       all.problem = rank + ranks[r].problem;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct Deviation {
 };
 using Deviations = std::map<std::string, Deviation>;
 
+// The experts of every row: by layer, sample and position.
+using Routing = std::map<std::array<std::int64_t, 3>, std::vector<std::int32_t>>;
+
 // What a run came to.
 struct LayoutResult {
   double loss = 0, total_loss = 0, grad_norm = 0;   // of step 1
@@ -29,6 +33,7 @@ struct LayoutResult {
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;
+  Routing routing;      // of step 1's rows on this rank
   std::string problem;  // what this rank found wrong by itself: memory or bytes sent other than planned
 };
 
@@ -36,6 +41,7 @@ struct RunOptions {
   std::int64_t train_steps = 0;       // the deck's train.steps; 0: gradients only
   bool whole = true;                  // collect whole tensors
   const LayoutResult* one = nullptr;  // measure deviations from these whole tensors
+  const Routing* routing = nullptr;   // choices of experts to take instead of the run's own
 };
 
 // The gradients of step 1 of a checked deck on all ranks of `world`, and training. All ranks call it.

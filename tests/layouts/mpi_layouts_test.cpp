@@ -30,14 +30,16 @@ std::string run_case(const LayoutCase& c, Communicator& group, References& refer
   return wrong.empty() && trains ? training_difference(result, one, 1e-9) : wrong;
 }
 
-// Every mesh of 2 … 8 ranks; each seventh layout trains for some steps.
+// Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some steps.
 TEST(MpiLayouts, EqualOneRank) {
   const auto world = environment->make_world();
   References references;
   std::string failures;
   std::size_t run = 0;
   for (int ranks = 2; ranks <= world->size(); ++ranks) {
-    const auto cases = drawn_layouts(ranks, 7);
+    auto cases = drawn_layouts(ranks, 7);
+    const auto with_experts = drawn_moe_layouts(ranks, 7);
+    cases.insert(cases.end(), with_experts.begin(), with_experts.end());
     const auto groups = static_cast<std::size_t>(world->size() / ranks);
     const auto mine = static_cast<std::size_t>(world->rank() / ranks);
     const auto group = world->split(mine < groups ? static_cast<int>(mine) : -1, world->rank());
@@ -57,7 +59,7 @@ TEST(MpiLayouts, EqualOneRank) {
   std::string all;
   for (const std::string& text : world->gather_host(failures)) all += text;
   EXPECT_EQ(all, "");
-  EXPECT_GE(run, world->size() < 8 ? 5u : 60u);
+  EXPECT_GE(run, world->size() < 8 ? 5u : 120u);
   if (world->rank() == 0) std::printf("%zu layouts\n", run);
 }
 

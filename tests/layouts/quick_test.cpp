@@ -12,7 +12,8 @@ TEST(Quick, GradientsEqualOneRank) {
   std::vector<LayoutCase> cases;
   for (const int ranks : {1, 2, 3, 4, 6, 8})
     for (std::uint64_t key = 10; key < 13; ++key)
-      for (const LayoutCase& c : drawn_layouts(ranks, key)) cases.push_back(c);
+      for (const auto& list : {drawn_layouts(ranks, key), drawn_moe_layouts(ranks, key)})
+        cases.insert(cases.end(), list.begin(), list.end());
   References references;
   EXPECT_EQ(failures_of(cases, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); }), "");
 }
@@ -21,7 +22,8 @@ TEST(Quick, TrainingEqualsOneRank) {
   constexpr std::int64_t steps = 4;
   std::vector<LayoutCase> cases;
   for (const int ranks : {2, 4, 8})
-    for (const LayoutCase& c : drawn_layouts(ranks, 13)) cases.push_back({c.name, with_training(c.deck, steps)});
+    for (const auto& list : {drawn_layouts(ranks, 13), drawn_moe_layouts(ranks, 13)})
+      for (const LayoutCase& c : list) cases.push_back({c.name, with_training(c.deck, steps)});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
   EXPECT_EQ(failures_of(cases, check), "");

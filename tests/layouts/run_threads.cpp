@@ -137,6 +137,7 @@ std::string equals_one_rank(const Deck& deck, References& references, std::int64
   // The collection of whole tensors, which asks for many small messages, is tested with every sixteenth deck.
   options.whole = hash_of(text_of(checked)) % 16 == 0;
   const LayoutResult result = run_threads(checked, options);
+  if (result.routing.size() != one.routing.size()) return "not all rows are routed";
   const std::string wrong = difference(result, one, 1);
   return wrong.empty() && train_steps > 0 ? training_difference(result, one, training_bound) : wrong;
 }
