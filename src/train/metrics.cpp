@@ -51,8 +51,8 @@ std::string JsonLine::text() const {
 }
 
 std::string to_json(const StepRecord& r) {
-  return JsonLine()
-      .add("step", r.step)
+  JsonLine line;
+  line.add("step", r.step)
       .add("tokens", r.tokens)
       .add("loss", r.loss)
       .add("total_loss", r.total_loss)
@@ -62,8 +62,9 @@ std::string to_json(const StepRecord& r) {
       .add("tokens_per_second", r.tokens_per_second)
       .add("mfu", r.mfu)
       .add("peak_bytes", r.peak_bytes)
-      .add("updated", r.updated)
-      .text();
+      .add("updated", r.updated);
+  if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
+  return line.text();
 }
 
 }  // namespace forge

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/router_report.hpp"
+
 namespace forge {
 
 // One line of JSON: an object whose members keep their order. Numbers read back exactly; NaN and Inf, which JSON lacks,
@@ -15,11 +17,12 @@ class JsonLine {
   JsonLine& add(const std::string& key, std::int64_t value);
   JsonLine& add(const std::string& key, const std::string& value);
   JsonLine& add(const std::string& key, bool value);
+  // `json` as it is.
+  JsonLine& add_raw(const std::string& key, const std::string& json);
   // "{…}\n"
   std::string text() const;
 
  private:
-  JsonLine& add_raw(const std::string& key, const std::string& value);
   std::string body_;
 };
 
@@ -28,7 +31,7 @@ struct StepRecord {
   std::int64_t step = 0;
   std::int64_t tokens = 0;  // trained on so far
   double loss = 0;          // cross-entropy per label, before the update
-  double total_loss = 0;    // with z-loss
+  double total_loss = 0;    // with z-loss and what routers add
   double grad_norm = 0;     // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
@@ -36,6 +39,7 @@ struct StepRecord {
   double mfu = 0;
   std::int64_t peak_bytes = 0;  // the largest of any rank
   bool updated = true;          // false: NaN or Inf, the parameters stayed as they were
+  std::vector<RouterReport> routers;  // of the layers with experts
 };
 std::string to_json(const StepRecord& record);
 

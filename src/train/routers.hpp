@@ -6,18 +6,9 @@
 #include "data/row_share.hpp"
 #include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
+#include "train/router_report.hpp"
 
 namespace forge {
-
-// What a step says of one layer's router.
-struct RouterReport {
-  std::int64_t layer = 0;
-  std::vector<double> load;  // pairs of each expert over the whole step, before any were dropped
-  double dropped = 0;        // pairs
-  double balance_loss = 0;   // mean over the scopes of E Σ f P
-  double z_loss = 0;         // mean over the tokens of lse²
-  double bias_min = 0, bias_max = 0;
-};
 
 // The routers' state of a run: their biases, and the sums of a step, which every rank has for all layers once reduced.
 // Does nothing for a model without experts.

@@ -130,6 +130,7 @@ void Trainer<T>::step(std::int64_t s) {
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
   record.updated = result.finite;
+  record.routers = result.routers;
   report(record);
 }
 
@@ -141,7 +142,8 @@ void Trainer<T>::report(const StepRecord& record) {
   const std::int64_t s = record.step;
   if (s == 1 || s == train().steps || s % every == 0 || !record.updated)
     log_.say(
-        step_line(record, train().steps, seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)));
+        step_line(record, train().steps, seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)) +
+        routers_line(record.routers));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +

@@ -72,10 +72,12 @@ class Forge:
 
     def deck(self, steps):
         m = self.model
+        family = "mixtral" if m.experts else "llama"
+        experts = f",\n   experts: {m.experts}, experts_per_token: {m.active}" if m.experts else ""
         return f"""\
 model:
-  {{family: llama, layers: {m.layers}, width: {m.width}, heads: {m.heads}, kv_heads: {m.kv_heads}, ffn: {m.ffn},
-   vocabulary: {m.vocabulary}}}
+  {{family: {family}, layers: {m.layers}, width: {m.width}, heads: {m.heads}, kv_heads: {m.kv_heads}, ffn: {m.ffn},
+   vocabulary: {m.vocabulary}{experts}}}
 train:
   {{steps: {steps}, global_batch_sequences: {m.batch}, microbatch_sequences: {m.batch}, sequence_tokens: {m.tokens},
    precision: {self.precision}}}
@@ -123,9 +125,6 @@ def contenders(name, arguments, folder):
         for precision in arguments.precision
         for compiled in ([False] if arguments.skip_compile else [False, True])
     ]
-    if MODELS[name].experts:
-        print(f"{name}: forge has no experts yet; PyTorch alone is measured")
-        return peers, []
     if not os.path.exists(arguments.forge):
         print(f"{name}: there is no {arguments.forge}; PyTorch alone is measured")
         return peers, []
