@@ -37,8 +37,8 @@ struct StepRecord {
   double step_seconds = 0;
   double tokens_per_second = 0;
   double mfu = 0;
-  std::int64_t peak_bytes = 0;  // the largest of any rank
-  bool updated = true;          // false: NaN or Inf, the parameters stayed as they were
+  std::int64_t peak_bytes = 0;        // the largest of any rank
+  bool updated = true;                // false: NaN or Inf, the parameters stayed as they were
   std::vector<RouterReport> routers;  // of the layers with experts
 };
 std::string to_json(const StepRecord& record);

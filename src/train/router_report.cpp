@@ -69,8 +69,9 @@ std::string routers_line(const std::vector<RouterReport>& routers) {
     bias_max = std::max(bias_max, r.bias_max);
   }
   char line[256];
-  int n = std::snprintf(line, sizeof line, "            experts: load %.2f to %.2f of the mean (most in layer %lld), entropy %.3f",
-                        least, heaviest->load_max(), static_cast<long long>(heaviest->layer), entropy);
+  int n = std::snprintf(line, sizeof line,
+                        "            experts: load %.2f to %.2f of the mean (most in layer %lld), entropy %.3f", least,
+                        heaviest->load_max(), static_cast<long long>(heaviest->layer), entropy);
   std::string text(line, static_cast<std::size_t>(n));
   const auto add = [&](const char* format, auto... values) {
     n = std::snprintf(line, sizeof line, format, values...);

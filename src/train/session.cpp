@@ -87,8 +87,8 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::
   gather_->finish();
   sum_losses();
   add_norm();
-  mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
   routers_->reduce(stream_, mesh_.scalars());
+  mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
 

@@ -30,7 +30,8 @@ std::string run_case(const LayoutCase& c, Communicator& group, References& refer
   return wrong.empty() && trains ? training_difference(result, one, 1e-9) : wrong;
 }
 
-// Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some steps.
+// Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some
+// steps.
 TEST(MpiLayouts, EqualOneRank) {
   const auto world = environment->make_world();
   References references;
