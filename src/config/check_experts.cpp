@@ -35,7 +35,8 @@ constexpr std::array expert_keys = {"experts_per_token",    "expert_ffn",
                                     "auxiliary_loss_scope", "router_z_coefficient",
                                     "router_jitter",        "forced_balance",
                                     "capacity_factor",      "capacity_drop",
-                                    "capacity_scope",       "dispatch_rows"};
+                                    "capacity_scope",       "dispatch",
+                                    "dispatch_rows"};
 
 void check_router(ModelDeck& m, Report& report) {
   if (m.router_groups_used == 0) m.router_groups_used = m.router_groups;
@@ -63,6 +64,10 @@ void check_router(ModelDeck& m, Report& report) {
 }
 
 void check_dispatch(const ModelDeck& m, Report& report) {
+  if (m.dispatch == DispatchMethod::all_gather && m.capacity_factor > 0 && m.capacity_scope == CapacityScope::rank)
+    report.add("",
+               "model.dispatch = all_gather with model.capacity_scope = rank, whose padded blocks are exchanged; "
+               "legal: all_to_all, or capacity_scope: sequence");
   if (m.capacity_factor == 0)
     check_unused(m, std::array{"capacity_drop", "capacity_scope"}, "without model.capacity_factor", report);
   else

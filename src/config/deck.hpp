@@ -23,6 +23,7 @@ enum class GroupScoreKind { top2_sum, max };
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
+enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16 };
 enum class Recompute { none, selective, full };
 enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
@@ -108,6 +109,7 @@ struct ModelDeck {
   double capacity_factor = 0;  // 0 = dropless
   CapacityDrop capacity_drop = CapacityDrop::position;
   CapacityScope capacity_scope = CapacityScope::sequence;
+  DispatchMethod dispatch = DispatchMethod::all_to_all;
   double dispatch_rows = 1.5;  // rows of a dropless round, times the balanced count
 
   std::int64_t mtp_depth = 0;

@@ -219,6 +219,7 @@ constexpr std::array own_keys = {"hf",
                                  "capacity_factor",
                                  "capacity_drop",
                                  "capacity_scope",
+                                 "dispatch",
                                  "dispatch_rows",
                                  "initial_std",
                                  "auxiliary_loss_coefficient"};

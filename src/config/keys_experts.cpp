@@ -66,6 +66,9 @@ void add_dispatch(Keys& k) {
                               "which tokens a full expert drops: the last ones, or those it weighs least");
   k.choice<&M::capacity_scope>("capacity_scope", {"sequence", "rank"}, {},
                                "what the capacity is counted over; rank gives static shapes and depends on the layout");
+  k.choice<&M::dispatch>("dispatch", {"all_to_all", "all_gather"}, {},
+                         "how rows come to their experts: each to the ranks that have them, or, for few ranks, all to "
+                         "all of them");
   k.number<&M::dispatch_rows>("dispatch_rows", more_than(0),
                               "rows of a round of dispatch, as a multiple of the balanced number; a rank that gets "
                               "more takes more rounds");

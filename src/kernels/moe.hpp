@@ -92,6 +92,8 @@ void router_balance_loss(Stream&, RouterOptions options, View<const double, 2> t
 template <class A>
 void router_balance_gradient(Stream&, RouterOptions options, View<const A, 2> scores, View<const double, 2> table,
                              View<const std::int32_t, 1> scope, double coefficient, View<A, 2> d_scores);
+// counts = value.
+void fill_counts(Stream&, std::int64_t value, View<std::int64_t, 1> counts);
 // load(E) += counts(E), over the microbatches of a step.
 void add_counts(Stream&, View<const std::int64_t, 1> counts, View<double, 1> load);
 // bias(E) += rate · sign(mean(load) − load) (Wang et al. 2024, auxiliary-loss-free load balancing).

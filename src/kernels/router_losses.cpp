@@ -123,6 +123,10 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
   });
 }
 
+void fill_counts(Stream& stream, std::int64_t value, View<std::int64_t, 1> counts) {
+  parallel_for(stream, counts.rows(), [=] FORGE_LAMBDA(std::int64_t j) { counts[j] = value; });
+}
+
 void add_counts(Stream& stream, View<const std::int64_t, 1> counts, View<double, 1> load) {
   parallel_for(stream, load.rows(), [=] FORGE_LAMBDA(std::int64_t j) { load[j] += static_cast<double>(counts[j]); });
 }

@@ -81,17 +81,22 @@ enum class Buf {
   choice_weights,  // (S, k)
   balance,         // (scopes, 2E + 1) counts, sums of probabilities, rows
   balance_partial,
-  router_z,         // (S)
-  jittered,         // (S, C) the router's input
-  shared_out,       // (S, C)
-  shared_gate,      // (S)
-  own_counts,       // (E)
-  own_offsets,      // (E + 1)
-  own_order,        // (S k)
-  own_sort,         // workspace of moe_sort
-  pair_order,       // (P)
-  pair_place,       // (S, k)
-  pair_counts,      // (sources, E)
+  router_z,      // (S)
+  jittered,      // (S, C) the router's input
+  shared_out,    // (S, C)
+  shared_gate,   // (S)
+  own_counts,    // (E)
+  own_offsets,   // (E + 1)
+  own_order,     // (S k)
+  own_sort,      // workspace of moe_sort
+  pair_order,    // (P)
+  pair_place,    // (S, k)
+  pair_counts,   // (sources, E)
+  pair_offsets,  // (E + 1) of all sources' pairs in one order
+  group_choices,
+  group_weights,  // (S sources, k) of all sources
+  group_rows,
+  group_sums,       // (S sources, C)
   pairs,            // (P, C) rows of pairs, on their way there or back
   pair_weights,     // (P)
   arrived,          // (N, C) rows by source and then by expert

@@ -43,6 +43,14 @@ struct MoeMaker {
 void add_exchange(const MoeMaker& x, BufferList& list) {
   const std::int64_t width = x.c.spec.C();
   const DType value = x.c.precision.compute;
+  if (x.m.gathers) {
+    const std::int64_t rows = x.m.rows * x.m.sources;
+    list.push_back({Buf::group_rows, "rows of all sources", {{rows, width}}, value, F});
+    list.push_back({Buf::group_sums, "sums for all sources", {{rows, width}}, value, F});
+    list.push_back({Buf::group_weights, "weights of all sources", {{rows, x.m.chosen}}, x.acc, F});
+    list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
+    return;
+  }
   list.push_back({Buf::pairs, "rows of pairs", {{x.m.places, width}}, value, F});
   list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
   if (!x.m.exchanges()) return;
@@ -101,7 +109,8 @@ MoeShape moe_shape(const BufferContext& c) {
     const std::int64_t scope = m.fixed ? m.rows : c.microbatch.sequence_tokens;
     m.capacity = std::min(at_least(o.capacity_factor, scope * m.chosen, m.experts), scope);
   }
-  m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen;
+  m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
+  m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen * (m.gathers ? m.sources : 1);
   const std::int64_t most =
       m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
   m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
@@ -134,8 +143,11 @@ void add_moe_forward(const BufferContext& c, TaggedBuffers& list) {
   if (s.options.auxiliary_loss_coefficient > 0)
     dear({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
   dear(x.line(Buf::pair_order, "pairs by expert", x.m.places, DType::i32, B));
-  dear(x.choices(Buf::pair_place, "places of pairs", DType::i32, B));
-  if (!x.m.fixed) dear({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
+  const std::int64_t placed = x.m.rows * (x.m.gathers ? x.m.sources : 1);
+  dear({Buf::pair_place, "places of pairs", {{placed, x.m.chosen}}, DType::i32, B});
+  if (x.m.gathers) dear(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
+  if (!x.m.fixed && !x.m.gathers)
+    dear({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
   dear(x.line(Buf::arrived_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
   dear(x.arriving(Buf::expert_in, "expert rows", s.C(), value, B));
   dear(x.arriving(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
@@ -157,8 +169,10 @@ void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
   if (o.capacity_factor > 0) add_capacity(x, list);
   list.push_back(x.line(Buf::own_counts, "pairs of each expert", x.m.experts, DType::i64));
   list.push_back(x.line(Buf::own_offsets, "their begins", x.m.experts + 1, DType::i64));
-  list.push_back(
-      {Buf::own_sort, "order of pairs", {{moe_sort_rows(x.m.rows * x.m.chosen), x.m.experts}}, DType::i32, F});
+  const std::int64_t sorted = x.m.rows * (x.m.gathers ? x.m.sources : 1);
+  list.push_back({Buf::own_sort, "order of pairs", {{moe_sort_rows(sorted * x.m.chosen), x.m.experts}}, DType::i32, F});
+  if (x.m.gathers)
+    list.push_back({Buf::group_choices, "choices of all sources", {{sorted, x.m.chosen}}, DType::i32, F});
   if (x.m.fixed) list.push_back(x.line(Buf::own_order, "pairs without padding", x.m.rows * x.m.chosen, DType::i32));
   add_exchange(x, list);
   if (x.m.exchanges())

@@ -17,6 +17,7 @@ struct MoeShape {
   std::int64_t places = 0;        // of this rank's pairs in the order of experts; with static shapes E · capacity
   std::int64_t round_rows = 0;    // rows that a rank takes in a round
   int sources = 1;                // ranks that share the layer's experts: ep · etp
+  bool gathers = false;           // all rows of the sources go to each of them, and their pairs stand in one order
   bool fixed = false;             // static shapes: every source sends `capacity` rows to every expert, padded
 
   bool exchanges() const { return sources > 1; }

@@ -1,67 +1,52 @@
 #pragma once
 
-#include "layout/dispatch.hpp"
+#include <memory>
+
 #include "model/moe_buffers.hpp"
 #include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
 
 namespace forge {
 
-// Moves the rows of a layer's pairs to the ranks that have their experts, and back (layout/dispatch.hpp says who sends
-// what): all-to-all over ep, then a gather over etp; back, the etp ranks' parts of a sum, then all-to-all. Works on the
-// exchange buffers of model/moe_buffers.cpp in `s`. The host reads the counts once, here; every rank of the group then
-// takes the same number of rounds, and in each calls the same operations.
+// Moves the rows of a layer's pairs to the ranks that have their experts, and back, in rounds of bounded size. The host
+// reads the counts of pairs once, when a Dispatch is made; every rank that shares the layer's experts then takes the
+// same number of rounds, and in each calls the same operations. The buffers are those of model/moe_buffers.cpp in `s`.
 template <class T>
 class Dispatch {
  public:
   using A = acc_t<T>;
+  virtual ~Dispatch() = default;
+  Dispatch(const Dispatch&) = delete;
+  Dispatch& operator=(const Dispatch&) = delete;
 
-  // Forward: from the choices (the kept ones, where a capacity dropped some) to the order of pairs and all sources'
-  // counts, which stay in the slot.
-  static Dispatch sort(Context<T>& ctx, const BufferSet& s);
-  // Backward: what sort() left.
-  Dispatch(Context<T>& ctx, const BufferSet& s);
-
-  int rounds() const { return plan_.rounds(); }
-  // Where each expert's rows of a round begin, for grouped products; the last entry: all rows.
-  std::vector<std::int64_t> offsets(int round) const { return plan_.offsets(round); }
+  virtual int rounds() const = 0;
+  // Where each expert's rows of a round begin, for grouped products; the last entry: all rows, N.
+  virtual std::vector<std::int64_t> offsets(int round) const = 0;
 
   // to(N, C), by expert: rows of x(S, C), once for each choice.
-  void send_rows(int round, View<const T, 2> x, View<T, 2> to);
+  virtual void send_rows(int round, View<const T, 2> x, View<T, 2> to) = 0;
   // to(N), by expert: values(S, k).
-  void send_weights(int round, View<const A, 2> values, View<A, 1> to);
+  virtual void send_weights(int round, View<const A, 2> values, View<A, 1> to) = 0;
   // The way back, of rows that stand in outbox(round, …): `buffer`, or, where nothing moves, the pairs' own places.
   // After all rounds: y(S, C), (+)= over the choices of a row, of which dropped ones count 0.
-  View<T, 2> outbox(int round, Buf buffer) const;
-  void return_rows(int round, View<const T, 2> from);
-  void sum_rows(bool add, View<T, 2> y);
+  virtual View<T, 2> outbox(int round, Buf buffer) const = 0;
+  virtual void return_rows(int round, View<const T, 2> from) = 0;
+  virtual void sum_rows(bool add, View<T, 2> y) = 0;
   // And values(S, k); 0 for dropped ones.
-  void return_weights(int round, View<A, 1> from);
-  void place_weights(View<A, 2> values);
+  virtual void return_weights(int round, View<A, 1> from) = 0;
+  virtual void place_weights(View<A, 2> values) = 0;
 
- private:
-  template <class P>
-  View<P, 2> first(Buf id, std::int64_t rows) const {
-    return s_.template matrix<P>(id).slice(0, rows);
-  }
-  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }
-  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::pair_place); }
-  static ExpertRanks ranks_of(const Context<T>& ctx);
-  static std::vector<std::int64_t> read_counts(Context<T>& ctx, const BufferSet& s);
-
-  void sort_arrivals(int round);
-  // Rows of `columns` elements: pairs ↔ arrived, in the round.
-  template <class P>
-  void exchange_out(int round, View<P, 2> pairs, View<P, 2> arrived);
-  template <class P>
-  void exchange_back(int round, View<P, 2> arrived, View<P, 2> peer, View<P, 2> pairs);
-
-  Context<T>& ctx_;
-  const BufferSet& s_;
-  MoeShape shape_;
-  ExpertRanks ranks_;
-  DispatchPlan plan_;
-  int sorted_ = -1;  // the round whose order of arrivals stands in the buffers
+ protected:
+  Dispatch() = default;
 };
+
+// Forward: from the choices (the kept ones, where a capacity dropped some) to the order of pairs and the counts, which
+// stay in the slot. Adds the pairs of each expert of this rank's rows, before any were dropped, to `load` (E), unless
+// that is empty.
+template <class T>
+std::unique_ptr<Dispatch<T>> sort_pairs(Context<T>& ctx, const BufferSet& s, View<double, 1> load);
+// Backward: from what that left.
+template <class T>
+std::unique_ptr<Dispatch<T>> sorted_pairs(Context<T>& ctx, const BufferSet& s);
 
 }  // namespace forge

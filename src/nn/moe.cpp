@@ -60,26 +60,10 @@ void shared_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const
   sigmoid<acc_t<T>>(ctx.stream, s.vector<acc_t<T>>(Buf::shared_gate));
 }
 
-// The order of pairs and all sources' counts; adds the pairs of each expert, before any were dropped, to the step's
-// sums.
+// Where the step's pairs of each expert are counted.
 template <class T>
-Dispatch<T> sort_and_count(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const auto counts = s.vector<std::int64_t>(Buf::own_counts);
-  const auto add = [&] {
-    if (!ctx.router.sums.empty())
-      add_counts(ctx.stream, counts, View<double, 1>(ctx.router.sums.row(layer), {{ctx.spec().E()}}));
-  };
-  if (!s.has(Buf::kept_choices)) {
-    const Dispatch<T> dispatch = Dispatch<T>::sort(ctx, s);
-    add();
-    return dispatch;
-  }
-  const bool fixed = moe_shape(ctx.buffers).fixed;
-  moe_sort(ctx.stream, s.matrix<std::int32_t>(Buf::choices), s.matrix<std::int32_t>(Buf::own_sort), counts,
-           s.vector<std::int64_t>(Buf::own_offsets), s.vector<std::int32_t>(fixed ? Buf::own_order : Buf::pair_order),
-           s.matrix<std::int32_t>(Buf::pair_place));
-  add();
-  return Dispatch<T>::sort(ctx, s);
+View<double, 1> load_of(const Context<T>& ctx, std::int64_t layer) {
+  return ctx.router.sums.empty() ? View<double, 1>() : View<double, 1>(ctx.router.sums.row(layer), {{ctx.spec().E()}});
 }
 
 }  // namespace
@@ -88,7 +72,7 @@ template <class T>
 void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
                  View<T, 2> y) {
   router_forward_layer(ctx, layer, w.router, s, true);
-  Dispatch<T> dispatch = sort_and_count(ctx, layer, s);
+  const auto dispatch = sort_pairs<T>(ctx, s, load_of(ctx, layer));
   shared_to_activation(ctx, w, s);
   if (has_shared(ctx)) {
     const View<T, 2> out = has_gate(ctx) ? s.matrix<T>(Buf::shared_out) : y;
@@ -96,24 +80,24 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
     if (has_gate(ctx)) gate_rows<T>(ctx.stream, out, s.vector<acc_t<T>>(Buf::shared_gate), y);
   }
   // The first round comes last, so that its rows are those that stay.
-  for (int round = dispatch.rounds() - 1; round >= 0; --round) {
-    experts_to_activation(ctx, w, s, dispatch, round);
-    const std::vector<std::int64_t> offsets = dispatch.offsets(round);
-    const View<T, 2> out = dispatch.outbox(round, Buf::expert_out);
+  for (int round = dispatch->rounds() - 1; round >= 0; --round) {
+    experts_to_activation(ctx, w, s, *dispatch, round);
+    const std::vector<std::int64_t> offsets = dispatch->offsets(round);
+    const View<T, 2> out = dispatch->outbox(round, Buf::expert_out);
     ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, ExpertRows<T>(s, offsets.back()).act,
                                          w.expert_down, 0.0, out);
-    dispatch.return_rows(round, out);
+    dispatch->return_rows(round, out);
   }
-  dispatch.sum_rows(has_shared(ctx), y);
+  dispatch->sum_rows(has_shared(ctx), y);
 }
 
 template <class T>
 void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   router_forward_layer(ctx, layer, w.router, s, false);
-  Dispatch<T> dispatch = Dispatch<T>::sort(ctx, s);
+  const auto dispatch = sort_pairs<T>(ctx, s, {});
   shared_to_activation(ctx, w, s);
   if (has_gate(ctx)) mlp_forward_output(ctx, shared_of(w), s, s.matrix<T>(Buf::shared_out));  // the gate's gradient
-  experts_to_activation(ctx, w, s, dispatch, 0);
+  experts_to_activation(ctx, w, s, *dispatch, 0);
 }
 
 template <class T>
@@ -176,10 +160,10 @@ template <class T>
 void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                         const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s) {
   if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
-  Dispatch<T> dispatch(ctx, s);
-  for (int round = 0; round < dispatch.rounds(); ++round) experts_backward(ctx, w, g, d_y, s, dispatch, round);
-  dispatch.sum_rows(has_shared(ctx), d_n2);
-  dispatch.place_weights(s.matrix<acc_t<T>>(Buf::d_choice_weights));
+  const auto dispatch = sorted_pairs<T>(ctx, s);
+  for (int round = 0; round < dispatch->rounds(); ++round) experts_backward(ctx, w, g, d_y, s, *dispatch, round);
+  dispatch->sum_rows(has_shared(ctx), d_n2);
+  dispatch->place_weights(s.matrix<acc_t<T>>(Buf::d_choice_weights));
   router_backward_input(ctx, layer, w.router, s, d_n2);
 }
 

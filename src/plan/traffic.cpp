@@ -177,7 +177,9 @@ class Walk {
     if (!is_moe(a, l)) return;
     router();
     const MoeShape m = moe_shape(c_);
-    if (!m.fixed) {
+    if (m.gathers) {
+      gather_rows_of_group(m.chosen, DType::i32);
+    } else if (!m.fixed) {
       etp.call(Collective::all_gather, m.experts, DType::i64);
       ep.call(Collective::all_gather, c_.etp * m.experts, DType::i64);
     }
@@ -205,12 +207,25 @@ class Walk {
   enum class Way { out, back };
   void rows_of_pairs(Way way) { pairs(way, c_.spec.C(), c_.precision.compute); }
   void pairs(Way way, std::int64_t columns, DType type) {
+    if (moe_shape(c_).gathers) {
+      const std::int64_t width = columns == 1 ? moe_shape(c_).chosen : columns;
+      return way == Way::out ? gather_rows_of_group(width, type) : reduce_rows_of_group(width, type);
+    }
     const std::int64_t elements = moe_shape(c_).places * columns;
     ep.call(Collective::all_to_all, elements / c_.ep, type);
     if (way == Way::out)
       etp.call(Collective::all_to_all, elements, type);
     else
       etp.call(Collective::send, elements, type, c_.etp - 1);
+  }
+
+  void gather_rows_of_group(std::int64_t columns, DType type) {
+    etp.call(Collective::all_gather, c_.stream_rows() * columns, type);
+    ep.call(Collective::all_gather, c_.etp * c_.stream_rows() * columns, type);
+  }
+  void reduce_rows_of_group(std::int64_t columns, DType type) {
+    ep.call(Collective::reduce_scatter, c_.etp * c_.stream_rows() * columns, type);
+    etp.call(Collective::reduce_scatter, c_.stream_rows() * columns, type);
   }
 
   const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }

@@ -130,9 +130,11 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
     for (int c = 0; c < collective_count; ++c) {
       const auto i = static_cast<std::size_t>(c);
       const auto &planned = plan[g].second, &counted = sent[g].second;
-      // What dropless dispatch sends depends on the router.
-      const bool routed = (plan[g].first == "ep" || plan[g].first == "etp") && !moe_shape(setup.buffers).fixed &&
-                          static_cast<Collective>(c) != Collective::all_gather;
+      // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
+      const MoeShape moe = moe_shape(setup.buffers);
+      const bool known = moe.fixed || static_cast<Collective>(c) == Collective::all_gather;
+      const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
+      const bool routed = (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round : !known);
       if (plan[g].first != sent[g].first || (!routed && planned.bytes[i] != counted.bytes[i]))
         text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
              << planned.bytes[i] << " B are planned for " << plan[g].first << "; ";

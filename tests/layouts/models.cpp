@@ -160,6 +160,19 @@ std::vector<TestModel> moe_models() {
   fixed.model.capacity_scope = CapacityScope::rank;
   models.push_back({"static", fixed});
 
+  Deck gathered = moe_deck();
+  gathered.model.dispatch = DispatchMethod::all_gather;
+  gathered.model.dispatch_rows = 0.6;
+  gathered.model.qk_norm = true;
+  gathered.model.shared_expert_ffn = 40;
+  models.push_back({"gathered", gathered});
+
+  Deck one_round = moe_deck();  // as many rows as may come
+  one_round.model.dispatch = DispatchMethod::all_gather;
+  one_round.model.dispatch_rows = 6;
+  one_round.model.capacity_factor = 0;
+  models.push_back({"gathered once", one_round});
+
   Deck one = moe_deck();
   one.model.experts_per_token = 1;
   one.model.router_renormalise = false;

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "layout/dispatch.hpp"
+#include "nn/dispatch.hpp"
+
+namespace forge {
+
+// model.dispatch all_to_all: rows go to their experts by all-to-all over ep and then a gather over etp; back, the etp
+// ranks' parts of a sum, then all-to-all. layout/dispatch.hpp says who sends what.
+template <class T>
+class ExchangeDispatch final : public Dispatch<T> {
+ public:
+  using A = acc_t<T>;
+  ExchangeDispatch(Context<T>& ctx, const BufferSet& s);
+  // What sort_pairs() does before: the order of this rank's choices, then what all ranks must know of it.
+  static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
+  static void share(Context<T>& ctx, const BufferSet& s);
+
+  int rounds() const override { return plan_.rounds(); }
+  std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
+  void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
+  void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
+  View<T, 2> outbox(int round, Buf buffer) const override;
+  void return_rows(int round, View<const T, 2> from) override;
+  void sum_rows(bool add, View<T, 2> y) override;
+  void return_weights(int round, View<A, 1> from) override;
+  void place_weights(View<A, 2> values) override;
+
+ private:
+  template <class P>
+  View<P, 2> first(Buf id, std::int64_t rows) const {
+    return s_.template matrix<P>(id).slice(0, rows);
+  }
+  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }
+  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::pair_place); }
+  static ExpertRanks ranks_of(const Context<T>& ctx);
+  static std::vector<std::int64_t> read_counts(Context<T>& ctx, const BufferSet& s);
+
+  void sort_arrivals(int round);
+  // Rows of `columns` elements: pairs ↔ arrived, in the round.
+  template <class P>
+  void exchange_out(int round, View<P, 2> pairs, View<P, 2> arrived);
+  template <class P>
+  void exchange_back(int round, View<P, 2> arrived, View<P, 2> peer, View<P, 2> pairs);
+
+  Context<T>& ctx_;
+  const BufferSet& s_;
+  MoeShape shape_;
+  ExpertRanks ranks_;
+  DispatchPlan plan_;
+  int sorted_ = -1;  // the round whose order of arrivals stands in the buffers
+};
+
+}  // namespace forge

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "layout/boxes.hpp"
+#include "nn/dispatch.hpp"
+
+namespace forge {
+
+// model.dispatch all_gather, for few ranks: every rank gathers all rows of those that share the layer's experts, takes
+// what goes to its own, and the sums come back by a reduce-scatter. No exchange of counts: every rank sorts all
+// choices.
+template <class T>
+class GatherDispatch final : public Dispatch<T> {
+ public:
+  using A = acc_t<T>;
+  GatherDispatch(Context<T>& ctx, const BufferSet& s);
+  // What sort_pairs() does before: the order of all ranks' choices.
+  static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
+
+  int rounds() const override { return rounds_; }
+  std::vector<std::int64_t> offsets(int round) const override;
+  void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
+  void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
+  View<T, 2> outbox(int round, Buf buffer) const override;
+  void return_rows(int round, View<const T, 2> from) override;
+  void sum_rows(bool add, View<T, 2> y) override;
+  void return_weights(int round, View<A, 1> from) override;
+  void place_weights(View<A, 2> values) override;
+
+ private:
+  // This rank's places of a round in the order of all pairs.
+  Range window(int round) const;
+  // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
+  template <class P>
+  static void gather(Context<T>& ctx, View<const P, 2> own, View<P, 2> all);
+  template <class P>
+  void reduce(View<P, 2> all, View<P, 2> own);
+  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }
+  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::pair_place); }
+
+  Context<T>& ctx_;
+  const BufferSet& s_;
+  MoeShape shape_;
+  std::vector<std::int64_t> offsets_;  // (E + 1) in the order of all pairs
+  int rounds_ = 1;
+  const void* gathered_ = nullptr;  // whose rows stand in the group's buffer
+  bool summed_ = false;             // the group's sums hold something of this pass
+  bool weighed_ = false;            // the same of weights
+};
+
+}  // namespace forge
