@@ -16,18 +16,40 @@ namespace forge {
 namespace {
 
 std::vector<StageContent> stages_of(const Deck& deck, const Schedule& schedule) {
-  return split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), schedule.stages());
+  return split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), schedule.stages(),
+                      static_cast<int>(deck.model.mtp_depth));
 }
 
-// Forward FLOP a token of every stage.
+// Forward FLOP a token of one layer of the model or of multi-token prediction: those of a model of one such layer, less
+// its head.
+double layer_flops(const ModelSpec& spec, std::int64_t layer, std::int64_t sequence_tokens) {
+  ModelSpec one = spec;
+  one.options.layers = 1;
+  one.options.mtp_depth = 0;
+  one.options.first_dense_layers = spec.is_moe(layer) ? 0 : 1;
+  one.options.moe_every = 1;
+  one.options.dense_layers.clear();
+  one.options.sliding_window = spec.window(layer);
+  one.options.sliding_window_layer = 0;
+  const auto lines = forward_flops_per_token(one, sequence_tokens);
+  double flops = 0;
+  for (std::size_t i = 0; i + 1 < lines.size(); ++i) flops += lines[i].forward;
+  const auto width = static_cast<double>(spec.C());
+  return layer < spec.L() ? flops : flops + 4 * width * width;  // its projection of (C, 2C)
+}
+
+// Forward FLOP a token of every stage; the head's other uses, by multi-token layers, count where the head is.
 std::vector<double> stage_flops(const Deck& deck, const ModelSpec& spec, const std::vector<StageContent>& stages) {
-  const auto lines = forward_flops_per_token(spec, deck.train.sequence_tokens);
-  const double head = lines.back().forward;  // the others are the blocks'
-  double blocks = 0;
-  for (std::size_t i = 0; i + 1 < lines.size(); ++i) blocks += lines[i].forward;
+  const std::int64_t tokens = deck.train.sequence_tokens;
+  const double head = forward_flops_per_token(spec, tokens).back().forward;
   std::vector<double> flops;
-  for (const StageContent& stage : stages)
-    flops.push_back(blocks * stage.layers / static_cast<double>(spec.L()) + (stage.head ? head : 0));
+  std::int64_t mtp_layer = spec.L();
+  for (const StageContent& stage : stages) {
+    double sum = stage.head ? head : 0;
+    for (int l = 0; l < stage.layers; ++l) sum += layer_flops(spec, stage.first_layer + l, tokens);
+    for (int l = 0; l < stage.mtp_layers; ++l) sum += layer_flops(spec, mtp_layer++, tokens);
+    flops.push_back(sum);
+  }
   return flops;
 }
 
@@ -38,6 +60,8 @@ std::string contents_text(const StageContent& stage) {
   if (stage.layers == 1) add("layer " + std::to_string(stage.first_layer));
   if (stage.layers > 1)
     add("layers " + std::to_string(stage.first_layer) + " to " + std::to_string(stage.first_layer + stage.layers - 1));
+  if (stage.mtp_layers > 0)
+    add(std::to_string(stage.mtp_layers) + " multi-token layer" + (stage.mtp_layers > 1 ? "s" : ""));
   if (stage.head) add("head");
   return text.empty() ? "nothing" : text;
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 
+#include "app/expert_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/verbs.hpp"
@@ -33,24 +34,47 @@ const char* initial_text(const Parameter& p) {
   return "?";
 }
 
-void print_unit(const Unit& unit, std::int64_t times) {
-  for (const auto& p : unit.parameters) {
-    const std::string initial =
-        p.initial == Initial::normal ? "normal " + format_exact(p.std).substr(0, 8) : initial_text(p);
-    std::printf("  %-30s %-18s %14lld  %-15s %-5s %s\n", p.name.c_str(), shape_text(p.shape).c_str(),
-                static_cast<long long>(p.elements() * times), initial.c_str(), p.decays() ? "yes" : "no",
-                p.hf_name.c_str());
-  }
+void print_parameter(const Parameter& p, std::int64_t times) {
+  const std::string initial =
+      p.initial == Initial::normal ? "normal " + format_exact(p.std).substr(0, 8) : initial_text(p);
+  std::printf("  %-30s %-18s %14lld  %-15s %-5s %s\n", p.name.c_str(), shape_text(p.shape).c_str(),
+              static_cast<long long>(p.elements() * times), initial.c_str(), p.decays() ? "yes" : "no",
+              p.hf_name.c_str());
+}
+
+// Of a layer's experts, which are alike, the first.
+void print_unit(const Unit& unit, std::int64_t times, std::int64_t experts) {
+  const bool alike = unit.kind == UnitKind::experts;
+  const std::string first = unit.name + ".experts.0.";
+  for (const auto& p : unit.parameters)
+    if (!alike || p.name.compare(0, first.size(), first) == 0) print_parameter(p, alike ? times * experts : times);
+  if (alike && experts > 1) std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(experts - 1));
+}
+
+// Layers whose units have the same parameters: of the model or of multi-token prediction, with or without experts.
+bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
+  return a.kind == b.kind && (a.layer >= spec.L()) == (b.layer >= spec.L()) &&
+         spec.is_moe(a.layer) == spec.is_moe(b.layer);
 }
 
 void print_parameters(const RunSetup& s) {
   std::printf("parameters (elements of all layers)\n  %-30s %-18s %14s  %-15s %-5s %s\n", "name", "shape", "elements",
               "starts at", "decay", "in the checkpoint");
+  std::vector<const Unit*> printed;
   for (const Unit& unit : s.units) {
-    if (unit.layer > 0) continue;
-    print_unit(unit, unit.layer < 0 ? 1 : s.spec.L());
-    if (unit.layer == 0 && s.spec.L() > 1)
-      std::printf("  … the same for layers 1 to %lld\n", static_cast<long long>(s.spec.L() - 1));
+    if (unit.layer < 0) {
+      print_unit(unit, 1, 1);
+      continue;
+    }
+    const auto like = [&](const Unit* other) { return same_kind(s.spec, unit, *other); };
+    if (std::any_of(printed.begin(), printed.end(), like)) continue;
+    printed.push_back(&unit);
+    std::vector<std::int64_t> others;
+    for (const Unit& other : s.units)
+      if (other.layer > unit.layer && same_kind(s.spec, unit, other)) others.push_back(other.layer);
+    print_unit(unit, 1 + static_cast<std::int64_t>(others.size()), s.spec.E());
+    if (!others.empty())
+      std::printf("  … the same for layer%s %s\n", others.size() > 1 ? "s" : "", ranges_text(others).c_str());
   }
   const double all = static_cast<double>(parameter_count(s.units));
   std::printf("  %-30s %-18s %14lld  = %s\n\n", "all", "", static_cast<long long>(all), format_count(all).c_str());
@@ -63,7 +87,8 @@ void print_flops(const RunSetup& s) {
   const auto lines = forward_flops_per_token(s.spec, t);
   for (const auto& line : lines) forward += line.forward;
   for (const auto& line : lines)
-    std::printf("  %-30s %14.0f  %5.1f %%\n", line.part.c_str(), line.forward, 100 * line.forward / forward);
+    if (line.forward > 0)
+      std::printf("  %-30s %14.0f  %5.1f %%\n", line.part.c_str(), line.forward, 100 * line.forward / forward);
   std::printf("  %-30s %14.0f\n  %-30s %14.0f\n  %-30s %14.4g\n\n", "forward", forward, "forward and backward",
               3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
 }
@@ -131,10 +156,15 @@ void print_memory(const RunSetup& s) {
 void print_traffic(const RunSetup& s) {
   if (s.mesh.world() == 1) return;
   std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
-  const Grid grid = s.mesh.dense();
-  for (int rank = 0; rank < s.mesh.world(); ++rank)
-    if (grid.index_in_group(rank, bits_of({Axis::tp, Axis::dp_replicate})) == 0)
-      plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, rank_share(s.model_share(), rank), s.schedule));
+  const int ranks = s.mesh.world() / s.mesh.pp;
+  for (int p = 0; p < s.mesh.pp; ++p) {
+    // The shards of a stage have the same units, of which they own other parts.
+    RankShare share = rank_share(s.model_share(), p * ranks);
+    for (int shard = 0; shard < s.mesh.dense_shards(); ++shard) {
+      share.zero[static_cast<std::size_t>(UnitClass::dense)].shard = shard;
+      plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule));
+    }
+  }
   std::printf(
       "\nsent in a step by the rank that sends most in the group, by the least that the operations need\n"
       "  %-18s %20s %8s\n",
@@ -169,6 +199,7 @@ void run_show(const CommandLine& line) {
   print_layout(line, deck);
   const RunSetup setup = make_setup(deck);
   print_parameters(setup);
+  std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);
   print_saved(setup);
   print_memory(setup);

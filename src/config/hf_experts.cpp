@@ -190,6 +190,8 @@ void read_hf_experts(const JsonObject& config, ModelDeck& model) {
   if (model.family == Family::mixtral) read_mixtral(config, model);
   if (model.family == Family::qwen3_moe) read_qwen3_moe(config, model);
   if (model.family == Family::deepseek_v3) read_deepseek_v3(config, model);
+  // As in a resolved deck, which repeats it.
+  if (model.experts > 0 && model.router_groups_used == 0) model.router_groups_used = model.router_groups;
 }
 
 void write_hf_experts(const ModelDeck& model, Json& config) {

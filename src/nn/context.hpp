@@ -23,7 +23,7 @@ struct KvCache {
 };
 
 // The ranks that share a layer with this one; null where the axis has one rank. `stream` is a Worker: exchanges of keys
-// run in it, behind attention.
+// run in it, behind attention, and rows on their way to experts, behind the shared ones.
 struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time

@@ -23,6 +23,10 @@ class Dispatch {
   // Where each expert's rows of a round begin, for grouped products; the last entry: all rows, N.
   virtual std::vector<std::int64_t> offsets(int round) const = 0;
 
+  // What sending in a round needs from the host, now; and the stream that sends, where it isn't the compute stream.
+  virtual void prepare(int round) = 0;
+  void send_in(Stream& stream) { stream_ = &stream; }
+
   // to(N, C), by expert: rows of x(S, C), once for each choice.
   virtual void send_rows(int round, View<const T, 2> x, View<T, 2> to) = 0;
   // to(N), by expert: values(S, k).
@@ -37,7 +41,11 @@ class Dispatch {
   virtual void place_weights(View<A, 2> values) = 0;
 
  protected:
-  Dispatch() = default;
+  explicit Dispatch(Stream& compute) : stream_(&compute) {}
+  Stream& sending() const { return *stream_; }
+
+ private:
+  Stream* stream_;
 };
 
 // Forward: from the choices (the kept ones, where a capacity dropped some) to the order of pairs and the counts, which

@@ -26,7 +26,8 @@ std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, cons
 
 template <class T>
 ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const BufferSet& s)
-    : ctx_(ctx),
+    : Dispatch<T>(ctx.stream),
+      ctx_(ctx),
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       ranks_(ranks_of(ctx)),
@@ -119,9 +120,9 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> a
     in.append(plan_.received(round, peer, ranks_.etp_rank));
   }
   if (ctx_.groups.ep)
-    ctx_.groups.ep->all_to_all(ctx_.stream, out.list(), in.list(), dtype_of<P>);
+    ctx_.groups.ep->all_to_all(this->sending(), out.list(), in.list(), dtype_of<P>);
   else
-    copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data,
+    copy_on_device(this->sending(), in.list()[0].data, out.list()[0].data,
                    static_cast<std::size_t>(out.list()[0].count) * sizeof(P));
   if (!ctx_.groups.etp) return;
   Parts<P> mine(arrived), all(arrived);
@@ -129,7 +130,7 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> a
     mine.add(begin, own);
     all.append(plan_.received_of(round, peer));
   }
-  ctx_.groups.etp->all_to_all(ctx_.stream, mine.list(), all.list(), dtype_of<P>);
+  ctx_.groups.etp->all_to_all(this->sending(), mine.list(), all.list(), dtype_of<P>);
 }
 
 template <class T>
@@ -166,10 +167,15 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> arrived, View<P, 2
 }
 
 template <class T>
+void ExchangeDispatch<T>::prepare(int round) {
+  if (shape_.exchanges()) sort_arrivals(round);
+}
+
+template <class T>
 void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
   const auto pairs = s_.template matrix<T>(Buf::pairs);
   const auto fill = [&](const Range& places, View<T, 2> rows) {
-    permute_rows<T>(ctx_.stream, x, order().slice(places.begin, places.end), shape_.chosen, rows);
+    permute_rows<T>(this->sending(), x, order().slice(places.begin, places.end), shape_.chosen, rows);
   };
   if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, plan_.rows(round)));
   // Only this round's places: the others may hold what has come back.
@@ -181,7 +187,7 @@ void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to
   const auto arrived = first<T>(Buf::arrived, rows);
   exchange_out<T>(round, pairs, arrived);
   sort_arrivals(round);
-  permute_rows<T>(ctx_.stream, arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
+  permute_rows<T>(this->sending(), arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
                   to.slice(0, rows));
 }
 
@@ -190,7 +196,7 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
   const auto pairs = s_.template vector<A>(Buf::pair_weights);
   const std::int64_t rows = plan_.rows(round);
   const auto fill = [&](const Range& places, View<A, 1> line) {
-    permute_weights<A>(ctx_.stream, values, order().slice(places.begin, places.end), line);
+    permute_weights<A>(this->sending(), values, order().slice(places.begin, places.end), line);
   };
   if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, rows));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
@@ -200,7 +206,7 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
   const auto arrived = first<A>(Buf::arrived_line, rows);
   exchange_out<A>(round, s_.template matrix<A>(Buf::pair_weights), arrived);
   sort_arrivals(round);
-  permute_rows<A>(ctx_.stream, arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
+  permute_rows<A>(this->sending(), arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
                   View<A, 2>(to.data, {{rows, 1}}));
 }
 

@@ -9,15 +9,14 @@ namespace forge {
 
 template <class T>
 template <class P>
-void GatherDispatch<T>::gather(Context<T>& ctx, View<const P, 2> own, View<P, 2> all) {
-  const LayerGroups& g = ctx.groups;
+void GatherDispatch<T>::gather(Stream& stream, const LayerGroups& g, View<const P, 2> own, View<P, 2> all) {
   const std::int64_t rows = own.rows() * g.etp_size();
   const View<P, 2> of_group = all.slice(g.ep_rank() * rows, (g.ep_rank() + 1) * rows);
   if (g.etp)
-    g.etp->all_gather(ctx.stream, own, of_group);
+    g.etp->all_gather(stream, own, of_group);
   else
-    copy_on_device(ctx.stream, of_group.data, own.data, static_cast<std::size_t>(own.size()) * sizeof(P));
-  if (g.ep) g.ep->all_gather(ctx.stream, View<const P, 2>(of_group), all);
+    copy_on_device(stream, of_group.data, own.data, static_cast<std::size_t>(own.size()) * sizeof(P));
+  if (g.ep) g.ep->all_gather(stream, View<const P, 2>(of_group), all);
 }
 
 template <class T>
@@ -36,7 +35,7 @@ void GatherDispatch<T>::reduce(View<P, 2> all, View<P, 2> own) {
 template <class T>
 void GatherDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices) {
   const auto all = s.matrix<std::int32_t>(Buf::group_choices);
-  gather<std::int32_t>(ctx, choices, all);
+  gather<std::int32_t>(ctx.stream, ctx.groups, choices, all);
   moe_sort(ctx.stream, all, s.matrix<std::int32_t>(Buf::own_sort), s.vector<std::int64_t>(Buf::own_counts),
            s.vector<std::int64_t>(Buf::pair_offsets), s.vector<std::int32_t>(Buf::pair_order),
            s.matrix<std::int32_t>(Buf::pair_place));
@@ -44,7 +43,11 @@ void GatherDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const std
 
 template <class T>
 GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const BufferSet& s)
-    : ctx_(ctx), s_(s), shape_(moe_shape(ctx.buffers)), offsets_(static_cast<std::size_t>(shape_.experts + 1)) {
+    : Dispatch<T>(ctx.stream),
+      ctx_(ctx),
+      s_(s),
+      shape_(moe_shape(ctx.buffers)),
+      offsets_(static_cast<std::size_t>(shape_.experts + 1)) {
   copy_to_host(ctx.stream, offsets_.data(), s.raw(Buf::pair_offsets), offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   std::int64_t most = 0;
@@ -72,20 +75,23 @@ std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
 }
 
 template <class T>
+void GatherDispatch<T>::prepare(int) {}
+
+template <class T>
 void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
   const auto all = s_.template matrix<T>(Buf::group_rows);
-  if (gathered_ != x.data) gather<T>(ctx_, x, all);
+  if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, all);
   gathered_ = x.data;
   const Range here = window(round);
-  permute_rows<T>(ctx_.stream, all, order().slice(here.begin, here.end), shape_.chosen, to.slice(0, here.size()));
+  permute_rows<T>(this->sending(), all, order().slice(here.begin, here.end), shape_.chosen, to.slice(0, here.size()));
 }
 
 template <class T>
 void GatherDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
   const auto all = s_.template matrix<A>(Buf::group_weights);
-  gather<A>(ctx_, values, all);
+  gather<A>(this->sending(), ctx_.groups, values, all);
   const Range here = window(round);
-  permute_weights<A>(ctx_.stream, all, order().slice(here.begin, here.end), to.slice(0, here.size()));
+  permute_weights<A>(this->sending(), all, order().slice(here.begin, here.end), to.slice(0, here.size()));
 }
 
 template <class T>

@@ -18,6 +18,7 @@ class GatherDispatch final : public Dispatch<T> {
 
   int rounds() const override { return rounds_; }
   std::vector<std::int64_t> offsets(int round) const override;
+  void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
   View<T, 2> outbox(int round, Buf buffer) const override;
@@ -31,7 +32,7 @@ class GatherDispatch final : public Dispatch<T> {
   Range window(int round) const;
   // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
   template <class P>
-  static void gather(Context<T>& ctx, View<const P, 2> own, View<P, 2> all);
+  static void gather(Stream& stream, const LayerGroups& groups, View<const P, 2> own, View<P, 2> all);
   template <class P>
   void reduce(View<P, 2> all, View<P, 2> own);
   View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }

@@ -37,14 +37,52 @@ struct ExpertRows {
   View<A, 1> weights;
 };
 
-// n2 → rows, their gate and up, activations of a round.
+// Rows that travel while the shared experts compute, in a stream of their own, where there are both.
+template <class T>
+class Ahead {
+ public:
+  explicit Ahead(Context<T>& ctx)
+      : compute_(ctx.stream),
+        stream_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
+
+  // send(): gives its work to the dispatch's stream.
+  template <class Send>
+  void start(Dispatch<T>& dispatch, int round, Send send) {
+    dispatch.prepare(round);
+    if (!stream_) return send();
+    ready_.record(compute_);
+    ready_.wait(*stream_);
+    dispatch.send_in(*stream_);
+    send();
+    dispatch.send_in(compute_);
+    sent_.record(*stream_);
+  }
+  void wait() {
+    if (!stream_) return;
+    sent_.wait(compute_);
+    if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
+  }
+
+ private:
+  Stream& compute_;
+  Stream* stream_;
+  Event ready_, sent_;
+};
+
+// n2 and weights → rows of a round.
+template <class T>
+void send_to_experts(const BufferSet& s, Dispatch<T>& dispatch, int round) {
+  const ExpertRows<T> rows(s, dispatch.offsets(round).back());
+  dispatch.send_rows(round, s.matrix<T>(Buf::n2), rows.in);
+  dispatch.send_weights(round, s.matrix<acc_t<T>>(Buf::choice_weights), rows.weights);
+}
+
+// rows → gate and up, activations of a round.
 template <class T>
 void experts_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s, Dispatch<T>& dispatch,
                            int round) {
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
   const ExpertRows<T> rows(s, offsets.back());
-  dispatch.send_rows(round, s.matrix<T>(Buf::n2), rows.in);
-  dispatch.send_weights(round, s.matrix<acc_t<T>>(Buf::choice_weights), rows.weights);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, rows.in, w.expert_up, 0.0, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
@@ -73,6 +111,9 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
                  View<T, 2> y) {
   router_forward_layer(ctx, layer, w.router, s, true);
   const auto dispatch = sort_pairs<T>(ctx, s, load_of(ctx, layer));
+  const int last = dispatch->rounds() - 1;
+  Ahead<T> ahead(ctx);
+  ahead.start(*dispatch, last, [&] { send_to_experts(s, *dispatch, last); });
   shared_to_activation(ctx, w, s);
   if (has_shared(ctx)) {
     const View<T, 2> out = has_gate(ctx) ? s.matrix<T>(Buf::shared_out) : y;
@@ -80,7 +121,9 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
     if (has_gate(ctx)) gate_rows<T>(ctx.stream, out, s.vector<acc_t<T>>(Buf::shared_gate), y);
   }
   // The first round comes last, so that its rows are those that stay.
-  for (int round = dispatch->rounds() - 1; round >= 0; --round) {
+  ahead.wait();
+  for (int round = last; round >= 0; --round) {
+    if (round < last) send_to_experts(s, *dispatch, round);
     experts_to_activation(ctx, w, s, *dispatch, round);
     const std::vector<std::int64_t> offsets = dispatch->offsets(round);
     const View<T, 2> out = dispatch->outbox(round, Buf::expert_out);
@@ -95,8 +138,11 @@ template <class T>
 void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   router_forward_layer(ctx, layer, w.router, s, false);
   const auto dispatch = sort_pairs<T>(ctx, s, {});
+  Ahead<T> ahead(ctx);
+  ahead.start(*dispatch, 0, [&] { send_to_experts(s, *dispatch, 0); });
   shared_to_activation(ctx, w, s);
   if (has_gate(ctx)) mlp_forward_output(ctx, shared_of(w), s, s.matrix<T>(Buf::shared_out));  // the gate's gradient
+  ahead.wait();
   experts_to_activation(ctx, w, s, *dispatch, 0);
 }
 
@@ -132,18 +178,22 @@ void shared_backward_input(Context<T>& ctx, const BlockTensors<const T>& w, View
              w.shared_gate, 1.0, d_n2);
 }
 
-// Rows of d_y → those of d_n2 of a round, and the gradients of its experts.
+// The gradient of the experts' output, of a round.
+template <class T>
+View<T, 2> d_experts_out(const BufferSet& s, const Dispatch<T>& dispatch, int round) {
+  return s.matrix<T>(Buf::d_expert).slice(0, dispatch.offsets(round).back());
+}
+
+// Rows of d_y, which have arrived → those of d_n2 of a round, and the gradients of its experts.
 template <class T>
 void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const BlockTensors<acc_t<T>>& g,
-                      View<const T, 2> d_y, const BufferSet& s, Dispatch<T>& dispatch, int round) {
+                      const BufferSet& s, Dispatch<T>& dispatch, int round) {
   using A = acc_t<T>;
-  if (round > 0) experts_to_activation(ctx, w, s, dispatch, round);
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
   const std::int64_t n = offsets.back();
   const ExpertRows<T> rows(s, n);
-  const View<T, 2> d_out = s.matrix<T>(Buf::d_expert).slice(0, n), d_act = s.matrix<T>(Buf::d_expert_act).slice(0, n);
+  const View<T, 2> d_out = d_experts_out(s, dispatch, round), d_act = s.matrix<T>(Buf::d_expert_act).slice(0, n);
   const View<A, 1> d_weights = s.vector<A>(Buf::d_arrived_weights).slice(0, n);
-  dispatch.send_rows(round, d_y, d_out);
   ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, d_out, rows.act, 1.0, g.expert_down);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, d_out, w.expert_down, 0.0, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
@@ -159,9 +209,20 @@ void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const Blo
 template <class T>
 void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                         const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s) {
-  if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
   const auto dispatch = sorted_pairs<T>(ctx, s);
-  for (int round = 0; round < dispatch->rounds(); ++round) experts_backward(ctx, w, g, d_y, s, *dispatch, round);
+  Ahead<T> ahead(ctx);
+  const auto send = [&](int round) { dispatch->send_rows(round, d_y, d_experts_out(s, *dispatch, round)); };
+  ahead.start(*dispatch, 0, [&] { send(0); });
+  if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
+  ahead.wait();
+  for (int round = 0; round < dispatch->rounds(); ++round) {
+    if (round > 0) {  // its rows are made again
+      send_to_experts(s, *dispatch, round);
+      experts_to_activation(ctx, w, s, *dispatch, round);
+      send(round);
+    }
+    experts_backward(ctx, w, g, s, *dispatch, round);
+  }
   dispatch->sum_rows(has_shared(ctx), d_n2);
   dispatch->place_weights(s.matrix<acc_t<T>>(Buf::d_choice_weights));
   router_backward_input(ctx, layer, w.router, s, d_n2);

@@ -30,13 +30,13 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
     sync_ = std::make_unique<GradientSync<T>>(
         arena_, stream_, *storage_, mesh,
         uses_of_units(share.units, setup_.spec.options.tied_embeddings, share.chunks, setup_.microbatches));
-  if (mesh.cp().size() > 1) exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+  // Keys and values, and rows on their way to experts while shared experts compute.
+  if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
+    exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   Context<T> context{stream_, *gemm_, arena_, setup_.buffers, {}, {}, setup_.deck.train.seed};
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
-  if (mesh.cp().size() > 1) {
-    context.groups.cp = &mesh.cp();
-    context.groups.stream = exchange_.get();
-  }
+  if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
+  context.groups.stream = exchange_.get();
   if (setup_.spec.rope()) {
     context.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
     context.sine = run_set_.matrix<acc_t<T>>(Buf::sine);

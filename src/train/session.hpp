@@ -69,7 +69,7 @@ class Session {
   Arena arena_;
   // Streams end before the memory that their work may still touch.
   Stream stream_;
-  std::unique_ptr<Stream> exchange_;  // keys and values of context parallelism
+  std::unique_ptr<Stream> exchange_;  // behind the layers: LayerGroups::stream
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;

@@ -34,7 +34,12 @@ expect 0 "forge " "$forge" version
 # the deck
 expect 2 "model.layers" "$forge" "$deck" --set model.layrs=3
 expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
-expect 2 "mesh.ep = 2: not available" "$forge" "$deck" --set mesh.ep=2
+expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show "$deck" --ranks 2 --set mesh.ep=2
+expect 2 "model.experts_per_token = 0; legal: 1 to model.experts = 4" "$forge" "$deck" --set model.experts=4
+expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show "$deck" --ranks 3 --set mesh.ep=3 \
+  --set model.experts=4 --set model.experts_per_token=2 --set train.global_batch_sequences=3
+expect 2 "ep 4 * etp 1 = 4 does not divide dp_replicate * dp_shard * cp * tp = 2" "$forge" show "$deck" --ranks 2 \
+  --set mesh.ep=4 --set model.experts=4 --set model.experts_per_token=2
 expect 2 "checkpoint" "$forge" "$deck" --set checkpoint.every_steps=10
 expect 2 "schedule.chunks_per_stage = 2" "$forge" "$deck" --set schedule.chunks_per_stage=2
 expect 2 "train.accumulate = unsharded" "$forge" "$deck" --set train.zero_stage=3 --set train.accumulate=unsharded

@@ -9,3 +9,13 @@ value() {
 mesh_column() {
   awk -v column="$2" '/^mesh of / { inside = 1 } inside && $1 ~ /^(pp|dp_replicate|dp_shard|cp|tp)$/ && $2 ~ /^[0-9]+$/ { printf "%s%s", blank, $column; blank = " " } inside && $1 == "tp" { exit }' "$1"
 }
+
+# expert_line SHOWN NAME: of what is said of experts.
+expert_line() {
+  awk -v name="  $2 " '/^experts$/ { inside = 1; next } inside && index($0, name) == 1 { print substr($0, 20); exit } inside && /^$/ { exit }' "$1"
+}
+
+# Whether what `show` printed refuses a part of a model that this version can only describe.
+unfinished() {
+  grep -qE "model\.(attention = mla|mtp_depth = [0-9]+): not available in this version" "$1"
+}

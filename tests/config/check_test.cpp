@@ -232,13 +232,20 @@ TEST(Check, Splits) {
   expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split \"evn\"", "legal are even, balanced"});
 }
 
-TEST(Check, WhatIsNotAvailableIsRefused) {
-  expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2", "not available in this version; legal: 1"}, 2);
-  expect_refused([](Deck& d) { d.mesh.tp = 2, d.mesh.etp = 1; }, {"mesh.etp = 1", "not available", "as mesh.tp"}, 2);
+TEST(Check, Experts) {
+  expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2 without model.experts; legal: 1"}, 2);
+  expect_refused([](Deck& d) { d.mesh.tp = 2, d.mesh.etp = 1; }, {"mesh.etp = 1 without", "as mesh.tp"}, 2);
   EXPECT_EQ(checked([](Deck& d) { d.mesh.tp = d.mesh.etp = 2; }, 2).mesh.etp, 2);
   const auto experts = [](Deck& d) { d.model.experts = 4, d.model.experts_per_token = 2; };
-  expect_refused(experts, {"model.experts = 4", "not available"});
-  EXPECT_EQ(checked(experts, 1, Needs::model_only).model.expert_ffn, 64) << "can be described";
+  EXPECT_EQ(checked(experts).model.expert_ffn, 64) << "as model.ffn";
+  EXPECT_EQ(checked([&](Deck& d) { experts(d), d.mesh.ep = 2; }, 2).mesh.dp_shard, 2);
+  expect_refused([&](Deck& d) { experts(d), d.mesh.ep = 8, d.train.global_batch_sequences = 16; },
+                 {"mesh.ep = 8 does not divide model.experts = 4; nearest legal ep: 4"}, 8);
+  expect_refused([&](Deck& d) { experts(d), d.mesh.tp = 2, d.model.shared_expert_ffn = 33; },
+                 {"mesh.tp = 2 does not divide model.shared_expert_ffn = 33"}, 2);
+}
+
+TEST(Check, WhatIsNotAvailableIsRefused) {
   expect_refused([](Deck& d) { d.model.mtp_depth = 1; }, {"model.mtp_depth = 1", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});

@@ -51,6 +51,12 @@ struct BlockRig {
     slot.add(head_input(buffers), arena, Category::activations);
     slot.add(saved_of_head(buffers), arena, Category::activations);
     fill_batch();
+    if (spec.options.router_bias) {
+      // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
+      context.router.bias = run.matrix<T>(Buf::router_bias);
+      for (std::int64_t e = 0; e < context.router.bias.size(); ++e)
+        context.router.bias.data[e] = e % spec.E() == 2 ? 20 : (e % spec.E() == 1 ? 10 : 0);
+    }
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
@@ -90,12 +96,21 @@ struct BlockRig {
     return values;
   }
   std::size_t block_unit() const { return find_unit(storage.units(), UnitKind::block, 0); }
-  template <class P>
-  BlockTensors<P> block_of(P* base) const {
-    return block_tensors(spec, storage.local(block_unit()), base);
+  // The units of layer 0: its block, and its experts where it has some.
+  std::vector<std::size_t> layer_units() const {
+    std::vector<std::size_t> units{block_unit()};
+    if (spec.is_moe(0)) units.push_back(find_unit(storage.units(), UnitKind::experts, 0));
+    return units;
   }
-  BlockTensors<const T> block() const { return block_of(static_cast<const T*>(storage.unit(block_unit()).whole.data)); }
-  BlockTensors<T> block_gradient() const { return block_of(storage.unit(block_unit()).sums.data); }
+  template <class P>
+  BlockTensors<P> block_of() const {
+    auto tensors = block_tensors(spec, storage.local(block_unit()), base<P>(block_unit()));
+    if (spec.is_moe(0))
+      set_expert_tensors(tensors, spec, spec.E(), storage.local(layer_units()[1]), base<P>(layer_units()[1]));
+    return tensors;
+  }
+  BlockTensors<const T> block() const { return block_of<const T>(); }
+  BlockTensors<T> block_gradient() const { return block_of<T>(); }
 
   // A unit's weights, or its gradients.
   template <class P>

@@ -33,6 +33,34 @@ const Case cases[] = {
        m.qkv_bias = m.attention_out_bias = m.mlp_bias = true;
        m.tied_embeddings = true;
      }},
+    {"experts",
+     [](ModelDeck& m) {
+       m.experts = m.experts_per_token = 4;
+       m.expert_ffn = 9;
+       m.router_renormalise = false;
+     }},
+    {"chosen_experts",
+     [](ModelDeck& m) {
+       m.experts = 5;
+       m.experts_per_token = 2;
+       m.expert_ffn = 9;
+       m.router_score = ScoreKind::sigmoid;
+       m.router_bias = true;
+       m.router_scale = 1.7;
+       m.shared_expert_ffn = 11;
+       m.shared_expert_gate = true;
+       m.dispatch_rows = 0.4;
+     }},
+    {"jittered_experts",
+     [](ModelDeck& m) {
+       m.experts = m.experts_per_token = 3;
+       m.expert_ffn = 9;
+       m.router_jitter = 0.2;
+       m.router_score = ScoreKind::softmax_after;
+       m.shared_expert_ffn = 11;
+       m.dropout = 0.2;
+       m.dispatch_rows = 0.7;
+     }},
     {"gelu_dropout",
      [](ModelDeck& m) {
        m.activation = Activation::gelu;
@@ -59,15 +87,21 @@ class BlockTest : public testing::TestWithParam<Case> {
 TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   BlockRig rig(deck(), Recompute::none);
   auto x = rig.random_rows(1), u = rig.random_rows(2), vx = rig.random_rows(3);
-  const auto parameters = rig.storage.unit(rig.block_unit()).master;
-  std::vector<double> p0(parameters.data, parameters.data + parameters.size()), vp(p0.size());
-  for (std::size_t i = 0; i < vp.size(); ++i) vp[i] = 0.3 * normal(4, i);
+  std::vector<std::vector<double>> p0, vp;  // by unit
+  for (const std::size_t unit : rig.layer_units()) {
+    const auto parameters = rig.storage.unit(unit).master;
+    p0.emplace_back(parameters.data, parameters.data + parameters.size());
+    vp.emplace_back(p0.back().size());
+    for (std::size_t i = 0; i < vp.back().size(); ++i) vp.back()[i] = 0.3 * normal(4 + unit, i);
+  }
   std::vector<double> out(x.size()), dx(x.size());
 
   auto f = [&](double e) {
     const auto in = rig.slot.matrix<double>(Buf::x);
     for (std::size_t i = 0; i < x.size(); ++i) in.data[i] = x[i] + e * vx[i];
-    for (std::size_t i = 0; i < p0.size(); ++i) parameters.data[i] = p0[i] + e * vp[i];
+    for (std::size_t k = 0; k < p0.size(); ++k)
+      for (std::size_t i = 0; i < p0[k].size(); ++i)
+        rig.storage.unit(rig.layer_units()[k]).master.data[i] = p0[k][i] + e * vp[k][i];
     block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
     return dot(u.data(), out.data(), u.size());
   };
@@ -75,11 +109,13 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   f(0);
   rig.storage.zero_gradients(rig.stream);
   block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
-  const auto g = rig.storage.unit(rig.block_unit()).gradient;
-  const double backward = dot(dx.data(), vx.data(), dx.size()) + dot(g.data, vp.data(), vp.size());
-  double scale = 0;
+  double backward = dot(dx.data(), vx.data(), dx.size()), scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
-  for (std::size_t i = 0; i < vp.size(); ++i) scale += std::abs(g.data[i] * vp[i]);
+  for (std::size_t k = 0; k < vp.size(); ++k) {
+    const auto g = rig.storage.unit(rig.layer_units()[k]).gradient;
+    backward += dot(g.data, vp[k].data(), vp[k].size());
+    for (std::size_t i = 0; i < vp[k].size(); ++i) scale += std::abs(g.data[i] * vp[k][i]);
+  }
   // relu2 has a kink in its second derivative, where extrapolation loses order.
   const double tolerance = deck().activation == Activation::relu2 ? 1e-6 : derivative_tolerance;
   EXPECT_NEAR(forward, backward, tolerance * scale);
@@ -96,12 +132,19 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
   rig.storage.zero_gradients(rig.stream);
   block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
-  const LocalUnit& unit = rig.storage.local(rig.block_unit());
-  const auto g = rig.storage.unit(rig.block_unit()).gradient;
-  for (const LocalPiece& piece : unit.pieces) {
-    double largest = 0;
-    for (std::int64_t i = 0; i < piece.box.size(); ++i) largest = std::max(largest, std::abs(g[piece.offset + i]));
-    EXPECT_GT(largest, 0) << unit.parameters[piece.parameter].name;
+  for (const std::size_t u : rig.layer_units()) {
+    const LocalUnit& unit = rig.storage.local(u);
+    const auto g = rig.storage.unit(u).gradient;
+    for (const LocalPiece& piece : unit.pieces) {
+      const std::string& name = unit.parameters[piece.parameter].name;
+      double largest = 0;
+      for (std::int64_t i = 0; i < piece.box.size(); ++i) largest = std::max(largest, std::abs(g[piece.offset + i]));
+      // The biases send every row to experts 2 and 1.
+      const bool idle =
+          rig.spec.options.router_bias && (name.find("experts.0") != name.npos || name.find("experts.3") != name.npos ||
+                                           name.find("experts.4") != name.npos);
+      EXPECT_EQ(largest > 0, !idle) << name;
+    }
   }
 }
 
@@ -128,10 +171,12 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
         block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u),
                                rig.rows_of(dx));
       }
-      const auto g = rig.storage.unit(rig.block_unit()).gradient;
       results.push_back(out);
       results.back().insert(results.back().end(), dx.begin(), dx.end());
-      results.back().insert(results.back().end(), g.data, g.data + g.size());
+      for (const std::size_t unit : rig.layer_units()) {
+        const auto g = rig.storage.unit(unit).gradient;
+        results.back().insert(results.back().end(), g.data, g.data + g.size());
+      }
     }
   for (const auto& r : results) EXPECT_EQ(r, results.front());
 }

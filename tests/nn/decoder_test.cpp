@@ -25,6 +25,14 @@ ModelDeck model_of(int which) {
     m.kv_heads = 6;
     m.qkv_bias = m.attention_out_bias = m.mlp_bias = true;
   }
+  if (which == 3) {
+    m.experts = 5;
+    m.experts_per_token = 2;
+    m.expert_ffn = 9;
+    m.router_score = ScoreKind::sigmoid;
+    m.router_bias = true;
+    m.shared_expert_ffn = 11;
+  }
   return m;
 }
 
@@ -39,7 +47,10 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
   std::vector<double> out(static_cast<std::size_t>(rows * rig.spec.C()));
   for (std::size_t l = 0; l < 2; ++l) {
     const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
-    const auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
+    auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
+    const std::size_t experts = find_unit(rig.storage.units(), UnitKind::experts, static_cast<std::int64_t>(l));
+    if (experts != ChunkUnits::none)
+      set_expert_tensors(w, rig.spec, rig.spec.E(), rig.storage.local(experts), rig.base<const double>(experts));
     block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, rig.rows_of(out));
     std::copy(out.begin(), out.end(), rig.slot.matrix<double>(Buf::x).data);
   }
@@ -67,8 +78,10 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
   const auto expected = whole_sequence(rig, tokens);
   std::vector<const double*> weights;
   for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
+  const auto bias = rig.context.router.bias;
+  const std::vector<double> biases(bias.data, bias.data + (bias.empty() ? 0 : bias.size()));
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
-    Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length);
+    Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length, biases);
     for (std::size_t begin = 0; begin < tokens.size(); begin += step) {
       const std::size_t end = std::min(begin + step, tokens.size());
       const auto logits = decoder.append(
@@ -83,7 +96,7 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Values(0, 1, 2, 3));
 
 }  // namespace
 }  // namespace forge::test

@@ -1,0 +1,129 @@
+#include "app/expert_text.hpp"
+
+#include <cstdio>
+
+#include "config/values.hpp"
+#include "core/bytes.hpp"
+#include "model/moe_buffers.hpp"
+
+namespace forge {
+
+namespace {
+
+std::string number(std::int64_t n) {
+  return std::to_string(n);
+}
+
+std::string bytes(std::int64_t n) {
+  return format_bytes(static_cast<std::size_t>(n));
+}
+
+std::string view(const MeshShape& mesh) {
+  const Grid grid = mesh.expert();
+  std::string text = "pp " + number(mesh.pp) + " x edp " + number(mesh.edp) + " x ep " + number(mesh.ep) + " x etp " +
+                     number(mesh.etp) + ", strides";
+  for (int axis = 0; axis < grid.axes(); ++axis) text += " " + number(grid.stride(axis));
+  return text;
+}
+
+// Where ZeRO cuts states, the experts' are cut over a part of edp and copied over the rest.
+std::string states(const RunSetup& s) {
+  const int shards = s.deck.train.zero_stage > 0 ? s.mesh.expert_shards() : 1, copies = s.mesh.edp / shards;
+  return (shards > 1 ? "cut over " + number(shards) + " ranks of edp" : "whole on a rank") + ", " +
+         (copies > 1 ? number(copies) + " copies" : "one copy");
+}
+
+std::string layers(const ModelSpec& spec) {
+  std::vector<std::int64_t> with;
+  for (std::int64_t layer = 0; layer < spec.L(); ++layer)
+    if (spec.is_moe(layer)) with.push_back(layer);
+  return number(spec.moe_layers()) + " of " + number(spec.L()) + (with.empty() ? "" : ": " + ranges_text(with));
+}
+
+std::string used(const ModelSpec& spec) {
+  std::string text = number(spec.experts_per_token()) + " experts of " + number(spec.Fe()) + " columns";
+  if (spec.options.router_groups > spec.options.router_groups_used)
+    text += ", in " + number(spec.options.router_groups_used) + " of " + number(spec.options.router_groups) + " groups";
+  if (spec.Fs() > 0) text += ", and " + number(spec.Fs()) + " columns that all tokens share";
+  return text;
+}
+
+std::string parameters(const RunSetup& s) {
+  std::int64_t experts = 0;
+  for (const Unit& unit : s.units)
+    if (unit.kind == UnitKind::experts) experts += parameter_count({unit});
+  return format_count(static_cast<double>(parameter_count(s.units))) + ", of them " +
+         format_count(static_cast<double>(experts)) + " of experts; " +
+         format_count(static_cast<double>(active_parameter_count(s.spec))) +
+         " at work for a token (without the look-up in the embedding)";
+}
+
+std::string capacity(const RunSetup& s, const MoeShape& m) {
+  return number(m.capacity) + " rows of " + (m.fixed ? "a rank's microbatch" : "a sequence") + " at most (factor " +
+         format_exact(s.spec.options.capacity_factor) + ")";
+}
+
+std::string round(const RunSetup& s, const MoeShape& m) {
+  const std::string rows =
+      number(m.round_rows) + " rows, " +
+      bytes(m.round_rows * s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
+  if (m.fixed) return rows + ", whatever the router does";
+  const std::int64_t balanced = m.rows * m.chosen * s.mesh.etp;
+  return rows + " at most; " + number(balanced) + " where the router balances: " + number(m.rows) + " rows x " +
+         number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
+}
+
+// What a rank sends to the others of its group, one way: rows of pairs, or with all_gather all of its rows.
+std::string sent(const RunSetup& s, const MoeShape& m) {
+  const auto row = s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute));
+  const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
+  const auto line = [](std::int64_t over_ep, std::int64_t over_etp) {
+    return bytes(over_ep) + " over ep, " + bytes(over_etp) + " over etp";
+  };
+  if (m.gathers) return line(m.rows * etp * row * (ep - 1), m.rows * row * (etp - 1)) + ", each way";
+  return line(m.places / ep * row * (ep - 1), m.places * row * (etp - 1)) + ", each way" +
+         (m.fixed ? "" : ", where the router balances");
+}
+
+}  // namespace
+
+std::string ranges_text(const std::vector<std::int64_t>& numbers) {
+  std::vector<std::string> pieces;
+  for (std::size_t begin = 0; begin < numbers.size();) {
+    std::size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    pieces.push_back(number(numbers[begin]) + (end - begin > 1 ? " to " + number(numbers[end - 1]) : ""));
+    begin = end;
+  }
+  std::string text;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces.size() > 5 && i == 3) text += ", …";
+    if (pieces.size() > 5 && i >= 3 && i + 1 < pieces.size()) continue;
+    text += (i ? ", " : "") + pieces[i];
+  }
+  return text;
+}
+
+std::string expert_text(const RunSetup& s) {
+  if (s.spec.E() == 0) return "";
+  const MoeShape m = moe_shape(s.buffers);
+  std::string text = "experts\n";
+  const auto add = [&](const char* name, const std::string& value) {
+    char label[32];
+    std::snprintf(label, sizeof label, "  %-16s ", name);
+    text += label + value + "\n";
+  };
+  add("view", view(s.mesh));
+  add("states", states(s));
+  add("layers", layers(s.spec));
+  add("a rank has", number(m.experts_here) + " of " + number(m.experts) + ", " +
+                        (s.mesh.etp == 1 ? "whole" : "1/" + number(s.mesh.etp) + " of each"));
+  add("a token uses", used(s.spec));
+  add("parameters", parameters(s));
+  if (m.capacity > 0) add("an expert takes", capacity(s, m));
+  add("a round takes", round(s, m));
+  add("and sends", sent(s, m));
+  return text + "\n";
+}
+
+}  // namespace forge
