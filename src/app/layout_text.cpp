@@ -60,8 +60,7 @@ std::string contents_text(const StageContent& stage) {
   if (stage.layers == 1) add("layer " + std::to_string(stage.first_layer));
   if (stage.layers > 1)
     add("layers " + std::to_string(stage.first_layer) + " to " + std::to_string(stage.first_layer + stage.layers - 1));
-  if (stage.mtp_layers > 0)
-    add(std::to_string(stage.mtp_layers) + " multi-token layer" + (stage.mtp_layers > 1 ? "s" : ""));
+  if (stage.mtp_layers > 0) add(std::to_string(stage.mtp_layers) + " of multi-token prediction");
   if (stage.head) add("head");
   return text.empty() ? "nothing" : text;
 }

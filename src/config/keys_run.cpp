@@ -18,8 +18,11 @@ void add_mesh(std::vector<Key>& keys) {
       "axes");
   k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
   k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor- and sequence-parallel ranks: each has a part of every matrix");
-  k.integer<&M::ep>("ep", 1, most_ranks, "", "expert-parallel ranks; 1 in this version");
-  k.integer<&M::etp>("etp", 0, most_ranks, "", "tensor-parallel ranks of experts; 0 = tp; tp in this version");
+  k.integer<&M::ep>("ep", 1, most_ranks, "",
+                    "expert-parallel ranks, of the data-, context- and tensor-parallel ones of a stage: each has "
+                    "experts / ep of the experts");
+  k.integer<&M::etp>("etp", 0, most_ranks, "",
+                     "tensor-parallel ranks of experts: each has a part of every expert; divides tp; 0 = tp");
   k.choice<&M::cp_method>(
       "cp_method", {"ring", "all_gather", "all_to_all"}, {},
       "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads for "

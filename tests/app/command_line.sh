@@ -98,6 +98,16 @@ expect 0 "mesh of 4 ranks" "$forge" show "$deck" "${layout[@]}"
 expect 0 "embedding, layers 0 to 1" "$forge" show "$deck" "${layout[@]}"
 expect 0 "mesh of 6 ranks" "$forge" show "$deck" --set mesh.dp_shard=-1 --ranks 6 --set train.global_batch_sequences=6
 expect 2 "the world is 6 ranks" "$forge" show "$deck" "${layout[@]}" --ranks 6
+# Experts on two ranks: 16 rows of 16 numbers, two choices each, a half of which go to the other rank.
+experts=(--set model.layers=4 --set model.experts=4 --set model.experts_per_token=2 --set model.moe_every=2 --set mesh.ep=2
+  --set mesh.dp_shard=2)
+expect 0 "view             pp 1 x edp 1 x ep 2 x etp 1, strides 2 2 1 1" "$forge" show "$deck" "${experts[@]}"
+for part in "layers           2 of 4: 1, 3" "a rank has       2 of 4, whole" "a token uses     2 experts of 24 columns" \
+  "a round takes    48 rows, 3.00 KiB at most; 32 where the router balances: 16 rows x 2" \
+  "and sends        1.00 KiB over ep, 0 B over etp, each way, where the router balances" \
+  "… the same for experts 1 to 3" "… the same for layer 3" "ep                 2       1  0 1"; do
+  grep -qF "$part" "$work/output" || fail "show of experts has no '$part': $(cat "$work/output")"
+done
 # GPipe on two ranks: 3 units each way, M of M + 1 times busy
 expect 0 "bubble 20.0 %" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
 expect 0 "rank 1 |   F0 F1" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text

@@ -46,6 +46,48 @@ for deck in inputs/*.yaml; do
 done
 [ "$count" -ge 60 ] || fail "only $count decks under inputs/"
 
+# The sizes of published models, without multi-token prediction, as their projects give them.
+published() {
+  local deck=$1 size=$2 unit=$3 all
+  "$forge" show "$deck" --set model.mtp_depth=0 --set schedule.split=balanced > "$work/shown" 2>&1 || {
+    unfinished "$work/shown" || fail "forge show $deck: $(tail -n 5 "$work/shown")"
+    return 0
+  }
+  all=$(awk '$1 == "all" && $3 == "=" { print $2; exit }' "$work/shown")
+  awk -v n="$all" -v size="$size" -v unit="$unit" 'BEGIN { d = n / unit - size; exit !(n > 0 && d * d <= 0.005 * 0.005 * (size < 100 ? 1 : 100)) }' ||
+    fail "$deck has $all parameters, and the model $size x $unit"
+}
+published inputs/moe_32gpu.yaml 9.23 1e9
+published inputs/olmoe_8gpu.yaml 6.92 1e9
+published inputs/moonlight_8gpu_tp2.yaml 15.96 1e9
+published inputs/deepseek_v2_lite_8gpu.yaml 15.71 1e9
+published inputs/deepseek_v2_128gpu.yaml 235.7 1e9
+published inputs/glm45_air_32gpu.yaml 106.9 1e9
+published inputs/glm45_128gpu.yaml 352.8 1e9
+published inputs/qwen3_30b_16gpu.yaml 30.53 1e9
+published inputs/qwen3_235b_256gpu.yaml 235.1 1e9
+published inputs/deepseek_v3_1024gpu.yaml 671.0 1e9
+published inputs/kimi_k2_512gpu.yaml 1026.4 1e9
+published inputs/mixtral_8x7b_32gpu.yaml 46.70 1e9
+
+# Memory of states by hand, ZeRO 1 in bf16: n elements that are cut over z ranks take 2n + 4n/z bytes as parameters, 4n as
+# gradients and 8n/z in the optimizer. `dense` and `experts` are a rank's elements of the largest stage.
+states() {
+  local deck=$1 dense=$2 z=$3 experts=$4 ze=$5 row
+  "$forge" show "$deck" > "$work/shown"
+  for row in "parameters $((2 * dense + 4 * dense / z + 2 * experts + 4 * experts / ze))" "gradients $((4 * (dense + experts)))" \
+    "optimizer $((8 * dense / z + 8 * experts / ze))"; do
+    grep -qE "^  ${row% *} +${row#* } B " "$work/shown" || fail "$deck: by hand, $row B"
+  done
+}
+# tp 4, 24 layers: tables; q, k, v, output, router and norms; 4 experts, a quarter of each.
+states inputs/moe_32gpu.yaml \
+  $((2 * 128256 * 2048 / 4 + 24 * ((2 * 2048 + 2 * 512) * 2048 / 4 + 8 * 2048 + 2 * 2048) + 2048)) 8 \
+  $((24 * 4 * 3 * 7168 * 2048 / 4)) 4
+# The first of four stages: the table, eight layers, one expert of each.
+states inputs/mixtral_8x7b_32gpu.yaml \
+  $((32000 * 4096 + 8 * ((2 * 4096 + 2 * 1024) * 4096 + 8 * 4096 + 2 * 4096))) 8 $((8 * 3 * 14336 * 4096)) 1
+
 # KempnerForge counts ep as a factor of the world: its pinned dp_shard 4 of 32 ranks is 8 here.
 for deck in inputs/moe_32gpu.yaml inputs/moe_ep_32gpu.yaml; do
   "$forge" show "$deck" > "$work/shown"
