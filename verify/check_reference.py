@@ -91,10 +91,11 @@ def check(name, problem, base):
     z = problem.train.get("z_loss_coefficient", 0.0)
 
     router = router_options(config, problem)
+    mtp = problem.model.get("mtp_depth", 0), problem.model.get("mtp_loss_factor", 0.1)
 
     def losses(values, step=1, routing=None):
         data = batch(tokens, step, *shape)
-        return plain_model.losses(config, values, *data, problem.end_token, z, router, routing)
+        return plain_model.losses(config, values, *data, problem.end_token, z, router, routing, mtp)
 
     if set(gradients) != {k for k in weights if not k.endswith("e_score_correction_bias")}:
         raise SystemExit(f"{name}: gradients and weights have different names")

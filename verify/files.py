@@ -38,10 +38,10 @@ def random_weights(model, seed):
     return reference.file_names(config, weights)
 
 
-def write_model(directory, config, seed, storage="F32", shards=1, hub_names=False):
+def write_model(directory, config, seed, storage="F32", shards=1, hub_names=False, depth=0):
     """Writes config.json and the weights: `shards` files with an index if more than one.
 
-    hub_names writes GPT-2's tensors as the files on the hub have them: no prefix, and a causal mask for each layer.
+    depth: modules of multi-token prediction. hub_names writes GPT-2's tensors as the files on the hub have them: no prefix, and a causal mask for each layer.
     """
     os.makedirs(directory, exist_ok=True)
     for name in os.listdir(directory):
@@ -50,7 +50,7 @@ def write_model(directory, config, seed, storage="F32", shards=1, hub_names=Fals
     with open(os.path.join(directory, "config.json"), "w") as file:
         json.dump(config, file, indent=2)
         file.write("\n")
-    model = reference.new_model(directory, "fp32")
+    model = reference.new_model(directory, "fp32", depth)
     weights = {k: v.to(STORAGE[storage]) for k, v in random_weights(model, seed).items()}
     if hub_names:
         weights = {k.removeprefix("transformer."): v for k, v in weights.items()}

@@ -60,7 +60,8 @@ def make(name, problem, base):
     folder = os.path.join(base, name)
     model = os.path.join(folder, "model")
     seed = zlib.crc32(name.encode())
-    files.write_model(model, problem.config, seed, problem.storage, problem.shards, problem.hub_names)
+    depth = problem.model.get("mtp_depth", 0)
+    files.write_model(model, problem.config, seed, problem.storage, problem.shards, problem.hub_names, depth)
     tokens = []
     for i, (file, count) in enumerate(problem.token_files.items()):
         tokens.append(files.random_tokens(count, problem.config["vocab_size"], seed + 1 + i, problem.end_token))

@@ -300,25 +300,62 @@ def has_experts(config, layer):
     return kind == "mixtral"
 
 
+def llama_layer(config, w, layer, x, documents, routing):
+    """Layers behind the last one, of multi-token prediction, are of its kind."""
+    eps, p = config["rms_norm_eps"], f"model.layers.{layer}."
+    layer = min(layer, config["num_hidden_layers"] - 1)
+    rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
+    if config["model_type"] == "deepseek_v3":
+        x = x + latent_attention(config, w, p, rows, documents)
+    else:
+        x = x + plain_attention(config, w, p, rows, layer, documents)
+    rows = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
+    if has_experts(config, layer):
+        return x + experts(config, w, p, rows, routing)
+    return x + feed_forward(w, p + "mlp.", rows)
+
+
 def llama_logits(config, w, inputs, documents, routing):
-    """All families but GPT-2."""
-    eps = config["rms_norm_eps"]
+    """All families but GPT-2: logits, and the last hidden state behind the final norm."""
     x = w["model.embed_tokens.weight"][inputs]
     for layer in range(config["num_hidden_layers"]):
-        p = f"model.layers.{layer}."
-        rows = rms_norm(x, w[p + "input_layernorm.weight"], eps)
-        if config["model_type"] == "deepseek_v3":
-            x = x + latent_attention(config, w, p, rows, documents)
-        else:
-            x = x + plain_attention(config, w, p, rows, layer, documents)
-        rows = rms_norm(x, w[p + "post_attention_layernorm.weight"], eps)
-        if has_experts(config, layer):
-            x = x + experts(config, w, p, rows, routing)
-        else:
-            x = x + feed_forward(w, p + "mlp.", rows)
-    x = rms_norm(x, w["model.norm.weight"], eps)
-    head = "model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"
-    return x @ w[head].T
+        x = llama_layer(config, w, layer, x, documents, routing)
+    x = rms_norm(x, w["model.norm.weight"], config["rms_norm_eps"])
+    return x @ output_matrix(config, w).T, x
+
+
+def output_matrix(config, w):
+    return w["model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"]
+
+
+def multi_token_losses(config, w, depths, hidden, inputs, labels, documents, end_token, routing):
+    """Cross-entropy of each depth of multi-token prediction over its own labels."""
+    result, (batch, length) = [], inputs.shape
+    for depth in range(1, depths + 1):
+        eps, table = config["rms_norm_eps"], w["model.embed_tokens.weight"]
+        p = f"model.layers.{config['num_hidden_layers'] + depth - 1}."
+        embedded, targets = numpy.zeros_like(hidden), {}
+        for b in range(batch):
+            sample = [*inputs[b], labels[b, -1]]
+            for t in range(length):
+                # What may be seen ends with the document.
+                seen = t + 1
+                while seen <= length and sample[seen - 1] != end_token:
+                    seen += 1
+                if t + depth < seen:
+                    embedded[b, t] = table[sample[t + depth]]
+                if t + depth + 1 < seen:
+                    targets[b, t] = sample[t + depth + 1]
+        both = [rms_norm(embedded, w[p + "enorm.weight"], eps), rms_norm(hidden, w[p + "hnorm.weight"], eps)]
+        hidden = numpy.concatenate(both, axis=-1) @ w[p + "eh_proj.weight"].T
+        layer = config["num_hidden_layers"] + depth - 1
+        hidden = llama_layer(config, w, layer, hidden, documents, routing)
+        hidden = rms_norm(hidden, w[p + "shared_head.norm.weight"], eps)
+        logits = hidden @ output_matrix(config, w).T
+        top = logits.max(-1)
+        lse = top + numpy.log(numpy.exp(logits - top[..., None]).sum(-1))
+        result.append(sum(lse[at] - logits[at][token] for at, token in targets.items()) / len(targets))
+    return result
 
 
 def gpt2_logits(config, w, inputs, documents, _):
@@ -341,24 +378,28 @@ def gpt2_logits(config, w, inputs, documents, _):
         root = numpy.sqrt(1 / (2 * numpy.arctan(REAL(1))))  # sqrt(2 / pi)
         up = up / 2 * (1 + numpy.tanh(root * (up + REAL(0.044715) * up * up * up)))
         x = x + linear(p + "mlp.c_proj", up)
-    return norm("transformer.ln_f", x) @ table.T
+    return norm("transformer.ln_f", x) @ table.T, x
 
 
-def losses(config, weights, inputs, labels, end_token=None, z_coefficient=0.0, router=None, routing=None):
+def losses(config, weights, inputs, labels, end_token=None, z_coefficient=0.0, router=None, routing=None, mtp=(0, 0)):
     """loss and total_loss of a batch: means over the labels that don't follow an end token.
 
     router: coefficients of the auxiliary loss and of the router's z-loss, and the auxiliary loss's number of sequences.
+    mtp: depths of multi-token prediction, and the factor of their mean loss.
     routing: an empty Routing, or one that says which experts to choose; holds afterwards what routers did.
     """
     documents, routing = document_numbers(inputs, end_token), routing or Routing()
     model = gpt2_logits if config["model_type"] == "gpt2" else llama_logits
-    logits = model(config, weights, inputs, documents, routing)
+    logits, hidden = model(config, weights, inputs, documents, routing)
     top = logits.max(-1)
     lse = top + numpy.log(numpy.exp(logits - top[..., None]).sum(-1))
     picked = numpy.take_along_axis(logits, labels[..., None], -1)[..., 0]
     kept = numpy.ones(inputs.shape, bool) if end_token is None else inputs != end_token
     loss = (lse - picked)[kept].sum() / kept.sum()
     total = loss + REAL(z_coefficient) * (lse[kept] ** 2).sum() / kept.sum()
+    further = multi_token_losses(config, weights, mtp[0], hidden, inputs, labels, documents, end_token, routing)
+    if further:
+        total += REAL(mtp[1]) * sum(further) / len(further)
     if routing.done:
         auxiliary, z, scope = router or (0, 0, 1)
         total += REAL(auxiliary) * routing.auxiliary_loss(len(inputs), scope) + REAL(z) * routing.z_loss()

@@ -418,4 +418,27 @@ PROBLEMS = {
         token_files={"tokens.bin": 901},
         optimizer={"learning_rate": 0.004, "schedule": "wsd", "decay_steps": 5},
     ),
+    "mtp": Problem(
+        shows=(
+            "Multi-token prediction of two further tokens behind a qwen3_moe: two more layers with experts, the table "
+            "and the output matrix shared with the model, labels behind the end of a document or of the sample masked, "
+            "each depth's loss over its own labels, and the auxiliary loss of the modules' routers. The class has no "
+            "such modules: `verify/multi_token.py` builds them from its last layer."
+        ),
+        config=qwen3_moe(
+            hidden_size=24,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=6,
+            vocab_size=53,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=7,
+            norm_topk_prob=True,
+        ),
+        train=run(24, batch=4, microbatch=1),
+        end_token=3,
+        model={"mtp_depth": 2, "mtp_loss_factor": 0.6, "auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
 }

@@ -228,8 +228,12 @@ def make_case(folder, seed, ranks, families):
     length, steps = r.randint(5, 45), 10
     config, special = random_config(r, length, families)
     model = random_router_options(r, config)
+    further = random.Random(f"further tokens {seed}")  # of its own, so that other draws stay as they were
+    if config["model_type"] != "gpt2" and further.random() < 0.25:
+        model |= {"mtp_depth": further.choice([1, 2]), "mtp_loss_factor": further.choice([0.1, 0.7])}
     storage, shards = r.choice(["F32", "BF16", "F16"]), r.choice([1, 1, 2, 4])
-    files.write_model(os.path.join(folder, "model"), config, seed, storage, shards)
+    depth = model.get("mtp_depth", 0)
+    files.write_model(os.path.join(folder, "model"), config, seed, storage, shards, depth=depth)
     microbatch = r.choice([1, 2, 3])
     batch = microbatch * ranks * r.choice([1, 2])
     end_token = r.choice([None, None, 7])

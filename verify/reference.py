@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import multi_token
+
 MASKED = -100
 
 
@@ -52,8 +54,11 @@ def arithmetic(precision):
     return double_arithmetic() if precision == "fp64" else contextlib.nullcontext()
 
 
-def new_model(directory, precision):
-    """The model class that a directory's config.json names, with eager attention and without dropout."""
+def new_model(directory, precision, depth=0):
+    """The model class that a directory's config.json names, with eager attention and without dropout.
+
+    depth: modules of multi-token prediction behind it.
+    """
     dtype = torch.float64 if precision == "fp64" else torch.float32
     with arithmetic(precision):
         config = AutoConfig.from_pretrained(directory)
@@ -62,6 +67,7 @@ def new_model(directory, precision):
         # The class's own loop over experts: torch's grouped product has no fp64.
         experts = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype, **experts)
+        multi_token.attach(model, depth, dtype)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and tensor.dtype is not dtype:
             raise TypeError(f"{name} is {tensor.dtype}")
@@ -77,6 +83,7 @@ def file_names(config, tensors):
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
     named = {}
     for name, tensor in tensors.items():
+        name = multi_token.file_name(config, name)
         if config.model_type == "mixtral":
             name = name.replace(".mlp.", ".block_sparse_moe.")
         stem, _, last = name.rpartition(".")
@@ -95,6 +102,7 @@ def memory_names(config, tensors):
     gate, up, down = EXPERT_MATRICES.get(config.model_type, ("gate_proj", "up_proj", "down_proj"))
     named, experts = {}, {}
     for name, tensor in tensors.items():
+        name = multi_token.memory_name(config, name)
         if config.model_type == "mixtral":
             name = name.replace(".block_sparse_moe.", ".mlp.")
         stem, found, rest = name.partition(".mlp.experts.")
@@ -124,9 +132,9 @@ def read_weights(directory):
     return tensors
 
 
-def load_model(directory, precision):
+def load_model(directory, precision, depth=0):
     """A model with the weights of its directory; every parameter must be there, and nothing may be left over."""
-    model = new_model(directory, precision)
+    model = new_model(directory, precision, depth)
     weights = read_weights(directory)
     if model.config.model_type == "gpt2":  # files on the hub omit the prefix and hold each layer's causal mask
         weights = {
@@ -240,16 +248,20 @@ def auxiliary_coefficient(directory, options):
 
 
 def loss_sums(model, inputs, labels, end_token):
-    """Sums over unmasked labels of cross-entropy and of lse^2, and their count."""
-    masks = None
+    """Sums over unmasked labels of cross-entropy and of lse^2, their count, and each depth's multi-token loss."""
+    masks, unmasked = None, labels
+    depths = hasattr(model, "multi_token")
+    documents = document_ids(inputs, -1 if end_token is None else end_token)
+    if end_token is not None or depths:
+        masks = attention_masks(model.config, documents, next(model.parameters()).dtype)
     if end_token is not None:
         labels = labels.masked_fill(inputs == end_token, MASKED)
-        masks = attention_masks(model.config, document_ids(inputs, end_token), next(model.parameters()).dtype)
     logits = model(input_ids=inputs, attention_mask=masks, use_cache=False).logits
     kept = labels != MASKED
     lse = torch.logsumexp(logits, dim=-1)[kept]
     picked = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0][kept]
-    return (lse - picked).sum(), (lse * lse).sum(), int(kept.sum())
+    further = multi_token.losses(model, inputs, unmasked, documents, end_token, masks, MASKED) if depths else []
+    return (lse - picked).sum(), (lse * lse).sum(), int(kept.sum()), further
 
 
 def learning_rate(options, steps, step):
@@ -269,7 +281,7 @@ def learning_rate(options, steps, step):
         "cosine": lambda: low + (1 - low) * (1 + math.cos(math.pi * p)) / 2,
         "square_root": lambda: low + (1 - low) * (1 - math.sqrt(p)),
         "rex": lambda: low + (1 - low) * (1 - p) / (1 - p / 2),
-        "inverse_sqrt": lambda: math.sqrt(max(warmup, 1) / max(step, warmup, 1)),
+        "inverse_sqrt": lambda: max(low, math.sqrt(max(warmup, 1) / max(step, warmup, 1))),
     }[kind]()
     return rate * factor
 
@@ -284,10 +296,11 @@ def train(
 ):
     """Trains, and returns {loss, total_loss, grad_norm, learning_rate: one value per step}, and step 1's gradients.
 
-    model_options: keys of the deck's model section that say what training does with experts.
+    model_options: keys of the deck's model section that say what training does with experts and further tokens.
     """
-    model = load_model(directory, precision)
-    routers, model_options = Routers(model), model_options or {}
+    model_options = model_options or {}
+    model = load_model(directory, precision, model_options.get("mtp_depth", 0))
+    routers = Routers(model)
     auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"
     scope = train_options["microbatch_sequences"] if by_microbatch else 1
@@ -314,9 +327,11 @@ def train(
         optimizer.zero_grad(set_to_none=False)
         routers.clear()
         with arithmetic(precision):
-            cross_entropy, squares, count = loss_sums(model, inputs, labels, end_token)
+            cross_entropy, squares, count, further = loss_sums(model, inputs, labels, end_token)
             loss = cross_entropy / count
             total = loss + train_options.get("z_loss_coefficient", 0.0) * (squares / count)
+            if further:
+                total = total + model_options.get("mtp_loss_factor", 0.1) * sum(further) / len(further)
             if auxiliary:
                 total = total + auxiliary * routers.auxiliary_loss(model.config, len(inputs), scope)
             if "router_z_coefficient" in model_options:

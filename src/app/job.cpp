@@ -70,7 +70,7 @@ MeshGroups mesh_groups(const RunSetup& setup) {
   MeshGroups groups;
   groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
   groups.experts = setup.spec.E() > 0;
-  if (setup.deck.model.tied_embeddings)
+  if (shares_token_table(setup.spec))
     groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
   return groups;
 }

@@ -82,8 +82,8 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
 }
 
 std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec) {
-  const std::vector<RouterBias> biases = router_biases(spec);
-  if (biases.empty()) return {};
+  if (!spec.options.router_bias) return {};
+  const std::vector<RouterBias> biases = router_biases(spec);  // of the layers with experts, which may be none
   const TensorFiles files = TensorFiles::open(directory);
   const std::int64_t experts = spec.E();
   std::vector<double> values(static_cast<std::size_t>((spec.L() + spec.options.mtp_depth) * experts), 0);

@@ -52,7 +52,7 @@ class Mesh {
   Communicator& gradient_replicas() { return *gradient_replicas_; }  // dp_replicate
   Communicator& gradient_tp() { return *gradient_tp_; }              // of what tp replicates
   Communicator& gradient_copies() { return *gradient_copies_; }      // of key and value heads that tp copies
-  Communicator& gradient_tied() { return *gradient_tied_; }  // of the embedding table on the first and the last stage
+  Communicator& gradient_tied() { return *gradient_tied_; }  // of the token table on the first and the last stage
   GradientGroups gradient_groups(bool experts) {
     return experts ? GradientGroups{*expert_gradients_, *expert_gradient_shards_, *expert_gradient_replicas_}
                    : GradientGroups{*gradients_, *gradient_shards_, *gradient_replicas_};

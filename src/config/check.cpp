@@ -45,12 +45,6 @@ void refuse(bool given, const std::string& text, Report& report, const char* leg
   if (given) report.add("", text + ": not available in this version; legal: " + legal);
 }
 
-// Parts of a model that can be described and shown, but not trained yet.
-void refuse_unfinished(const ModelDeck& m, Report& report) {
-  refuse(m.attention == AttentionKind::mla, "model.attention = mla", report, "standard");
-  refuse(m.mtp_depth > 0, equation("model.mtp_depth", m.mtp_depth), report, "0");
-}
-
 // What the design has and this version doesn't.
 void check_available(const Deck& deck, Report& report) {
   for (const auto& key : all_keys())
@@ -151,7 +145,6 @@ std::set<std::string> check_values(Deck& deck, Needs needs, Report& report) {
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (needs == Needs::training) {
     check_available(deck, report);
-    if (good({"model"})) refuse_unfinished(deck.model, report);
     if (good({"train"})) check_zero(deck.train, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);

@@ -24,6 +24,12 @@ std::size_t key_row(const HostBatch& batch, int rank, std::int64_t sequence) {
   return static_cast<std::size_t>((m * b * cp + piece) * batch.local_tokens());
 }
 
+// A token as a tensor-parallel rank sees it.
+std::int32_t own_token(std::int32_t token, const Range& vocabulary) {
+  const bool here = token >= vocabulary.begin && token < vocabulary.end;
+  return here ? static_cast<std::int32_t>(token - vocabulary.begin) : foreign_token;
+}
+
 }  // namespace
 
 void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
@@ -35,6 +41,9 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
   const auto rows = static_cast<std::size_t>(sequences * local_tokens());
   for (auto* vector : {&tokens, &labels, &positions, &documents, &token_order}) vector->assign(rows, 0);
   samples.assign(rows, -1);
+  shifted.resize(static_cast<std::size_t>(share.mtp_depth));
+  for (ShiftedRows& depth : shifted)
+    for (auto* vector : {&depth.tokens, &depth.labels, &depth.token_order}) vector->assign(rows, 0);
   const auto own = zigzag_positions(sequence_tokens, share.cp, share.cp_rank);
   for (std::size_t row = 0; row < rows; ++row) positions[row] = own[row % own.size()];
   if (share.cp > 1) {
@@ -59,6 +68,12 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
               std::span(position_order).subspan(static_cast<std::size_t>(m) * in_stream, in_stream));
 }
 
+LabelCounts HostBatch::label_counts() const {
+  LabelCounts counts(label_count);
+  for (const ShiftedRows& depth : shifted) counts.mtp.push_back(depth.label_count);
+  return counts;
+}
+
 BatchFiller::BatchFiller(const TokenSet& set)
     : set_(set),
       sample_(static_cast<std::size_t>(set.sequence_tokens() + 1)),
@@ -70,12 +85,9 @@ BatchFiller::BatchFiller(const TokenSet& set)
 void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place) {
   const auto length = static_cast<std::size_t>(batch.local_tokens());
   const std::size_t begin = static_cast<std::size_t>(row) * length;
-  const Range& vocabulary = batch.share.vocabulary;
   for (std::size_t i = begin; i < begin + length; ++i) {
     const auto t = static_cast<std::size_t>(batch.positions[i]);
-    const std::int32_t token = sample_[t];
-    const bool here = token >= vocabulary.begin && token < vocabulary.end;
-    batch.tokens[i] = here ? static_cast<std::int32_t>(token - vocabulary.begin) : foreign_token;
+    batch.tokens[i] = own_token(sample_[t], batch.share.vocabulary);
     batch.labels[i] = labels_[t];
     batch.documents[i] = documents_[t];
     batch.samples[i] = place;
@@ -85,6 +97,26 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
       batch.key_documents[i] = documents_[static_cast<std::size_t>(batch.key_positions[i])];
       if (!batch.key_samples.empty()) batch.key_samples[i] = place;
     }
+  for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
+}
+
+// The same of depth `depth`, from 1.
+void BatchFiller::write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth) {
+  ShiftedRows& shifted = batch.shifted[static_cast<std::size_t>(depth - 1)];
+  const std::size_t length = labels_.size(), d = static_cast<std::size_t>(depth);
+  const auto next = [&](std::size_t t) {  // of the same document, d behind t
+    return t + d < length && documents_[t + d] == documents_[t];
+  };
+  for (std::size_t t = 0; t + d < length; ++t) shifted.label_count += next(t) && labels_[t + d] != masked_label;
+  const auto rows = static_cast<std::size_t>(batch.local_tokens());
+  const std::size_t begin = static_cast<std::size_t>(row) * rows;
+  for (std::size_t i = begin; i < begin + rows; ++i) {
+    const auto t = static_cast<std::size_t>(batch.positions[i]);
+    // The sample's last token is no input, but the label of the last position.
+    const bool last = t + d == length && documents_[t] == documents_.back() && labels_.back() != masked_label;
+    shifted.tokens[i] = next(t) || last ? own_token(sample_[t + d], batch.share.vocabulary) : foreign_token;
+    shifted.labels[i] = next(t) ? labels_[t + d] : masked_label;
+  }
 }
 
 void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, std::int64_t sample, std::int64_t place) {
@@ -108,11 +140,22 @@ void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
   write_rows(batch, row, -1);
 }
 
-void BatchFiller::finish(HostBatch& batch) {
+void BatchFiller::begin(HostBatch& batch) {
+  batch.label_count = 0;
+  for (ShiftedRows& depth : batch.shifted) depth.label_count = 0;
+}
+
+void BatchFiller::sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens,
+                              std::vector<std::int32_t>& order) {
   const std::size_t rows = static_cast<std::size_t>(batch.microbatch_sequences * batch.local_tokens());
   for (std::int64_t m = 0; m < batch.microbatches(); ++m)
-    sort_rows(batch.of_microbatch(batch.tokens, m), starts_,
-              std::span(batch.token_order).subspan(static_cast<std::size_t>(m) * rows, rows));
+    sort_rows(batch.of_microbatch(tokens, m), starts_,
+              std::span(order).subspan(static_cast<std::size_t>(m) * rows, rows));
+}
+
+void BatchFiller::finish(HostBatch& batch) {
+  sort_tokens(batch, batch.tokens, batch.token_order);
+  for (ShiftedRows& depth : batch.shifted) sort_tokens(batch, depth.tokens, depth.token_order);
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "data/row_share.hpp"
@@ -12,6 +13,24 @@ namespace forge {
 inline constexpr std::int32_t masked_label = -1;
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
+
+// Labels of a step or a batch that aren't masked: of the model, and of each depth of multi-token prediction.
+struct LabelCounts {
+  LabelCounts(std::int64_t labels = 0, std::vector<std::int64_t> of_depths = {})
+      : main(labels), mtp(std::move(of_depths)) {}
+  std::int64_t main;
+  std::vector<std::int64_t> mtp;
+};
+
+// What depth d (from 1) of multi-token prediction sees of a batch's rows: at position t the token t + d and as label
+// token t + 1 + d of the sample (Liu et al. 2024, "DeepSeek-V3", arXiv 2412.19437, section 2.2). Where t + d is behind
+// the sample or in another document the row has no token; where t + 1 + d is, no label.
+struct ShiftedRows {
+  std::vector<std::int32_t> tokens;       // (B·Tc) as HostBatch::tokens; foreign_token also where there is none
+  std::vector<std::int32_t> labels;       // (B·Tc)
+  std::vector<std::int32_t> token_order;  // (A, b·Tc)
+  std::int64_t label_count = 0;
+};
 
 // What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. It is A
 // microbatches of b sequences, of each of which the rank computes Tc = T / cp tokens; microbatch m is rows
@@ -34,12 +53,14 @@ struct HostBatch {
   std::vector<std::int32_t> token_order;     // (A, b·Tc)
   std::vector<std::int32_t> position_order;  // (A, b·Tc/tp)
   std::int64_t label_count = 0;              // labels of the sequences, all cp ranks', that aren't masked
+  std::vector<ShiftedRows> shifted;          // by depth of multi-token prediction, from 1
 
   // Sizes every vector; nothing grows later.
   void allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
                 const RowShare& rows = {});
   std::int64_t microbatches() const { return microbatch_sequences == 0 ? 0 : sequences / microbatch_sequences; }
   std::int64_t local_tokens() const { return sequence_tokens / share.cp; }  // Tc
+  LabelCounts label_counts() const;
   // The part of one of the vectors above that belongs to microbatch m.
   template <class T>
   std::span<const T> of_microbatch(const std::vector<T>& rows, std::int64_t m) const {
@@ -60,11 +81,13 @@ class BatchFiller {
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
   // Sorts the rows, after all sequences are filled. label_count counts from begin() to here.
-  void begin(HostBatch& batch) { batch.label_count = 0; }
+  void begin(HostBatch& batch);
   void finish(HostBatch& batch);
 
  private:
   void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place);
+  void write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth);
+  void sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& order);
 
   const TokenSet& set_;
   std::vector<std::int32_t> sample_;              // (T + 1)

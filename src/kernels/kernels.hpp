@@ -92,7 +92,7 @@ void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const s
 template <class T>
 void rmsnorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
                      View<acc_t<T>, 1> rstd);
-// dx = residual + ∂; residual (R,C) may be empty (zero) and may alias dx.
+// dx = residual + ∂; residual (R,C) may be empty (zero); it and dy may alias dx.
 template <class T>
 void rmsnorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                       View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx);
@@ -133,11 +133,22 @@ void head_norm_weight_gradient(Stream&, View<const T, 3> dy, View<const T, 3> x,
 // ---- rotary positions
 // -------------------------------------------------------------------------------------------------
 
-// Rotates in place the pairs (x_i, x_{i+D/2}) of each head of x(R,n,D) by the angle of its position (Su et al. 2021);
-// cosine, sine: (P, D/2). Inverse: backward.
+// Which entries of a head turn together, of 2h: i and i + h, or 2i and 2i + 1.
+enum class RotaryPairs { halves, neighbours };
+// Rotates in place the last 2h entries of each head of x(R,n,D), in pairs, by the angle of its position (Su et al.
+// 2021); cosine, sine: (P, h), 2h <= D. Inverse: backward.
 template <class T>
 void rotary(Stream&, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
-            View<const acc_t<T>, 2> sine, bool inverse);
+            View<const acc_t<T>, 2> sine, bool inverse, RotaryPairs pairs = RotaryPairs::halves);
+
+// Keys and values of latent attention (DeepSeek-V2, arXiv:2405.04434). A head of `up`(R,H,D−r+Dv) has a key's entries
+// without rotation, then the value; rope_key(R,r) ends the key of every head:
+//   k(R,H,D) = [up's first D−r, rope_key];  v(R,H,Dv) = the rest of up
+template <class T>
+void latent_keys_forward(Stream&, View<const T, 3> up, View<const T, 2> rope_key, View<T, 3> k, View<T, 3> v);
+// d_up from d_k and d_v; d_rope_key(R,r) = Σ over heads of d_k's last r, in A.
+template <class T>
+void latent_keys_backward(Stream&, View<const T, 3> d_k, View<const T, 3> d_v, View<T, 3> d_up, View<T, 2> d_rope_key);
 
 // ---- activations
 // ------------------------------------------------------------------------------------------------------

@@ -83,6 +83,14 @@ void check_sequence(const Deck& deck, Report& report) {
                        equation("mesh.tp", tp) + " (sequence parallelism cuts them)" + legal);
 }
 
+void check_depth(const Deck& deck, Report& report) {
+  const std::int64_t tokens = deck.train.sequence_tokens;
+  if (deck.model.mtp_depth >= tokens)
+    report.add("", equation("model.mtp_depth", deck.model.mtp_depth) + " with " +
+                       equation("train.sequence_tokens", tokens) +
+                       ", of which no token has a label that far ahead; legal: at most " + std::to_string(tokens - 1));
+}
+
 void check_all_to_all(const Deck& deck, Report& report) {
   const ModelDeck& m = deck.model;
   const std::int64_t tp = deck.mesh.tp, cp = deck.mesh.cp;
@@ -117,6 +125,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_batch(deck, report);
   check_tensor(deck, report);
   check_sequence(deck, report);
+  check_depth(deck, report);
   check_all_to_all(deck, report);
   check_expert_axes(deck, report);
   return mesh;

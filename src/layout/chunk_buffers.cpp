@@ -1,5 +1,7 @@
 #include "layout/chunk_buffers.hpp"
 
+#include "model/mtp_buffers.hpp"
+
 namespace forge {
 
 namespace {
@@ -22,6 +24,7 @@ BufferList chunk_head_saved(const BufferContext& c, const StageContent& chunk) {
   if (!chunk.head) return list;
   if (chunk.layers > 0) append(list, head_input(c));
   append(list, saved_of_head(c));
+  if (chunk.mtp_layers > 0) append(list, head_output(c));
   return list;
 }
 
@@ -30,6 +33,22 @@ BufferList chunk_block_apart(const BufferContext& c, const StageContent& chunk, 
   BufferList list = rebuilt_of_block(c, layer);
   append(list, gradients_of_block(c, layer));
   if (l + 1 < chunk.layers || chunk.head) append(list, output_gradient(c));
+  return list;
+}
+
+BufferList chunk_mtp_saved(const BufferContext& c, const StageContent& chunk, int k) {
+  BufferList list = saved_of_mtp(c);
+  append(list, saved_of_block(c, chunk.first_layer + chunk.layers + k));
+  if (k + 1 < chunk.mtp_layers) append(list, head_output(c));
+  return list;
+}
+
+BufferList chunk_mtp_apart(const BufferContext& c, const StageContent& chunk, int k) {
+  const std::int64_t layer = chunk.first_layer + chunk.layers + k;
+  BufferList list = rebuilt_of_block(c, layer);
+  for (const BufferList& more :
+       {gradients_of_block(c, layer), output_gradient(c), rebuilt_of_mtp(c), gradients_of_mtp(c)})
+    append(list, more);
   return list;
 }
 

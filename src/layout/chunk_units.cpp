@@ -21,19 +21,27 @@ ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings
     u.table = used(UnitKind::token_table);
     u.positions = used(UnitKind::position_table);
   }
-  for (int l = 0; l < chunk.layers; ++l) {
+  auto use_layer = [&](int l) {
     u.blocks.push_back(used(UnitKind::block, chunk.first_layer + l));
     u.experts.push_back(used(UnitKind::experts, chunk.first_layer + l));
-  }
+  };
+  for (int l = 0; l < chunk.layers; ++l) use_layer(l);
   if (chunk.head) {
     u.output = used(tied_embeddings ? UnitKind::token_table : UnitKind::output);
     u.norm = used(UnitKind::final_norm);
-    u.backward.push_back(u.norm);
   }
+  for (int l = chunk.layers; l < chunk.layers + chunk.mtp_layers; ++l) {
+    u.shared_table = used(UnitKind::token_table);
+    use_layer(l);
+    u.forward.push_back(u.output);
+  }
+  const auto layers = static_cast<std::size_t>(chunk.layers);
   for (std::size_t l = u.blocks.size(); l-- > 0;) {
+    if (l + 1 == layers && chunk.head) u.backward.push_back(u.norm);
     u.backward.push_back(u.blocks[l]);
     if (u.experts[l] != ChunkUnits::none) u.backward.push_back(u.experts[l]);
   }
+  if (layers == 0 && chunk.head) u.backward.push_back(u.norm);
   return u;
 }
 
@@ -42,9 +50,10 @@ std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, bool tied_em
   auto any = [&](auto holds) { return std::any_of(chunks.begin(), chunks.end(), holds) ? microbatches : 0; };
   const int embedding = any([](const StageContent& c) { return c.embedding; });
   const int head = any([](const StageContent& c) { return c.head; });
+  const int mtp = any([](const StageContent& c) { return c.mtp_layers > 0; });
   std::vector<int> uses;
   for (const LocalUnit& unit : units)
-    uses.push_back(unit.kind == UnitKind::token_table ? embedding + (tied_embeddings ? head : 0) : microbatches);
+    uses.push_back(unit.kind == UnitKind::token_table ? embedding + (tied_embeddings ? head : 0) + mtp : microbatches);
   return uses;
 }
 

@@ -11,7 +11,9 @@ struct ChunkUnits {
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
   std::size_t table = none, positions = none, output = none, norm = none;
-  std::vector<std::size_t> blocks, experts;  // by layer of the chunk; a layer without experts: none
+  std::size_t shared_table = none;  // the token table, of multi-token prediction
+  // By layer of the chunk, those of multi-token prediction behind the others; a layer without experts: none.
+  std::vector<std::size_t> blocks, experts;
   std::vector<std::size_t> forward, backward;
 };
 ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings, const StageContent& chunk);
@@ -19,7 +21,8 @@ ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings
 // Index of the unit of a kind and layer; ChunkUnits::none where the rank has none.
 std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer = -1);
 
-// How often a step adds to each unit's gradients.
+// How often a step adds to each unit's gradients: a microbatch's uses in the output matrix count as one, and so do
+// those of the token table in multi-token prediction.
 std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, bool tied_embeddings,
                                const std::vector<StageContent>& chunks, int microbatches);
 

@@ -242,7 +242,7 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
     bool here = false;
     switch (unit.kind) {
       case UnitKind::token_table:
-        here = embeds || (heads && spec.options.tied_embeddings);
+        here = embeds || (heads && shares_token_table(spec));
         break;
       case UnitKind::position_table:
         here = embeds;
@@ -250,7 +250,7 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
       case UnitKind::block:
       case UnitKind::experts:
         here = any([&](const StageContent& s) {
-          return unit.layer >= s.first_layer && unit.layer < s.first_layer + s.layers;
+          return unit.layer >= s.first_layer && unit.layer < s.first_layer + s.layers + s.mtp_layers;
         });
         break;
       case UnitKind::output:

@@ -52,6 +52,14 @@ using TaggedBuffers = std::vector<TaggedBuffer>;
 // Attention and its norm: x → h.
 void add_attention_forward(const BufferContext&, TaggedBuffers&);
 void add_attention_gradients(const BufferContext&, BufferList&);
+// Beside what all layers have: in W.
+void add_attention_scratch_weight(const BufferContext&, BufferList&);
+// The same of multi-head latent attention, to which those above hand on.
+void add_latent_forward(const BufferContext&, TaggedBuffers&);
+void add_latent_gradients(const BufferContext&, BufferList&);
+BufferList scratch_backward_latents(const BufferContext&);
+// o, lse and h, which end both kinds.
+void add_attention_outputs(const BufferContext&, TaggedBuffers&);
 // Columns of the widest column sum in W; 0: none.
 std::int64_t attention_bias_columns(const BufferContext&);
 

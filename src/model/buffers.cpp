@@ -5,6 +5,7 @@
 #include "core/bytes.hpp"
 #include "core/partials.hpp"
 #include "model/block_parts.hpp"
+#include "model/mtp_buffers.hpp"
 
 namespace forge {
 
@@ -159,6 +160,7 @@ BufferList scratch_backward_weight(const BufferContext& c, std::int64_t layer) {
   if (s.options.mlp_bias) columns = std::max({columns, s.up_columns(), s.C()});
   BufferList list;
   if (columns > 0) list.push_back(m.partial(columns));
+  add_attention_scratch_weight(c, list);
   m.add_all_rows(list);
   if (c.spec.is_moe(layer)) add_moe_scratch_weight(c, list);
   return list;
@@ -177,6 +179,10 @@ BufferList saved_of_head(const BufferContext& c) {
   return list;
 }
 
+BufferList head_output(const BufferContext& c) {
+  return {BufferMaker{c}.stream_value(Buf::n_final, "final norm output", B)};
+}
+
 BufferList scratch_embedding(const BufferContext& c) {
   BufferList list;
   BufferMaker{c}.add_all_rows(list);
@@ -187,8 +193,7 @@ BufferList scratch_head_forward(const BufferContext& c) {
   const BufferMaker m{c};
   const std::int64_t chunk = c.head_chunk_rows;
   const DType acc = c.precision.accumulate;
-  BufferList list{m.stream_value(Buf::n_final, "final norm output", F),
-                  {Buf::logits, "logits of a chunk", {{chunk, c.spec.V()}}, acc, F},
+  BufferList list{{Buf::logits, "logits of a chunk", {{chunk, c.spec.V()}}, acc, F},
                   {Buf::row_loss, "loss of each row", {{chunk, 1}}, acc, F},
                   {Buf::row_z, "z of each row", {{chunk, 1}}, acc, F}};
   if (c.precision.compute != acc)
@@ -213,6 +218,7 @@ BufferList run_buffers(const BufferContext& c) {
     list.push_back({Buf::sine, "rotary sines", extents, c.precision.accumulate, B});
   }
   if (c.spec.E() > 0) add_router_run(c, list);
+  if (c.spec.options.mtp_depth > 0) add_mtp_run(c, list);
   return list;
 }
 

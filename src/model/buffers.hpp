@@ -34,9 +34,21 @@ enum class Buf {
   qkv,      // (R, (H + 2K) D)
   qk,       // (R, (H + K) D)  normalised q and k (QK-norm only)
   qk_rstd,  // (R, H + K)
-  o,        // (R, H D) attention's output
-  lse,      // (R, H)
-  h,        // (S, C)   residual stream after attention
+  // multi-head latent attention, instead of qkv: model/latent_buffers.cpp
+  q_down,        // (S, q_lora)
+  q_down_rstd,   // (S)
+  kv_down,       // (S, kv_lora + rope_dim)
+  kv_down_rstd,  // (S)
+  latents,       // (S, q_lora or C + kv_lora + rope_dim) input of q_up, normalised kv latent, rotated rope key
+  all_latents,   // (R, …) those of all tp ranks, or this rank's part of their gradient
+  kv_up,         // (R, H (nope_dim + Dv)) keys without their rope part, values
+  q,             // (R, H D)
+  k,             // (R, H D)
+  v,             // (R, H Dv)
+  // either kind of attention: Dv is D without latents
+  o,    // (R, H Dv) attention's output
+  lse,  // (R, H)
+  h,    // (S, C)   residual stream after attention
   mean2,
   rstd2,
   n2,      // as above, of norm 2
@@ -48,23 +60,28 @@ enum class Buf {
   d_stream_b,  // (S, C) gradient of the residual stream, above and below a block
   d_h,         // (S, C)
   d_qkv,       // (R, (H + 2K) D)
-  d_act,       // (R, F)
-  d_norm,      // (S, C) gradient of a norm's output
-  d_o,         // (R, H D)
-  delta,       // (R, H)
-  d_q_sums,    // (R, H D) fp32 sums of d_q (bf16 only)
-  partial,     // (partial rows, columns) column sums
+  d_q,
+  d_k,
+  d_v,
+  d_kv_up,    // as forward
+  d_latents,  // (S, …) gradients of the down-projections' outputs; without q_lora d_n1 stands first
+  d_act,      // (R, F)
+  d_norm,     // (S, C) gradient of a norm's output
+  d_o,        // (R, H Dv)
+  delta,      // (R, H)
+  d_q_sums,   // (R, H D) fp32 sums of d_q (bf16 only)
+  partial,    // (partial rows, columns) column sums
   // context parallelism: model/context_buffers.hpp
   kv_a,
-  kv_b,      // (R, 2 K D) keys and values of one rank, side by side; all_gather: kv_a has those of all
-  sum_o,     // (R, H D) in the accumulation type: o of the keys seen so far (bf16 only)
-  part_o,    // (R, H D) attention to one rank's keys
+  kv_b,      // (R, K (D + Dv)) keys and values of one rank, side by side; all_gather: kv_a has those of all
+  sum_o,     // (R, H Dv) in the accumulation type: o of the keys seen so far (bf16 only)
+  part_o,    // (R, H Dv) attention to one rank's keys
   part_lse,  // (R, H)
   part_d_q,
-  part_d_kv,  // (R, H D), (R, 2 K D)
+  part_d_kv,  // (R, H D), (R, K (D + Dv))
   sum_d_q,    // (R, H D) in the accumulation type (bf16 only)
   d_kv_a,
-  d_kv_b,  // (R, 2 K D) in the accumulation type; all_gather: d_kv_a has those of all
+  d_kv_b,  // (R, K (D + Dv)) in the accumulation type; all_gather: d_kv_a has those of all
   packed_a,
   packed_b,  // (R cp, …) all_to_all: what is sent, received and worked on
   delta_a,
@@ -148,9 +165,16 @@ enum class Buf {
   d_logits,   // (chunk, V) in the compute type, where that differs
   row_loss,
   row_z,  // (chunk)
+  // multi-token prediction: model/mtp_buffers.hpp
+  mtp_embedding,  // (S, C)
+  mtp_embedding_rstd,
+  mtp_hidden_rstd,  // (S)
+  mtp_in,           // (S, 2C) normalised embedding and hidden state, side by side
+  d_mtp_in,         // (S, 2C)
+  d_mtp_block,      // (S, C) gradient of the module's block's input
   // for the whole run
   cosine,
-  sine,               // (T, D/2)
+  sine,               // (T, rotary entries of a head / 2)
   scalars,            // StepScalars of kernels.hpp
   norm_partials,      // sum_partials
   row_scopes,         // (R) sequence of each row of a microbatch
@@ -160,6 +184,7 @@ enum class Buf {
   router_sums,        // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
   router_dropped,     // (layers) dropped pairs of this rank
   router_bias,        // (layers, E)
+  mtp_sums,           // (mtp_depth, 2) of a step: losses, z
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);
@@ -221,6 +246,7 @@ BufferList block_input(const BufferContext&);                         // x, from
 BufferList saved_of_block(const BufferContext&, std::int64_t layer);  // the rest, from forward until their last reader
 BufferList head_input(const BufferContext&);                          // x_final
 BufferList saved_of_head(const BufferContext&);
+BufferList head_output(const BufferContext&);  // n_final: while the head runs forward, or as long where MTP reads it
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
 BufferList rebuilt_of_block(const BufferContext&, std::int64_t layer);
 BufferList scratch_forward_block(const BufferContext&, std::int64_t layer);
@@ -229,6 +255,8 @@ BufferList gradients_of_block(const BufferContext&, std::int64_t layer);
 BufferList gradient_stream(const BufferContext&);  // once per backward of a chunk
 BufferList output_gradient(
     const BufferContext&);  // of a chunk or block that W needs later, or another rank: d_stream_a
+// Within a block's forward pass, before attention itself: latent attention's up-projections.
+BufferList scratch_forward_latents(const BufferContext&);
 BufferList scratch_backward_mlp(const BufferContext&, std::int64_t layer);
 BufferList scratch_backward_attention(const BufferContext&);
 BufferList scratch_backward_weight(const BufferContext&, std::int64_t layer);

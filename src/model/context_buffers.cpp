@@ -23,7 +23,7 @@ struct Maker {
   BufferSpec sum(Buf id, std::string_view name, std::int64_t r, std::int64_t columns, Reader reader) const {
     return {id, name, {{r, columns}}, c.precision.accumulate, reader};
   }
-  std::int64_t pair_columns() const { return 2 * s.kv_columns(); }
+  std::int64_t pair_columns() const { return s.kv_columns() + s.v_columns(); }
 
   // Where keys and values of this rank and of others stand.
   void keys(BufferList& list, Reader reader) const {
@@ -71,13 +71,12 @@ BufferList scratch_context_forward(const BufferContext& c) {
   if (c.microbatch.cp == 1) return list;
   const Maker m{c};
   if (c.cp_method == CpMethod::all_to_all) {
-    const ContextHeads heads = context_heads(c);
-    m.packed(list, (heads.q + 2 * heads.kv) * c.spec.D(), F);
+    m.packed(list, context_heads(c).qkv_columns(c.spec), F);
     return list;
   }
   m.keys(list, F);
-  if (m.rounds) list.push_back(m.sum(Buf::sum_o, "attention output, summed", m.rows, c.spec.q_columns(), F));
-  list.push_back(m.value(Buf::part_o, "attention to one rank's keys", m.rows, c.spec.q_columns(), F));
+  if (m.rounds) list.push_back(m.sum(Buf::sum_o, "attention output, summed", m.rows, c.spec.o_columns(), F));
+  list.push_back(m.value(Buf::part_o, "attention to one rank's keys", m.rows, c.spec.o_columns(), F));
   list.push_back(m.sum(Buf::part_lse, "its log-sum-exp", m.rows, c.spec.H(), F));
   return list;
 }
@@ -86,13 +85,13 @@ BufferList scratch_context_backward(const BufferContext& c) {
   BufferList list;
   if (c.microbatch.cp == 1) return list;
   const Maker m{c};
-  const std::int64_t D = c.spec.D();
   if (c.cp_method == CpMethod::all_to_all) {
     const ContextHeads heads = context_heads(c);
-    m.packed(list, (2 * heads.q + 2 * heads.kv) * D, B);
+    m.packed(list, heads.qkv_columns(c.spec) + heads.o_columns(c.spec), B);
     list.push_back(m.sum(Buf::delta_a, "attention delta of all rows, a", m.all_rows, heads.q, B));
     list.push_back(m.sum(Buf::delta_b, "attention delta of all rows, b", m.all_rows, heads.q, B));
-    if (m.rounds) list.push_back(m.sum(Buf::d_q_sums, "sums of the gradient of q", m.all_rows, heads.q * D, B));
+    if (m.rounds)
+      list.push_back(m.sum(Buf::d_q_sums, "sums of the gradient of q", m.all_rows, heads.q * c.spec.D(), B));
     return list;
   }
   m.keys(list, B);
@@ -117,7 +116,7 @@ BufferList scratch_context_backward(const BufferContext& c) {
 Traffic context_traffic_forward(const BufferContext& c) {
   Counter n = counter(c);
   if (n.ranks == 1) return {};
-  const std::int64_t rows = c.microbatch.rows(), pair = rows * 2 * c.spec.kv_columns();
+  const std::int64_t rows = c.microbatch.rows(), pair = rows * (c.spec.kv_columns() + c.spec.v_columns());
   switch (c.cp_method) {
     case CpMethod::ring:
       for (std::int64_t i = 1; i < n.ranks; ++i) n.add(Collective::send, pair, n.value_bytes);
@@ -127,8 +126,8 @@ Traffic context_traffic_forward(const BufferContext& c) {
       break;
     case CpMethod::all_to_all: {
       const ContextHeads heads = context_heads(c);
-      n.add(Collective::all_to_all, rows * (heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
-      n.add(Collective::all_to_all, rows * heads.q * c.spec.D(), n.value_bytes);
+      n.add(Collective::all_to_all, rows * heads.qkv_columns(c.spec), n.value_bytes);
+      n.add(Collective::all_to_all, rows * heads.o_columns(c.spec), n.value_bytes);
       break;
     }
   }
@@ -138,7 +137,7 @@ Traffic context_traffic_forward(const BufferContext& c) {
 Traffic context_traffic_backward(const BufferContext& c) {
   Counter n = counter(c);
   if (n.ranks == 1) return {};
-  const std::int64_t rows = c.microbatch.rows(), pair = rows * 2 * c.spec.kv_columns();
+  const std::int64_t rows = c.microbatch.rows(), pair = rows * (c.spec.kv_columns() + c.spec.v_columns());
   switch (c.cp_method) {
     case CpMethod::ring:
       for (std::int64_t i = 1; i < n.ranks; ++i) {
@@ -152,9 +151,9 @@ Traffic context_traffic_backward(const BufferContext& c) {
       break;
     case CpMethod::all_to_all: {
       const ContextHeads heads = context_heads(c);
-      n.add(Collective::all_to_all, rows * (2 * heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
+      n.add(Collective::all_to_all, rows * (heads.qkv_columns(c.spec) + heads.o_columns(c.spec)), n.value_bytes);
       n.add(Collective::all_to_all, rows * heads.q, n.sum_bytes);
-      n.add(Collective::all_to_all, rows * (heads.q + 2 * heads.kv) * c.spec.D(), n.value_bytes);
+      n.add(Collective::all_to_all, rows * heads.qkv_columns(c.spec), n.value_bytes);
       break;
     }
   }

@@ -11,13 +11,14 @@ BufferList scratch_context_forward(const BufferContext&);
 BufferList scratch_context_backward(const BufferContext&);
 
 // Calls and bytes that a rank sends over cp for one block's attention, once forward and once backward. With R rows a
-// rank, h and k heads as context_heads() says, e bytes of the compute type and a of the accumulation type:
-//                forward                                   backward
-//   ring         cp − 1 sends of 2 R K D e                 as forward, and cp − 1 sends of 2 R K D a
-//   all_gather   (cp − 1) · 2 R K D e                      as forward, and a reduce-scatter: (cp − 1) · 2 R K D a
-//   all_to_all   (cp − 1) · R (h + 2 k) D e of q, k, v     (cp − 1) · R (2 h + 2 k) D e of q, k, v, d_o
-//                (cp − 1) · R h D e of o                   (cp − 1) · R h a of delta
-//                                                          (cp − 1) · R (h + 2 k) D e of d_q, d_k, d_v
+// rank, h and k heads as context_heads() says, P = D + Dv columns of a key and its value, e bytes of the compute type
+// and a of the accumulation type:
+//                forward                                     backward
+//   ring         cp − 1 sends of R K P e                     as forward, and cp − 1 sends of R K P a
+//   all_gather   (cp − 1) · R K P e                          as forward, and a reduce-scatter: (cp − 1) · R K P a
+//   all_to_all   (cp − 1) · R (h D + k P) e of q, k, v       (cp − 1) · R (h + k) P e of q, k, v, d_o
+//                (cp − 1) · R h Dv e of o                    (cp − 1) · R h a of delta
+//                                                            (cp − 1) · R (h D + k P) e of d_q, d_k, d_v
 Traffic context_traffic_forward(const BufferContext&);
 Traffic context_traffic_backward(const BufferContext&);
 
@@ -26,6 +27,9 @@ Traffic context_traffic_backward(const BufferContext&);
 // divides K, and 1, a copy, where K divides cp.
 struct ContextHeads {
   std::int64_t q, kv;
+
+  std::int64_t qkv_columns(const ModelSpec& s) const { return q * s.D() + kv * (s.D() + s.value_dim()); }
+  std::int64_t o_columns(const ModelSpec& s) const { return q * s.value_dim(); }
 };
 // Throws where H doesn't divide by cp.
 ContextHeads context_heads(const BufferContext&);

@@ -21,6 +21,7 @@ struct ModelSpec {
 
   std::int64_t q_columns() const { return H() * D(); }
   std::int64_t kv_columns() const { return K() * D(); }
+  std::int64_t v_columns() const { return K() * value_dim(); }
   std::int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
   bool gated() const { return options.activation == Activation::swiglu; }
   // Columns of the first feed-forward product: gate and up side by side, or F.
@@ -44,6 +45,10 @@ struct ModelSpec {
   std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }
   std::int64_t kv_down_columns() const { return kv_lora() + options.rope_dim; }
   std::int64_t kv_up_columns() const { return H() * (options.nope_dim + options.value_dim); }
+  // What tensor-parallel ranks gather for the up-projections: [input of q_up, kv latent, rope key].
+  std::int64_t latent_columns() const { return q_up_inputs() + kv_down_columns(); }
+  // Columns that they gather before attention.
+  std::int64_t attention_input_columns() const { return mla() ? latent_columns() : C(); }
   // What scores are multiplied by before the softmax: 1 / sqrt(D), and with mla the square of yarn's mscale_all_dim.
   double softmax_scale() const;
 
@@ -55,6 +60,11 @@ struct ModelSpec {
   bool is_moe(std::int64_t layer) const;
   std::int64_t moe_layers() const;  // among the first L
 };
+
+// Whether the stage with the head needs the token table too: as its output matrix, or for multi-token prediction.
+inline bool shares_token_table(const ModelSpec& spec) {
+  return spec.options.tied_embeddings || spec.options.mtp_depth > 0;
+}
 
 // Fills in kv_heads, head_dim, value_dim, expert_ffn and router_groups_used; throws BadInput when a dimension is
 // missing or impossible.

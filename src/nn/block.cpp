@@ -2,6 +2,7 @@
 
 #include "nn/attention_layer.hpp"
 #include "nn/branch.hpp"
+#include "nn/latent_attention.hpp"
 #include "nn/mlp.hpp"
 #include "nn/moe.hpp"
 #include "nn/norm.hpp"
@@ -12,10 +13,33 @@ namespace {
 
 constexpr NormBuffers norm2{Buf::h, Buf::mean2, Buf::rstd2, Buf::n2};
 
+// The first half: attention of the model's kind.
+template <class T>
+void attention_half_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
+  if (ctx.spec().mla()) return latent_attention_forward(ctx, layer, w, s);
+  attention_layer_forward(ctx, layer, w, s);
+}
+template <class T>
+void attention_half_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
+  if (ctx.spec().mla()) return latent_attention_rebuild(ctx, w, s);
+  attention_layer_rebuild(ctx, w, s);
+}
+template <class T>
+void attention_half_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
+                                   const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<T, 2> dx) {
+  if (ctx.spec().mla()) return latent_attention_backward_input(ctx, layer, w, g, s, dx);
+  attention_layer_backward_input(ctx, layer, w, g, s, dx);
+}
+template <class T>
+void attention_half_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s) {
+  if (ctx.spec().mla()) return latent_attention_backward_weight(ctx, g, s);
+  attention_layer_backward_weight(ctx, g, s);
+}
+
 // x → n2
 template <class T>
 void forward_to_norm2(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  attention_layer_forward(ctx, layer, w, s);
+  attention_half_forward(ctx, layer, w, s);
   norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
 }
 
@@ -70,7 +94,7 @@ void block_rebuild(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
     case Recompute::none:
       return;
     case Recompute::selective:
-      attention_layer_rebuild(ctx, w, s);
+      attention_half_rebuild(ctx, w, s);
       norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
       return ctx.spec().is_moe(layer) ? moe_activate(ctx, s) : mlp_activate(ctx, s);
     case Recompute::full: {
@@ -88,7 +112,7 @@ template <class T>
 void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                           const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<const T, 2> d_out, View<T, 2> dx) {
   backward_feed_forward(ctx, layer, w, g, s, d_out);
-  attention_layer_backward_input(ctx, layer, w, g, s, dx);
+  attention_half_backward_input(ctx, layer, w, g, s, dx);
 }
 
 template <class T>
@@ -102,7 +126,7 @@ void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTenso
     moe_backward_weight(ctx, layer, g, d_down, s);
   else
     mlp_backward_weight(ctx, mlp_of(g), d_down, s);
-  attention_layer_backward_weight(ctx, g, s);
+  attention_half_backward_weight(ctx, g, s);
 }
 
 template <class T>

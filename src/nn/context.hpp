@@ -17,7 +17,7 @@ enum class DropoutPlace : std::uint64_t { embedding, attention, attention_out, f
 // Keys and values of the rows that a generation has seen: one sequence, all layers.
 template <class T>
 struct KvCache {
-  std::vector<View<T, 2>> k, v;                // per layer (capacity, K D)
+  std::vector<View<T, 2>> k, v;                // per layer (capacity, K D), (capacity, K Dv)
   View<std::int32_t, 1> positions, documents;  // (capacity)
   std::int64_t length = 0;                     // rows that stand before the current ones
 };
@@ -73,7 +73,7 @@ struct Context {
   Gemm& gemm;
   Arena& arena;
   const BufferContext& buffers;
-  View<const acc_t<T>, 2> cosine, sine;  // (T, D/2), with rotary positions
+  View<const acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2), with rotary positions
   std::uint64_t seed = 0;
   std::int64_t step = 1;              // part of every dropout key
   bool training = true;               // dropout acts

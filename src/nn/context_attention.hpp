@@ -8,7 +8,7 @@ namespace forge {
 // Heads of q, k and v. They may lie in fused buffers: the pitches are any.
 template <class T>
 struct AttentionHeads {
-  View<T, 3> q, k, v;  // (R, H, D), (R, K, D), (R, K, D)
+  View<T, 3> q, k, v;  // (R, H, D), (R, K, D), (R, K, Dv)
 
   operator AttentionHeads<const T>() const requires(!std::is_const_v<T>) { return {q, k, v}; }
 };
@@ -29,13 +29,13 @@ struct AttentionHeads {
 // [sequence][T/cp], for all_to_all [sequence][cp rank][T/cp], which also reads key_samples. On one rank, where T isn't
 // acc_t<T>, d_q is summed in s's d_q_sums.
 //
-//   o(R, H, D) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
+//   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
 //   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
 template <class T>
 void context_attention_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
 
-// d_q, d_k, d_v from d_o(R, H, D), forward's lse, and delta(R, H) of these rows and heads (attention_delta). d may not
+// d_q, d_k, d_v from d_o(R, H, Dv), forward's lse, and delta(R, H) of these rows and heads (attention_delta). d may not
 // alias in.
 template <class T>
 void context_attention_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,

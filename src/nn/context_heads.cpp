@@ -57,16 +57,18 @@ class Turned {
 // Columns of a row of this rank's heads: q, k, v, and in backward's way out d_o behind them.
 struct Columns {
   ContextHeads heads;
-  std::int64_t D;
+  std::int64_t D, Dv;
 
-  explicit Columns(const BufferContext& c) : heads(context_heads(c)), D(c.spec.D()) {}
+  explicit Columns(const BufferContext& c) : heads(context_heads(c)), D(c.spec.D()), Dv(c.spec.value_dim()) {}
   std::int64_t q() const { return heads.q * D; }
-  std::int64_t kv() const { return heads.kv * D; }
-  std::int64_t qkv() const { return q() + 2 * kv(); }
+  std::int64_t k() const { return heads.kv * D; }
+  std::int64_t v() const { return heads.kv * Dv; }
+  std::int64_t qkv() const { return q() + k() + v(); }
+  std::int64_t o() const { return heads.q * Dv; }
 
   template <class T>
   AttentionHeads<T> split(const View<T, 2>& x) const {
-    return {heads_at(x, 0, heads.q, D), heads_at(x, q(), heads.kv, D), heads_at(x, q() + kv(), heads.kv, D)};
+    return {heads_at(x, 0, heads.q, D), heads_at(x, q(), heads.kv, D), heads_at(x, q() + k(), heads.kv, Dv)};
   }
 };
 
@@ -98,8 +100,8 @@ void unpack(Context<T>& ctx, const View<T, 2>& blocks, std::int64_t first, std::
 template <class T>
 void pack_inputs(Context<T>& ctx, const AttentionHeads<const T>& in, const Columns& n, const View<T, 2>& blocks) {
   pack<T>(ctx, in.q, blocks, 0, n.q());
-  pack<T>(ctx, in.k, blocks, n.q(), n.kv());
-  pack<T>(ctx, in.v, blocks, n.q() + n.kv(), n.kv());
+  pack<T>(ctx, in.k, blocks, n.q(), n.k());
+  pack<T>(ctx, in.v, blocks, n.q() + n.k(), n.v());
 }
 
 // The lse of all rows and this rank's heads, in the place of that of this rank's rows and all heads.
@@ -120,10 +122,10 @@ void head_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const
   packed.to_rows(n.qkv());
   const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
   attention_forward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s), all.q, all.k, all.v,
-                       heads_at(packed.free(n.q()), 0, n.heads.q, n.D), lse_of_rows(lse, ctx.groups.cp_size(), n));
+                       heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv), lse_of_rows(lse, ctx.groups.cp_size(), n));
   packed.flip();
-  packed.to_heads(n.q());
-  unpack<T>(ctx, packed.now(n.q()), 0, n.q(), o);
+  packed.to_heads(n.o());
+  unpack<T>(ctx, packed.now(n.o()), 0, n.o(), o);
 }
 
 template <class T>
@@ -132,11 +134,11 @@ void head_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View
                    const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
-  const std::int64_t width = n.qkv() + n.q();
+  const std::int64_t width = n.qkv() + n.o();
   Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
   Turned<A> deltas(ctx, s, Buf::delta_a, Buf::delta_b);
   pack_inputs(ctx, in, n, packed.now(width));
-  pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.q());
+  pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.o());
   columns_to_blocks<A>(ctx.stream, delta, ctx.groups.cp_size(), 1, deltas.now(n.heads.q));
   packed.to_rows(width);
   deltas.to_rows(n.heads.q);
@@ -145,15 +147,15 @@ void head_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View
   const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
   const auto sums = s.has(Buf::d_q_sums) ? heads_at(s.matrix<A>(Buf::d_q_sums), 0, n.heads.q, n.D) : View<A, 3>();
   attention_backward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s),
-                        heads_at(rows, n.qkv(), n.heads.q, n.D), all.q, all.k, all.v,
+                        heads_at(rows, n.qkv(), n.heads.q, n.Dv), all.q, all.k, all.v,
                         lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q), d_all.q, d_all.k, d_all.v,
                         sums);
   packed.flip();
   packed.to_heads(n.qkv());
   const View<T, 2> home = packed.now(n.qkv());
   unpack<T>(ctx, home, 0, n.q(), d.q);
-  unpack<T>(ctx, home, n.q(), n.kv(), d.k);
-  unpack<T>(ctx, home, n.q() + n.kv(), n.kv(), d.v);
+  unpack<T>(ctx, home, n.q(), n.k(), d.k);
+  unpack<T>(ctx, home, n.q() + n.k(), n.v(), d.v);
 }
 
 #define FORGE_HEADS(T)                                                                                             \

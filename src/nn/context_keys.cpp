@@ -49,13 +49,13 @@ struct ForwardBlocks : Blocks<T> {
       : Blocks<T>(c, layer, set),
         q(q_),
         o(o_),
-        part_o(heads_at(set.matrix<T>(Buf::part_o), 0, this->m.H(), this->m.D())),
+        part_o(heads_at(set.matrix<T>(Buf::part_o), 0, this->m.H(), this->m.value_dim())),
         lse(lse_),
         part_lse(set.matrix<A>(Buf::part_lse)) {
     if constexpr (exact<T>)
       sum_o = o;
     else
-      sum_o = heads_at(set.matrix<A>(Buf::sum_o), 0, this->m.H(), this->m.D());
+      sum_o = heads_at(set.matrix<A>(Buf::sum_o), 0, this->m.H(), this->m.value_dim());
   }
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {

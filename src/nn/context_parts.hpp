@@ -21,14 +21,14 @@ View<T, 3> heads_at(const View<T, 2>& x, std::int64_t first, std::int64_t count,
   return View<T, 3>(x.data + first, {{x.rows(), count, head_dim}}, x.pitch);
 }
 
-// Keys and values that lie side by side in (R, 2 K D).
+// Keys and values that lie side by side in (R, K (D + Dv)).
 template <class T>
 struct KeyValue {
   View<T, 3> k, v;
 };
 template <class T>
 KeyValue<T> split_pair(const ModelSpec& m, const View<T, 2>& pair) {
-  return {heads_at(pair, 0, m.K(), m.D()), heads_at(pair, m.kv_columns(), m.K(), m.D())};
+  return {heads_at(pair, 0, m.K(), m.D()), heads_at(pair, m.kv_columns(), m.K(), m.value_dim())};
 }
 
 // `rows` queries and `keys` keys of each sequence.

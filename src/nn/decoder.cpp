@@ -26,7 +26,8 @@ ModelSpec without_capacity(ModelSpec spec) {
 std::size_t largest_frame(const BufferContext& c) {
   std::size_t bytes = 0;
   for (std::int64_t layer = 0; layer < c.spec.L(); ++layer)
-    bytes = std::max(bytes, aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)));
+    bytes = std::max(bytes, aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)) +
+                                aligned_bytes(scratch_forward_latents(c)));
   return bytes;
 }
 
@@ -41,11 +42,14 @@ template <class T>
 std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContext& largest) {
   const auto rows = static_cast<std::size_t>(run.microbatch.sequence_tokens);
   const auto layers = static_cast<std::size_t>(run.spec.L());
-  const std::size_t cached = align_up(rows * static_cast<std::size_t>(run.spec.kv_columns()) * sizeof(T));
+  const auto cached = [&](std::int64_t columns) {
+    return align_up(rows * static_cast<std::size_t>(columns) * sizeof(T));
+  };
   const auto v = static_cast<std::size_t>(run.spec.V()), c = static_cast<std::size_t>(run.spec.C());
-  return aligned_bytes(run_buffers(run)) + 2 * layers * cached + 2 * align_up(rows * sizeof(std::int32_t)) +
-         align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) + align_up(c * sizeof(T)) +
-         aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) + largest_frame(largest);
+  return aligned_bytes(run_buffers(run)) + layers * (cached(run.spec.kv_columns()) + cached(run.spec.v_columns())) +
+         2 * align_up(rows * sizeof(std::int32_t)) + align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) +
+         align_up(c * sizeof(T)) + aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) +
+         largest_frame(largest);
 }
 
 template <class T>
@@ -66,9 +70,8 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   run_set_.add(run_buffers(run_), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, run_, run_set_);
   for (std::int64_t l = 0; l < spec_.L(); ++l)
-    for (auto* cache : {&cache_.k, &cache_.v})
-      cache->push_back(View<T, 2>(static_cast<T*>(allocate(capacity * spec_.kv_columns(), sizeof(T))),
-                                  {{capacity, spec_.kv_columns()}}));
+    for (const auto& [cache, columns] : {std::pair{&cache_.k, spec_.kv_columns()}, {&cache_.v, spec_.v_columns()}})
+      cache->push_back(View<T, 2>(static_cast<T*>(allocate(capacity * columns, sizeof(T))), {{capacity, columns}}));
   if (!router_biases.empty()) {
     const std::vector<acc_t<T>> converted(router_biases.begin(), router_biases.end());
     copy_to_device(stream_, run_set_.raw(Buf::router_bias), converted.data(), converted.size() * sizeof(acc_t<T>));

@@ -7,7 +7,10 @@ namespace forge {
 
 namespace {
 
-constexpr NormBuffers final_norm{Buf::x_final, Buf::mean_final, Buf::rstd_final, Buf::n_final};
+template <class P>
+NormBuffers norm_of(const HeadTensors<P>& w) {
+  return {Buf::x_final, Buf::mean_final, Buf::rstd_final, Buf::n_final, w.rms_norm};
+}
 
 // The first `rows` rows of a chunk buffer.
 template <class P>
@@ -41,7 +44,8 @@ void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTens
   Frame frame(ctx.arena);
   BufferSet s = slot;
   s.add(scratch_head_forward(ctx.buffers), ctx.arena, Category::workspace);
-  norm_forward<T>(ctx, final_norm, w.norm, w.norm_bias, s);
+  if (!slot.has(Buf::n_final)) s.add(head_output(ctx.buffers), ctx.arena, Category::workspace);
+  norm_forward<T>(ctx, norm_of(w), w.norm, w.norm_bias, s);
   const View<const T, 2> n = gather_rows<T>(ctx, s.matrix<T>(Buf::n_final), s);
   const View<T, 2> d_own = s.matrix<T>(Buf::d_n_final);
   const View<T, 2> d_n = ctx.groups.tp_size() > 1 ? s.matrix<T>(Buf::d_head_rows) : d_own;
@@ -74,7 +78,7 @@ void head_backward_input(Context<T>& ctx, const HeadTensors<const T>& w, const H
   Frame frame(ctx.arena);
   BufferSet s = slot;
   s.add(scratch_head_backward(ctx.buffers), ctx.arena, Category::workspace);
-  norm_backward<T>(ctx, final_norm, w.norm, g.norm, g.norm_bias, s.matrix<T>(Buf::d_n_final), {}, dx, s);
+  norm_backward<T>(ctx, norm_of(w), w.norm, g.norm, g.norm_bias, s.matrix<T>(Buf::d_n_final), {}, dx, s);
 }
 
 template <class T>

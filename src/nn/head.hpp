@@ -26,7 +26,7 @@ template <class T>
 void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>* g, const BufferSet& slot,
                   VocabularyPart vocabulary, LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum);
 
-// B: dx(S,C), the gradient of the last residual, and those of the final norm.
+// B: dx(S,C), the gradient of the last residual, from d_n_final, and those of the final norm.
 template <class T>
 void head_backward_input(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>& g,
                          const BufferSet& slot, View<T, 2> dx);

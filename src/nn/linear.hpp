@@ -13,10 +13,10 @@ void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, Vie
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }
 
-// dx(R,K) = dy(R,N) W.
+// dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
-void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx) {
-  ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, 0.0, dx);
+void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx, bool adds = false) {
+  ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
 // db(N) += Σ_r dy.

@@ -8,18 +8,23 @@ namespace forge {
 // The buffers of one norm: RMSNorm has no mean.
 struct NormBuffers {
   Buf x, mean, rstd, y;
+  bool rms = false;  // RMSNorm, whatever the model's norms are
 };
 
-// y = norm(x), RMSNorm or LayerNorm as the model says.
+// y = norm(x), RMSNorm or LayerNorm as the model says; y in its buffer or elsewhere.
 template <class T>
-void norm_forward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, View<const T, 1> b, const BufferSet& s) {
+void norm_forward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, View<const T, 1> b, View<T, 2> y,
+                  const BufferSet& s) {
   using A = acc_t<T>;
   const double epsilon = ctx.spec().options.norm_epsilon;
-  if (ctx.spec().layernorm())
-    layernorm_forward<T>(ctx.stream, s.matrix<T>(n.x), w, b, epsilon, s.matrix<T>(n.y), s.vector<A>(n.mean),
-                         s.vector<A>(n.rstd));
+  if (ctx.spec().layernorm() && !n.rms)
+    layernorm_forward<T>(ctx.stream, s.matrix<T>(n.x), w, b, epsilon, y, s.vector<A>(n.mean), s.vector<A>(n.rstd));
   else
-    rmsnorm_forward<T>(ctx.stream, s.matrix<T>(n.x), w, epsilon, s.matrix<T>(n.y), s.vector<A>(n.rstd));
+    rmsnorm_forward<T>(ctx.stream, s.matrix<T>(n.x), w, epsilon, y, s.vector<A>(n.rstd));
+}
+template <class T>
+void norm_forward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, View<const T, 1> b, const BufferSet& s) {
+  norm_forward<T>(ctx, n, w, b, s.matrix<T>(n.y), s);
 }
 
 // dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is
@@ -32,7 +37,7 @@ void norm_backward(Context<T>& ctx, const NormBuffers& n, View<const T, 1> w, Vi
   const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(dy.rows()), dy.columns()}});
   const auto x = s.matrix<T>(n.x);
   const auto rstd = s.vector<A>(n.rstd);
-  if (ctx.spec().layernorm()) {
+  if (ctx.spec().layernorm() && !n.rms) {
     const auto mean = s.vector<A>(n.mean);
     layernorm_weight_gradient<T>(ctx.stream, dy, x, mean, rstd, partial, dw, db);
     layernorm_backward<T>(ctx.stream, dy, x, w, mean, rstd, residual, dx);

@@ -11,7 +11,7 @@ namespace forge {
 template <class P>
 struct BlockTensors {
   View<P, 2> qkv;                                   // ((H + 2K) D, C)
-  View<P, 2> attention_out;                         // (C, H D)
+  View<P, 2> attention_out;                         // (C, H Dv)
   View<P, 2> up;                                    // (2F, C) gate above up, or (F, C)
   View<P, 2> down;                                  // (C, F)
   View<P, 1> norm1, norm1_bias, norm2, norm2_bias;  // (C)
@@ -22,6 +22,10 @@ struct BlockTensors {
   View<P, 2> shared_up, shared_down;  // (2Fs, C), (C, Fs)
   View<P, 2> shared_gate;             // (1, C)
   View<P, 3> expert_up, expert_down;  // (N, 2Fe, C), (N, C, Fe): of the unit of experts
+  // Multi-head latent attention, instead of qkv.
+  View<P, 2> q_down, kv_down;            // (q_lora, C), (kv_lora + rope_dim, C)
+  View<P, 2> q_up, kv_up;                // (H D, q_lora or C), (H (nope_dim + Dv), kv_lora)
+  View<P, 1> q_down_norm, kv_down_norm;  // (q_lora), (kv_lora)
 };
 
 template <class P>
@@ -34,6 +38,14 @@ template <class P>
 struct HeadTensors {
   View<P, 2> output;  // (V, C): its own, or the embedding's table
   View<P, 1> norm, norm_bias;
+  bool rms_norm = false;  // whatever the model's norms are
+};
+
+// What a module of multi-token prediction has beside its block, in the block's unit; its norms are RMSNorms.
+template <class P>
+struct MtpTensors {
+  View<P, 2> projection;                         // (C, 2C)
+  View<P, 1> embedding_norm, hidden_norm, norm;  // (C); the last before the head
 };
 
 template <class P>
@@ -54,7 +66,7 @@ template <class P>
 BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matrices, P* vectors) {
   BlockTensors<P> t;
   t.qkv = matrix_of(unit, matrices, Role::qkv, s.qkv_columns(), s.C());
-  t.attention_out = matrix_of(unit, matrices, Role::attention_out, s.C(), s.q_columns());
+  t.attention_out = matrix_of(unit, matrices, Role::attention_out, s.C(), s.o_columns());
   t.up = matrix_of(unit, matrices, Role::up, s.up_columns(), s.C());
   t.down = matrix_of(unit, matrices, Role::down, s.C(), s.F());
   t.router = matrix_of(unit, matrices, Role::router, s.E(), s.C());
@@ -71,7 +83,19 @@ BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matr
   t.attention_out_bias = vector_of(unit, vectors, Role::attention_out_bias, s.C());
   t.up_bias = vector_of(unit, vectors, Role::up_bias, s.up_columns());
   t.down_bias = vector_of(unit, vectors, Role::down_bias, s.C());
+  t.q_down = matrix_of(unit, matrices, Role::q_down, s.q_lora(), s.C());
+  t.kv_down = matrix_of(unit, matrices, Role::kv_down, s.kv_down_columns(), s.C());
+  t.q_up = matrix_of(unit, matrices, Role::q_up, s.q_columns(), s.q_up_inputs());
+  t.kv_up = matrix_of(unit, matrices, Role::kv_up, s.kv_up_columns(), s.kv_lora());
+  t.q_down_norm = vector_of(unit, vectors, Role::q_down_norm, s.q_lora());
+  t.kv_down_norm = vector_of(unit, vectors, Role::kv_down_norm, s.kv_lora());
   return t;
+}
+template <class P>
+MtpTensors<P> mtp_tensors(const ModelSpec& s, const LocalUnit& unit, P* matrices, P* vectors) {
+  return {matrix_of(unit, matrices, Role::mtp_projection, s.C(), 2 * s.C()),
+          vector_of(unit, vectors, Role::mtp_embedding_norm, s.C()),
+          vector_of(unit, vectors, Role::mtp_hidden_norm, s.C()), vector_of(unit, vectors, Role::mtp_norm, s.C())};
 }
 // Adds the experts of a layer to the tensors of its block.
 template <class P>
@@ -102,6 +126,11 @@ View<P, 2> table_tensor(const ModelSpec& s, const LocalUnit& unit, P* base) {
 template <class P>
 HeadTensors<P> head_tensors(const ModelSpec& s, View<P, 2> output, const LocalUnit& norm, P* base) {
   return {output, vector_of(norm, base, Role::final_norm, s.C()), vector_of(norm, base, Role::final_norm_bias, s.C())};
+}
+// The head of a depth of multi-token prediction.
+template <class P>
+HeadTensors<P> head_tensors(View<P, 2> output, const MtpTensors<P>& module) {
+  return {output, module.norm, {}, true};
 }
 
 }  // namespace forge

@@ -1,27 +1,8 @@
 #include "parallel/executor.hpp"
 
-#include <algorithm>
+#include "parallel/executor_pass.hpp"
 
 namespace forge {
-
-// One pass over a chunk's units, in their order of use: hands out weights and gathers the next unit meanwhile.
-template <class T>
-class Executor<T>::Pass {
- public:
-  Pass(Executor& executor, const std::vector<std::size_t>& order) : e_(executor), order_(order) {}
-
-  const T* use(std::size_t unit) {
-    const T* weights = e_.gather_.use(e_.context_.stream, unit);
-    const auto here = std::find(order_.begin(), order_.end(), unit);
-    if (here != order_.end() && here + 1 != order_.end()) e_.gather_.prefetch(e_.context_.stream, here[1]);
-    return weights;
-  }
-  void release(std::size_t unit) { e_.gather_.release(e_.context_.stream, unit); }
-
- private:
-  Executor& e_;
-  const std::vector<std::size_t>& order_;
-};
 
 template <class T>
 Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
@@ -42,10 +23,10 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
 
 template <class T>
 void Executor<T>::run_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                           View<double, 1> z_sum) {
+                           View<double, 1> z_sum, MtpLosses mtp) {
   context_.step = step;
   context_.training = true;
-  step_ = {&source, scale, loss_sum, z_sum};
+  step_ = {&source, scale, loss_sum, z_sum, std::move(mtp)};
   execute_rank(part_.schedule, part_.rank, *this);
 }
 
@@ -83,16 +64,20 @@ void Executor<T>::run_head(Pass& pass, int chunk, int m, bool gradients) {
   if (gradients) g.output = table_tensor(spec, local(u.output), sync_->matrices(context_.stream, u.output));
   head_forward<T>(context_, w, gradients ? &g : nullptr, slots_.head(chunk, m), vocabulary_, step_.scale,
                   step_.loss_sum, step_.z_sum);
-  if (gradients) sync_->done(context_.stream, u.output);
   pass.release(u.output);
   pass.release(u.norm);
+  if (!gradients) return;
+  mtp_forward(pass, chunk, m);
+  sync_->done(context_.stream, u.output);
 }
 
 template <class T>
-BlockTensors<const T> Executor<T>::use_layer(Pass& pass, int chunk, int l) {
+BlockTensors<const T> Executor<T>::use_layer(Pass& pass, int chunk, int l, const T** base) {
   const std::size_t unit = units(chunk).blocks[static_cast<std::size_t>(l)];
   const std::size_t experts = units(chunk).experts[static_cast<std::size_t>(l)];
-  auto w = block_tensors(context_.spec(), local(unit), pass.use(unit));
+  const T* weights = pass.use(unit);
+  if (base) *base = weights;
+  auto w = block_tensors(context_.spec(), local(unit), weights);
   if (experts != ChunkUnits::none)
     set_expert_tensors(w, context_.spec(), context_.experts_here(), local(experts), pass.use(experts));
   return w;
@@ -111,6 +96,8 @@ void Executor<T>::forward_pass(int chunk, int m, BatchSource& source, int microb
   const ChunkUnits& u = units(chunk);
   Pass pass(*this, u.forward);
   source.load(context_.stream, microbatch, slots_.batch(chunk, m));
+  for (int k = 0; k < content(chunk).mtp_layers && gradients; ++k)
+    source.load_shifted(context_.stream, microbatch, k + 1, slots_.block(chunk, m, content(chunk).layers + k));
   if (content(chunk).embedding) embed(pass, chunk, m);
   if (passes_through(chunk)) copy_rows<T>(context_.stream, slots_.input<T>(chunk, m), slots_.output<T>(chunk, m));
   for (int l = 0; l < content(chunk).layers; ++l) {
@@ -186,6 +173,7 @@ void Executor<T>::backward(const Action& action) {
   View<T, 2> above = buffers.matrix<T>(Buf::d_stream_a), below = buffers.matrix<T>(Buf::d_stream_b);
   const View<T, 2> lowest = c.embedding ? View<T, 2>() : slots_.input_gradient<T>(chunk, m);
   if (c.head) {
+    mtp_backward(pass, chunk, m, above, below);
     if (c.layers == 0 && !c.embedding) above = lowest;
     head_backward(pass, chunk, m, above);
   } else {
@@ -222,7 +210,10 @@ void Executor<T>::backward_input(const Action& action) {
   const int chunk = action.chunk, m = action.microbatch;
   const StageContent& c = content(chunk);
   Pass pass(*this, units(chunk).backward);
-  if (c.head) head_backward(pass, chunk, m, output_gradient_of(chunk, m, c.layers - 1));
+  if (c.head) {
+    mtp_backward_input(pass, chunk, m);
+    head_backward(pass, chunk, m, output_gradient_of(chunk, m, c.layers - 1));
+  }
   if (passes_through(chunk))
     copy_rows<T>(context_.stream, slots_.output_gradient<T>(chunk, m), slots_.input_gradient<T>(chunk, m));
   for (int l = c.layers - 1; l >= 0; --l) {
@@ -240,6 +231,7 @@ template <class T>
 void Executor<T>::backward_weight(const Action& action) {
   const auto timer = timers_.start(Phase::backward);
   const int chunk = action.chunk, m = action.microbatch;
+  mtp_backward_weight(chunk, m);
   for (int l = content(chunk).layers - 1; l >= 0; --l) {
     block_backward_weight<T>(context_, layer_of(chunk, l), layer_gradients(chunk, l, true, false),
                              slots_.block_apart(chunk, m, l), output_gradient_of(chunk, m, l));
@@ -296,7 +288,7 @@ void Executor<T>::gather_parameters(const Action& action) {
 template <class T>
 void Executor<T>::evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum) {
   context_.training = false;
-  step_ = {&source, {}, loss_sum, z_sum};
+  step_ = {&source, {}, loss_sum, z_sum, {}};
   const Schedule& schedule = part_.schedule;
   Stream& stream = context_.stream;
   auto rank_of = [&](int stage) { return schedule.places[static_cast<std::size_t>(stage)].rank; };

@@ -21,6 +21,15 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
   virtual void load(Stream& stream, int microbatch, const BufferSet& slot) = 0;
+  // The same of depth `depth`, from 1, of multi-token prediction (batch_of_mtp).
+  virtual void load_shifted(Stream& stream, int microbatch, int depth, const BufferSet& slot) = 0;
+};
+
+// Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
+// (depths, 2).
+struct MtpLosses {
+  std::vector<double> per_label;
+  View<double, 2> sums;
 };
 
 // This rank's part of a pipeline.
@@ -42,7 +51,7 @@ class Executor {
 
   // One pass over the schedule: sums of loss, z and gradients over this rank's microbatches.
   void run_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                View<double, 1> z_sum);
+                View<double, 1> z_sum, MtpLosses mtp = {});
   // Adds loss and z of one microbatch, where the head is here, without gradients, in the first slots. All stages' ranks
   // call it together.
   void evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
@@ -76,6 +85,7 @@ class Executor {
     BatchSource* source = nullptr;
     LossScale scale;
     View<double, 1> loss_sum, z_sum;
+    MtpLosses mtp;
   };
   class Pass;
 
@@ -89,8 +99,17 @@ class Executor {
   void run_head(Pass& pass, int chunk, int m, bool gradients);
   void head_backward(Pass& pass, int chunk, int m, View<T, 2> dx);
   void embedding_backward(int chunk, int m, View<T, 2> d_out);
-  // The weights of layer l of a chunk, and its gradients; drop_layer() when they were read.
-  BlockTensors<const T> use_layer(Pass& pass, int chunk, int l);
+  // executor_mtp.cpp
+  struct MtpLayer;
+  BufferSet before_mtp(int chunk, int m, int k) const;
+  MtpLayer use_mtp(Pass& pass, int chunk, int l, bool with_matrices);
+  void mtp_input_gradient(int chunk, int m, int k, const MtpLayer& layer, const BufferSet& kept, View<T, 2> d_x);
+  void mtp_forward(Pass& pass, int chunk, int m);
+  void mtp_backward(Pass& pass, int chunk, int m, View<T, 2> above, View<T, 2> below);
+  void mtp_backward_input(Pass& pass, int chunk, int m);
+  void mtp_backward_weight(int chunk, int m);
+  // The weights of layer l of a chunk (`base`: its unit's buffer), and its gradients; drop_layer() when they were read.
+  BlockTensors<const T> use_layer(Pass& pass, int chunk, int l, const T** base = nullptr);
   void drop_layer(Pass& pass, int chunk, int l);
   BlockTensors<acc_t<T>> layer_gradients(int chunk, int l, bool with_matrices, bool with_experts);
   void experts_done(int chunk, int l);

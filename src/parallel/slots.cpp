@@ -1,6 +1,7 @@
 #include "parallel/slots.hpp"
 
 #include "layout/chunk_buffers.hpp"
+#include "model/mtp_buffers.hpp"
 
 namespace forge {
 
@@ -42,6 +43,12 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
       set.add(chunk_block_saved(context, chunk, l), arena, Category::activations);
       saved.blocks.push_back(set);
     }
+    for (int k = 0; k < chunk.mtp_layers && training; ++k) {
+      BufferSet set = saved.batch;
+      set.add(batch_of_mtp(context), arena, Category::data);
+      set.add(chunk_mtp_saved(context, chunk, k), arena, Category::activations);
+      saved.blocks.push_back(set);
+    }
     saved.head = saved.batch;
     saved.head.add(chunk_head_saved(context, chunk), arena, Category::activations);
     return saved;
@@ -51,6 +58,10 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
     for (int l = 0; l < chunk.layers; ++l) {
       apart.blocks.emplace_back();
       apart.blocks.back().add(chunk_block_apart(context, chunk, l), arena, Category::activations);
+    }
+    for (int k = 0; k < chunk.mtp_layers; ++k) {
+      apart.blocks.emplace_back();
+      apart.blocks.back().add(chunk_mtp_apart(context, chunk, k), arena, Category::activations);
     }
     apart.embedding.add(chunk_embedding_apart(context, chunk), arena, Category::activations);
     return apart;
@@ -68,7 +79,7 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
 
 BufferSet ActivationSlots::block(int chunk, int m, int l) const {
   BufferSet set = saved(chunk, m).blocks[static_cast<std::size_t>(l)];
-  if (l == 0) set.merge(edge(inputs_, chunk, m));
+  if (l == 0 && chunks_[static_cast<std::size_t>(chunk)].layers > 0) set.merge(edge(inputs_, chunk, m));
   return set;
 }
 

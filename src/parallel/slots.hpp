@@ -19,7 +19,7 @@ class ActivationSlots {
 
   // The microbatch's rows.
   const BufferSet& batch(int chunk, int m) const { return saved(chunk, m).batch; }
-  // All that layer `l` of the chunk (from 0) keeps, and the batch.
+  // All that layer `l` of the chunk (from 0, those of multi-token prediction behind the others) keeps, and the batch.
   BufferSet block(int chunk, int m, int l) const;
   BufferSet head(int chunk, int m) const;
   // The same and what B leaves for W, where they are separate actions.

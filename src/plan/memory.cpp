@@ -5,6 +5,7 @@
 #include "core/bytes.hpp"
 #include "layout/chunk_buffers.hpp"
 #include "model/context_buffers.hpp"
+#include "model/mtp_buffers.hpp"
 #include "schedule/slots.hpp"
 
 namespace forge {
@@ -51,7 +52,8 @@ class Phases {
   }
 
   std::size_t forward_of_block(std::int64_t layer) const {
-    return bytes(scratch_forward_block, layer) + bytes(scratch_context_forward);
+    return bytes(scratch_forward_block, layer) +
+           std::max(bytes(scratch_forward_latents), bytes(scratch_context_forward));
   }
 
   void add(const StageContent& chunk) {
@@ -60,7 +62,24 @@ class Phases {
       const std::int64_t layer = chunk.first_layer + l;
       phases_.push_back({"forward of a block", bytes(rebuilt_of_block, layer) + forward_of_block(layer)});
     }
-    if (chunk.head) phases_.push_back({"output head", bytes(scratch_head_forward)});
+    // The last head keeps nothing for a depth behind it.
+    const std::size_t output = chunk.mtp_layers > 0 && evaluates_ ? 0 : bytes(head_output);
+    if (chunk.head) phases_.push_back({"output head", bytes(scratch_head_forward) + output});
+    if (chunk.mtp_layers == 0 || evaluates_) return;
+    phases_.push_back({"multi-token input", std::max(bytes(scratch_embedding), bytes(rebuilt_of_mtp))});
+    const std::int64_t layer = chunk.first_layer + chunk.layers;  // its depths are alike
+    phases_.push_back({"multi-token block", bytes(rebuilt_of_block, layer) + forward_of_block(layer)});
+  }
+
+  // `stream`: of the chunk.
+  void add_backward_of_mtp(const StageContent& chunk, Op op, std::size_t stream) {
+    const bool whole = op == Op::backward;
+    phases_.push_back(
+        {"backward of a multi-token block", stream + backward_of_block(chunk.first_layer + chunk.layers, op)});
+    if (!computes_input_gradient(op)) return;
+    phases_.push_back({"backward of a multi-token head", stream + bytes(scratch_head_backward)});
+    phases_.push_back({"backward of a multi-token input", stream + (whole ? bytes(rebuilt_of_mtp) : 0) +
+                                                              bytes(scratch_backward_mtp) + bytes(scratch_embedding)});
   }
 
   void add_backward(const StageContent& chunk, Op op) {
@@ -69,6 +88,7 @@ class Phases {
     phases_.push_back({"backward of a chunk", stream});
     for (int l = 0; l < chunk.layers; ++l)
       phases_.push_back({"backward of a block", stream + backward_of_block(chunk.first_layer + l, op)});
+    if (chunk.mtp_layers > 0) add_backward_of_mtp(chunk, op, stream);
     if (chunk.head && computes_input_gradient(op))
       phases_.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
     if (chunk.embedding && computes_weight_gradient(op))
@@ -121,8 +141,11 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
   }
 }
 
-std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk) {
+// What evaluation doesn't need is left out there.
+std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk, RunKind kind) {
   std::size_t sum = aligned_bytes(chunk_head_saved(c, chunk));
+  for (int k = 0; k < chunk.mtp_layers && kind != RunKind::evaluation; ++k)
+    sum += aligned_bytes(chunk_mtp_saved(c, chunk, k));
   for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_saved(c, chunk, l));
   return sum;
 }
@@ -130,6 +153,7 @@ std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk) {
 std::size_t apart_bytes(const BufferContext& c, const StageContent& chunk) {
   std::size_t sum = aligned_bytes(chunk_embedding_apart(c, chunk));
   for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_apart(c, chunk, l));
+  for (int k = 0; k < chunk.mtp_layers; ++k) sum += aligned_bytes(chunk_mtp_apart(c, chunk, k));
   return sum;
 }
 
@@ -140,11 +164,14 @@ MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Sch
   MemoryPlan plan;
   add_parameters(plan, c, share, kind);
   auto slots = [&](Lifetime lifetime, auto bytes_of) { return slot_bytes(schedule, share, lifetime, kind, bytes_of); };
-  plan.of(Category::data) = aligned_bytes(run_buffers(c)) + slots(Lifetime::saved_for_weight, [&](const StageContent&) {
-                              return aligned_bytes(batch_buffers(c));
-                            });
+  plan.of(Category::data) =
+      aligned_bytes(run_buffers(c)) + slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) {
+        const int depths = kind == RunKind::evaluation ? 0 : chunk.mtp_layers;
+        return aligned_bytes(batch_buffers(c)) + static_cast<std::size_t>(depths) * aligned_bytes(batch_of_mtp(c));
+      });
   std::size_t& activations = plan.of(Category::activations);
-  activations = slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) { return saved_bytes(c, chunk); });
+  activations =
+      slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) { return saved_bytes(c, chunk, kind); });
   activations +=
       slots(Lifetime::input, [&](const StageContent& chunk) { return aligned_bytes(chunk_input(c, chunk)); });
   auto edge = [&](Lifetime lifetime, auto has, const BufferList& list) {

@@ -60,6 +60,7 @@ class Walk {
   void forward(const Action& a) {
     const StageContent& chunk = content(a);
     const ChunkUnits& u = units(a);
+    at_ = 0;
     if (chunk.embedding) {
       visit(u.forward, u.table);
       if (u.positions != ChunkUnits::none) visit(u.forward, u.positions);
@@ -67,7 +68,8 @@ class Walk {
       if (u.positions != ChunkUnits::none) drop(u.positions);
       rows(Collective::reduce_scatter);
     }
-    for (std::size_t l = 0; l < u.blocks.size(); ++l) {
+    const auto layers = static_cast<std::size_t>(chunk.layers);
+    for (std::size_t l = 0; l < layers; ++l) {
       use_layer(u.forward, u, l);
       forward_of_layer(a, l, true);
       drop_layer(u, l);
@@ -75,13 +77,20 @@ class Walk {
     if (!chunk.head) return;
     visit(u.forward, u.output);
     visit(u.forward, u.norm);
-    rows(Collective::all_gather);
-    for (std::int64_t begin = 0; begin < c_.microbatch.rows(); begin += c_.head_chunk_rows)
-      tp.call(Collective::all_gather, 3 * std::min(c_.head_chunk_rows, c_.microbatch.rows() - begin),
-              c_.precision.accumulate);
-    rows(Collective::reduce_scatter);
+    head();
     drop(u.output);
     drop(u.norm);
+    for (std::size_t l = layers; l < u.blocks.size(); ++l) {
+      visit(u.forward, u.shared_table);
+      rows(Collective::reduce_scatter);
+      drop(u.shared_table);
+      use_layer(u.forward, u, l);
+      forward_of_layer(a, l, true);
+      visit(u.forward, u.output);
+      head();
+      drop(u.output);
+      drop_layer(u, l);
+    }
   }
 
   void backward(const Action& a) {
@@ -91,28 +100,36 @@ class Walk {
 
   void backward_input(const Action& a) {
     const ChunkUnits& u = units(a);
-    if (content(a).head) {
+    const auto layers = static_cast<std::size_t>(content(a).layers);
+    at_ = 0;
+    const auto final_norm = [&] {
       visit(u.backward, u.norm);
       drop(u.norm);
-    }
+    };
     for (std::size_t l = u.blocks.size(); l-- > 0;) {
+      if (content(a).head && l + 1 == layers) final_norm();
       use_layer(u.backward, u, l);
       if (c_.recompute == Recompute::full) forward_of_layer(a, l, false);
       rows(Collective::all_gather, 1 + products(a, l));
-      rows(Collective::reduce_scatter, 1 + products(a, l));
+      attention_inputs(Collective::reduce_scatter);
+      rows(Collective::reduce_scatter, products(a, l));
       cp.add(context_traffic_backward(c_));
       if (is_moe(a, l)) {
         rows_of_pairs(Way::out);
         rows_of_pairs(Way::back);
         pairs(Way::back, 1, c_.precision.accumulate);
       }
+      if (l >= layers) rows(Collective::all_gather);  // the embedding's gradient
       drop_layer(u, l);
     }
+    if (content(a).head && layers == 0) final_norm();
   }
 
   void backward_weight(const Action& a) {
-    for (int l = 0; l < content(a).layers; ++l)
-      rows(Collective::all_gather, 1 + products(a, static_cast<std::size_t>(l)));
+    for (int l = 0; l < content(a).layers + content(a).mtp_layers; ++l) {
+      attention_inputs(Collective::all_gather);
+      rows(Collective::all_gather, products(a, static_cast<std::size_t>(l)));
+    }
     if (content(a).embedding) rows(Collective::all_gather);
   }
 
@@ -148,6 +165,10 @@ class Walk {
   const StageContent& content(const Action& a) const { return share_.chunks[static_cast<std::size_t>(a.chunk)]; }
   const ChunkUnits& units(const Action& a) const { return units_[static_cast<std::size_t>(a.chunk)]; }
 
+  // Collectives on what attention's first gathered product reads.
+  void attention_inputs(Collective collective, std::int64_t times = 1) {
+    tp.call(collective, c_.stream_rows() * c_.spec.attention_input_columns(), c_.precision.compute, times);
+  }
   // Collectives on the rows of the residual stream.
   void rows(Collective collective, std::int64_t times = 1) {
     tp.call(collective, c_.stream_rows() * c_.spec.C(), c_.precision.compute, times);
@@ -155,6 +176,14 @@ class Walk {
 
   bool is_moe(const Action& a, std::size_t l) const {
     return c_.spec.is_moe(content(a).first_layer + static_cast<std::int64_t>(l));
+  }
+  // Logits of all rows, a chunk at a time, and their gradient.
+  void head() {
+    rows(Collective::all_gather);
+    for (std::int64_t begin = 0; begin < c_.microbatch.rows(); begin += c_.head_chunk_rows)
+      tp.call(Collective::all_gather, 3 * std::min(c_.head_chunk_rows, c_.microbatch.rows() - begin),
+              c_.precision.accumulate);
+    rows(Collective::reduce_scatter);
   }
   // Feed-forward products that tp splits: the experts' are not among them.
   int products(const Action& a, std::size_t l) const { return is_moe(a, l) && c_.spec.Fs() == 0 ? 0 : 1; }
@@ -170,7 +199,8 @@ class Walk {
 
   // `whole`: with the last products, which recomputation leaves out.
   void forward_of_layer(const Action& a, std::size_t l, bool whole) {
-    rows(Collective::all_gather, 1 + products(a, l));
+    attention_inputs(Collective::all_gather);
+    rows(Collective::all_gather, products(a, l));
     rows(Collective::reduce_scatter,
          1 + (whole || (is_moe(a, l) && c_.spec.options.shared_expert_gate) ? products(a, l) : 0));
     cp.add(context_traffic_forward(c_));
@@ -244,8 +274,10 @@ class Walk {
   void visit(const std::vector<std::size_t>& order, std::size_t unit) {
     prefetch(unit);
     if (is_pooled(unit)) pool_at(unit).use(unit);
-    const auto here = std::find(order.begin(), order.end(), unit);
-    if (here != order.end() && here + 1 != order.end()) prefetch(here[1]);
+    const auto here = std::find(order.begin() + at_, order.end(), unit);
+    if (here == order.end()) return;
+    at_ = here + 1 - order.begin();
+    if (here + 1 != order.end()) prefetch(here[1]);
   }
   void drop(std::size_t unit) {
     if (is_pooled(unit)) pool_at(unit).release(unit);
@@ -256,6 +288,7 @@ class Walk {
   const std::vector<Action>& list_;
   std::array<GatherPool, pool_classes> pools_;
   std::vector<ChunkUnits> units_;
+  std::ptrdiff_t at_ = 0;  // behind the last unit used, in the order of a pass
 };
 
 // What GradientSync sends.
@@ -296,7 +329,7 @@ struct GradientTraffic {
  private:
   static bool is_tied(const ModelSpec& whole, const RankShare& share, const Schedule& schedule) {
     const int first = schedule.places.front().rank, last = schedule.places.back().rank;
-    return whole.options.tied_embeddings && first != last && (share.pp_rank == first || share.pp_rank == last);
+    return shares_token_table(whole) && first != last && (share.pp_rank == first || share.pp_rank == last);
   }
   static void reduce(Counter& group, const Range& part, const Range& state, DType type) {
     const Range here = intersection(part, state);
@@ -315,6 +348,7 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
   const GradientTraffic gradients(c, whole, mesh, share, schedule);
   Counter scalars(mesh.world());
   scalars.call(Collective::all_reduce, 3, DType::f64);
+  if (whole.options.mtp_depth > 0) scalars.call(Collective::all_reduce, 2 * whole.options.mtp_depth, DType::f64);
   if (c.spec.E() > 0)
     scalars.call(Collective::all_reduce, (whole.L() + whole.options.mtp_depth) * (whole.E() + router_sum_count),
                  DType::f64);

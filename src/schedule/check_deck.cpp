@@ -55,8 +55,11 @@ void check_schedule(Deck& deck, Report& report) {
       deck.schedule.chunks_per_stage = schedule.chunks_per_rank;
       stages = schedule.stages();
     });
-  report_of(report,
-            [&] { split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages)); });
+  report_of(report, [&] {
+    require_mtp_at_head(deck.schedule.split,
+                        split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages),
+                                     static_cast<int>(deck.model.mtp_depth)));
+  });
 }
 
 }  // namespace

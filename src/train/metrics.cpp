@@ -52,11 +52,9 @@ std::string JsonLine::text() const {
 
 std::string to_json(const StepRecord& r) {
   JsonLine line;
-  line.add("step", r.step)
-      .add("tokens", r.tokens)
-      .add("loss", r.loss)
-      .add("total_loss", r.total_loss)
-      .add("grad_norm", r.grad_norm)
+  line.add("step", r.step).add("tokens", r.tokens).add("loss", r.loss).add("total_loss", r.total_loss);
+  if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);
+  line.add("grad_norm", r.grad_norm)
       .add("learning_rate", r.learning_rate)
       .add("step_seconds", r.step_seconds)
       .add("tokens_per_second", r.tokens_per_second)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,10 +30,11 @@ class JsonLine {
 // What metrics.jsonl keeps of every step.
 struct StepRecord {
   std::int64_t step = 0;
-  std::int64_t tokens = 0;  // trained on so far
-  double loss = 0;          // cross-entropy per label, before the update
-  double total_loss = 0;    // with z-loss and what routers add
-  double grad_norm = 0;     // before clipping
+  std::int64_t tokens = 0;         // trained on so far
+  double loss = 0;                 // cross-entropy per label, before the update
+  double total_loss = 0;           // with z-loss, and what multi-token prediction and routers add
+  std::optional<double> mtp_loss;  // of models with multi-token prediction
+  double grad_norm = 0;            // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;

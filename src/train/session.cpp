@@ -25,6 +25,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(run_set_.raw(Buf::scalars)), {{1}});
   norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
+  if (run_set_.has(Buf::mtp_sums)) mtp_sums_ = run_set_.matrix<double>(Buf::mtp_sums);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   if (kind.gradients)
     sync_ = std::make_unique<GradientSync<T>>(
@@ -61,7 +62,33 @@ void Session<T>::initialise() {
 
 template <class T>
 void Session<T>::sum_losses() {
-  if (setup_.share.tp_rank > 0) fill_zero(stream_, scalars_.data, 2 * sizeof(double));
+  if (setup_.share.tp_rank == 0) return;
+  fill_zero(stream_, scalars_.data, 2 * sizeof(double));
+  if (!mtp_sums_.empty())
+    fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
+}
+
+template <class T>
+MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
+  MtpLosses losses{{}, mtp_sums_};
+  const double factor = setup_.spec.options.mtp_loss_factor / static_cast<double>(setup_.spec.options.mtp_depth);
+  for (std::int64_t k = 0; k < setup_.spec.options.mtp_depth; ++k) {
+    const std::int64_t n = labels.mtp.at(static_cast<std::size_t>(k));
+    losses.per_label.push_back(n > 0 ? factor / static_cast<double>(n) : 0);
+  }
+  return losses;
+}
+
+template <class T>
+double Session<T>::read_mtp_loss(const LabelCounts& labels) {
+  if (mtp_sums_.empty()) return 0;
+  std::vector<double> sums(static_cast<std::size_t>(mtp_sums_.size()));
+  copy_to_host(stream_, sums.data(), mtp_sums_.data, sums.size() * sizeof(double));
+  stream_.synchronize();
+  double loss = 0;
+  for (std::size_t k = 0; k < labels.mtp.size(); ++k)
+    if (labels.mtp[k] > 0) loss += sums[2 * k] / static_cast<double>(labels.mtp[k]);
+  return loss / static_cast<double>(labels.mtp.size());
 }
 
 template <class T>
@@ -75,31 +102,38 @@ void Session<T>::add_norm() {
 }
 
 template <class T>
-void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels) {
+void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   routers_->start_step(stream_);
-  const LossScale scale{1 / static_cast<double>(labels), setup_.deck.train.z_loss_coefficient};
-  executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index));
+  if (!mtp_sums_.empty())
+    fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
+  const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
+  executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index), mtp_losses(labels));
   const auto timer = timers_.start(Phase::reduce);
   sync_->finish(stream_);
   executor_->finish();
   gather_->finish();
   sum_losses();
   add_norm();
+  if (!mtp_sums_.empty()) mesh_.scalars().all_reduce(stream_, mtp_sums_);
   routers_->reduce(stream_, mesh_.scalars());
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
 
 template <class T>
-StepResult Session<T>::read_step(std::int64_t labels) {
+StepResult Session<T>::read_step(const LabelCounts& labels) {
   StepScalars s;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
   stream_.synchronize();
-  const double n = static_cast<double>(labels);
-  StepResult result{s.loss_sum / n, (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n,
-                    std::sqrt(s.norm_squared), s.finite != 0,
+  const double n = static_cast<double>(labels.main), mtp_loss = read_mtp_loss(labels);
+  StepResult result{s.loss_sum / n,
+                    (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n +
+                        setup_.spec.options.mtp_loss_factor * mtp_loss,
+                    mtp_loss,
+                    std::sqrt(s.norm_squared),
+                    s.finite != 0,
                     routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()))};
   result.total_loss += routers_->loss(result.routers);
   if (result.finite) routers_->update_biases(stream_);

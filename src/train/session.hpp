@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "comm/mesh.hpp"
+#include "data/batch.hpp"
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
 #include "train/routers.hpp"
@@ -13,8 +14,9 @@ namespace forge {
 // Sums of one step over all ranks, read back once the step is done.
 struct StepResult {
   double loss = 0;        // cross-entropy per label
-  double total_loss = 0;  // with z-loss and what routers add
-  double grad_norm = 0;   // before clipping
+  double total_loss = 0;  // with z-loss, what multi-token prediction and what routers add
+  double mtp_loss = 0;   // mean over the depths of multi-token prediction of their cross-entropy per label of their own
+  double grad_norm = 0;  // before clipping
   bool finite = true;
   std::vector<RouterReport> routers;  // of the layers with experts
 };
@@ -37,9 +39,9 @@ class Session {
 
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
-  void compute_gradients(BatchSource& source, std::int64_t step, std::int64_t labels);
+  void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
   // Waits for the step and reads its scalars; moves the routers' biases.
-  StepResult read_step(std::int64_t labels);
+  StepResult read_step(const LabelCounts& labels);
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
   void begin_evaluation();
   void evaluate_microbatch(BatchSource& source, int microbatch);
@@ -62,6 +64,9 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
+  // What multi-token prediction weighs in a step, by depth; and its mean loss. Waits for the stream.
+  MtpLosses mtp_losses(const LabelCounts& labels) const;
+  double read_mtp_loss(const LabelCounts& labels);
   void add_norm();
 
   RunSetup setup_;
@@ -80,6 +85,7 @@ class Session {
   std::unique_ptr<Routers<T>> routers_;
   View<StepScalars, 1> scalars_;
   View<double, 1> norm_partials_;
+  View<double, 2> mtp_sums_;                 // (depths, 2) losses, z; empty: no multi-token prediction
   std::vector<std::vector<Range>> counted_;  // by unit: the parts of its state that this rank adds to the norm
 };
 

@@ -7,8 +7,13 @@
 namespace forge {
 
 RowShare RunSetup::rows() const {
-  return {mesh.cp, share.cp_rank, deck.mesh.cp_method,
-          mesh.tp, share.tp_rank, vocabulary_rows(spec, mesh.tp, share.tp_rank)};
+  return {mesh.cp,
+          share.cp_rank,
+          deck.mesh.cp_method,
+          mesh.tp,
+          share.tp_rank,
+          vocabulary_rows(spec, mesh.tp, share.tp_rank),
+          static_cast<int>(spec.options.mtp_depth)};
 }
 
 double RunSetup::router_scopes() const {
@@ -32,7 +37,8 @@ RunSetup make_setup(const Deck& deck, int rank) {
   setup.schedule = lower(compute, {false, train.zero_stage == 3, train.gather == GatherPolicy::step,
                                    train.accumulate == Accumulation::sharded});
   validate(setup.schedule);
-  setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages());
+  setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages(),
+                              static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
   return setup;

@@ -45,9 +45,10 @@ SampleSequence sample_sequence(const RunSetup& s, const TrainingData& data) {
 }
 
 // Every rank of a data-parallel group reads the same samples, so that each knows their labels.
-std::int64_t total_labels(const HostBatch& batch, Mesh& mesh) {
-  std::int64_t labels = batch.label_count;
-  mesh.data().sum_host({&labels, 1});
+LabelCounts total_labels(const HostBatch& batch, Mesh& mesh) {
+  LabelCounts labels = batch.label_counts();
+  mesh.data().sum_host({&labels.main, 1});
+  if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
   return labels;
 }
 
@@ -94,7 +95,7 @@ template <class T>
 void Trainer<T>::step(std::int64_t s) {
   const auto start = PhaseTimers::Clock::now();
   const HostBatch* batch = nullptr;
-  std::int64_t labels = 0;
+  LabelCounts labels;
   {
     const auto timer = session_.timers().start(Phase::data);
     batch = &loader_.next();
@@ -123,6 +124,7 @@ void Trainer<T>::step(std::int64_t s) {
   record.tokens = s * session_.setup().tokens_per_step();
   record.loss = result.loss;
   record.total_loss = result.total_loss;
+  if (session_.setup().spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
   record.grad_norm = result.grad_norm;
   record.learning_rate = rate;
   record.step_seconds = seconds;

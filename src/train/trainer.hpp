@@ -43,7 +43,7 @@ struct FirstBatch {
   FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& mesh);
   Loader loader;
   const HostBatch& batch;
-  std::int64_t labels;
+  LabelCounts labels;
 };
 
 // Mean loss per label of a validation set, over all ranks.

@@ -64,6 +64,9 @@ head -c 5000 verify/llama/model/model.safetensors > "$work/model/model.safetenso
 expect 2 "model.safetensors" "$forge" gradients verify/llama/input.yaml --set "model.hf=$work/model" --output "$work/g.st"
 [ ! -e "$work/g.st" ] || fail "a failed job left $work/g.st"
 expect 2 "config.json" "$forge" show verify/llama/input.yaml --set "model.hf=$work"
+# Tensors for multi-token prediction are read when the deck asks, and only then.
+expect 0 "written" "$forge" gradients verify/mtp/input.yaml --set model.mtp_depth=0 --set model.mtp_loss_factor=0.1 --output "$work/g.st"
+expect 2 "eh_proj.weight" "$forge" gradients verify/qwen3_moe/input.yaml --set model.mtp_depth=1 --output "$work/g.st"
 
 # worlds: one message from all ranks, which all end
 expect 2 "the world is 2 ranks; start 4 ranks with mpirun -n 4, srun --ntasks=4" mpirun -n 2 "$forge" "$deck" --set mesh.dp_shard=4

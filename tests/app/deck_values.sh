@@ -14,8 +14,3 @@ mesh_column() {
 expert_line() {
   awk -v name="  $2 " '/^experts$/ { inside = 1; next } inside && index($0, name) == 1 { print substr($0, 20); exit } inside && /^$/ { exit }' "$1"
 }
-
-# Whether what `show` printed refuses a part of a model that this version can only describe.
-unfinished() {
-  grep -qE "model\.(attention = mla|mtp_depth = [0-9]+): not available in this version" "$1"
-}

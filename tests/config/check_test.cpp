@@ -232,6 +232,19 @@ TEST(Check, Splits) {
   expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split \"evn\"", "legal are even, balanced"});
 }
 
+TEST(Check, MultiTokenPrediction) {
+  const auto depth = [](std::int64_t n, const char* split) {
+    return [n, split](Deck& d) { d.model.mtp_depth = n, d.schedule.split = split, d.mesh.pp = 2; };
+  };
+  for (const char* split : {"even", "balanced", "Et|tmL", "Ett|mL"})
+    EXPECT_NO_THROW(checked(depth(1, split), 2)) << split;
+  expect_refused(depth(1, "Ettm|L"), {"schedule.split", "stage 1", "multi-token layers m", "the last stage"}, 2);
+  expect_refused(depth(2, "Ett|mL"), {"schedule.split", "1 multi-token layers m", "must be 2"}, 2);
+  expect_refused(depth(0, "Ett|mL"), {"schedule.split", "the model has 0"}, 2);
+  expect_refused([](Deck& d) { d.model.mtp_depth = d.train.sequence_tokens = 16; },
+                 {"model.mtp_depth = 16", "train.sequence_tokens = 16", "at most 15"});
+}
+
 TEST(Check, Experts) {
   expect_refused([](Deck& d) { d.mesh.ep = 2; }, {"mesh.ep = 2 without model.experts; legal: 1"}, 2);
   expect_refused([](Deck& d) { d.mesh.tp = 2, d.mesh.etp = 1; }, {"mesh.etp = 1 without", "as mesh.tp"}, 2);
@@ -246,7 +259,6 @@ TEST(Check, Experts) {
 }
 
 TEST(Check, WhatIsNotAvailableIsRefused) {
-  expect_refused([](Deck& d) { d.model.mtp_depth = 1; }, {"model.mtp_depth = 1", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
   expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});
   expect_refused([](Deck& d) { d.checkpoint.keep_last = 3; }, {"checkpoint.keep_last = 3"});

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/random.hpp"
 #include "data/validation.hpp"
 #include "files.hpp"
 
@@ -119,6 +120,65 @@ TEST(Loader, DocumentsEndBehindTheirEndToken) {
   EXPECT_EQ(batch.documents, (Ids{0, 1, 1, 1, 2, 0, 0, 0, 0, 0}));
   EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
   EXPECT_EQ(batch.label_count, 7);
+}
+
+// Depth d sees token t + d and label t + 1 + d of the sample, as far as they stand in the row's own document.
+TEST(Loader, ShiftedRows) {
+  const Directory dir;
+  const std::int32_t e = 9, length = 12;
+  std::vector<std::uint16_t> tokens;
+  for (std::uint64_t i = 0; i < 6 * length + 1; ++i) tokens.push_back(i % 7 == 4 ? e : mix(3, i) % 9);
+  write_tokens(dir / "a.bin", tokens);
+  for (const std::int32_t end_token : {e, -1})
+    for (const int cp : {1, 2, 3})
+      for (const Range vocabulary : {Range{0, 10}, Range{4, 8}}) {
+        const TokenSet set({{dir / "a.bin"}, TokenType::uint16, length, 10, end_token});
+        std::vector<std::int64_t> labels(4, 0);
+        for (int cp_rank = 0; cp_rank < cp; ++cp_rank) {
+          RowShare share;
+          share.cp = cp;
+          share.cp_rank = cp_rank;
+          share.vocabulary = vocabulary;
+          share.mtp_depth = 4;
+          Loader loader(set, {SampleOrder::sequential, 0, 6}, {6, 3, 1, 0}, 1, 1, share);
+          const HostBatch& batch = loader.next();
+          ASSERT_EQ(batch.shifted.size(), 4u);
+          for (std::int64_t d = 1; d <= 4; ++d) {
+            const ShiftedRows& rows = batch.shifted[static_cast<std::size_t>(d - 1)];
+            std::int64_t count = 0;
+            for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+              const auto first = static_cast<std::size_t>(batch.samples[i] * length),
+                         t = static_cast<std::size_t>(batch.positions[i]);
+              // The row sees a token or label s ahead where no document ends before it.
+              const auto sees = [&](std::size_t s) {
+                if (t + s > static_cast<std::size_t>(length)) return false;
+                for (std::size_t j = t; j < t + s; ++j)
+                  if (tokens[first + j] == end_token) return false;
+                return true;
+              };
+              const auto ahead = static_cast<std::size_t>(d);
+              const std::int64_t token = sees(ahead) ? tokens[first + t + ahead] : -1;
+              const bool here = token >= vocabulary.begin && token < vocabulary.end;
+              ASSERT_EQ(rows.tokens[i], here ? token - vocabulary.begin : foreign_token);
+              ASSERT_EQ(rows.labels[i], sees(ahead + 1) ? tokens[first + t + ahead + 1] : masked_label);
+              count += rows.labels[i] != masked_label;
+            }
+            labels[static_cast<std::size_t>(d - 1)] += count;
+            // Every rank counts the labels of all.
+            if (cp_rank + 1 == cp)
+              ASSERT_EQ(batch.label_counts().mtp[static_cast<std::size_t>(d - 1)],
+                        labels[static_cast<std::size_t>(d - 1)]);
+            for (std::int64_t m = 0; m < batch.microbatches(); ++m) {
+              const auto keys = batch.of_microbatch(rows.tokens, m), order = batch.of_microbatch(rows.token_order, m);
+              for (std::size_t i = 1; i < order.size(); ++i) {
+                const auto a = keys[static_cast<std::size_t>(order[i - 1])],
+                           b = keys[static_cast<std::size_t>(order[i])];
+                ASSERT_TRUE(a < b || (a == b && order[i - 1] < order[i]));
+              }
+            }
+          }
+        }
+      }
 }
 
 TEST(Loader, RowsAreSortedByTokenAndByPosition) {

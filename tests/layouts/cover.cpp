@@ -77,7 +77,7 @@ LayoutCase case_of(const Levels& l) {
 
 // Every mesh of these extents, each with some draws of the rest.
 std::vector<Levels> candidates() {
-  constexpr std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, 6, 3, 6, 3, 4, 3, 4};
+  const std::array<std::size_t, factors> counts{7, 4, 5, 4, 4, 6, 3, 6, 3, 4, 3, test_models().size()};
   std::vector<Levels> pool;
   Draw draw(17);
   for (std::size_t m = 0; m < counts[pp] * counts[replicate] * counts[shard] * counts[cp] * counts[tp]; ++m)
@@ -162,8 +162,18 @@ LayoutCase drawn_model(std::uint64_t key) {
   m.kv_heads = mesh.tp * draw.between(1, 2);
   if (draw.below(3) == 0 && mesh.tp > 1) m.kv_heads = 1;  // copies
   m.heads = std::max(m.kv_heads, mesh.tp) * draw.between(1, 3);
-  if (m.family == Family::gpt2) m.kv_heads = m.heads;
+  const bool latent = m.attention == AttentionKind::mla;
+  if (m.family == Family::gpt2 || latent) m.kv_heads = m.heads;
   m.head_dim = m.positions == PositionKind::rope ? 2 * draw.between(1, 5) : draw.between(2, 9);
+  if (latent) {
+    m.head_dim = 0;
+    if (m.q_lora > 0) m.q_lora = draw.between(1, 20);
+    m.kv_lora = draw.between(1, 20);
+    m.nope_dim = draw.between(1, 8);
+    m.rope_dim = 2 * draw.between(1, 4);
+    m.value_dim = draw.between(1, 9);
+    m.rope_interleave = draw.below(2) == 0;
+  }
   m.width = draw.between(5, 40);
   m.ffn = mesh.tp * draw.between(3, 20);
   m.vocabulary = draw.between(9, 90);
@@ -171,7 +181,7 @@ LayoutCase drawn_model(std::uint64_t key) {
   m.tied_embeddings = draw.below(2) == 0;
   m.qk_norm = m.family == Family::qwen3;
   // A window of one token has no gradient of keys to compare.
-  m.sliding_window = m.family == Family::gpt2 || draw.below(3) == 0 ? 0 : draw.between(2, 9);
+  m.sliding_window = m.family == Family::gpt2 || latent || draw.below(3) == 0 ? 0 : draw.between(2, 9);
   m.sliding_window_layer = m.sliding_window > 0 ? draw.between(0, m.layers - 1) : 0;
   m.dropout = draw.below(3) == 0 ? 0.2 : 0;
   TrainDeck& t = deck.train;

@@ -133,7 +133,7 @@ std::string triviality(const LayoutResult& one, const Deck& deck) {
     return "a loss of " + std::to_string(one.loss) + ", where log V is " + std::to_string(uniform);
   if (!(one.total_loss >= one.loss)) return "a total loss below the loss";
   const bool adds = deck.train.z_loss_coefficient > 0 || deck.model.router_z_coefficient > 0 ||
-                    deck.model.auxiliary_loss_coefficient > 0;
+                    deck.model.auxiliary_loss_coefficient > 0 || deck.model.mtp_depth > 0;
   if ((one.total_loss > one.loss) != adds) return "a further loss is not in the total loss";
   for (std::size_t i = 1; i < one.losses.size(); ++i)
     if (one.losses[i] == one.losses[0]) return "training does not move the loss";

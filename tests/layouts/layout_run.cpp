@@ -19,7 +19,7 @@ MeshGroups groups_of(const RunSetup& setup) {
   MeshGroups groups;
   groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
   groups.experts = setup.spec.E() > 0;
-  if (setup.deck.model.tied_embeddings)
+  if (shares_token_table(setup.spec))
     groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
   return groups;
 }
@@ -263,6 +263,9 @@ std::string text_of(const Deck& d) {
        << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "
        << d.model.heads << ", K " << d.model.kv_heads << ", D " << d.model.head_dim << ", F " << d.model.ffn << ", V "
        << d.model.vocabulary;
+  if (d.model.attention == AttentionKind::mla)
+    text << ", latents " << d.model.q_lora << " and " << d.model.kv_lora << ", heads of " << d.model.nope_dim << " + "
+         << d.model.rope_dim << ", values of " << d.model.value_dim;
   return text.str();
 }
 

@@ -42,6 +42,19 @@ Deck base_deck() {
   return d;
 }
 
+// Multi-head latent attention; no width is a multiple of another.
+void set_latent(ModelDeck& m, std::int64_t q_lora) {
+  m.family = Family::deepseek_v3;
+  m.attention = AttentionKind::mla;
+  m.kv_heads = m.heads;
+  m.q_lora = q_lora;
+  m.kv_lora = 7;
+  m.nope_dim = 3;
+  m.rope_dim = 2;
+  m.value_dim = 4;
+  m.head_dim = 0;
+}
+
 }  // namespace
 
 std::vector<TestModel> test_models() {
@@ -78,6 +91,22 @@ std::vector<TestModel> test_models() {
   qwen2.data.document_end_token = 5;
   qwen2.optimizer.clip_norm = 0;
   models.push_back({"qwen2", qwen2});
+
+  Deck latent = base_deck();
+  set_latent(latent.model, 10);
+  latent.model.rope_interleave = true;
+  latent.model.rope_scaling = RopeScaling::yarn;
+  latent.model.rope_factor = 4;
+  latent.model.rope_original_positions = 8;
+  latent.model.rope_mscale = latent.model.rope_mscale_all_dim = 0.8;
+  latent.data.document_end_token = 3;
+  models.push_back({"latent", latent});
+
+  Deck direct = base_deck();
+  set_latent(direct.model, 0);
+  direct.model.tied_embeddings = true;
+  direct.model.dropout = 0.1;
+  models.push_back({"latent without q_lora", direct});
   return models;
 }
 
@@ -118,6 +147,8 @@ std::vector<TestModel> moe_models() {
   models.push_back({"fine", fine});
 
   Deck deepseek = moe_deck();
+  set_latent(deepseek.model, 9);
+  deepseek.model.rope_interleave = true;
   deepseek.model.first_dense_layers = 2;
   deepseek.model.router_score = ScoreKind::sigmoid;
   deepseek.model.router_groups = 3;
@@ -184,6 +215,24 @@ std::vector<TestModel> moe_models() {
   empty.model.router_bias = true;
   empty.train.seed = empty_expert_seed;
   models.push_back({"an empty expert", empty});
+  return models;
+}
+
+std::vector<TestModel> mtp_models() {
+  std::vector<TestModel> models;
+  const auto add = [&](const std::string& name, const TestModel& model, std::int64_t depth, double factor) {
+    Deck deck = model.deck;
+    deck.model.mtp_depth = depth;
+    deck.model.mtp_loss_factor = factor;
+    models.push_back({name, deck});
+  };
+  const auto dense = test_models(), experts = moe_models();
+  add("llama, depth 1", dense[0], 1, 0.7);  // documents
+  add("gpt2, depth 2", dense[1], 2, 0.5);   // tied, LayerNorm, learned positions, dropout
+  add("qwen3, depth 2", dense[2], 2, 1.3);  // tied, z-loss, a window
+  add("mixtral, depth 1", experts[0], 1, 0.6);
+  add("deepseek, depth 2", experts[2], 2, 0.9);
+  add("drops by position, depth 1", experts[3], 1, 0.8);
   return models;
 }
 

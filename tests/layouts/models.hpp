@@ -8,7 +8,7 @@
 namespace forge::test {
 
 // Models whose dimensions force remainders: 5 layers, a prime vocabulary, 2 key and value heads under tp 4 and 8,
-// documents of uneven length. Each has what the others lack; together they have every option of a dense model.
+// documents of uneven length. Each has what the others lack; together they have every option of a dense model, latent attention included.
 struct TestModel {
   std::string name;
   Deck deck;
@@ -19,6 +19,8 @@ std::vector<TestModel> test_models();
 // too small for what arrives, capacities, shared experts; one model sends every token to one expert, one leaves an
 // expert empty.
 std::vector<TestModel> moe_models();
+// Models with one or two depths of multi-token prediction, dense and with experts.
+std::vector<TestModel> mtp_models();
 // Biases of routers (layers, E) that a model starts with here: drawn, or such that its name comes true.
 std::vector<double> starting_biases(const Deck& deck);
 // Whether a tensor is one of an expert that no token goes to, by these biases.

@@ -26,6 +26,18 @@ inline ModelDeck small_model() {
   return m;
 }
 
+// Multi-head latent attention: heads of keys and values of different sizes.
+inline void set_latent(ModelDeck& m, std::int64_t q_lora) {
+  m.attention = AttentionKind::mla;
+  m.kv_heads = m.head_dim = 0;
+  m.q_lora = q_lora;
+  m.kv_lora = 7;
+  m.nope_dim = 3;
+  m.rope_dim = 4;
+  m.value_dim = 5;
+  m.latent_norm_epsilon = 1e-3;
+}
+
 // One block, an embedding and a head in fp64, with everything that they need, and random contents.
 struct BlockRig {
   using T = double;

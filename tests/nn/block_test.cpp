@@ -33,6 +33,24 @@ const Case cases[] = {
        m.qkv_bias = m.attention_out_bias = m.mlp_bias = true;
        m.tied_embeddings = true;
      }},
+    {"latent", [](ModelDeck& m) { set_latent(m, 9); }},
+    {"latent_direct",
+     [](ModelDeck& m) {
+       set_latent(m, 0);
+       m.rope_interleave = true;
+       m.dropout = 0.3;
+     }},
+    {"latent_yarn",
+     [](ModelDeck& m) {
+       set_latent(m, 5);
+       m.rope_interleave = true;
+       m.norm = NormKind::layernorm;
+       m.attention_out_bias = true;
+       m.rope_scaling = RopeScaling::yarn;
+       m.rope_factor = 4;
+       m.rope_original_positions = 8;
+       m.rope_mscale = m.rope_mscale_all_dim = 0.7;
+     }},
     {"experts",
      [](ModelDeck& m) {
        m.experts = m.experts_per_token = 4;

@@ -16,7 +16,7 @@ using namespace reference;
 struct Layout {
   CpMethod method = CpMethod::ring;
   int cp = 1, tp = 1;
-  std::int64_t b = 1, T = 24, H = 4, K = 2, D = 8;  // of the whole model
+  std::int64_t b = 1, T = 24, H = 4, K = 2, D = 8, Dv = 8;  // of the whole model
   std::int64_t window = 0;
   bool documents = false;
   double dropout = 0;
@@ -29,8 +29,8 @@ std::string text(const Layout& n) {
   constexpr const char* names[] = {"ring", "all_gather", "all_to_all"};
   return std::string(names[static_cast<int>(n.method)]) + " cp " + std::to_string(n.cp) + " tp " +
          std::to_string(n.tp) + " b " + std::to_string(n.b) + " T " + std::to_string(n.T) + " H " +
-         std::to_string(n.H) + " K " + std::to_string(n.K) + " window " + std::to_string(n.window) +
-         (n.documents ? " documents" : "") + " dropout " + std::to_string(n.dropout);
+         std::to_string(n.H) + " K " + std::to_string(n.K) + " Dv " + std::to_string(n.Dv) + " window " +
+         std::to_string(n.window) + (n.documents ? " documents" : "") + " dropout " + std::to_string(n.dropout);
 }
 
 constexpr std::uint64_t seed = 7;
@@ -83,8 +83,8 @@ struct Whole {
            {},
            random_heads<T>(n.b * n.T, n.H, n.D, 1),
            random_heads<T>(n.b * n.T, n.K, n.D, 2),
-           random_heads<T>(n.b * n.T, n.K, n.D, 3)},
-        d_o(random_heads<T>(n.b * n.T, n.H, n.D, 4)),
+           random_heads<T>(n.b * n.T, n.K, n.Dv, 3)},
+        d_o(random_heads<T>(n.b * n.T, n.H, n.Dv, 4)),
         f{d_o, d_o, d_o},
         g{{in.q, in.k, in.v}, {in.q, in.k, in.v}} {
     std::int32_t document = 0;
@@ -116,7 +116,7 @@ struct Whole {
   // Of one part and its merge with the others there is the error of a whole; sums that are rounded to T in parts are
   // rounded once more where the parts are joined.
   double relative() const {
-    const Sizes sizes{.B = n.b, .Tq = n.T, .Tk = n.T, .H = n.H, .K = n.K, .D = n.D, .Dv = n.D};
+    const Sizes sizes{.B = n.b, .Tq = n.T, .Tk = n.T, .H = n.H, .K = n.K, .D = n.D, .Dv = n.Dv};
     const double of_sums = (n.cp + 1) * relative_error<acc_t<T>>(sizes, f.score_magnitude);
     return of_sums + (std::is_same_v<T, acc_t<T>> ? 0 : 4 * roundoff<T>());
   }
@@ -169,10 +169,11 @@ struct Rank {
     } else if (value != sum) {
       add(Buf::d_q_sums, R, H * D, sum);
     }
-    add(Buf::qkv, R, (H + 2 * kv_heads()) * D, value);
-    add(Buf::d_qkv, R, (H + 2 * kv_heads()) * D, value);
-    add(Buf::o, R, H * D, value);
-    add(Buf::d_o, R, H * D, value);
+    const std::int64_t fused = (H + kv_heads()) * D + kv_heads() * n.Dv;
+    add(Buf::qkv, R, fused, value);
+    add(Buf::d_qkv, R, fused, value);
+    add(Buf::o, R, H * n.Dv, value);
+    add(Buf::d_o, R, H * n.Dv, value);
     add(Buf::lse, R, H, sum);
     add(Buf::delta, R, H, sum);
     qkv = set.matrix<T>(Buf::qkv);
@@ -190,6 +191,10 @@ struct Rank {
     m.heads = n.H / n.tp;
     m.kv_heads = n.K / n.tp;
     m.head_dim = n.D;
+    if (n.Dv != n.D) {  // a value's head has a size of its own with latents
+      m.attention = AttentionKind::mla;
+      m.value_dim = n.Dv;
+    }
     m.dropout = n.dropout;
     m.sliding_window = n.window;
     c.microbatch = {n.b, n.T, n.cp};
@@ -215,7 +220,7 @@ struct Rank {
       copy(whole.in.q, at, heads(), to.q, row);
       copy(whole.in.k, at, kv_heads(), to.k, row);
       copy(whole.in.v, at, kv_heads(), to.v, row);
-      copy(whole.d_o, at, heads(), View<T, 3>(d_o.data, {{d_o.rows(), heads(), n.D}}), row);
+      copy(whole.d_o, at, heads(), as_heads(d_o), row);
     }
     if (n.cp == 1) return;
     std::int64_t row = 0;
@@ -229,15 +234,15 @@ struct Rank {
   }
   void copy(const Heads& from, std::size_t at, std::int64_t count, const View<T, 3>& to, std::int64_t row) const {
     const double* x = from.at(static_cast<std::int64_t>(at), t * count);
-    for (std::int64_t i = 0; i < count * n.D; ++i) to.row(row)[i] = T(x[i]);
+    for (std::int64_t i = 0; i < to.columns(); ++i) to.row(row)[i] = T(x[i]);
   }
   AttentionHeads<T> split(const View<T, 2>& fused) const {
-    const auto part = [&](std::int64_t first, std::int64_t count) {
-      return View<T, 3>(fused.data + first * n.D, {{fused.rows(), count, n.D}}, fused.pitch);
+    const auto part = [&](std::int64_t first, std::int64_t count, std::int64_t head_dim) {
+      return View<T, 3>(fused.data + first * n.D, {{fused.rows(), count, head_dim}}, fused.pitch);
     };
-    return {part(0, heads()), part(heads(), kv_heads()), part(heads() + kv_heads(), kv_heads())};
+    return {part(0, heads(), n.D), part(heads(), kv_heads(), n.D), part(heads() + kv_heads(), kv_heads(), n.Dv)};
   }
-  View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.D}}); }
+  View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.Dv}}); }
 
   void run_forward() {
     context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse);
@@ -254,7 +259,7 @@ struct Rank {
     const double relative = whole.relative();
     const std::int64_t count = got.extent(1);
     for (std::size_t r = 0; r < tokens.size(); ++r)
-      for (std::int64_t i = 0; i < count * n.D; ++i) {
+      for (std::int64_t i = 0; i < got.columns(); ++i) {
         const std::int64_t at = row_of(tokens[r]);
         const double x = static_cast<double>(got.row(static_cast<std::int64_t>(r))[i]);
         ASSERT_LE(std::abs(x - want.at(at, t * count)[i]), relative * magnitude.at(at, t * count)[i])
@@ -360,6 +365,25 @@ TYPED_TEST(ContextAttention, SharedKeys) {
       for (const int cp : {2, 4}) check<TypeParam>({.method = method, .cp = cp, .b = 2, .H = 8, .K = K});
     for (const std::int64_t K : {1, 2, 3, 6}) check<TypeParam>({.method = method, .cp = 3, .b = 2, .H = 6, .K = K});
   }
+}
+
+// Values narrower and wider than keys.
+TYPED_TEST(ContextAttention, ValueHeads) {
+  for (const CpMethod method : methods)
+    for (const int cp : {1, 2, 3})
+      for (const std::int64_t Dv : {5, 11}) {
+        check<TypeParam>({.method = method, .cp = cp, .b = 2, .T = 24, .H = 6, .K = 6, .Dv = Dv});
+        check<TypeParam>({.method = method,
+                          .cp = cp,
+                          .tp = 2,
+                          .b = 2,
+                          .T = 204,
+                          .H = 12,
+                          .K = 12,
+                          .Dv = Dv,
+                          .documents = true,
+                          .dropout = 0.2});
+      }
 }
 
 TYPED_TEST(ContextAttention, WindowAndDocuments) {

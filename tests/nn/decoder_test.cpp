@@ -33,6 +33,10 @@ ModelDeck model_of(int which) {
     m.router_bias = true;
     m.shared_expert_ffn = 11;
   }
+  if (which >= 4) {
+    set_latent(m, which == 4 ? 9 : 0);
+    m.rope_interleave = which == 5;
+  }
   return m;
 }
 
@@ -96,7 +100,7 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Values(0, 1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Models, DecoderTest, testing::Range(0, 6));
 
 }  // namespace
 }  // namespace forge::test

@@ -44,6 +44,13 @@ TEST(Metrics, NumbersReadBackExactly) {
   EXPECT_EQ(line.back(), '\n');
 }
 
+TEST(Metrics, LossOfFurtherTokensWhereThereAreAny) {
+  StepRecord r;
+  EXPECT_EQ(to_json(r).find("mtp_loss"), std::string::npos);
+  r.mtp_loss = 0;
+  EXPECT_NE(to_json(r).find("\"mtp_loss\": 0,"), std::string::npos);
+}
+
 TEST(Metrics, TextIsEscaped) {
   EXPECT_EQ(JsonLine().add("a", std::string("x\"\\\n\x01")).text(), "{\"a\": \"x\\\"\\\\\\u000a\\u0001\"}\n");
 }
