@@ -8,7 +8,8 @@
 namespace forge::test {
 
 // Models whose dimensions force remainders: 5 layers, a prime vocabulary, 2 key and value heads under tp 4 and 8,
-// documents of uneven length. Each has what the others lack; together they have every option of a dense model, latent attention included.
+// documents of uneven length. Each has what the others lack; together they have every option of a dense model, latent
+// attention included.
 struct TestModel {
   std::string name;
   Deck deck;
