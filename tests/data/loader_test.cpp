@@ -165,9 +165,10 @@ TEST(Loader, ShiftedRows) {
             }
             labels[static_cast<std::size_t>(d - 1)] += count;
             // Every rank counts the labels of all.
-            if (cp_rank + 1 == cp)
+            if (cp_rank + 1 == cp) {
               ASSERT_EQ(batch.label_counts().mtp[static_cast<std::size_t>(d - 1)],
                         labels[static_cast<std::size_t>(d - 1)]);
+            }
             for (std::int64_t m = 0; m < batch.microbatches(); ++m) {
               const auto keys = batch.of_microbatch(rows.tokens, m), order = batch.of_microbatch(rows.token_order, m);
               for (std::size_t i = 1; i < order.size(); ++i) {
