@@ -27,9 +27,11 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"gradients", {Verb::gradients, "DECK", "write every gradient of step 1 to --output, a safetensors file"}},
       {"evaluate", {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of the validation files"}},
       {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
+      {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
       {"generate", {Verb::generate, "DECK", "continue a prompt"}},
       {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
       {"verify", {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references"}},
+      {"verify-checkpoint", {Verb::verify_checkpoint, "DIR", "read and verify every byte of a checkpoint"}},
       {"help", {Verb::help, "[SECTION]", "the deck's keys, all or of one section"}},
       {"version", {Verb::version, "", "build and libraries"}}};
   return table;
@@ -49,10 +51,15 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
                     "set a key of the deck; the value is read as YAML; repeatable");
   if (verb == Verb::train)
-    o.add_options()("restart", po::value<std::string>()->value_name("latest|DIR"), "not available in this version")(
-        "fresh", "not available in this version");
+    o.add_options()("restart", po::value(&c.restart)->value_name("latest|DIR"),
+                    "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
+        "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
   if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
+  if (verb == Verb::export_model)
+    o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
+        "type", po::value(&c.type)->value_name("fp32|bf16"), "of the tensors (default fp32)")(
+        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)");
   if (verb == Verb::show)
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
@@ -116,12 +123,20 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
   if (c.verb == Verb::tokenize && n == 0) throw BadInput("forge tokenize takes the text files to read\n" + usage());
+  if (c.verb == Verb::verify_checkpoint && n != 1)
+    throw BadInput(
+        "forge verify-checkpoint takes one directory: a checkpoint, or checkpoint.directory with all of them");
+  if (c.verb == Verb::export_model && n != 1)
+    throw BadInput("forge export takes one checkpoint, or checkpoint.directory for the newest one");
   if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one section");
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 
 void check_values(const CommandLine& c) {
   if (c.verb == Verb::evaluate && c.text_bytes < 0) throw BadInput("--bytes must be at least 1");
+  if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16")
+    throw BadInput("--type " + c.type + ": legal are fp32 and bf16");
+  if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
   if (c.verb != Verb::generate) return;
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
   if (c.length < 1) throw BadInput("--length must be at least 1");
@@ -164,10 +179,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (values.count("ranks")) read_ranks(values["ranks"].as<std::string>(), c);
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
-    for (const char* option : {"restart", "fresh"})
-      if (values.count(option))
-        throw BadInput(std::string("--") + option +
-                       ": checkpoints are not available in this version; start without it");
+    if (values.count("restart") && c.restart.empty()) throw BadInput("--restart: legal are latest and a directory");
+    if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   } catch (const po::error& error) {
     std::stringstream legal;
     legal << options;

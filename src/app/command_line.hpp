@@ -6,15 +6,29 @@
 
 namespace forge {
 
-enum class Verb { train, gradients, evaluate, show, generate, tokenize, verify, help, version };
+enum class Verb {
+  train,
+  gradients,
+  evaluate,
+  show,
+  generate,
+  tokenize,
+  verify,
+  verify_checkpoint,
+  export_model,
+  help,
+  version
+};
 
 // The command line as values. What a verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
   std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
   std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, tokenize
+  std::string output;               // gradients, tokenize; the directory of export
   int ranks = 0;                    // --ranks: threads to run as, of show the ranks to show; 0 = not given
+  std::string restart;              // train: "", "latest" or a directory
+  bool fresh = false;               // train: earlier checkpoints are moved aside
   std::string schedule;             // show: "", "text" or "svg:FILE"
   // generate
   std::string prompt;
@@ -23,6 +37,9 @@ struct CommandLine {
   double temperature = 0.7, top_p = 1;
   std::int64_t top_k = 0;
   std::uint64_t sampling_seed = 0;
+  // export
+  std::string type = "fp32";          // or bf16
+  std::int64_t most_file_mib = 4096;  // of a safetensors file
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize

@@ -13,12 +13,12 @@
 namespace {
 
 // One message per job: the first rank speaks; another rank waits a moment, for the case that all failed alike.
-void print_error(const forge::Environment* environment, const std::string& text) {
+void print_error(const forge::Environment* environment, const std::string& text, const char* kind = "error") {
   const int rank = environment ? environment->rank() : 0;
   if (rank > 0) usleep(500000);
   std::fflush(stdout);
   const std::string who = rank > 0 ? " (rank " + std::to_string(rank) + ")" : "";
-  std::fprintf(stderr, "forge: error%s: %s\n", who.c_str(), text.c_str());
+  std::fprintf(stderr, "forge: %s%s: %s\n", kind, who.c_str(), text.c_str());
   std::fflush(stderr);
 }
 
@@ -59,6 +59,10 @@ void run(const forge::CommandLine& line, std::unique_ptr<forge::Environment>& en
       return forge::run_show(line);
     case Verb::tokenize:
       return forge::run_tokenize(line);
+    case Verb::export_model:
+      return forge::run_export(line);
+    case Verb::verify_checkpoint:
+      return forge::run_verify_checkpoint(line);
     case Verb::help:
       return forge::run_help(line);
     case Verb::version:
@@ -79,9 +83,14 @@ int main(int argc, char** argv) {
   try {
     run(forge::parse_command_line(argc, argv), environment, argc, argv);
   } catch (const forge::Error& error) {
+    code = static_cast<int>(error.code());
+    // Every rank has saved, and leaves by itself.
+    if (error.code() == forge::ExitCode::saved_on_signal) {
+      if (!environment || environment->rank() == 0) print_error(environment.get(), error.what(), "stopped");
+      return code;
+    }
     const bool internal = error.code() == forge::ExitCode::internal;
     print_error(environment.get(), internal ? std::string(error.what()) + " [" + error.where() + "]" : error.what());
-    code = static_cast<int>(error.code());
   } catch (const std::exception& error) {
     print_error(environment.get(), error.what());
     code = static_cast<int>(forge::ExitCode::internal);

@@ -1,17 +1,22 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/verbs.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/hf_config.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
 #include "device/memory.hpp"
 #include "train/peak.hpp"
+#include "train/restart.hpp"
 #include "train/sampling.hpp"
+#include "train/stop_request.hpp"
 #include "train/trainer.hpp"
 
 namespace forge {
@@ -115,28 +120,116 @@ std::string memory_report(Job<T>& job, std::size_t outside) {
          " B, of which " + std::to_string(outside) + " B outside at the start\n";
 }
 
+// How a run starts: from a checkpoint or with step 1.
+struct Start {
+  std::vector<std::string> candidates;  // to restart from; of the first rank
+  bool restarts = false;
+  std::vector<std::string> notes;  // for the log
+};
+
+// Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
+Start start_of(const CommandLine& line, const Deck& deck, const World& world,
+               std::unique_ptr<RunDirectory>& directory) {
+  if (deck.checkpoint.directory.empty() && (line.restart == "latest" || line.fresh))
+    throw BadInput(std::string(line.fresh ? "--fresh" : "--restart latest") +
+                   ": the deck has no checkpoint.directory; legal: give one" +
+                   (line.fresh ? ", or leave --fresh out" : ", or --restart DIR"));
+  Start start;
+  std::int64_t restarts = 0;
+  if (world.rank() == 0) {
+    directory = std::make_unique<RunDirectory>(deck.output.directory);
+    start.candidates = restart_candidates({line.restart, line.fresh}, deck.checkpoint, start.notes);
+    restarts = !start.candidates.empty();
+  }
+  world.make_world()->max_host({&restarts, 1});
+  start.restarts = restarts != 0;
+  return start;
+}
+
+// "ranks 0, 2 to 5" of those with the same text.
+std::string ranks_with(const std::vector<std::string>& answers, const std::string& text) {
+  std::string list;
+  for (std::size_t r = 0; r < answers.size(); ++r) {
+    if (answers[r] != text) continue;
+    std::size_t end = r;
+    while (end + 1 < answers.size() && answers[end + 1] == text) ++end;
+    list += (list.empty() ? "rank " : ", ") + std::to_string(r) + (end > r ? " to " + std::to_string(end) : "");
+    r = end;
+  }
+  return list;
+}
+
+// What the rank that reports says of all: who doesn't answer, and what the others were doing.
+std::string deadline_report(const std::vector<std::string>& answers, const std::string& doing) {
+  if (answers.empty()) return doing;
+  std::string text;
+  std::vector<std::string> said;
+  for (const std::string& answer : answers) {
+    if (std::find(said.begin(), said.end(), answer) != said.end()) continue;
+    said.push_back(answer);
+    text += (text.empty() ? "" : "; ") + ranks_with(answers, answer) +
+            (answer.empty() ? ": no answer, it is stopped or its node is lost" : ": " + answer);
+  }
+  return text;
+}
+
+// In the watchdog's thread. The first rank reports and ends the job; the second one does so where the first doesn't
+// run.
+void end_hanging_job(const World& world, const std::string& doing) {
+  const auto answers = world.roll_call(doing, world.rank() == 0 ? 1.2 : 1.5);
+  if (world.rank() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1800));
+  std::fprintf(stderr, "forge: error: a deadline was missed (machine.deadline_seconds): %s\n",
+               deadline_report(answers, doing).c_str());
+  std::fflush(stderr);
+  world.abort(static_cast<int>(ExitCode::deadline_missed));
+}
+
 template <class T>
-void train(const Deck& deck, const World& world) {
+void train(const CommandLine& line, const Deck& deck, const World& world) {
   const std::size_t outside = host_memory().resident;
-  const auto start = std::chrono::steady_clock::now();
-  const RunSetup setup = make_setup(deck, world.rank());
+  const auto start_time = std::chrono::steady_clock::now();
+  RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   read_first_sample(setup, data);
-  Job<T> job(setup, RunKind::training, world);
   std::unique_ptr<RunDirectory> directory;
-  if (world.rank() == 0) directory = std::make_unique<RunDirectory>(deck.output.directory);
+  Start start = start_of(line, deck, world, directory);
+  if (start.restarts) setup.deck.model.load_weights = false;  // the checkpoint's are the ones
+  Job<T> job(setup, RunKind::training, world);
+  const std::string fingerprint = data_fingerprint(data.training);
+  RunProgress progress;
+  if (start.restarts) progress = restart(*job.session, deck, start.candidates, fingerprint, start.notes);
+  if (directory && start.restarts && !deck.checkpoint.directory.empty())
+    if (const std::string old = move_steps_aside(deck.checkpoint.directory, progress.step); !old.empty())
+      start.notes.push_back("later checkpoints moved to " + old);
+  if (directory) progress.step > 0 ? directory->resume(progress.step) : directory->begin();
   job.mesh.world().barrier();
   const TrainingLog log(directory.get());
   const JobFacts facts = facts_of(job, data, world);
   const std::string header = job_header(setup, facts) + layout_of(setup);
   log.say(header);
+  for (const std::string& note : start.notes) log.say(note + "\n");
   if (directory) {
     directory->write_file("deck.yaml", write_deck(deck));
     directory->write_file("job_info", header);
   }
-  Trainer<T> trainer(*job.session, data, facts.peak_flops, log);
-  trainer.run();
-  const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::unique_ptr<Checkpoints<T>> checkpoints;
+  if (!deck.checkpoint.directory.empty()) {
+    catch_stop_signals();
+    const RunFacts run{write_deck(deck), build_description(), fingerprint};
+    checkpoints = std::make_unique<Checkpoints<T>>(*job.session, run, log);
+  }
+  if (progress.step >= deck.train.steps)
+    log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) + "\n");
+  {
+    std::unique_ptr<Watchdog> watchdog;
+    const Deadlines deadlines{static_cast<double>(deck.machine.first_deadline_seconds),
+                              static_cast<double>(deck.machine.deadline_seconds)};
+    if (deadlines.first > 0)
+      watchdog =
+          std::make_unique<Watchdog>(deadlines, [&world](const std::string& doing) { end_hanging_job(world, doing); });
+    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), watchdog.get()).run();
+  }
+  const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, outside));
   log.say(traffic_report(job.mesh));
@@ -150,7 +243,7 @@ void train(const Deck& deck, const World& world) {
 void run_train(const CommandLine& line, const World& world) {
   const Deck deck = load_deck(line, Needs::training, world.size());
   agree_on_deck(deck, world);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(deck, world); });
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(line, deck, world); });
 }
 
 }  // namespace forge

@@ -1,5 +1,7 @@
 #include "comm/environment.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -19,7 +21,10 @@ void stay_alone_without_launcher() {
 
 }  // namespace
 
+constexpr int roll_call_answerers = 2;  // the second one answers where the first one is the rank that hangs
+
 struct Environment::Implementation {
+  MPI_Comm roll_call = MPI_COMM_NULL;  // of its own: a message of the training must not meet it
   int rank = 0, size = 1, local_rank = 0, local_size = 1, nodes = 1;
 };
 
@@ -43,10 +48,12 @@ Environment::Environment(int& argc, char**& argv) : impl_(std::make_unique<Imple
   mpi_check(MPI_Comm_size(node, &impl_->local_size), "MPI_Comm_size");
   mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
   const int first_of_node = impl_->local_rank == 0;
+  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->roll_call), "MPI_Comm_dup");
   mpi_check(MPI_Allreduce(&first_of_node, &impl_->nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
 }
 
 Environment::~Environment() {
+  MPI_Comm_free(&impl_->roll_call);
   MPI_Finalize();
 }
 
@@ -64,6 +71,36 @@ int Environment::local_size() const {
 }
 int Environment::nodes() const {
   return impl_->nodes;
+}
+
+std::vector<std::string> Environment::roll_call(const std::string& doing, double seconds) const {
+  std::vector<MPI_Request> requests;
+  for (int to = 0; to < std::min(roll_call_answerers, impl_->size); ++to) {
+    requests.emplace_back();
+    mpi_check(
+        MPI_Isend(doing.data(), static_cast<int>(doing.size()), MPI_CHAR, to, 0, impl_->roll_call, &requests.back()),
+        "MPI_Isend");
+  }
+  std::vector<std::string> answers(impl_->rank < roll_call_answerers ? static_cast<std::size_t>(impl_->size) : 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  const auto all_answered = [&] {
+    return std::none_of(answers.begin(), answers.end(), [](const std::string& a) { return a.empty(); });
+  };
+  while (!all_answered() && std::chrono::steady_clock::now() < end) {
+    int arrived = 0, length = 0;
+    MPI_Status status;
+    mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, 0, impl_->roll_call, &arrived, &status), "MPI_Iprobe");
+    if (!arrived) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    mpi_check(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
+    std::string text(static_cast<std::size_t>(length), '\0');
+    mpi_check(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, 0, impl_->roll_call, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    answers[static_cast<std::size_t>(status.MPI_SOURCE)] = text;
+  }
+  return answers;  // who called is about to abort: the sends are left as they are
 }
 
 void Environment::abort(int code) const {

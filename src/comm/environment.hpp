@@ -18,8 +18,8 @@ class Environment final : public World {
   int local_rank() const override;
   int local_size() const override;
   int nodes() const override;
-  // Ends every rank of the job with this exit code.
-  [[noreturn]] void abort(int code) const;
+  std::vector<std::string> roll_call(const std::string& doing, double seconds) const override;
+  [[noreturn]] void abort(int code) const override;
   std::unique_ptr<Communicator> make_world() const override;
 
  private:

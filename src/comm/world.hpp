@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 
@@ -23,6 +26,14 @@ class World {
   virtual int nodes() const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
+
+  // For a watchdog, when an operation of all ranks doesn't end: each rank that still runs calls it, from any thread,
+  // with what it is doing. After `seconds`, or sooner when all have called, the first two ranks know who has called:
+  // the texts by rank, empty where there is none. The others, and ranks of one process, get nothing. Once in the life
+  // of a job.
+  virtual std::vector<std::string> roll_call(const std::string& doing, double seconds) const = 0;
+  // Ends every rank of the job with this exit code.
+  [[noreturn]] virtual void abort(int code) const = 0;
 };
 
 // One of the threads of run_ranks (comm/thread_communicator.hpp), which gives it `ranks`.
@@ -36,6 +47,8 @@ class ThreadRank final : public World {
   int local_size() const override { return ranks_.size(); }
   int nodes() const override { return 1; }
   std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
+  std::vector<std::string> roll_call(const std::string&, double) const override { return {}; }
+  [[noreturn]] void abort(int code) const override { std::_Exit(code); }
 
  private:
   Communicator& ranks_;

@@ -41,16 +41,16 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
   return sections;
 }
 
-void refuse(bool given, const std::string& text, Report& report, const char* legal) {
-  if (given) report.add("", text + ": not available in this version; legal: " + legal);
-}
-
-// What the design has and this version doesn't.
-void check_available(const Deck& deck, Report& report) {
+// A key that rules what isn't done would be ignored.
+void check_checkpoint(const Deck& deck, Report& report) {
+  const CheckpointDeck& c = deck.checkpoint;
   for (const auto& key : all_keys())
-    if (key.section == "checkpoint")
-      refuse(!is_default(key, deck), key.qualified() + " = " + value_text(key, deck), report,
-             default_text(key).c_str());
+    if (key.section == "checkpoint" && c.directory.empty() && !is_default(key, deck))
+      report.add("", key.qualified() + " = " + value_text(key, deck) +
+                         " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
+  if (c.keep_every_steps > 0 && c.keep_last == 0)
+    report.add("", equation("checkpoint.keep_every_steps", c.keep_every_steps) +
+                       " with checkpoint.keep_last = 0, which keeps all; legal: 0, or a keep_last of at least 1");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
@@ -144,7 +144,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, Report& report) {
   };
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   if (needs == Needs::training) {
-    check_available(deck, report);
+    if (good({"checkpoint"})) check_checkpoint(deck, report);
     if (good({"train"})) check_zero(deck.train, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);

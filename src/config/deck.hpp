@@ -34,6 +34,7 @@ enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
 enum class SampleOrder { sequential, shuffled };
+enum class Resume { never, automatic };
 enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
 
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
@@ -169,12 +170,16 @@ struct DataDeck {
   std::int64_t document_end_token = -1;  // -1 = no document boundaries
 };
 
-// Not implemented yet: any value but the default is refused (config/check.cpp).
 struct CheckpointDeck {
-  std::string directory;
+  std::string directory;  // "" = nothing is saved
   std::int64_t every_steps = 0;
+  std::int64_t every_seconds = 0;
   std::int64_t keep_last = 0;
+  std::int64_t keep_every_steps = 0;
   bool asynchronous = false;
+  Resume resume = Resume::never;
+  bool stop_on_failure = true;           // false: training goes on when saving fails
+  std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };
 
 struct OutputDeck {
@@ -190,6 +195,8 @@ struct MachineDeck {
   std::int64_t threads = 0;         // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
   std::int64_t workspace_mib = 64;  // what libraries (GEMM) may use
   double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
+  std::int64_t first_deadline_seconds = 300;  // until the first step ends, and of a checkpoint; 0 = no watchdog
+  std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
 };
 
 struct Deck {

@@ -76,7 +76,7 @@ const std::vector<SectionInfo>& all_sections() {
       {"train", "How long, on what batches, in what arithmetic."},
       {"optimizer", "The update of the parameters and its learning rate."},
       {"data", "Token files."},
-      {"checkpoint", "Restart files. Not available in this version: only the defaults are legal."},
+      {"checkpoint", "Restart files (docs/checkpoint.md). Without a directory nothing is saved."},
       {"output", "What a run leaves behind."},
       {"machine", "The computer."},
   };

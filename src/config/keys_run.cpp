@@ -116,10 +116,24 @@ void add_data(std::vector<Key>& keys) {
 void add_checkpoint(std::vector<Key>& keys) {
   using C = CheckpointDeck;
   SectionKeys<&Deck::checkpoint> k("checkpoint", keys);
-  k.path<&C::directory>("directory", "where restart files go");
-  k.integer<&C::every_steps>("every_steps", 0, most_steps, "", "steps between two of them");
+  k.path<&C::directory>("directory",
+                        "where step_00001000 and so on go, one at the end of the run in any case; empty = "
+                        "nothing is saved");
+  k.integer<&C::every_steps>("every_steps", 0, most_steps, "", "steps between two of them; 0 = not by steps");
+  k.integer<&C::every_seconds>("every_seconds", 0, most_steps, "",
+                               "seconds between two of them, at the end of a step; 0 = not by time");
   k.integer<&C::keep_last>("keep_last", 0, 1 << 20, "", "how many stay; 0 = all");
-  k.flag<&C::asynchronous>("asynchronous", "write behind the next steps");
+  k.integer<&C::keep_every_steps>("keep_every_steps", 0, most_steps, "",
+                                  "beside those, the steps that this divides stay; 0 = none");
+  k.flag<&C::asynchronous>("asynchronous", "copy the state, then write it behind the next steps");
+  k.choice<&C::resume>("resume", {"never", "auto"}, {},
+                       "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
+                       "auto = it restarts from the newest");
+  k.flag<&C::stop_on_failure>("stop_on_failure", "when saving fails: true = stop (exit code 5), false = say so, go on");
+  k.integer<&C::end_margin_seconds>(
+      "end_margin_seconds", 0, most_steps, "",
+      "save and leave (exit code 75) so many seconds before the job's time limit (SLURM_JOB_END_TIME), and the time of "
+      "a step and of saving");
 }
 
 void add_output(std::vector<Key>& keys) {
@@ -142,6 +156,12 @@ void add_machine(std::vector<Key>& keys) {
   k.integer<&M::workspace_mib>("workspace_mib", 0, 1 << 20, "", "what libraries (GEMM) may use");
   k.number<&M::peak_tflops>("peak_tflops", at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
+  k.integer<&M::first_deadline_seconds>("first_deadline_seconds", 0, most_steps, "",
+                                        "until the first step has ended, and for each checkpoint: a rank that takes "
+                                        "longer ends the job (exit code 86); 0 = "
+                                        "no watchdog");
+  k.integer<&M::deadline_seconds>("deadline_seconds", 1, most_steps, "",
+                                  "of a later step, or ten times the median step where that is longer");
 }
 
 }  // namespace

@@ -15,11 +15,15 @@ RankShare rank_share(const ModelShare& model, int rank) {
   Zero zero{static_cast<int>(train.zero_stage), train.accumulate == Accumulation::sharded,
             train.gather == GatherPolicy::step, model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes)};
   share.zero[static_cast<std::size_t>(UnitClass::dense)] = zero;
+  share.replica[static_cast<std::size_t>(UnitClass::dense)] = coordinate(Axis::dp_replicate);
+  share.replicas[static_cast<std::size_t>(UnitClass::dense)] = model.mesh.dp_replicate;
   const Grid experts = model.mesh.expert();
   const int edp = experts.coordinate(rank, static_cast<int>(ExpertAxis::edp));
   zero.shards = model.mesh.expert_shards();
   zero.shard = edp % zero.shards;
   share.zero[static_cast<std::size_t>(UnitClass::experts)] = zero;
+  share.replica[static_cast<std::size_t>(UnitClass::experts)] = edp / zero.shards;
+  share.replicas[static_cast<std::size_t>(UnitClass::experts)] = model.mesh.expert_replicas();
   const bool first_expert_replica = edp < zero.shards;
   int chunks = 0;
   for (const Place& place : model.places) chunks = std::max(chunks, place.chunk + 1);
@@ -39,6 +43,7 @@ RankShare rank_share(const ModelShare& model, int rank) {
   for (const LocalUnit& unit : share.units) {
     const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
     const bool first = class_of(unit) == UnitClass::experts ? first_expert_replica : share.first_replica;
+    share.twin.push_back(twin);
     share.counts.push_back(first && !twin);
   }
   return share;

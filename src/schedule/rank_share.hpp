@@ -17,6 +17,9 @@ struct RankShare {
   ZeroOfClass zero;                  // of dense units and of experts
   std::vector<StageContent> chunks;  // by chunk of the schedule
   std::vector<LocalUnit> units;
+  std::array<int, unit_classes> replica{};       // which copy of its shard this rank has, …
+  std::array<int, unit_classes> replicas{1, 1};  // … and of how many
+  std::vector<char> twin;                        // by unit: a tied table that another stage counts
   std::vector<char> counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's twin)
 };
 

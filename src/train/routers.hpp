@@ -34,6 +34,7 @@ class Routers {
   // Biases of all layers, (layers, E) in one line; empty: the model has none. For files.
   std::vector<double> read_biases(Stream& stream) const;
   void set_biases(Stream& stream, const std::vector<double>& values);
+  View<A, 2> biases() const { return bias_; }  // (layers, E) of all layers, on every rank
 
  private:
   bool any() const { return spec_.E() > 0; }

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -73,6 +75,27 @@ void move_aside(const fs::path& file) {
   }
 }
 
+// The step of a line of metrics.jsonl, −1 where it has none.
+std::int64_t step_of_line(const std::string& line) {
+  const std::string key = "\"step\": ";
+  const std::size_t at = line.find(key);
+  std::int64_t step = -1;
+  if (at != std::string::npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), step);
+  return step;
+}
+
+// Bytes of the whole lines up to the first that is torn or belongs to a later step.
+std::uint64_t kept_bytes(const std::string& file, std::int64_t last_step) {
+  std::ifstream in(file, std::ios::binary);
+  std::uint64_t kept = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    const std::int64_t step = step_of_line(line);
+    if (step < 0 || step > last_step || line.back() != '}') break;
+    kept += line.size() + 1;
+  }
+  return kept;
+}
+
 void remove_temporaries(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory))
     if (entry.path().extension() == ".tmp") fs::remove(entry.path());
@@ -85,11 +108,28 @@ RunDirectory::RunDirectory(const std::string& path, double wait_seconds) : path_
     fs::create_directories(path_);
     lock_ = lock_directory(path_, wait_seconds);
     remove_temporaries(path_);
+  } catch (const fs::filesystem_error& error) {
+    throw IoFailed("output.directory " + path_ + ": " + error.code().message());
+  }
+}
+
+void RunDirectory::begin() {
+  try {
     move_aside(path_ + "/metrics.jsonl");
     move_aside(path_ + "/log.txt");
   } catch (const fs::filesystem_error& error) {
     throw IoFailed("output.directory " + path_ + ": " + error.code().message());
   }
+  open_logs();
+}
+
+void RunDirectory::resume(std::int64_t step) {
+  open_logs();
+  const std::string file = path_ + "/metrics.jsonl";
+  if (ftruncate(metrics_, static_cast<off_t>(kept_bytes(file, step))) != 0) fail("truncating", file);
+}
+
+void RunDirectory::open_logs() {
   log_ = open_append(path_ + "/log.txt");
   metrics_ = open_append(path_ + "/metrics.jsonl");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace forge {
@@ -9,8 +10,13 @@ namespace forge {
 class RunDirectory {
  public:
   // Makes and locks the directory, waiting up to `wait_seconds` for a job that is ending; then BadInput names the file.
-  // Metrics and log of an earlier run are moved aside (metrics.1.jsonl, …), left-over temporaries removed.
+  // Left-over temporaries are removed. One of the two below comes next.
   RunDirectory(const std::string& path, double wait_seconds = 30);
+  // A new run: metrics and log of an earlier one are moved aside (metrics.1.jsonl, …).
+  void begin();
+  // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line, a torn line included; the log
+  // grows.
+  void resume(std::int64_t step);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
@@ -22,6 +28,8 @@ class RunDirectory {
   const std::string& path() const { return path_; }
 
  private:
+  void open_logs();
+
   std::string path_;
   int lock_ = -1, log_ = -1, metrics_ = -1;
 };

@@ -7,24 +7,9 @@
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
 #include "train/batch_feed.hpp"
+#include "train/faults.hpp"
 
 namespace forge {
-
-void TrainingLog::say(const std::string& text) const {
-  if (!directory_) return;
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-  directory_->log(text);
-}
-
-void TrainingLog::metrics(const std::string& line) const {
-  if (directory_) directory_->metrics(line);
-}
-
-void TrainingLog::step(const StepRecord& record) const {
-  metrics(to_json(record));
-  if (records_) records_->push_back(record);
-}
 
 namespace {
 
@@ -66,14 +51,20 @@ TrainingData::TrainingData(const RunSetup& s)
                      : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files))) {}
 
 template <class T>
-Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log)
+Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log,
+                    const RunProgress& start, Checkpoints<T>* checkpoints, Watchdog* watchdog)
     : session_(session),
       log_(log),
       optimizer_(session.storage(), session.setup().deck.optimizer),
-      loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), 1, train().steps,
-              session.setup().rows()),
+      loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), start.step + 1,
+              train().steps, session.setup().rows()),
       peak_flops_(peak_flops),
-      flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)) {
+      flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
+      checkpoints_(checkpoints),
+      watchdog_(watchdog),
+      first_(start.step + 1),
+      updates_(start.updates),
+      bad_in_a_row_(start.bad_in_a_row) {
   const RunSetup& setup = session.setup();
   if (data.validation && train().validate_every_steps > 0)
     validation_ =
@@ -84,9 +75,11 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
 template <class T>
 void Trainer<T>::run() {
   log_.say(step_titles());
-  for (std::int64_t s = 1; s <= train().steps; ++s) {
+  for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
     if (validation_ && (s % train().validate_every_steps == 0 || s == train().steps)) validate(s);
+    if (checkpoints_)
+      checkpoints_->after_step({s, updates_, bad_in_a_row_}, step_seconds_, s == train().steps, watchdog_);
   }
 }
 
@@ -94,15 +87,20 @@ void Trainer<T>::run() {
 template <class T>
 void Trainer<T>::step(std::int64_t s) {
   const auto start = PhaseTimers::Clock::now();
+  if (watchdog_) watchdog_->start_step(s);
+  inject_fault(session_.mesh().rank(), s);
   const HostBatch* batch = nullptr;
   LabelCounts labels;
   {
     const auto timer = session_.timers().start(Phase::data);
     batch = &loader_.next();
+    enter("labels");
     labels = total_labels(*batch, session_.mesh());
   }
   BatchFeed feed(*batch);
+  enter("gradients");
   session_.compute_gradients(feed, s, labels);
+  enter("update");
   const double rate = learning_rate(session_.setup().deck.optimizer, train().steps, s);
   StepResult result;
   {
@@ -113,12 +111,15 @@ void Trainer<T>::step(std::int64_t s) {
   }
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
-  if (s == 1) {
+  if (s == first_) {
     peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
     session_.mesh().world().max_host({&peak_bytes_, 1});
   }
   const double seconds = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
   seconds_ += seconds;
+  step_seconds_ = seconds;
+  if (watchdog_) watchdog_->step_done(seconds);
+  enter("report");
   StepRecord record;
   record.step = s;
   record.tokens = s * session_.setup().tokens_per_step();
@@ -142,10 +143,10 @@ void Trainer<T>::report(const StepRecord& record) {
   log_.step(record);
   const std::int64_t every = session_.setup().deck.output.every_steps;
   const std::int64_t s = record.step;
-  if (s == 1 || s == train().steps || s % every == 0 || !record.updated)
-    log_.say(
-        step_line(record, train().steps, seconds_ / static_cast<double>(s) * static_cast<double>(train().steps - s)) +
-        routers_line(record.routers));
+  if (s == first_ || s == train().steps || s % every == 0 || !record.updated)
+    log_.say(step_line(record, train().steps,
+                       seconds_ / static_cast<double>(s - first_ + 1) * static_cast<double>(train().steps - s)) +
+             routers_line(record.routers));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +
@@ -157,6 +158,7 @@ void Trainer<T>::report(const StepRecord& record) {
 template <class T>
 void Trainer<T>::validate(std::int64_t s) {
   const auto timer = session_.timers().start(Phase::validation);
+  if (watchdog_) watchdog_->start_other(s, "validation");
   const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());

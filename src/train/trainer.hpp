@@ -6,27 +6,13 @@
 #include "data/loader.hpp"
 #include "data/validation.hpp"
 #include "optim/adamw.hpp"
+#include "train/checkpoints.hpp"
 #include "train/report.hpp"
-#include "train/run_directory.hpp"
 #include "train/session.hpp"
+#include "train/training_log.hpp"
+#include "train/watchdog.hpp"
 
 namespace forge {
-
-// What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the
-// records of all steps for whoever asks for them. Both may be null.
-class TrainingLog {
- public:
-  explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr)
-      : directory_(directory), records_(records) {}
-  // To the screen and log.txt.
-  void say(const std::string& text) const;
-  void metrics(const std::string& line) const;
-  void step(const StepRecord& record) const;
-
- private:
-  RunDirectory* directory_;
-  std::vector<StepRecord>* records_;
-};
 
 // The data of a run: training files, and held-out files where the deck names some.
 struct TrainingData {
@@ -58,16 +44,23 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set);
 template <class T>
 class Trainer {
  public:
-  Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log);
+  // Goes on behind `start`. `checkpoints` may be null: nothing is saved; `watchdog`, too.
+  Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log,
+          const RunProgress& start = {}, Checkpoints<T>* checkpoints = nullptr, Watchdog* watchdog = nullptr);
 
-  // Steps 1 … train.steps. Throws Error (code not_finite) after train.max_not_finite_steps steps in a row with NaN or
-  // Inf in loss or gradient norm; all ranks throw in the same step.
+  // Steps start.step + 1 … train.steps, saving on the way. Throws Error (code not_finite) after
+  // train.max_not_finite_steps steps in a row with NaN or Inf in loss or gradient norm; all ranks throw in the same
+  // step.
   void run();
 
  private:
   void step(std::int64_t s);
   void validate(std::int64_t s);
   void report(const StepRecord& record);
+  // What the watchdog reports as the place.
+  void enter(const char* phase) {
+    if (watchdog_) watchdog_->enter(phase);
+  }
   const TrainDeck& train() const { return session_.setup().deck.train; }
 
   Session<T>& session_;
@@ -76,8 +69,11 @@ class Trainer {
   Loader loader_;
   std::unique_ptr<ValidationSet> validation_;
   double peak_flops_, flops_per_token_;
-  std::int64_t updates_ = 0, bad_in_a_row_ = 0, peak_bytes_ = 0;
-  double seconds_ = 0;  // of all steps
+  Checkpoints<T>* checkpoints_;
+  Watchdog* watchdog_;
+  std::int64_t first_;  // step of this run
+  std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
+  double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
 };
 
 }  // namespace forge

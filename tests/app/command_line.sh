@@ -22,7 +22,7 @@ expect 2 "neither a verb nor a deck" "$forge" trian
 expect 2 "unrecognised option" "$forge" "$deck" --sett a=b
 expect 2 "cannot open the deck" "$forge" "$work/none.yaml"
 expect 2 "takes one input deck" "$forge" show "$deck" "$deck"
-expect 2 "checkpoints are not available" "$forge" "$deck" --restart latest
+expect 2 "no checkpoint.directory" "$forge" "$deck" --restart latest
 expect 2 "--output" "$forge" gradients "$deck"
 expect 2 "--top-p" "$forge" generate "$deck" --prompt a --top-p 2
 expect 2 "needs --prompt" "$forge" generate "$deck"
@@ -40,7 +40,7 @@ expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show "$deck" -
   --set model.experts=4 --set model.experts_per_token=2 --set train.global_batch_sequences=3
 expect 2 "ep 4 * etp 1 = 4 does not divide dp_replicate * dp_shard * cp * tp = 2" "$forge" show "$deck" --ranks 2 \
   --set mesh.ep=4 --set model.experts=4 --set model.experts_per_token=2
-expect 2 "checkpoint" "$forge" "$deck" --set checkpoint.every_steps=10
+expect 2 "checkpoint.every_steps = 10 without checkpoint.directory" "$forge" "$deck" --set checkpoint.every_steps=10
 expect 2 "schedule.chunks_per_stage = 2" "$forge" "$deck" --set schedule.chunks_per_stage=2
 expect 2 "train.accumulate = unsharded" "$forge" "$deck" --set train.zero_stage=3 --set train.accumulate=unsharded
 expect 2 "none.csv" "$forge" "$deck" --set schedule.file=none.csv

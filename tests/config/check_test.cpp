@@ -258,11 +258,16 @@ TEST(Check, Experts) {
                  {"mesh.tp = 2 does not divide model.shared_expert_ffn = 33"}, 2);
 }
 
-TEST(Check, WhatIsNotAvailableIsRefused) {
-  expect_refused([](Deck& d) { d.checkpoint.directory = "c"; }, {"checkpoint.directory = c", "not available"});
-  expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; }, {"checkpoint.every_steps = 3", "legal: 0"});
-  expect_refused([](Deck& d) { d.checkpoint.keep_last = 3; }, {"checkpoint.keep_last = 3"});
+TEST(Check, CheckpointKeysNeedADirectory) {
+  expect_refused([](Deck& d) { d.checkpoint.every_steps = 3; },
+                 {"checkpoint.every_steps = 3 without checkpoint.directory", "legal: 0"});
   expect_refused([](Deck& d) { d.checkpoint.asynchronous = true; }, {"checkpoint.asynchronous = true", "legal: false"});
+  expect_refused(
+      [](Deck& d) {
+        d.checkpoint.directory = "c";
+        d.checkpoint.keep_every_steps = 3;
+      },
+      {"checkpoint.keep_every_steps = 3 with checkpoint.keep_last = 0"});
 }
 
 TEST(Check, OneReportForAllErrors) {

@@ -142,6 +142,16 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
   return text.str();
 }
 
+// Every row of the step is counted once by its layer's router, also where its forward pass was made again.
+std::string load_problem(const RunSetup& setup, const StepResult& step) {
+  const auto pairs = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
+  for (const RouterReport& router : step.routers)
+    if (router.pairs() != pairs)
+      return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.pairs()) + " pairs of " +
+             std::to_string(pairs);
+  return "";
+}
+
 template <class T>
 void train(const RunSetup& setup, Session<T>& session, const TrainingData& data, LayoutResult& result) {
   std::vector<StepRecord> records;
@@ -183,8 +193,9 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.loss = step.loss;
     result.total_loss = step.total_loss;
     result.grad_norm = step.grad_norm;
+    result.problem = load_problem(setup, step);
   }
-  result.problem = memory_problem(session.arena(), plan);
+  if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one)

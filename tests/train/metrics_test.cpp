@@ -58,6 +58,7 @@ TEST(Metrics, TextIsEscaped) {
 TEST_F(RunDirectoryTest, MovesEarlierMetricsAside) {
   for (int run = 0; run < 3; ++run) {
     RunDirectory directory(path.string());
+    directory.begin();
     directory.metrics("run " + std::to_string(run) + "\n");
     directory.write_file("deck.yaml", "x: " + std::to_string(run));
   }
@@ -65,6 +66,24 @@ TEST_F(RunDirectoryTest, MovesEarlierMetricsAside) {
   EXPECT_EQ(text_of(path / "metrics.1.jsonl"), "run 0\n");
   EXPECT_EQ(text_of(path / "metrics.2.jsonl"), "run 1\n");
   EXPECT_EQ(text_of(path / "deck.yaml"), "x: 2");
+}
+
+// What a restart finds behind its step goes: later steps, a torn line. What stands before stays as it is.
+TEST_F(RunDirectoryTest, ResumesBehindAStep) {
+  const std::string kept =
+      "{\"step\": 1, \"loss\": 3}\n{\"step\": 2, \"loss\": 2.5}\n{\"step\": 2, \"validation_loss\": 4}\n";
+  const auto resumed = [&](const std::string& text, std::int64_t step) {
+    std::ofstream(path / "metrics.jsonl", std::ios::binary) << text;
+    RunDirectory directory(path.string());
+    directory.resume(step);
+    directory.metrics("{\"step\": " + std::to_string(step + 1) + "}\n");
+    return text_of(path / "metrics.jsonl");
+  };
+  EXPECT_EQ(resumed(kept + "{\"step\": 3, \"loss\": 2}\n", 2), kept + "{\"step\": 3}\n");
+  EXPECT_EQ(resumed(kept + "{\"step\": 3, \"lo", 7), kept + "{\"step\": 8}\n");
+  EXPECT_EQ(resumed(kept, 7), kept + "{\"step\": 8}\n");
+  EXPECT_EQ(resumed(kept, 0), "{\"step\": 1}\n");
+  EXPECT_EQ(resumed("", 4), "{\"step\": 5}\n");
 }
 
 TEST_F(RunDirectoryTest, IsLockedWhileInUse) {

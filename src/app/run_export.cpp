@@ -1,0 +1,24 @@
+#include <cstdio>
+#include <filesystem>
+
+#include "app/verbs.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/export_hf.hpp"
+
+namespace forge {
+
+void run_export(const CommandLine& line) {
+  std::string checkpoint = line.inputs.front();
+  if (!std::filesystem::exists(checkpoint + "/" + manifest_name)) {
+    const auto steps = committed_steps(checkpoint);
+    if (steps.empty())
+      throw BadCheckpoint(checkpoint + " is neither a checkpoint (it has no " + manifest_name +
+                          ") nor a directory of checkpoints");
+    checkpoint = steps.front().path;
+  }
+  export_hf(checkpoint, line.output, line.type == "bf16" ? DType::bf16 : DType::f32,
+            static_cast<std::uint64_t>(line.most_file_mib) << 20);
+  std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());
+}
+
+}  // namespace forge

@@ -1,0 +1,230 @@
+#include "checkpoint/checkpoint_files.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "checkpoint/shard_writer.hpp"
+#include "checkpoint/tensor_parts.hpp"
+#include "config/file_handle.hpp"
+#include "config/text.hpp"
+#include "device/memory.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::uint64_t most_at_once = 1 << 20;
+
+bool overlaps(const Box& a, const Box& b) {
+  for (std::size_t d = 0; d < a.offset.size(); ++d)
+    if (a.offset[d] >= b.offset[d] + b.extent[d] || b.offset[d] >= a.offset[d] + a.extent[d]) return false;
+  return true;
+}
+
+// What a chunk holds: parts of pieces, and where their bytes begin.
+struct Content {
+  Box box;
+  std::size_t element;  // in the chunk
+};
+
+std::vector<Content> content_of(const StoredDataset& d, std::size_t chunk) {
+  const Range here{static_cast<std::int64_t>(chunk) * d.chunk_elements,
+                   std::min(d.elements, static_cast<std::int64_t>(chunk + 1) * d.chunk_elements)};
+  auto piece = std::upper_bound(d.pieces.begin(), d.pieces.end(), here.begin,
+                                [](std::int64_t element, const StoredPiece& p) { return element < p.first; });
+  std::vector<Content> content;
+  for (--piece; piece != d.pieces.end() && piece->first < here.end; ++piece) {
+    const Range part = intersection({piece->first, piece->first + piece->box.size()}, here);
+    auto element = static_cast<std::size_t>(part.begin - here.begin);
+    for (const Box& box : boxes_within(piece->box, {part.begin - piece->first, part.end - piece->first})) {
+      content.push_back({box, element});
+      element += static_cast<std::size_t>(box.size());
+    }
+  }
+  return content;
+}
+
+// A shard that is missing or too short is a damaged checkpoint, not a wrong deck.
+template <class F>
+auto as_damage(F f) {
+  try {
+    return f();
+  } catch (const BadInput& error) {
+    throw BadCheckpoint(error.what());
+  } catch (const IoFailed& error) {
+    throw BadCheckpoint(error.what());
+  }
+}
+
+}  // namespace
+
+Hash hash_of_file(const std::string& path) {
+  return as_damage([&] {
+    const FileHandle file = FileHandle::open_to_read(path, "file");
+    const std::uint64_t bytes = file.size();
+    Sha256 hash;
+    std::vector<std::byte> buffer;
+    for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
+      buffer.resize(std::min(bytes - at, most_at_once));
+      file.read_at(at, buffer.data(), buffer.size());
+      hash.add(buffer);
+    }
+    return hash.finish();
+  });
+}
+
+Hash verified_manifest(const std::string& directory) {
+  const std::string name = directory + "/" + manifest_hash_name;
+  std::string text = as_damage([&] { return read_text_file(name, 256, "the manifest's hash"); });
+  // "<hash>  manifest.h5\n", as sha256sum writes and checks it.
+  Hash expected;
+  if (!read_hex(text.substr(0, 64), expected) || text.substr(64) != std::string("  ") + manifest_name + "\n")
+    throw BadCheckpoint(name + " holds no SHA-256 of " + manifest_name);
+  const Hash hash = hash_of_file(directory + "/" + manifest_name);
+  if (hash != expected)
+    throw BadCheckpoint(directory + "/" + manifest_name + " has SHA-256 " + hex_of(hash) + ", " + name + " says " +
+                        hex_of(expected));
+  return hash;
+}
+
+CheckpointFiles::CheckpointFiles(const std::string& directory)
+    : directory_(directory),
+      hash_(verified_manifest(directory)),
+      manifest_(read_manifest(directory + "/" + manifest_name)),
+      datasets_(manifest_.tensors.size()) {
+  for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) numbers_[manifest_.tensors[t].name] = t;
+  for (const StoredDataset& d : manifest_.datasets) datasets_[static_cast<std::size_t>(d.tensor)].push_back(&d);
+}
+
+const StoredTensor* CheckpointFiles::find(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? nullptr : &manifest_.tensors[found->second];
+}
+
+std::string CheckpointFiles::missing() const {
+  std::string text;
+  for (const StoredShard& shard : manifest_.shards) {
+    const std::string path = directory_ + "/" + shard_name(shard.number);
+    try {
+      const std::uint64_t bytes = FileHandle::open_to_read(path, "shard").size();
+      if (bytes == shard.bytes) continue;
+      text +=
+          path + " has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(shard.bytes) + "; ";
+    } catch (const Error& error) {
+      text += std::string(error.what()) + "; ";
+    }
+  }
+  return text;
+}
+
+void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets) {
+  const StoredTensor& tensor = manifest_.tensors[static_cast<std::size_t>(d.tensor)];
+  const std::size_t size = size_of(tensor.type);
+  const std::string path = directory_ + "/" + shard_name(manifest_.shards[static_cast<std::size_t>(d.shard)].number);
+  std::unique_ptr<FileHandle> file;
+  std::vector<std::byte> bytes;
+  for (std::size_t c = 0; c < d.chunks.size(); ++c) {
+    bool read = false;
+    for (const Content& part : content_of(d, c))
+      for (Target& target : targets) {
+        if (!overlaps(part.box, target.box)) continue;
+        if (!file) file = std::make_unique<FileHandle>(FileHandle::open_to_read(path, "shard"));
+        if (!read) {
+          const StoredChunk& chunk = d.chunks[c];
+          bytes.resize(chunk.bytes);
+          file->read_at(chunk.offset, bytes.data(), bytes.size());
+          if (sha256(bytes) != chunk.hash)
+            throw BadCheckpoint(path + ": chunk " + std::to_string(c) + " of " + tensor.name + ", at byte " +
+                                std::to_string(chunk.offset) + ", is damaged: its SHA-256 is another");
+          bytes_read_ += chunk.bytes;
+          read = true;
+        }
+        const Box common = intersection(part.box, target.box);
+        copy_part(common, part.box, bytes.data() + part.element * size, target.box, target.bytes.data(), size);
+        target.filled += common.size();
+      }
+  }
+}
+
+void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream) {
+  for (const StateTensor& wanted : tensors) {
+    const auto found = numbers_.find(wanted.name);
+    if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
+    const StoredTensor& stored = manifest_.tensors[found->second];
+    require(stored.type == wanted.type && stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
+    std::vector<Target> targets;
+    for (const StatePiece& piece : wanted.pieces)
+      targets.push_back(
+          {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(wanted.type))});
+    as_damage([&] {
+      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
+    });
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].filled != targets[i].box.size())
+        throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
+      copy_to_device(stream, wanted.pieces[i].data, targets[i].bytes.data(), targets[i].bytes.size());
+    }
+    stream.synchronize();
+  }
+}
+
+namespace {
+
+std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number) {
+  const StoredShard& shard = manifest.shards[number];
+  const std::string path = directory + "/" + shard_name(shard.number);
+  std::vector<std::string> findings;
+  try {
+    const FileHandle file = FileHandle::open_to_read(path, "shard");
+    if (const std::uint64_t bytes = file.size(); bytes != shard.bytes)
+      return {path + " has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(shard.bytes)};
+    std::vector<const StoredDataset*> datasets;
+    std::vector<std::byte> bytes;
+    for (const StoredDataset& d : manifest.datasets) {
+      if (d.shard != static_cast<std::int64_t>(number)) continue;
+      datasets.push_back(&d);
+      for (const StoredChunk& chunk : d.chunks) {
+        bytes.resize(chunk.bytes);
+        file.read_at(chunk.offset, bytes.data(), bytes.size());
+        if (sha256(bytes) != chunk.hash)
+          findings.push_back(path + ": bytes " + std::to_string(chunk.offset) + " to " +
+                             std::to_string(chunk.offset + chunk.bytes - 1) + ", of " +
+                             manifest.tensors[static_cast<std::size_t>(d.tensor)].name + ", are damaged");
+      }
+    }
+    if (hash_of_rest(path, datasets, shard.bytes) != shard.rest)
+      findings.push_back(path + ": bytes outside of the tensors' chunks are damaged");
+  } catch (const Error& error) {
+    findings.push_back(error.what());
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<std::string> verify_checkpoint(const std::string& directory, int threads) {
+  std::unique_ptr<CheckpointFiles> files;
+  try {
+    files = std::make_unique<CheckpointFiles>(directory);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+  const Manifest& manifest = files->manifest();
+  std::vector<std::vector<std::string>> found(manifest.shards.size());
+  std::atomic<std::size_t> next{0};
+  {
+    std::vector<std::jthread> workers;
+    for (int t = 0; t < std::max(1, threads); ++t)
+      workers.emplace_back([&] {
+        for (std::size_t i = next++; i < found.size(); i = next++) found[i] = verify_shard(directory, manifest, i);
+      });
+  }
+  std::vector<std::string> findings;
+  for (const auto& of_shard : found) findings.insert(findings.end(), of_shard.begin(), of_shard.end());
+  return findings;
+}
+
+}  // namespace forge

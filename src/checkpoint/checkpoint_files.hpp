@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/state.hpp"
+
+namespace forge {
+
+// A committed checkpoint, read without libhdf5 but for its manifest, whose hash is verified first.
+class CheckpointFiles {
+ public:
+  // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent.
+  explicit CheckpointFiles(const std::string& directory);
+
+  const std::string& directory() const { return directory_; }
+  const Manifest& manifest() const { return manifest_; }
+  const CheckpointFacts& facts() const { return manifest_.facts; }
+  const Hash& hash() const { return hash_; }  // of the manifest
+  // nullptr where there is none of that name.
+  const StoredTensor* find(const std::string& name) const;
+
+  // "" or what is missing: shards that aren't there or have another size. Reads no data.
+  std::string missing() const;
+  // Fills every piece of these tensors, each byte of which is verified before it is used. Reads the chunks that
+  // overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
+  void read(const std::vector<StateTensor>& tensors, Stream& stream);
+  // Bytes of chunks read so far.
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  struct Target {
+    Box box;
+    std::vector<std::byte> bytes;
+    std::int64_t filled = 0;
+  };
+  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets);
+
+  std::string directory_;
+  Hash hash_{};
+  Manifest manifest_;
+  std::map<std::string, std::size_t> numbers_;
+  std::vector<std::vector<const StoredDataset*>> datasets_;  // by tensor
+  std::uint64_t bytes_read_ = 0;
+};
+
+// SHA-256 of a whole file, in small parts.
+Hash hash_of_file(const std::string& path);
+// Throws BadCheckpoint unless `directory` has a manifest that is what manifest.sha256 says; its hash.
+Hash verified_manifest(const std::string& directory);
+
+// Reads and verifies every byte of a checkpoint's files. Returns what is wrong, one text for each finding; empty: it is
+// whole. `threads` shards at a time.
+std::vector<std::string> verify_checkpoint(const std::string& directory, int threads);
+
+}  // namespace forge

@@ -1,0 +1,173 @@
+#include "checkpoint/directory.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoint/shard_writer.hpp"
+#include "config/file_handle.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* prefix = "step_";
+constexpr const char* partial = ".partial";    // being written
+constexpr const char* replaced = ".replaced";  // on its way out, a newer one takes its name
+constexpr const char* removed = ".removed";    // on its way out
+
+template <class F>
+auto with_io_errors(F f) {
+  try {
+    return f();
+  } catch (const fs::filesystem_error& error) {
+    throw IoFailed(error.what());
+  }
+}
+
+// The step of a name, −1: no step's.
+std::int64_t step_of(const std::string& name) {
+  const std::size_t digits = std::strlen(prefix);
+  if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
+  return error == std::errc() && end == name.data() + name.size() && step >= 0 && step_name(step) == name ? step : -1;
+}
+
+std::string hidden(const std::string& directory, std::int64_t step, const char* suffix) {
+  return directory + "/." + step_name(step) + suffix;
+}
+
+void rename_directory(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0)
+    throw IoFailed("rename " + from + " to " + to + ": " + std::strerror(errno));
+}
+
+bool is_committed(const fs::path& path) {
+  return fs::exists(path / manifest_name) && fs::exists(path / manifest_hash_name);
+}
+
+// Both names at once where the file system can do it.
+bool exchange(const std::string& a, const std::string& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+std::string step_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+  return prefix + digits;
+}
+
+std::vector<StepDirectory> committed_steps(const std::string& directory) {
+  return with_io_errors([&] {
+    std::vector<StepDirectory> steps;
+    if (!fs::is_directory(directory)) return steps;
+    for (const auto& entry : fs::directory_iterator(directory))
+      if (const std::int64_t step = step_of(entry.path().filename()); step >= 0 && entry.is_directory())
+        steps.push_back({step, entry.path()});
+    std::sort(steps.begin(), steps.end(),
+              [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
+    return steps;
+  });
+}
+
+std::string start_step(const std::string& directory, std::int64_t step) {
+  return with_io_errors([&] {
+    const std::string path = hidden(directory, step, partial);
+    fs::create_directories(directory);
+    fs::remove_all(path);
+    fs::create_directory(path);
+    return path;
+  });
+}
+
+void commit_step(const std::string& directory, std::int64_t step) {
+  with_io_errors([&] {
+    const std::string from = hidden(directory, step, partial), to = directory + "/" + step_name(step),
+                      old = hidden(directory, step, replaced);
+    sync_directory(from);
+    if (!fs::exists(to)) {
+      rename_directory(from, to);
+    } else if (exchange(from, to)) {
+      rename_directory(from, old);
+    } else {
+      rename_directory(to, old);
+      rename_directory(from, to);
+    }
+    sync_directory(directory);
+    fs::remove_all(old);
+    FileHandle latest = FileHandle::open_to_write(directory + "/.latest.tmp");
+    const std::string name = step_name(step) + "\n";
+    latest.write_at(0, name.data(), name.size());
+    latest.commit_as(directory + "/latest");
+  });
+}
+
+void abandon_step(const std::string& directory, std::int64_t step) {
+  std::error_code ignored;  // what failed before is what counts
+  fs::remove_all(hidden(directory, step, partial), ignored);
+}
+
+void prune_steps(const std::string& directory, std::int64_t keep_last, std::int64_t keep_every) {
+  if (keep_last == 0) return;
+  with_io_errors([&] {
+    const auto steps = committed_steps(directory);
+    for (std::size_t i = static_cast<std::size_t>(keep_last); i < steps.size(); ++i) {
+      if (keep_every > 0 && steps[i].step % keep_every == 0) continue;
+      const std::string gone = hidden(directory, steps[i].step, removed);
+      fs::remove_all(gone);
+      rename_directory(steps[i].path, gone);
+      fs::remove_all(gone);
+    }
+  });
+}
+
+void tidy_directory(const std::string& directory) {
+  with_io_errors([&] {
+    if (!fs::is_directory(directory)) return;
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
+    for (const fs::path& path : entries) {
+      const std::string name = path.filename();
+      if (name == ".latest.tmp") fs::remove(path);
+      if (name.rfind(std::string(".") + prefix, 0) != 0) continue;
+      const fs::path visible = path.parent_path() / path.stem().string().substr(1);
+      if (ends_with(name, replaced) && !fs::exists(visible) && is_committed(path)) {
+        rename_directory(path, visible);
+      } else if (ends_with(name, partial) || ends_with(name, replaced) || ends_with(name, removed)) {
+        fs::remove_all(path);
+      }
+    }
+  });
+}
+
+std::string move_steps_aside(const std::string& directory, std::int64_t after) {
+  return with_io_errors([&]() -> std::string {
+    std::vector<StepDirectory> steps;
+    for (const StepDirectory& step : committed_steps(directory))
+      if (step.step > after) steps.push_back(step);
+    if (steps.empty()) return "";
+    std::string old;
+    for (int n = 1; old.empty() || fs::exists(old); ++n) old = directory + "/old." + std::to_string(n);
+    fs::create_directory(old);
+    for (const StepDirectory& step : steps) rename_directory(step.path, old + "/" + step_name(step.step));
+    fs::remove(directory + "/latest");
+    return old;
+  });
+}
+
+}  // namespace forge

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/hash.hpp"
+#include "core/error.hpp"
+#include "core/types.hpp"
+#include "layout/boxes.hpp"
+
+namespace forge {
+
+// A checkpoint that cannot be used (exit code 3): missing, damaged, or not what its own table says.
+class BadCheckpoint : public Error {
+ public:
+  explicit BadCheckpoint(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, ExitCode::no_checkpoint, where) {}
+};
+
+// Where a run stands, beside its tensors.
+struct CheckpointFacts {
+  std::int64_t step = 0;
+  std::int64_t tokens = 0, samples = 0;  // trained on so far
+  std::int64_t updates = 0;              // of the parameters: step less those that were skipped for NaN or Inf
+  std::int64_t bad_in_a_row = 0;         // steps with NaN or Inf up to this one
+  std::uint64_t seed = 0;
+  std::int64_t ranks = 1;  // that wrote it
+  std::string deck;        // resolved
+  std::string build;
+  std::string data;  // what the training files hold, in short: compared at a restart
+};
+
+// docs/checkpoint.md describes the tables.
+constexpr std::size_t most_dimensions = 4;
+
+struct StoredTensor {
+  std::string name;  // "parameters/layers.0.norm1": also its path in the files
+  DType type = DType::f32;
+  Extents shape;
+};
+// A part of a tensor, row-major, among the elements of a dataset of a shard.
+struct StoredPiece {
+  Box box;
+  std::int64_t first = 0;
+};
+// Bytes of a shard's file: chunk_elements elements (the last ones of a dataset may be padding), and HDF5's checksum.
+struct StoredChunk {
+  std::uint64_t offset = 0, bytes = 0;
+  Hash hash{};
+};
+// What a shard holds of a tensor: a dataset of one dimension under the tensor's name.
+struct StoredDataset {
+  std::int64_t tensor = 0, shard = 0;  // in the manifest's lists
+  std::int64_t elements = 0, chunk_elements = 1;
+  std::vector<StoredPiece> pieces;  // in the order of their elements, which fill the dataset
+  std::vector<StoredChunk> chunks;
+};
+struct StoredShard {
+  std::int64_t number = 0;  // in its file's name; the rank that wrote it
+  std::uint64_t bytes = 0;
+  Hash rest{};  // of the bytes that belong to no chunk, in order: HDF5's own
+};
+std::string shard_name(std::int64_t number);  // "shard_00012.h5"
+
+// The content of manifest.h5, without the virtual datasets.
+struct Manifest {
+  CheckpointFacts facts;
+  std::vector<StoredTensor> tensors;
+  std::vector<StoredShard> shards;
+  std::vector<StoredDataset> datasets;
+};
+inline constexpr std::int64_t manifest_format = 1;
+inline constexpr const char* manifest_name = "manifest.h5";
+inline constexpr const char* manifest_hash_name = "manifest.sha256";
+
+// Writes a new file, and forces it to the disk. Throws IoFailed.
+void write_manifest(const std::string& file, const Manifest& manifest);
+// Reads an untrusted file whose hash has been verified: hard links only, exact types and extents, one filter, and the
+// tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
+// and without overlap. Throws BadCheckpoint. Opens no other file.
+Manifest read_manifest(const std::string& file);
+
+// What one rank wrote. The tensors of all ranks are put together by name.
+struct ShardIndex {
+  std::vector<StoredTensor> tensors;
+  StoredShard shard;
+  std::vector<StoredDataset> datasets;  // `tensor` counts in `tensors` above
+};
+std::string to_text(const ShardIndex& index);
+ShardIndex shard_index_from(const std::string& text);
+// In the order of ranks; a rank without tensors has no shard.
+Manifest merged(const CheckpointFacts& facts, std::vector<ShardIndex> shards);
+
+}  // namespace forge

@@ -1,0 +1,131 @@
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/shard_writer.hpp"
+#include "checkpoint/tables.hpp"
+
+namespace forge {
+
+namespace {
+
+Table<std::uint8_t> text_table(const std::string& text) {
+  return {1, {text.begin(), text.end()}};
+}
+
+// Extents of a fixed number of columns, filled up with zeros.
+void append(std::vector<std::int64_t>& row, const Extents& extents) {
+  for (std::size_t d = 0; d < most_dimensions; ++d) row.push_back(d < extents.size() ? extents[d] : 0);
+}
+
+struct PlacementTables {
+  Table<std::int64_t> tensors{2 + most_dimensions, {}}, shards{2, {}}, datasets{6, {}},
+      pieces{1 + 2 * most_dimensions, {}}, chunks{2, {}};
+  Table<std::uint8_t> shard_hashes{32, {}}, chunk_hashes{32, {}};
+  std::string names;
+};
+
+PlacementTables tables_of(const Manifest& m) {
+  PlacementTables t;
+  for (const StoredTensor& tensor : m.tensors) {
+    require(tensor.shape.size() <= most_dimensions && tensor.name.find('\n') == std::string::npos,
+            "a checkpoint's tensor has too many dimensions, or a name of two lines");
+    t.names += tensor.name + "\n";
+    t.tensors.values.push_back(static_cast<std::int64_t>(tensor.type));
+    t.tensors.values.push_back(static_cast<std::int64_t>(tensor.shape.size()));
+    append(t.tensors.values, tensor.shape);
+  }
+  for (const StoredShard& shard : m.shards) {
+    t.shards.values.insert(t.shards.values.end(), {shard.number, static_cast<std::int64_t>(shard.bytes)});
+    t.shard_hashes.values.insert(t.shard_hashes.values.end(), shard.rest.begin(), shard.rest.end());
+  }
+  for (const StoredDataset& d : m.datasets) {
+    t.datasets.values.insert(t.datasets.values.end(),
+                             {d.tensor, d.shard, d.elements, d.chunk_elements,
+                              static_cast<std::int64_t>(d.pieces.size()), static_cast<std::int64_t>(d.chunks.size())});
+    for (const StoredPiece& piece : d.pieces) {
+      t.pieces.values.push_back(piece.first);
+      append(t.pieces.values, piece.box.offset);
+      append(t.pieces.values, piece.box.extent);
+    }
+    for (const StoredChunk& chunk : d.chunks) {
+      t.chunks.values.insert(t.chunks.values.end(),
+                             {static_cast<std::int64_t>(chunk.offset), static_cast<std::int64_t>(chunk.bytes)});
+      t.chunk_hashes.values.insert(t.chunk_hashes.values.end(), chunk.hash.begin(), chunk.hash.end());
+    }
+  }
+  return t;
+}
+
+void write_placement(hid_t file, const std::string& name, const Manifest& manifest) {
+  const PlacementTables t = tables_of(manifest);
+  write_table(file, name, "/placement/tensor_names", text_table(t.names), "one name per line");
+  write_table(file, name, "/placement/tensors", t.tensors,
+              "type (0 fp64, 1 fp32, 2 bf16), dimensions, extents (4, the unused ones 0)");
+  write_table(file, name, "/placement/shards", t.shards, "number in the file's name, bytes");
+  write_table(file, name, "/placement/shard_hashes", t.shard_hashes, "SHA-256 of the bytes outside of chunks");
+  write_table(file, name, "/placement/datasets", t.datasets,
+              "row of tensors, row of shards, elements, elements of a chunk, number of pieces, number of chunks");
+  write_table(file, name, "/placement/pieces", t.pieces,
+              "first element in the dataset, offset in the tensor (4), extent (4); in the order of datasets");
+  write_table(file, name, "/placement/chunks", t.chunks, "offset in the shard's file, bytes; in the order of datasets");
+  write_table(file, name, "/placement/chunk_hashes", t.chunk_hashes, "SHA-256 of the chunk's bytes");
+}
+
+// A tensor as people see it: its pieces, where they stand in the shards.
+void write_virtual(hid_t file, const std::string& name, const Manifest& manifest, std::int64_t number,
+                   const std::vector<const StoredDataset*>& datasets) {
+  const StoredTensor& tensor = manifest.tensors[static_cast<std::size_t>(number)];
+  const std::vector<hsize_t> shape(tensor.shape.begin(), tensor.shape.end());
+  const Hid space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose, "H5Screate", name);
+  const Hid list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate", name);
+  check_hdf5(H5Pset_obj_track_times(list, 0), "H5Pset_obj_track_times", name);
+  for (const StoredDataset* dataset : datasets) {
+    const auto elements = static_cast<hsize_t>(dataset->elements);
+    const std::string shard = shard_name(manifest.shards[static_cast<std::size_t>(dataset->shard)].number);
+    for (const StoredPiece& piece : dataset->pieces) {
+      const std::vector<hsize_t> offset(piece.box.offset.begin(), piece.box.offset.end()),
+          extent(piece.box.extent.begin(), piece.box.extent.end());
+      const auto first = static_cast<hsize_t>(piece.first), count = static_cast<hsize_t>(piece.box.size());
+      const Hid source(H5Screate_simple(1, &elements, nullptr), H5Sclose, "H5Screate", name);
+      check_hdf5(H5Sselect_hyperslab(source, H5S_SELECT_SET, &first, nullptr, &count, nullptr), "H5Sselect_hyperslab",
+                 name);
+      check_hdf5(H5Sselect_hyperslab(space, H5S_SELECT_SET, offset.data(), nullptr, extent.data(), nullptr),
+                 "H5Sselect_hyperslab", name);
+      check_hdf5(H5Pset_virtual(list, space, shard.c_str(), tensor.name.c_str(), source), "H5Pset_virtual", name);
+    }
+  }
+  check_hdf5(H5Sselect_all(space), "H5Sselect_all", name);
+  make_group_of(file, tensor.name, name);
+  Hid set(H5Dcreate2(file, tensor.name.c_str(), file_type(tensor.type), space, H5P_DEFAULT, list, H5P_DEFAULT),
+          H5Dclose, "H5Dcreate", name);
+  set.close("H5Dclose", name);
+}
+
+}  // namespace
+
+void write_manifest(const std::string& path, const Manifest& manifest) {
+  {
+    const Hdf5Lock lock;
+    Hid file = create_file(path);
+    const CheckpointFacts& facts = manifest.facts;
+    write_number(file, path, "format", manifest_format);
+    write_number(file, path, "step", facts.step);
+    write_number(file, path, "tokens", facts.tokens);
+    write_number(file, path, "samples", facts.samples);
+    write_number(file, path, "updates", facts.updates);
+    write_number(file, path, "not_finite_in_a_row", facts.bad_in_a_row);
+    write_number(file, path, "seed", static_cast<std::int64_t>(facts.seed));
+    write_number(file, path, "ranks", facts.ranks);
+    write_table(file, path, "/run/deck", text_table(facts.deck), "YAML");
+    write_table(file, path, "/run/build", text_table(facts.build), "text");
+    write_table(file, path, "/run/data", text_table(facts.data), "text");
+    write_placement(file, path, manifest);
+    std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());
+    for (const StoredDataset& d : manifest.datasets) datasets[static_cast<std::size_t>(d.tensor)].push_back(&d);
+    for (std::size_t t = 0; t < datasets.size(); ++t)
+      write_virtual(file, path, manifest, static_cast<std::int64_t>(t), datasets[t]);
+    check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
+    file.close("H5Fclose", path);
+  }
+  sync_file(path);
+}
+
+}  // namespace forge

@@ -1,0 +1,101 @@
+#include "checkpoint/save.hpp"
+
+#include <cstring>
+
+#include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/directory.hpp"
+#include "config/file_handle.hpp"
+#include "device/memory.hpp"
+
+namespace forge {
+
+namespace {
+
+// Runs f on this rank; then all ranks throw what the first rank that failed says.
+template <class F>
+void together(Communicator& ranks, F f) {
+  std::string problem;
+  try {
+    f();
+  } catch (const std::exception& error) {
+    problem = error.what();
+    if (problem.empty()) problem = "failed";
+  }
+  // The texts go around only where there is one.
+  std::int64_t failed = problem.empty() ? 0 : 1;
+  ranks.max_host({&failed, 1});
+  if (failed == 0) return;
+  const auto problems = ranks.gather_host(problem);
+  for (std::size_t r = 0; r < problems.size(); ++r)
+    if (!problems[r].empty()) throw IoFailed("checkpoint: " + problems[r] + " (rank " + std::to_string(r) + ")");
+}
+
+void write_hash(const std::string& directory) {
+  const Hash hash = hash_of_file(directory + "/" + manifest_name);
+  const std::string text = hex_of(hash) + "  " + manifest_name + "\n";
+  FileHandle file = FileHandle::open_to_write(directory + "/." + manifest_hash_name);
+  file.write_at(0, text.data(), text.size());
+  file.commit_as(directory + "/" + manifest_hash_name);
+}
+
+}  // namespace
+
+void save_checkpoint(Communicator& ranks, const SavePlan& plan, const CheckpointFacts& facts,
+                     const std::vector<StateTensor>& tensors, const CopyToHost& copy) {
+  const bool first = ranks.rank() == 0;
+  try {
+    std::string partial;
+    together(ranks, [&] {
+      if (first) partial = start_step(plan.directory, facts.step);
+    });
+    ranks.broadcast_host(partial, 0);
+    std::string index;
+    together(ranks, [&] { index = to_text(write_shard(partial, ranks.rank(), tensors, copy, plan.shards)); });
+    auto indices = ranks.gather_host(index);
+    together(ranks, [&] {
+      if (!first) return;
+      std::vector<ShardIndex> shards;
+      for (const std::string& text : indices) shards.push_back(shard_index_from(text));
+      write_manifest(partial + "/" + manifest_name, merged(facts, std::move(shards)));
+      write_hash(partial);
+      commit_step(plan.directory, facts.step);
+      prune_steps(plan.directory, plan.keep_last, plan.keep_every);
+    });
+  } catch (const IoFailed&) {
+    if (first) abandon_step(plan.directory, facts.step);
+    throw;
+  }
+}
+
+CheckpointSaver::CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous)
+    : ranks_(ranks.duplicate()), plan_(std::move(plan)), asynchronous_(asynchronous) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (writing_.valid()) writing_.wait();
+}
+
+void CheckpointSaver::finish() {
+  if (!writing_.valid()) return;
+  writing_.get();
+  committed_ = under_way_;
+}
+
+void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, Stream& stream) {
+  finish();
+  if (!asynchronous_) {
+    save_checkpoint(*ranks_, plan_, facts, tensors, [&](void* to, const void* from, std::size_t bytes) {
+      copy_to_host(stream, to, from, bytes);
+      stream.synchronize();
+    });
+    committed_ = facts.step;
+    return;
+  }
+  under_way_ = facts.step;
+  auto copies = copied_to_host(tensors, stream, memory_);
+  writing_ = std::async(std::launch::async, [this, facts, copies = std::move(copies)] {
+    save_checkpoint(*ranks_, plan_, facts, copies,
+                    [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
+  });
+}
+
+}  // namespace forge

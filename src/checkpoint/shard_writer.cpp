@@ -1,0 +1,170 @@
+#include "checkpoint/shard_writer.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "checkpoint/hdf5.hpp"
+#include "checkpoint/tensor_parts.hpp"
+#include "config/file_handle.hpp"
+
+namespace forge {
+
+namespace {
+
+void sync_path(const std::string& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (descriptor < 0) throw IoFailed("open " + path + ": " + std::strerror(errno));
+  const int status = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some network file systems have no fsync of directories and say EINVAL.
+  if (status != 0 && !((flags & O_DIRECTORY) != 0 && error == EINVAL))
+    throw IoFailed("fsync " + path + ": " + std::strerror(error));
+}
+
+// Fills one dataset, chunk by chunk, with bytes that come in order.
+class DatasetWriter {
+ public:
+  DatasetWriter(hid_t file, const std::string& path, const StoredTensor& tensor, StoredDataset& dataset)
+      : path_(path), size_(size_of(tensor.type)), dataset_(dataset) {
+    const auto chunk = static_cast<hsize_t>(dataset.chunk_elements), elements = static_cast<hsize_t>(dataset.elements);
+    const Hid list = checked_chunks({chunk}, path);
+    make_group_of(file, tensor.name, path);
+    const Hid space(H5Screate_simple(1, &elements, nullptr), H5Sclose, "H5Screate", path);
+    id_ = Hid(H5Dcreate2(file, tensor.name.c_str(), file_type(tensor.type), space, H5P_DEFAULT, list, H5P_DEFAULT),
+              H5Dclose, "H5Dcreate", path);
+    bytes_.reserve(static_cast<std::size_t>(dataset.chunk_elements) * size_ + 4);
+  }
+
+  void add(const std::byte* data, std::size_t bytes) {
+    const std::size_t chunk = static_cast<std::size_t>(dataset_.chunk_elements) * size_;
+    while (bytes > 0) {
+      const std::size_t n = std::min(bytes, chunk - bytes_.size());
+      bytes_.insert(bytes_.end(), data, data + n);
+      data += n;
+      bytes -= n;
+      if (bytes_.size() == chunk) write_chunk();
+    }
+  }
+
+  void finish() {
+    if (!bytes_.empty()) {
+      bytes_.resize(static_cast<std::size_t>(dataset_.chunk_elements) * size_);
+      write_chunk();
+    }
+    id_.close("H5Dclose", path_);
+  }
+
+ private:
+  void write_chunk() {
+    const std::uint32_t sum = fletcher32(bytes_);
+    for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<std::byte>(sum >> (8 * i)));
+    const hsize_t first = dataset_.chunks.size() * static_cast<hsize_t>(dataset_.chunk_elements);
+    check_hdf5(H5Dwrite_chunk(id_, H5P_DEFAULT, 0, &first, bytes_.size(), bytes_.data()), "H5Dwrite_chunk", path_);
+    unsigned filters = 0;
+    haddr_t address = HADDR_UNDEF;
+    hsize_t stored = 0;
+    check_hdf5(H5Dget_chunk_info_by_coord(id_, &first, &filters, &address, &stored), "H5Dget_chunk_info", path_);
+    require(filters == 0 && address != HADDR_UNDEF && stored == bytes_.size(), "a chunk has no place in its file");
+    dataset_.chunks.push_back({address, stored, sha256(bytes_)});
+    bytes_.clear();
+  }
+
+  std::string path_;
+  std::size_t size_;
+  StoredDataset& dataset_;
+  Hid id_;
+  std::vector<std::byte> bytes_;  // of the chunk that is being filled
+};
+
+void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor, const CopyToHost& copy,
+                  const ShardOptions& options, ShardIndex& index) {
+  const std::size_t size = size_of(tensor.type);
+  StoredDataset dataset;
+  dataset.tensor = static_cast<std::int64_t>(index.tensors.size());
+  for (const StatePiece& piece : tensor.pieces)
+    for (const Box& box : strips_of(piece.box, tensor.strip)) {
+      dataset.pieces.push_back({box, dataset.elements});
+      dataset.elements += box.size();
+    }
+  if (dataset.elements == 0) return;
+  dataset.chunk_elements =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(options.chunk_bytes / size), 1, dataset.elements);
+  index.tensors.push_back({tensor.name, tensor.type, tensor.shape});
+  DatasetWriter writer(file, path, index.tensors.back(), dataset);
+  std::vector<std::byte> whole, part;
+  for (const StatePiece& piece : tensor.pieces) {
+    whole.resize(static_cast<std::size_t>(piece.box.size()) * size);
+    copy(whole.data(), piece.data, whole.size());
+    for (const Box& box : strips_of(piece.box, tensor.strip)) {
+      if (box == piece.box) {
+        writer.add(whole.data(), whole.size());
+        continue;
+      }
+      part.resize(static_cast<std::size_t>(box.size()) * size);
+      copy_part(box, piece.box, whole.data(), box, part.data(), size);
+      writer.add(part.data(), part.size());
+    }
+  }
+  writer.finish();
+  index.datasets.push_back(std::move(dataset));
+}
+
+}  // namespace
+
+void sync_file(const std::string& path) {
+  sync_path(path, O_RDONLY);
+}
+
+void sync_directory(const std::string& path) {
+  sync_path(path, O_RDONLY | O_DIRECTORY);
+}
+
+Hash hash_of_rest(const std::string& path, const std::vector<const StoredDataset*>& datasets, std::uint64_t bytes) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> chunks;
+  for (const StoredDataset* dataset : datasets)
+    for (const StoredChunk& chunk : dataset->chunks) chunks.emplace_back(chunk.offset, chunk.bytes);
+  std::sort(chunks.begin(), chunks.end());
+  chunks.emplace_back(bytes, 0);
+  const FileHandle file = FileHandle::open_to_read(path, "shard");
+  Sha256 hash;
+  std::vector<std::byte> buffer;
+  std::uint64_t at = 0;
+  for (const auto& [offset, length] : chunks) {
+    while (at < offset) {
+      buffer.resize(std::min<std::uint64_t>(offset - at, 1 << 20));
+      file.read_at(at, buffer.data(), buffer.size());
+      hash.add(buffer);
+      at += buffer.size();
+    }
+    at = offset + length;
+  }
+  return hash.finish();
+}
+
+ShardIndex write_shard(const std::string& directory, std::int64_t number, const std::vector<StateTensor>& tensors,
+                       const CopyToHost& copy, const ShardOptions& options) {
+  ShardIndex index;
+  index.shard.number = number;
+  if (bytes_of(tensors) == 0) return index;
+  const std::string path = directory + "/" + shard_name(number);
+  {
+    const Hdf5Lock lock;
+    Hid file = create_file(path);
+    for (const StateTensor& tensor : tensors) write_tensor(file, path, tensor, copy, options, index);
+    check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
+    file.close("H5Fclose", path);
+  }
+  sync_file(path);
+  index.shard.bytes = FileHandle::open_to_read(path, "shard").size();
+  std::vector<const StoredDataset*> datasets;
+  for (const StoredDataset& dataset : index.datasets) datasets.push_back(&dataset);
+  index.shard.rest = hash_of_rest(path, datasets, index.shard.bytes);
+  return index;
+}
+
+}  // namespace forge

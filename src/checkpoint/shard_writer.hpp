@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/state.hpp"
+
+namespace forge {
+
+// Brings a piece's bytes to the host: `to` ← `from` (device), complete when it returns.
+using CopyToHost = std::function<void(void* to, const void* from, std::size_t bytes)>;
+
+struct ShardOptions {
+  std::size_t chunk_bytes = std::size_t{1} << 20;  // about so many bytes are read and verified at a time
+};
+
+// Writes a rank's pieces to a new shard file of its number, and forces it to the disk. Throws IoFailed. Needs host
+// memory for one piece and one chunk.
+ShardIndex write_shard(const std::string& directory, std::int64_t number, const std::vector<StateTensor>& tensors,
+                       const CopyToHost& copy, const ShardOptions& options = {});
+
+// SHA-256 of the bytes of a shard's file, of `bytes` bytes, that belong to no chunk of its datasets.
+Hash hash_of_rest(const std::string& path, const std::vector<const StoredDataset*>& datasets, std::uint64_t bytes);
+
+// Forces a file or a directory to the disk.
+void sync_file(const std::string& path);
+void sync_directory(const std::string& path);
+
+}  // namespace forge

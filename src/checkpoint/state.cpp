@@ -1,0 +1,31 @@
+#include "checkpoint/state.hpp"
+
+#include "device/memory.hpp"
+
+namespace forge {
+
+std::size_t bytes_of(const std::vector<StateTensor>& tensors) {
+  std::size_t bytes = 0;
+  for (const StateTensor& tensor : tensors)
+    for (const StatePiece& piece : tensor.pieces)
+      bytes += static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type);
+  return bytes;
+}
+
+std::vector<StateTensor> copied_to_host(const std::vector<StateTensor>& tensors, Stream& stream,
+                                        std::vector<std::byte>& memory) {
+  memory.resize(bytes_of(tensors));
+  std::vector<StateTensor> copies = tensors;
+  std::byte* to = memory.data();
+  for (StateTensor& tensor : copies)
+    for (StatePiece& piece : tensor.pieces) {
+      const std::size_t bytes = static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type);
+      copy_to_host(stream, to, piece.data, bytes);
+      piece.data = to;
+      to += bytes;
+    }
+  stream.synchronize();
+  return copies;
+}
+
+}  // namespace forge

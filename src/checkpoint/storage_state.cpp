@@ -1,0 +1,128 @@
+#include "checkpoint/storage_state.hpp"
+
+#include <charconv>
+#include <map>
+
+#include "checkpoint/tensor_parts.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+bool is_cut_by_columns(Role role) {
+  return role == Role::attention_out || role == Role::down || role == Role::shared_down || role == Role::expert_down;
+}
+
+// Columns of a strip: an eighth, a quarter or a half of all, so that ranks which cut columns find theirs together.
+std::int64_t strip_of(const Parameter& p) {
+  if (!is_cut_by_columns(p.role) || p.shape.size() != 2) return 0;
+  for (const std::int64_t parts : {8, 4, 2})
+    if (p.shape[1] % parts == 0) return p.shape[1] / parts;
+  return 0;
+}
+
+}  // namespace
+
+Box TensorPlace::box(const Box& of_parameter) const {
+  if (expert < 0) return of_parameter;
+  Box box = of_parameter;
+  box.offset.insert(box.offset.begin(), expert);
+  box.extent.insert(box.extent.begin(), 1);
+  return box;
+}
+
+TensorPlace place_of(UnitKind kind, const Parameter& p, std::int64_t experts) {
+  TensorPlace place{p.name, p.shape, -1, strip_of(p)};
+  if (kind != UnitKind::experts) return place;
+  const std::string word = "experts.";
+  const std::size_t at = p.name.find(word), digits = at + word.size();
+  const std::size_t dot = at == std::string::npos ? at : p.name.find('.', digits);
+  require(dot != std::string::npos, "an expert's parameter has another name than experts.<number>.<matrix>");
+  const auto [end, error] = std::from_chars(p.name.data() + digits, p.name.data() + dot, place.expert);
+  require(error == std::errc() && end == p.name.data() + dot && place.expert >= 0 && place.expert < experts,
+          "an expert's parameter has no number in its name");
+  place.name = p.name.substr(0, digits) + p.name.substr(dot + 1);
+  place.shape.insert(place.shape.begin(), experts);
+  return place;
+}
+
+namespace {
+
+std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {
+  return flat_shard(elements, shards, index, unit_alignment).begin;
+}
+
+// One kind of state: its name's group, its memory by unit.
+struct Kind {
+  const char* group;
+  DType type;
+};
+
+}  // namespace
+
+std::vector<Range> written_ranges(const RankShare& share, std::size_t u) {
+  const LocalUnit& unit = share.units[u];
+  const Zero& zero = zero_of(share.zero, unit);
+  const auto c = static_cast<std::size_t>(class_of(unit));
+  const Range shard = zero.shard_of(unit);
+  // Copies of a shard write a part each.
+  const int copies = share.replicas[c], copy = share.replica[c];
+  const Range mine{shard.begin + rounded_shard(shard.size(), copies, copy),
+                   copy + 1 == copies ? shard.end : shard.begin + rounded_shard(shard.size(), copies, copy + 1)};
+  std::vector<Range> written;
+  for (const Range& counted : counted_ranges(unit, zero, share.twin[u] == 0))
+    if (const Range part = intersection(counted, mine); !part.empty()) written.push_back(part);
+  return written;
+}
+
+template <class T>
+std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const RankShare& share, std::int64_t experts,
+                                  StateUse use, StateParts parts) {
+  std::vector<StateTensor> tensors;
+  std::map<std::string, std::size_t> numbers;
+  const auto add = [&](const Kind& kind, const TensorPlace& place, const Box& box, std::byte* data) {
+    const std::string name = std::string(kind.group) + "/" + place.name;
+    const auto [at, is_new] = numbers.try_emplace(name, tensors.size());
+    if (is_new) tensors.push_back({name, kind.type, place.shape, place.strip, {}});
+    tensors[at->second].pieces.push_back({place.box(box), data});
+  };
+  const Kind master{"parameters", dtype_of<acc_t<T>>}, first{"first_moment", storage.precision().moment},
+      second{"second_moment", storage.precision().moment};
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    const LocalUnit& unit = storage.local(u);
+    const UnitStorage<T>& s = storage.unit(u);
+    const auto ranges = use == StateUse::write ? written_ranges(share, u) : std::vector<Range>{s.state};
+    for (const LocalPiece& piece : unit.pieces) {
+      if (use == StateUse::write && !piece.owned) continue;
+      const TensorPlace place = place_of(unit.kind, unit.parameters[piece.parameter], experts);
+      for (const Range& range : ranges) {
+        const Range here = intersection({piece.offset, piece.offset + piece.box.size()}, range);
+        if (here.empty()) continue;
+        std::int64_t at = here.begin - s.state.begin;
+        for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {
+          const auto pointer = [at](auto* data, DType type) {
+            return reinterpret_cast<std::byte*>(data) + static_cast<std::size_t>(at) * size_of(type);
+          };
+          if (parts.parameters) add(master, place, box, pointer(s.master.data, master.type));
+          if (parts.moments) {
+            add(first, place, box, pointer(s.m, first.type));
+            add(second, place, box, pointer(s.v, second.type));
+          }
+          at += box.size();
+        }
+      }
+    }
+  }
+  return tensors;
+}
+
+#define FORGE_INSTANTIATE(T)                                                                                          \
+  template std::vector<StateTensor> state_of<T>(const ParameterStorage<T>&, const RankShare&, std::int64_t, StateUse, \
+                                                StateParts);
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/state.hpp"
+#include "parallel/storage.hpp"
+#include "schedule/rank_share.hpp"
+
+namespace forge {
+
+// The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights),
+// "first_moment/<name>" and "second_moment/<name>". A layer's experts are one tensor: "layers.3.experts.7.up" is row 7
+// of "layers.3.experts.up", of shape (E, Fe, C).
+
+enum class StateUse {
+  write,  // what this rank writes: each element of the model is written by one rank; the replicas share the work
+  read,   // all that this rank holds, copies included
+};
+struct StateParts {
+  bool parameters = true, moments = true;
+};
+
+// `experts`: E of the whole model. The pieces point into the storage.
+template <class T>
+std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const RankShare& share, std::int64_t experts,
+                                  StateUse use, StateParts parts = {});
+
+// Where a parameter stands in its checkpoint's tensor.
+struct TensorPlace {
+  std::string name;  // without group
+  Extents shape;
+  std::int64_t expert = -1;  // the first index, −1: the parameter is the tensor
+  std::int64_t strip = 0;
+
+  Box box(const Box& of_parameter) const;
+};
+TensorPlace place_of(UnitKind kind, const Parameter& parameter, std::int64_t experts);
+
+// The ranges of a unit's flat buffer that this rank writes, `u` being its number in the share.
+std::vector<Range> written_ranges(const RankShare& share, std::size_t u);
+
+}  // namespace forge

@@ -1,0 +1,122 @@
+#include "train/checkpoints.hpp"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+
+#include "checkpoint/directory.hpp"
+#include "core/bytes.hpp"
+#include "train/stop_request.hpp"
+
+namespace forge {
+
+template <class T>
+std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts) {
+  const RunSetup& setup = session.setup();
+  std::vector<StateTensor> tensors = state_of(session.storage(), setup.share, setup.spec.E(), use, parts);
+  // Every rank has the biases of all layers; the first one writes them.
+  const View<acc_t<T>, 2> biases = session.routers().biases();
+  if (!parts.parameters || biases.empty() || (use == StateUse::write && session.mesh().rank() != 0)) return tensors;
+  const Extents shape{setup.spec.E()};
+  for (const RouterBias& bias : router_biases(setup.spec))
+    tensors.push_back({"state/" + bias.name,
+                       dtype_of<acc_t<T>>,
+                       shape,
+                       0,
+                       {{{{0}, shape}, reinterpret_cast<std::byte*>(biases.row(bias.layer))}}});
+  return tensors;
+}
+
+namespace {
+
+SavePlan plan_of(const CheckpointDeck& deck) {
+  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}};
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+template <class T>
+Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log)
+    : session_(session),
+      facts_(std::move(facts)),
+      log_(log),
+      saver_(session.mesh().world(), plan_of(deck()), deck().asynchronous) {}
+
+// The ranks agree: a signal may have reached some of them only, and their clocks differ.
+template <class T>
+typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, double step_seconds, bool last) {
+  std::array<std::int64_t, 3> votes{stop_signal(), 0, 0};
+  if (session_.mesh().world().rank() == 0) {
+    const double needed = static_cast<double>(deck().end_margin_seconds) + 2 * step_seconds + 2 * save_seconds_;
+    const std::int64_t end = job_end_time();
+    votes[1] = end > 0 && static_cast<double>(std::time(nullptr)) + needed >= static_cast<double>(end);
+    votes[2] = deck().every_seconds > 0 && seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
+  }
+  session_.mesh().world().max_host(votes);
+  const bool by_steps = deck().every_steps > 0 && progress.step % deck().every_steps == 0;
+  return {last || by_steps || votes[0] != 0 || votes[1] != 0 || votes[2] != 0, static_cast<int>(votes[0]),
+          votes[1] != 0};
+}
+
+template <class T>
+void Checkpoints<T>::save(const RunProgress& progress, bool wait) {
+  const auto start = Clock::now();
+  const RunSetup& setup = session_.setup();
+  CheckpointFacts facts;
+  facts.step = progress.step;
+  facts.samples = progress.step * setup.deck.train.global_batch_sequences;
+  facts.tokens = progress.step * setup.tokens_per_step();
+  facts.updates = progress.updates;
+  facts.bad_in_a_row = progress.bad_in_a_row;
+  facts.seed = setup.deck.train.seed;
+  facts.ranks = setup.mesh.world();
+  facts.deck = facts_.deck;
+  facts.build = facts_.build;
+  facts.data = facts_.data;
+  saver_.save(facts, session_state(session_, StateUse::write), session_.stream());
+  if (wait) saver_.finish();
+  const std::string name = step_name(progress.step);
+  last_save_ = Clock::now();
+  if (saver_.committed() != progress.step) {
+    log_.say("            " + name + " is being written behind the next steps\n");
+    return;
+  }
+  save_seconds_ = seconds_since(start);
+  log_.say("            saved " + name + " in " + format_seconds(save_seconds_) + "\n");
+}
+
+template <class T>
+void Checkpoints<T>::after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog) {
+  const Due now = due(progress, step_seconds, last);
+  if (!now.save) return;
+  if (watchdog) watchdog->start_other(progress.step, "checkpoint");
+  const auto timer = session_.timers().start(Phase::output);
+  const bool leaves = now.signal != 0 || now.time_limit;
+  const auto attempt = [&](bool stops, auto saves) {
+    try {
+      saves();
+    } catch (const IoFailed& error) {
+      if (stops) throw;
+      log_.say(std::string("saving failed, the job goes on: ") + error.what() + "\n");
+    }
+  };
+  attempt(deck().stop_on_failure && !leaves, [&] { saver_.finish(); });  // the one behind the steps so far
+  attempt(deck().stop_on_failure || leaves, [&] { save(progress, last || leaves); });
+  if (!leaves || last) return;
+  const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
+  throw Error("saved " + step_name(progress.step) + " and left: " + why, ExitCode::saved_on_signal);
+}
+
+#define FORGE_INSTANTIATE(T)                                                             \
+  template std::vector<StateTensor> session_state<T>(Session<T>&, StateUse, StateParts); \
+  template class Checkpoints<T>;
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/save.hpp"
+#include "checkpoint/storage_state.hpp"
+#include "train/session.hpp"
+#include "train/training_log.hpp"
+#include "train/watchdog.hpp"
+
+namespace forge {
+
+// How far a run has come.
+struct RunProgress {
+  std::int64_t step = 0;          // the last one that is done
+  std::int64_t updates = 0;       // of the parameters: steps with NaN or Inf make none
+  std::int64_t bad_in_a_row = 0;  // steps with NaN or Inf, up to this one
+};
+
+// All that a checkpoint holds of a session, as this rank writes or needs it. Further state (biases of routers) is
+// appended here, as tensors of a group of their own.
+template <class T>
+std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts = {});
+
+// What every checkpoint of a run says about it.
+struct RunFacts {
+  std::string deck;  // resolved
+  std::string build;
+  std::string data;  // data_fingerprint
+};
+
+// When a run saves: every so many steps or seconds, at the end, on a signal, before the job's time limit.
+template <class T>
+class Checkpoints {
+ public:
+  // Collective. The deck has a checkpoint.directory.
+  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log);
+
+  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws Error (code
+  // saved_on_signal) on all ranks when it has saved because the job shall end, IoFailed where saving failed and the
+  // deck says to stop.
+  void after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog = nullptr);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Due {
+    bool save = false;
+    int signal = 0;
+    bool time_limit = false;
+  };
+  Due due(const RunProgress& progress, double step_seconds, bool last);
+  void save(const RunProgress& progress, bool wait);
+  const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
+
+  Session<T>& session_;
+  RunFacts facts_;
+  TrainingLog log_;
+  CheckpointSaver saver_;
+  Clock::time_point last_save_ = Clock::now();
+  double save_seconds_ = 0;  // of the last one that was waited for
+};
+
+}  // namespace forge

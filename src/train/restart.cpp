@@ -1,0 +1,180 @@
+#include "train/restart.hpp"
+
+#include <array>
+#include <filesystem>
+
+#include "checkpoint/directory.hpp"
+#include "config/safetensors.hpp"
+#include "config/text.hpp"
+#include "core/bytes.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> paths_of(const std::vector<StepDirectory>& steps) {
+  std::vector<std::string> paths;
+  for (const StepDirectory& step : steps) paths.push_back(step.path);
+  return paths;
+}
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck,
+                                            std::vector<std::string>& notes) {
+  const std::string& directory = deck.directory;
+  if (!directory.empty()) tidy_directory(directory);
+  if (!request.from.empty() && request.from != "latest") {
+    const std::string from = without_slash(request.from);
+    if (fs::exists(from + "/" + manifest_name)) return {from};
+    const auto steps = committed_steps(from);
+    if (steps.empty())
+      throw BadCheckpoint("--restart " + request.from + ": neither a checkpoint (it has no " + manifest_name +
+                          ") nor a directory of checkpoints");
+    return paths_of(steps);
+  }
+  if (directory.empty()) return {};
+  const auto steps = committed_steps(directory);
+  if (request.from == "latest" || (deck.resume == Resume::automatic && !request.fresh && !steps.empty())) {
+    if (steps.empty()) throw BadCheckpoint("--restart latest: " + directory + " holds no checkpoint");
+    return paths_of(steps);
+  }
+  if (steps.empty()) return {};
+  if (!request.fresh)
+    throw BadInput("checkpoint.directory " + directory + " holds checkpoints (" +
+                   fs::path(steps.front().path).filename().string() +
+                   "); say --restart latest to go on from there, or --fresh to move them aside and start anew");
+  notes.push_back("earlier checkpoints moved to " + move_steps_aside(directory));
+  return {};
+}
+
+namespace {
+
+// Runs f, which looks at one candidate on this rank; "" or why it is no good. What the deck has wrong is thrown on all
+// ranks, damage is returned on all ranks: the first rank's text that is not empty.
+template <class F>
+std::string examined(Communicator& ranks, F f) {
+  std::string damage, wrong;
+  try {
+    f();
+  } catch (const BadCheckpoint& error) {
+    damage = error.what();
+  } catch (const BadInput& error) {
+    wrong = error.what();
+  }
+  std::array<std::int64_t, 2> found{!damage.empty(), !wrong.empty()};
+  ranks.max_host(found);
+  if (found[1] != 0)
+    for (const std::string& text : ranks.gather_host(wrong))
+      if (!text.empty()) throw BadInput(text);
+  if (found[0] != 0)
+    for (const std::string& text : ranks.gather_host(damage))
+      if (!text.empty()) return text;
+  return "";
+}
+
+// Every tensor of the session is there, with its type and shape.
+void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted) {
+  for (const StateTensor& tensor : wanted) {
+    const StoredTensor* stored = files.find(tensor.name);
+    if (!stored)
+      throw BadInput("the model has a tensor " + tensor.name + " " + shape_text(tensor.shape) + ", the checkpoint " +
+                     files.directory() + " has none of that name");
+    if (stored->shape != tensor.shape || stored->type != tensor.type)
+      throw BadInput("tensor " + tensor.name + " is " + std::string(name_of(tensor.type)) + " " +
+                     shape_text(tensor.shape) + ", that of the checkpoint " + files.directory() + " is " +
+                     std::string(name_of(stored->type)) + " " + shape_text(stored->shape));
+  }
+}
+
+// The same manifest on every rank: files may be copies on each node.
+void agree(Communicator& ranks, const CheckpointFiles& files) {
+  std::string first = hex_of(files.hash());
+  ranks.broadcast_host(first, 0);
+  if (first != hex_of(files.hash()))
+    throw BadCheckpoint(files.directory() + " of rank " + std::to_string(ranks.rank()) + " is not that of rank 0");
+}
+
+template <class T>
+void load(Session<T>& session, CheckpointFiles& files) {
+  files.read(session_state(session, StateUse::read), session.stream());
+  session.load([](ParameterStorage<T>& storage, Stream& stream) {
+    for (std::size_t u = 0; u < storage.size(); ++u) {
+      const UnitStorage<T>& s = storage.unit(u);
+      if constexpr (!std::is_same_v<acc_t<T>, T>) convert<acc_t<T>, T>(stream, s.master, s.copy);
+    }
+    stream.synchronize();
+  });
+}
+
+std::string text_of(const std::vector<std::string>& lines) {
+  return joined(lines, "\n  ");
+}
+
+}  // namespace
+
+template <class T>
+RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
+                    const std::string& data, std::vector<std::string>& notes) {
+  Communicator& ranks = session.mesh().world();
+  std::string damaged;
+  auto count = static_cast<std::int64_t>(candidates.size());
+  ranks.max_host({&count, 1});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    std::string path = ranks.rank() == 0 ? candidates[i] : "";
+    ranks.broadcast_host(path, 0);
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_ptr<CheckpointFiles> files;
+    DeckChanges changes;
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path); });
+    if (problem.empty())
+      problem = examined(ranks, [&] {
+        agree(ranks, *files);
+        if (ranks.rank() == 0) {
+          if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
+          changes = deck_changes(deck, files->facts().deck, path);
+          if (!changes.illegal.empty())
+            throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " +
+                           text_of(changes.illegal));
+          if (data != files->facts().data)
+            throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
+                           files->facts().data);
+        }
+        compare_tensors(*files, session_state(session, StateUse::read));
+      });
+    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files); });
+    if (!problem.empty()) {
+      damaged += "\n  " + problem;
+      notes.push_back("checkpoint " + path + " is not usable: " + problem);
+      continue;
+    }
+    const CheckpointFacts& facts = files->facts();
+    std::int64_t bytes = static_cast<std::int64_t>(files->bytes_read());
+    ranks.sum_host({&bytes, 1});
+    notes.push_back("restarted from " + path + ", step " + std::to_string(facts.step) + ", written by " +
+                    std::to_string(facts.ranks) + (facts.ranks == 1 ? " rank" : " ranks") + "; " +
+                    format_bytes(static_cast<std::uint64_t>(bytes)) + " read in " +
+                    format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+    for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
+    return {facts.step, facts.updates, facts.bad_in_a_row};
+  }
+  throw BadCheckpoint("no usable checkpoint:" + damaged);
+}
+
+#define FORGE_INSTANTIATE(T)                                                                                     \
+  template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
+                                  std::vector<std::string>&);
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_files.hpp"
+#include "data/token_set.hpp"
+#include "train/checkpoints.hpp"
+
+namespace forge {
+
+// What a command line says of earlier checkpoints.
+struct RestartRequest {
+  std::string from;    // "latest", a step's directory, a directory of steps; "" = not given
+  bool fresh = false;  // move what stands in checkpoint.directory aside
+};
+
+// The directories that a start may continue from, the best first; none: it begins with step 1. Of one rank; looks at
+// names only, and tidies checkpoint.directory. Throws BadInput where checkpoints stand and the command line doesn't say
+// what shall become of them, BadCheckpoint where it asks for one and there is none. `notes`: for the log.
+std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck,
+                                            std::vector<std::string>& notes);
+
+// What the training files hold, in short: two sets of files with the same samples have the same.
+std::string data_fingerprint(const TokenSet& set);
+
+// How a run's deck differs from its checkpoint's. Layout, paths, length and rates may change, the model's function,
+// the samples' order and the types of the state may not.
+struct DeckChanges {
+  std::vector<std::string> legal, illegal;  // "train.steps = 20, the checkpoint has 10"
+};
+DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where);
+
+// Loads the first candidate that is whole into the session, on every rank what it holds. All ranks; `candidates` and
+// `data` are the first rank's. Damaged ones are left out and noted. Throws BadInput where the deck changed what may not
+// change, BadCheckpoint where no candidate is usable.
+template <class T>
+RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
+                    const std::string& data, std::vector<std::string>& notes);
+
+}  // namespace forge

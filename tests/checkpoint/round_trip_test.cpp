@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include <fstream>
+
+#include "sample.hpp"
+
+namespace forge::test {
+namespace {
+
+// Written by any number of ranks in any parts, and read in any others.
+TEST(RoundTrip, AnyPartsGiveTheSameBytes) {
+  const Scratch scratch;
+  for (const int writers : {1, 2, 5})
+    for (const std::size_t chunk : {8, 100, 1 << 20}) {
+      const std::string path = write_sample(scratch.path, 10, writers, {chunk}, static_cast<std::uint64_t>(writers));
+      EXPECT_TRUE(reads_back(path));
+      CheckpointFiles files(path);
+      Stream stream(1);
+      for (const int readers : {1, 3, 4})
+        for (int rank = 0; rank < readers; ++rank) {
+          SamplePieces wanted, expected;
+          for (const SampleTensor& tensor : sample_tensors()) {
+            const auto boxes =
+                cut(tensor.shape, readers, mix(99, hash_of(tensor.name)))[static_cast<std::size_t>(rank)];
+            wanted.add(tensor, boxes, false);
+            expected.add(tensor, boxes, true);
+          }
+          files.read(wanted.tensors, stream);
+          EXPECT_EQ(wanted.memory, expected.memory) << writers << " to " << readers;
+        }
+    }
+}
+
+TEST(RoundTrip, KeepsTheFacts) {
+  const Scratch scratch;
+  const CheckpointFiles files(write_sample(scratch.path, 12, 3));
+  const CheckpointFacts expected = sample_facts(12), &facts = files.facts();
+  EXPECT_EQ(facts.step, expected.step);
+  EXPECT_EQ(facts.tokens, expected.tokens);
+  EXPECT_EQ(facts.samples, expected.samples);
+  EXPECT_EQ(facts.updates, expected.updates);
+  EXPECT_EQ(facts.bad_in_a_row, expected.bad_in_a_row);
+  EXPECT_EQ(facts.seed, expected.seed);
+  EXPECT_EQ(facts.ranks, expected.ranks);
+  EXPECT_EQ(facts.deck, expected.deck);
+  EXPECT_EQ(facts.build, expected.build);
+  EXPECT_EQ(facts.data, expected.data);
+  ASSERT_NE(files.find("first_moment/layers.0.mlp.down"), nullptr);
+  EXPECT_EQ(files.find("first_moment/layers.0.mlp.down")->type, DType::bf16);
+  EXPECT_EQ(files.find("parameters/none"), nullptr);
+  EXPECT_EQ(files.missing(), "");
+}
+
+// A reader takes the chunks that overlap its boxes, not the files.
+TEST(RoundTrip, ReadsOnlyWhatIsAskedFor) {
+  const Scratch scratch;
+  CheckpointFiles files(write_sample(scratch.path, 1, 2, {96}));
+  Stream stream(1);
+  SamplePieces wanted;
+  const SampleTensor down = sample_tensors()[1];
+  wanted.add(down, {Box{{0, 10}, {24, 10}}}, false);  // two of the strips that stand together
+  files.read(wanted.tensors, stream);
+  // 24 · 10 elements. Each rank's part is at most 3 boxes, so the two strips are at most 2 · 2 · 3 stretches, each of
+  // which begins and ends in a chunk of 100 bytes.
+  const double needed = 24 * 10 * 4;
+  EXPECT_LE(static_cast<double>(files.bytes_read()), needed * 100 / 96 + 2 * 12 * 100);
+  EXPECT_LT(files.bytes_read(), 24u * 40 * 4);
+}
+
+TEST(RoundTrip, TheSameStateGivesTheSameFiles) {
+  const Scratch scratch;
+  const std::string first = write_sample(scratch.path / "a", 3, 2), second = write_sample(scratch.path / "b", 3, 2);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(first)) {
+    EXPECT_EQ(hash_of_file(entry.path()), hash_of_file(second + "/" + entry.path().filename().string()))
+        << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 4);
+}
+
+// As any HDF5 program sees it: whole tensors, of the manifest alone, wherever the directory lies.
+TEST(RoundTrip, HasWholeTensorsAsVirtualDatasets) {
+  const Scratch scratch;
+  const fs::path moved = scratch.path / "moved";
+  fs::rename(write_sample(scratch.path, 1, 3), moved);
+  const hid_t file = H5Fopen((moved / manifest_name).c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  ASSERT_GE(file, 0);
+  for (const SampleTensor& tensor : sample_tensors()) {
+    const hid_t set = H5Dopen2(file, tensor.name.c_str(), H5P_DEFAULT);
+    ASSERT_GE(set, 0) << tensor.name;
+    const hid_t type = H5Dget_type(set);
+    std::vector<std::byte> read(tensor.bytes().size());
+    ASSERT_GE(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, read.data()), 0) << tensor.name;
+    EXPECT_EQ(read, tensor.bytes()) << tensor.name;
+    H5Tclose(type);
+    H5Dclose(set);
+  }
+  H5Fclose(file);
+}
+
+// bf16 is a type that other programs convert.
+TEST(RoundTrip, Bf16ReadsAsFloat) {
+  const Scratch scratch;
+  const std::string path = write_sample(scratch.path, 1, 1);
+  const hid_t file = H5Fopen((path + "/" + manifest_name).c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  ASSERT_GE(file, 0);
+  const hid_t set = H5Dopen2(file, "first_moment/layers.0.mlp.down", H5P_DEFAULT);
+  const SampleTensor tensor = sample_tensors()[4];
+  std::vector<float> read(static_cast<std::size_t>(element_count(tensor.shape)));
+  ASSERT_GE(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, read.data()), 0);
+  const auto bytes = tensor.bytes();
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    bf16 value;
+    std::memcpy(&value, bytes.data() + 2 * i, 2);
+    const float expected = static_cast<float>(value);
+    EXPECT_TRUE(read[i] == expected || (std::isnan(read[i]) && std::isnan(expected))) << i;
+  }
+  H5Dclose(set);
+  H5Fclose(file);
+}
+
+}  // namespace
+}  // namespace forge::test

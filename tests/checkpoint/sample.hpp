@@ -1,0 +1,137 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/directory.hpp"
+#include "checkpoint/shard_writer.hpp"
+#include "checkpoint/tensor_parts.hpp"
+#include "config/file_handle.hpp"
+#include "core/random.hpp"
+
+namespace forge::test {
+
+namespace fs = std::filesystem;
+
+// A directory of this process, removed at the end; in memory where there is such a place: every save is forced to the
+// disk several times.
+struct Scratch {
+  static fs::path base() { return fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+  fs::path path = base() / ("forge_checkpoint_" + std::to_string(getpid()) + "_" +
+                            std::to_string(reinterpret_cast<std::uintptr_t>(this)));
+  Scratch() { fs::create_directories(path); }
+  ~Scratch() { fs::remove_all(path); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+};
+
+// A whole tensor: its bytes are a function of name and element.
+struct SampleTensor {
+  std::string name;
+  DType type;
+  Extents shape;
+  std::int64_t strip = 0;
+
+  std::vector<std::byte> bytes() const {
+    std::vector<std::byte> all(static_cast<std::size_t>(element_count(shape)) * size_of(type));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(mix(hash_of(name), i));
+    return all;
+  }
+};
+
+inline std::vector<SampleTensor> sample_tensors() {
+  return {{"parameters/embedding.tokens", DType::f32, {31, 24}},
+          {"parameters/layers.0.mlp.down", DType::f32, {24, 40}, 5},
+          {"parameters/layers.0.norm1", DType::f32, {24}},
+          {"parameters/layers.1.experts.down", DType::f32, {6, 10, 16}, 4},
+          {"first_moment/layers.0.mlp.down", DType::bf16, {24, 40}, 5},
+          {"second_moment/layers.0.norm1", DType::f64, {24}},
+          {"state/one", DType::f32, {1}}};
+}
+
+// Memory of one rank's pieces, filled from whole tensors or to be filled.
+struct SamplePieces {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<StateTensor> tensors;
+
+  void add(const SampleTensor& tensor, const std::vector<Box>& boxes, bool filled) {
+    StateTensor state{tensor.name, tensor.type, tensor.shape, tensor.strip, {}};
+    const Box whole{Extents(tensor.shape.size(), 0), tensor.shape};
+    const auto bytes = tensor.bytes();
+    const std::size_t size = size_of(tensor.type);
+    for (const Box& box : boxes) {
+      memory.emplace_back(static_cast<std::size_t>(box.size()) * size);
+      if (filled) copy_part(box, whole, bytes.data(), box, memory.back().data(), size);
+      state.pieces.push_back({box, memory.back().data()});
+    }
+    tensors.push_back(state);
+  }
+};
+
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+// A tensor's row-major order cut into `parts` at drawn places; part i as boxes.
+inline std::vector<std::vector<Box>> cut(const Extents& shape, int parts, std::uint64_t key) {
+  const std::int64_t n = element_count(shape);
+  std::vector<std::int64_t> ends{n};
+  for (int i = 1; i < parts; ++i)
+    ends.push_back(
+        static_cast<std::int64_t>(mix(key, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(n + 1)));
+  std::sort(ends.begin(), ends.end());
+  std::vector<std::vector<Box>> result;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    result.push_back(boxes_of(shape, {begin, end}));
+    begin = end;
+  }
+  return result;
+}
+
+inline CheckpointFacts sample_facts(std::int64_t step) {
+  return {step, 7 * step, 3 * step, step - 1, 1, ~std::uint64_t{0}, 3, "model: {}\n", "test", "no data"};
+}
+
+// A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `salt` varies the values.
+inline std::string write_sample(const std::string& directory, std::int64_t step, int ranks,
+                                const ShardOptions& options = {64}, std::uint64_t key = 1) {
+  const std::string partial = start_step(directory, step);
+  std::vector<ShardIndex> shards;
+  for (int rank = 0; rank < ranks; ++rank) {
+    SamplePieces pieces;
+    for (const SampleTensor& tensor : sample_tensors()) {
+      const auto parts = cut(tensor.shape, ranks, mix(key, hash_of(tensor.name)));
+      pieces.add(tensor, parts[static_cast<std::size_t>(rank)], true);
+    }
+    // Through text, as ranks send it.
+    shards.push_back(shard_index_from(to_text(write_shard(partial, rank, pieces.tensors, copy_bytes, options))));
+  }
+  write_manifest(partial + "/" + manifest_name, merged(sample_facts(step), std::move(shards)));
+  const std::string text = hex_of(hash_of_file(partial + "/" + manifest_name)) + "  " + manifest_name + "\n";
+  FileHandle::open_to_write(partial + "/" + manifest_hash_name).write_at(0, text.data(), text.size());
+  commit_step(directory, step);
+  return directory + "/" + step_name(step);
+}
+
+// Everything, whole, is what was written; throws what reading throws.
+inline bool reads_back(const std::string& path) {
+  CheckpointFiles files(path);
+  Stream stream(1);
+  SamplePieces pieces;
+  for (const SampleTensor& tensor : sample_tensors())
+    pieces.add(tensor, {Box{Extents(tensor.shape.size(), 0), tensor.shape}}, false);
+  files.read(pieces.tensors, stream);
+  std::size_t i = 0;
+  for (const SampleTensor& tensor : sample_tensors())
+    if (pieces.memory[i++] != tensor.bytes()) return false;
+  return true;
+}
+
+}  // namespace forge::test
