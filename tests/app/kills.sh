@@ -43,6 +43,8 @@ options=()
 while [ $done_kills -lt "$kills" ]; do
   [ "$failures" -lt 3 ] || finish
   before=$(newest "$work/killed")
+  # A fresh start moves what a finished run has left aside.
+  [[ " ${options[*]-} " != *" --fresh "* ]] || before=
   [ $((done_kills % 3)) -ne 1 ] || options+=(--set checkpoint.asynchronous=true)
   (job killed "${options[@]}") > "$work/output" 2>&1 &
   launcher=$!
