@@ -9,7 +9,6 @@ z_loss. Needs matplotlib.
 """
 
 import argparse
-import json
 import sys
 
 import matplotlib
@@ -17,21 +16,15 @@ import matplotlib
 matplotlib.use("Agg")  # no display is needed
 from matplotlib import pyplot  # noqa: E402
 
+from plot_loss import entries  # noqa: E402
+
 VALUES = ["load_max", "load_min", "entropy", "dropped_share", "bias_min", "bias_max", "balance_loss", "z_loss"]
 
 
 def read_experts(path, value):
-    """Steps, layers, and rows[layer][step]. A torn last line, of a run that was killed, is left out."""
+    """Steps, layers, and rows[layer][step]."""
     steps, columns, layers = [], [], None
-    with open(path) as file:
-        lines = file.readlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            if number == len(lines):
-                break
-            sys.exit(f"{path}:{number}: not a JSON object")
+    for entry in entries(path):
         if "experts" not in entry:
             continue
         layers = [layer["layer"] for layer in entry["experts"]]

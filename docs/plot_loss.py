@@ -18,18 +18,23 @@ matplotlib.use("Agg")  # no display is needed
 from matplotlib import pyplot  # noqa: E402
 
 
-def read_metrics(path):
-    """[(step, loss)] and [(step, validation_loss)]. A torn last line, of a run that was killed, is left out."""
-    losses, validation = [], []
+def entries(path):
+    """The objects of a metrics.jsonl. A torn last line, of a run that was killed, is left out."""
     with open(path) as file:
         lines = file.readlines()
     for number, line in enumerate(lines, 1):
         try:
-            entry = json.loads(line)
+            yield json.loads(line)
         except json.JSONDecodeError:
             if number == len(lines):
-                break
+                return
             sys.exit(f"{path}:{number}: not a JSON object")
+
+
+def read_metrics(path):
+    """[(step, loss)] and [(step, validation_loss)]."""
+    losses, validation = [], []
+    for entry in entries(path):
         if "loss" in entry:
             losses.append((entry["step"], entry["loss"]))
         if "validation_loss" in entry:

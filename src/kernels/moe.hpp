@@ -127,11 +127,6 @@ void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order
 template <class T>
 void unpermute_rows(Stream&, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first,
                     View<const acc_t<T>, 2> weights, bool add, View<T, 2> y);
-// Of unpermute_rows with weights:  d_rows(p,:) = weight · dy(r,:), zero where order is −1;  d_weights(r,c) = <dy(r,:),
-// rows(p,:)>, written for the pairs of order(P) only. d_rows may alias rows.
-template <class T>
-void unpermute_rows_backward(Stream&, View<const T, 2> dy, View<const T, 2> rows, View<const std::int32_t, 1> order,
-                             View<const acc_t<T>, 2> weights, View<T, 2> d_rows, View<acc_t<T>, 2> d_weights);
 // values(P) = weights of each pair of order(P), 0 where it is −1; and back: d_weights(r,c) = d_values at its place, 0
 // for dropped pairs.
 template <class A>

@@ -43,24 +43,6 @@ void unpermute_rows(Stream& stream, View<const T, 2> rows, View<const std::int32
   });
 }
 
-template <class T>
-void unpermute_rows_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> rows,
-                             View<const std::int32_t, 1> order, View<const acc_t<T>, 2> weights, View<T, 2> d_rows,
-                             View<acc_t<T>, 2> d_weights) {
-  using A = acc_t<T>;
-  const std::int64_t n = dy.columns(), k = weights.columns();
-  parallel_rows(stream, d_rows.rows(), [=] FORGE_LAMBDA(std::int64_t p, Team team) {
-    T* to = d_rows.row(p);
-    const std::int64_t q = order[p];
-    if (q < 0) return team.each(n, [=](std::int64_t j) { to[j] = T(A(0)); });
-    const T *d = dy.row(q / k), *x = rows.row(p);
-    const A weight = weights.row(q / k)[q % k];
-    const A dot = team.template sum<A>(n, [=](std::int64_t j) { return A(d[j]) * A(x[j]); });
-    team.each(n, [=](std::int64_t j) { to[j] = T(weight * A(d[j])); });
-    if (team.leads()) d_weights.row(q / k)[q % k] = dot;
-  });
-}
-
 template <class A>
 void permute_weights(Stream& stream, View<const A, 2> weights, View<const std::int32_t, 1> order, View<A, 1> values) {
   const std::int64_t k = weights.columns();
@@ -80,12 +62,10 @@ void unpermute_weights(Stream& stream, View<const A, 1> d_values, View<const std
   });
 }
 
-#define FORGE_PERMUTE(T)                                                                                             \
-  template void permute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 1>, std::int64_t, View<T, 2>);   \
-  template void unpermute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 2>, std::int64_t,              \
-                                  View<const acc_t<T>, 2>, bool, View<T, 2>);                                        \
-  template void unpermute_rows_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const std::int32_t, 1>, \
-                                           View<const acc_t<T>, 2>, View<T, 2>, View<acc_t<T>, 2>);
+#define FORGE_PERMUTE(T)                                                                                           \
+  template void permute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 1>, std::int64_t, View<T, 2>); \
+  template void unpermute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 2>, std::int64_t,            \
+                                  View<const acc_t<T>, 2>, bool, View<T, 2>);
 FORGE_PERMUTE(double)
 FORGE_PERMUTE(float)
 FORGE_PERMUTE(bf16)

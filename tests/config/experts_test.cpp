@@ -57,6 +57,10 @@ TEST(Experts, CountsAndGroups) {
   for (const std::int64_t k : {0, 13})
     expect_refused(moe_model(), [&](ModelDeck& d) { d.experts_per_token = k; },
                    {"model.experts_per_token = ", "legal: 1 to model.experts = 12"});
+  expect_refused(moe_model(), [](ModelDeck& d) { d.experts = 100, d.experts_per_token = 65; },
+                 {"model.experts_per_token = 65", "legal: 1 to 64"});
+  expect_refused(moe_model(), [](ModelDeck& d) { d.experts = 130, d.router_groups = 65; },
+                 {"model.router_groups = 65", "at most 64"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.router_groups = 5; },
                  {"model.experts = 12 is no multiple of model.router_groups = 5", "4 or 6"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.router_groups = 4, d.router_groups_used = 5; },
