@@ -66,15 +66,6 @@ int threads_of(const Deck& deck, const World& world) {
   return std::max(1, cores / world.local_size());
 }
 
-MeshGroups mesh_groups(const RunSetup& setup) {
-  MeshGroups groups;
-  groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
-  groups.experts = setup.spec.E() > 0;
-  if (shares_token_table(setup.spec))
-    groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
-  return groups;
-}
-
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
   std::vector<MemoryPlan> plans;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
@@ -110,7 +101,7 @@ template <class T>
 Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
     : setup(run),
       threads(prepared_threads(run.deck, world)),
-      mesh(world.make_world(), run.mesh, mesh_groups(run)),
+      mesh(world.make_world(), run.mesh, groups_of(run)),
       memory(plan_memory(run.buffers, run.share, run.schedule,
                          static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)) {
   session = std::make_unique<Session<T>>(

@@ -28,7 +28,6 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 int threads_of(const Deck& deck, const World& world);
 
 // The groups of a mesh that the model asks for.
-MeshGroups mesh_groups(const RunSetup& setup);
 
 // The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);

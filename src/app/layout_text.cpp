@@ -43,11 +43,9 @@ std::vector<double> stage_flops(const Deck& deck, const ModelSpec& spec, const s
   const std::int64_t tokens = deck.train.sequence_tokens;
   const double head = forward_flops_per_token(spec, tokens).back().forward;
   std::vector<double> flops;
-  std::int64_t mtp_layer = spec.L();
   for (const StageContent& stage : stages) {
     double sum = stage.head ? head : 0;
-    for (int l = 0; l < stage.layers; ++l) sum += layer_flops(spec, stage.first_layer + l, tokens);
-    for (int l = 0; l < stage.mtp_layers; ++l) sum += layer_flops(spec, mtp_layer++, tokens);
+    for (int l = 0; l < stage.layers + stage.mtp_layers; ++l) sum += layer_flops(spec, stage.layer(l), tokens);
     flops.push_back(sum);
   }
   return flops;
@@ -60,6 +58,7 @@ std::string contents_text(const StageContent& stage) {
   if (stage.layers == 1) add("layer " + std::to_string(stage.first_layer));
   if (stage.layers > 1)
     add("layers " + std::to_string(stage.first_layer) + " to " + std::to_string(stage.first_layer + stage.layers - 1));
+  if (stage.final_norm() && !stage.head) add("final norm");
   if (stage.mtp_layers > 0) add(std::to_string(stage.mtp_layers) + " of multi-token prediction");
   if (stage.head) add("head");
   return text.empty() ? "nothing" : text;

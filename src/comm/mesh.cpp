@@ -18,12 +18,12 @@ std::unique_ptr<Communicator> copies_group(Communicator& device, const MeshShape
   return device.split(device.rank() / copies, device.rank());
 }
 
-// The ranks of two stages that differ in nothing else; those of other stages are alone.
-std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& shape, std::pair<int, int> stages) {
-  if (stages.first == stages.second) return self_communicator();
+// The ranks of these stages that differ in nothing else; those of other stages are alone.
+std::unique_ptr<Communicator> tied_group(Communicator& device, const MeshShape& shape, const std::vector<int>& stages) {
+  if (stages.size() < 2) return self_communicator();
   const Grid grid = shape.dense();
   const int stage = grid.coordinate(device.rank(), static_cast<int>(Axis::pp));
-  const bool takes_part = stage == stages.first || stage == stages.second;
+  const bool takes_part = std::find(stages.begin(), stages.end(), stage) != stages.end();
   auto group = device.split(takes_part ? grid.group_number(device.rank(), bits_of({Axis::pp})) : -1, device.rank());
   return takes_part ? std::move(group) : self_communicator();
 }
@@ -48,7 +48,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   gradient_replicas_ = device->sub(bits_of({Axis::dp_replicate}));
   gradient_tp_ = device->sub(bits_of({Axis::tp}));
   gradient_copies_ = copies_group(*device, shape, groups.kv_copies);
-  gradient_tied_ = tied_group(*device, shape, groups.tied_stages);
+  gradient_tied_ = tied_group(*device, shape, groups.table_stages);
   parameter_shards_ = device->sub(shard_axes);
   make_expert_groups(groups.experts);
 }

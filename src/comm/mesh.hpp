@@ -12,9 +12,9 @@ namespace forge {
 
 // Groups that follow from the model beside the mesh's axes.
 struct MeshGroups {
-  int kv_copies = 1;                         // tp neighbours that hold the same key and value heads
-  std::pair<int, int> tied_stages = {0, 0};  // pp coordinates that share the embedding table; equal: one rank does
-  bool experts = false;                      // the expert view's groups are wanted
+  int kv_copies = 1;              // tp neighbours that hold the same key and value heads
+  std::vector<int> table_stages;  // pp coordinates that hold the token table
+  bool experts = false;           // the expert view's groups are wanted
 };
 
 // The ranks that share a unit's gradients.
@@ -52,7 +52,7 @@ class Mesh {
   Communicator& gradient_replicas() { return *gradient_replicas_; }  // dp_replicate
   Communicator& gradient_tp() { return *gradient_tp_; }              // of what tp replicates
   Communicator& gradient_copies() { return *gradient_copies_; }      // of key and value heads that tp copies
-  Communicator& gradient_tied() { return *gradient_tied_; }  // of the token table on the first and the last stage
+  Communicator& gradient_tied() { return *gradient_tied_; }          // of the token table, over the stages that hold it
   GradientGroups gradient_groups(bool experts) {
     return experts ? GradientGroups{*expert_gradients_, *expert_gradient_shards_, *expert_gradient_replicas_}
                    : GradientGroups{*gradients_, *gradient_shards_, *gradient_replicas_};

@@ -22,35 +22,35 @@ ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings
     u.positions = used(UnitKind::position_table);
   }
   auto use_layer = [&](int l) {
-    u.blocks.push_back(used(UnitKind::block, chunk.first_layer + l));
-    u.experts.push_back(used(UnitKind::experts, chunk.first_layer + l));
+    u.blocks.push_back(used(UnitKind::block, chunk.layer(l)));
+    u.experts.push_back(used(UnitKind::experts, chunk.layer(l)));
   };
   for (int l = 0; l < chunk.layers; ++l) use_layer(l);
-  if (chunk.head) {
-    u.output = used(tied_embeddings ? UnitKind::token_table : UnitKind::output);
-    u.norm = used(UnitKind::final_norm);
-  }
+  if (chunk.head) u.output = used(tied_embeddings ? UnitKind::token_table : UnitKind::output);
+  if (chunk.final_norm()) u.norm = used(UnitKind::final_norm);
   for (int l = chunk.layers; l < chunk.layers + chunk.mtp_layers; ++l) {
     u.shared_table = used(UnitKind::token_table);
     use_layer(l);
-    u.forward.push_back(u.output);
+    if (chunk.head) u.forward.push_back(u.output);
   }
   const auto layers = static_cast<std::size_t>(chunk.layers);
   for (std::size_t l = u.blocks.size(); l-- > 0;) {
-    if (l + 1 == layers && chunk.head) u.backward.push_back(u.norm);
+    if (l + 1 == layers && chunk.final_norm()) u.backward.push_back(u.norm);
     u.backward.push_back(u.blocks[l]);
     if (u.experts[l] != ChunkUnits::none) u.backward.push_back(u.experts[l]);
   }
-  if (layers == 0 && chunk.head) u.backward.push_back(u.norm);
+  if (layers == 0 && chunk.final_norm()) u.backward.push_back(u.norm);
   return u;
 }
 
 std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, bool tied_embeddings,
                                const std::vector<StageContent>& chunks, int microbatches) {
-  auto any = [&](auto holds) { return std::any_of(chunks.begin(), chunks.end(), holds) ? microbatches : 0; };
-  const int embedding = any([](const StageContent& c) { return c.embedding; });
-  const int head = any([](const StageContent& c) { return c.head; });
-  const int mtp = any([](const StageContent& c) { return c.mtp_layers > 0; });
+  auto passes = [&](auto holds) {
+    return static_cast<int>(std::count_if(chunks.begin(), chunks.end(), holds)) * microbatches;
+  };
+  const int embedding = passes([](const StageContent& c) { return c.embedding; });
+  const int head = passes([](const StageContent& c) { return c.head; });
+  const int mtp = passes([](const StageContent& c) { return c.mtp_layers > 0; });
   std::vector<int> uses;
   for (const LocalUnit& unit : units)
     uses.push_back(unit.kind == UnitKind::token_table ? embedding + (tied_embeddings ? head : 0) + mtp : microbatches);

@@ -22,7 +22,7 @@ ChunkUnits chunk_units(const std::vector<LocalUnit>& units, bool tied_embeddings
 std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer = -1);
 
 // How often a step adds to each unit's gradients: a microbatch's uses in the output matrix count as one, and so do
-// those of the token table in multi-token prediction.
+// those of the token table in a chunk's multi-token layers.
 std::vector<int> uses_of_units(const std::vector<LocalUnit>& units, bool tied_embeddings,
                                const std::vector<StageContent>& chunks, int microbatches);
 

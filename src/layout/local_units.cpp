@@ -232,17 +232,23 @@ LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout&
   return LocalUnitBuilder(spec, unit, layout).build();
 }
 
+bool holds_token_table(const ModelSpec& spec, const StageContent& stage) {
+  return stage.embedding || stage.mtp_layers > 0 || (stage.head && spec.options.tied_embeddings);
+}
+
 std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit>& units,
                                    const std::vector<StageContent>& stages, const LocalLayout& layout) {
   auto any = [&](auto holds) { return std::any_of(stages.begin(), stages.end(), holds); };
   const bool embeds = any([](const StageContent& s) { return s.embedding; });
   const bool heads = any([](const StageContent& s) { return s.head; });
+  const bool normalises = any([](const StageContent& s) { return s.final_norm(); });
   std::vector<LocalUnit> local;
   for (const Unit& unit : units) {
     bool here = false;
     switch (unit.kind) {
       case UnitKind::token_table:
-        here = embeds || (heads && shares_token_table(spec));
+        here = std::any_of(stages.begin(), stages.end(),
+                           [&](const StageContent& s) { return holds_token_table(spec, s); });
         break;
       case UnitKind::position_table:
         here = embeds;
@@ -250,12 +256,14 @@ std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit
       case UnitKind::block:
       case UnitKind::experts:
         here = any([&](const StageContent& s) {
-          return unit.layer >= s.first_layer && unit.layer < s.first_layer + s.layers + s.mtp_layers;
+          return unit.layer >= s.layer(0) && unit.layer < s.layer(s.layers + s.mtp_layers);
         });
         break;
       case UnitKind::output:
-      case UnitKind::final_norm:
         here = heads;
+        break;
+      case UnitKind::final_norm:
+        here = normalises;
     }
     if (here) local.push_back(local_unit(spec, unit, layout));
   }

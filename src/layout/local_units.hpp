@@ -59,8 +59,11 @@ struct LocalLayout {
 };
 LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout);
 
+// Whether a stage needs the token table: for the embedding, as the output matrix, or for multi-token layers.
+bool holds_token_table(const ModelSpec& spec, const StageContent& stage);
+
 // The units of a rank that holds these stages, in the order of parameter_units. A tied output matrix is the token
-// table, which a stage with the head therefore holds, too.
+// table.
 std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit>& units,
                                    const std::vector<StageContent>& stages, const LocalLayout& layout);
 

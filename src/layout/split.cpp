@@ -105,7 +105,7 @@ class LayoutReader {
         if (static_cast<int>(stages.size()) == stages_)
           fail(item.position, "stage " + std::to_string(stages_ + 1) + " begins, but mesh.pp x chunks is " +
                                   std::to_string(stages_) + " stages");
-        stages.push_back({.first_layer = layers});
+        stages.push_back({.first_layer = layers, .streams_in = 1 + mtp});
         continue;
       }
       if (last && last->letter == 'L') fail(item.position, "nothing may follow the head L");
@@ -153,14 +153,6 @@ class LayoutReader {
 };
 
 }  // namespace
-
-void require_mtp_at_head(const std::string& split, const std::vector<StageContent>& stages) {
-  for (std::size_t s = 0; s < stages.size(); ++s)
-    if (stages[s].mtp_layers > 0 && !stages[s].head)
-      throw BadInput("schedule.split \"" + split + "\": stage " + std::to_string(s + 1) +
-                     " has multi-token layers m but not the head L; legal: all of them on the last stage, as in " +
-                     "\"Et*3|(tt|)*29|mL\"");
-}
 
 std::vector<StageContent> split_layers(const std::string& split, int layers, int stages, int mtp_layers) {
   require(layers >= 0 && stages >= 1 && mtp_layers >= 0, "split: layers and stages must be counted");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,17 @@ struct StageContent {
   bool embedding = false;
   int first_layer = 0;  // layers first_layer … first_layer + layers - 1; none where layers is 0
   int layers = 0;
-  int mtp_layers =
-      0;  // of multi-token prediction: layers first_layer + layers and on; with the head (require_mtp_at_head)
-  bool head = false;  // final norm, head and loss
+  int mtp_layers = 0;  // of multi-token prediction, behind all layers
+  bool head = false;   // output matrix and loss
+  // States (S, C) that reach the stage: the residual stream, or, behind multi-token layers on earlier stages, what the
+  // final norm and the norms of those layers made, in their order. It hands them on, and those of its own.
+  int streams_in = 1;
+
+  int streams_out() const { return streams_in + mtp_layers; }
+  // The final norm stands where its output is read first: at the first multi-token layer, or the head.
+  bool final_norm() const { return (head || mtp_layers > 0) && streams_in == 1; }
+  // Number of the stage's l-th layer, those of multi-token prediction behind the others: L, L + 1, ….
+  std::int64_t layer(int l) const { return first_layer + streams_in - 1 + l; }
 
   friend bool operator==(const StageContent&, const StageContent&) = default;
 };
@@ -22,13 +31,9 @@ struct StageContent {
 //   even      as evenly as possible, the first stages hold one more; multi-token layers are on the last stage
 //   balanced  embedding, head and multi-token layers count as a layer each
 //   other     a layout as Megatron-Core's: E embedding, t layer, m multi-token layer, L head, | between stages, x*3
-//   repeats x,
-//             (xy)*3 repeats xy; commas and spaces mean nothing. "Et*3|(tt|)*29m|L" is 61 layers on 32 stages.
+//             repeats x, (xy)*3 repeats xy; commas and spaces mean nothing. "Et*3|(tt|)*29m|L" is 61 layers and one
+//             multi-token layer, on a stage of its own, on 32 stages.
 // Throws BadInput naming schedule.split, the position in the string (from 1), the rule, and what would be legal.
 std::vector<StageContent> split_layers(const std::string& split, int layers, int stages, int mtp_layers = 0);
-
-// Multi-token layers share the stage of the head, whose loss they have. Throws BadInput naming schedule.split
-// otherwise.
-void require_mtp_at_head(const std::string& split, const std::vector<StageContent>& stages);
 
 }  // namespace forge

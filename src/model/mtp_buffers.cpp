@@ -34,6 +34,10 @@ BufferList saved_of_mtp(const BufferContext& c) {
   return list;
 }
 
+BufferList saved_of_state(const BufferContext& c) {
+  return {BufferMaker{c}.stream_value(Buf::d_n_final, "gradient of the head's input", B)};
+}
+
 BufferList rebuilt_of_mtp(const BufferContext& c) {
   if (c.recompute == Recompute::none) return {};
   return {joined(c, Buf::mtp_in, "embedding and hidden state", W)};

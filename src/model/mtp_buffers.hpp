@@ -11,7 +11,9 @@ namespace forge {
 BufferList batch_of_mtp(const BufferContext&);
 // What joins embedding and hidden state, the block's input, its output as the head's input, and what the head keeps.
 BufferList saved_of_mtp(const BufferContext&);
-// What recompute makes again from that.
+// What the head keeps of a state that reaches it from another stage, normalised there: the gradient of its loss.
+BufferList saved_of_state(const BufferContext&);
+// What recompute makes again from that of a module.
 BufferList rebuilt_of_mtp(const BufferContext&);
 // The gradient of the block's input, that W of the projection reads.
 BufferList gradients_of_mtp(const BufferContext&);

@@ -61,11 +61,6 @@ struct ModelSpec {
   std::int64_t moe_layers() const;  // among the first L
 };
 
-// Whether the stage with the head needs the token table too: as its output matrix, or for multi-token prediction.
-inline bool shares_token_table(const ModelSpec& spec) {
-  return spec.options.tied_embeddings || spec.options.mtp_depth > 0;
-}
-
 // Fills in kv_heads, head_dim, value_dim, expert_ffn and router_groups_used; throws BadInput when a dimension is
 // missing or impossible.
 ModelSpec resolve_model(const ModelDeck& deck);

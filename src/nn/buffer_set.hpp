@@ -17,6 +17,12 @@ class BufferSet {
   void add(const BufferList& list, Arena& arena, Category category);
   // Takes over the buffers of another set.
   void merge(const BufferSet& other);
+  // Calls this memory a buffer of the set.
+  template <class T>
+  void name(Buf id, View<T, 2> data) {
+    require(data.dense(), "a buffer has no gaps between its rows");
+    entries_[static_cast<std::size_t>(id)] = {data.data, data.extents, dtype_of<T>};
+  }
 
   bool has(Buf id) const { return entry(id).data != nullptr; }
   template <class T>

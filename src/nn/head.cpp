@@ -38,6 +38,11 @@ void chunk_loss(Context<T>& ctx, const BufferSet& s, View<acc_t<T>, 2> logits, V
 }  // namespace
 
 template <class T>
+void final_norm_forward(Context<T>& ctx, const HeadTensors<const T>& w, const BufferSet& slot) {
+  norm_forward<T>(ctx, norm_of(w), w.norm, w.norm_bias, slot);
+}
+
+template <class T>
 void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>* g, const BufferSet& slot,
                   VocabularyPart vocabulary, LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum) {
   using A = acc_t<T>;
@@ -45,7 +50,7 @@ void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTens
   BufferSet s = slot;
   s.add(scratch_head_forward(ctx.buffers), ctx.arena, Category::workspace);
   if (!slot.has(Buf::n_final)) s.add(head_output(ctx.buffers), ctx.arena, Category::workspace);
-  norm_forward<T>(ctx, norm_of(w), w.norm, w.norm_bias, s);
+  if (w.norm.data) final_norm_forward(ctx, w, s);
   const View<const T, 2> n = gather_rows<T>(ctx, s.matrix<T>(Buf::n_final), s);
   const View<T, 2> d_own = s.matrix<T>(Buf::d_n_final);
   const View<T, 2> d_n = ctx.groups.tp_size() > 1 ? s.matrix<T>(Buf::d_head_rows) : d_own;
@@ -93,6 +98,7 @@ void head_logits(Context<T>& ctx, const HeadTensors<const T>& w, View<const T, 2
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                    \
+  template void final_norm_forward<T>(Context<T>&, const HeadTensors<const T>&, const BufferSet&);              \
   template void head_forward<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>*,         \
                                 const BufferSet&, VocabularyPart, LossScale, View<double, 1>, View<double, 1>); \
   template void head_backward_input<T>(Context<T>&, const HeadTensors<const T>&, const HeadTensors<acc_t<T>>&,  \

@@ -17,11 +17,15 @@ struct VocabularyPart {
   std::int64_t first = 0, rows = 0;
 };
 
+// The final norm alone, where the head is on a later stage: x_final → n_final of the slot.
+template <class T>
+void final_norm_forward(Context<T>& ctx, const HeadTensors<const T>& w, const BufferSet& slot);
+
 // Adds the sums of loss and z to loss_sum[0] and z_sum[0]. With gradients, the logits' gradients are taken while the
 // chunk is at hand (Hsu et al. 2024, "Liger"): they leave d_n_final in the slot for B, and are added to g.output. So
 // the head's W runs here; the step's label count must be known before. With tp, each rank has some columns of the
 // logits, and the ranks exchange three numbers a row (Shoeybi et al. 2019, arXiv 1909.08053); loss and z are those of
-// all rows, the same on every tp rank.
+// all rows, the same on every tp rank. `w` without a norm: n_final of the slot is normalised already.
 template <class T>
 void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>* g, const BufferSet& slot,
                   VocabularyPart vocabulary, LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum);

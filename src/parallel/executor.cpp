@@ -37,7 +37,7 @@ template <class T>
 View<T, 2> Executor<T>::layer_output(int chunk, int m, int l) const {
   const StageContent& c = content(chunk);
   if (l + 1 < c.layers) return slots_.block(chunk, m, l + 1).template matrix<T>(Buf::x);
-  return c.head ? slots_.head(chunk, m).template matrix<T>(Buf::x_final) : slots_.output<T>(chunk, m);
+  return c.final_norm() ? slots_.final_norm(chunk, m).template matrix<T>(Buf::x_final) : slots_.output<T>(chunk, m);
 }
 
 template <class T>
@@ -46,29 +46,40 @@ void Executor<T>::embed(Pass& pass, int chunk, int m) {
   const ModelSpec& spec = context_.spec();
   EmbeddingTensors<const T> w{table_tensor(spec, local(u.table), pass.use(u.table)), {}};
   if (u.positions != ChunkUnits::none) w.positions = table_tensor(spec, local(u.positions), pass.use(u.positions));
-  const bool goes_on = content(chunk).layers > 0 || content(chunk).head;
+  const bool goes_on = content(chunk).layers > 0 || ends_model(chunk);
   embed_forward<T>(context_, w, slots_.batch(chunk, m),
                    goes_on ? slots_.input<T>(chunk, m) : slots_.output<T>(chunk, m));
   pass.release(u.table);
   if (u.positions != ChunkUnits::none) pass.release(u.positions);
 }
 
+// Of the model's own labels; and, behind multi-token layers on earlier stages, of theirs.
 template <class T>
 void Executor<T>::run_head(Pass& pass, int chunk, int m, bool gradients) {
   using A = acc_t<T>;
   const ChunkUnits& u = units(chunk);
   const ModelSpec& spec = context_.spec();
+  const bool normalises = content(chunk).final_norm();
   const auto output = table_tensor(spec, local(u.output), pass.use(u.output));
-  const HeadTensors<const T> w = head_tensors(spec, output, local(u.norm), pass.use(u.norm));
   HeadTensors<A> g;
   if (gradients) g.output = table_tensor(spec, local(u.output), sync_->matrices(context_.stream, u.output));
-  head_forward<T>(context_, w, gradients ? &g : nullptr, slots_.head(chunk, m), vocabulary_, step_.scale,
-                  step_.loss_sum, step_.z_sum);
+  if (normalises) {
+    const HeadTensors<const T> w = head_tensors(spec, output, local(u.norm), pass.use(u.norm));
+    head_forward<T>(context_, w, gradients ? &g : nullptr, slots_.final_norm(chunk, m), vocabulary_, step_.scale,
+                    step_.loss_sum, step_.z_sum);
+  } else {
+    head_of_states(chunk, m, output, gradients ? &g : nullptr);
+  }
   pass.release(u.output);
-  pass.release(u.norm);
-  if (!gradients) return;
-  mtp_forward(pass, chunk, m);
-  sync_->done(context_.stream, u.output);
+  if (normalises) pass.release(u.norm);
+}
+
+template <class T>
+void Executor<T>::run_final_norm(Pass& pass, int chunk, int m) {
+  const std::size_t unit = units(chunk).norm;
+  const auto w = head_tensors(context_.spec(), View<const T, 2>(), local(unit), pass.use(unit));
+  final_norm_forward<T>(context_, w, slots_.final_norm(chunk, m));
+  pass.release(unit);
 }
 
 template <class T>
@@ -96,16 +107,22 @@ void Executor<T>::forward_pass(int chunk, int m, BatchSource& source, int microb
   const ChunkUnits& u = units(chunk);
   Pass pass(*this, u.forward);
   source.load(context_.stream, microbatch, slots_.batch(chunk, m));
-  for (int k = 0; k < content(chunk).mtp_layers && gradients; ++k)
-    source.load_shifted(context_.stream, microbatch, k + 1, slots_.block(chunk, m, content(chunk).layers + k));
+  if (gradients) load_shifted(chunk, m, source, microbatch);
   if (content(chunk).embedding) embed(pass, chunk, m);
-  if (passes_through(chunk)) copy_rows<T>(context_.stream, slots_.input<T>(chunk, m), slots_.output<T>(chunk, m));
+  if (passes_through(chunk))
+    copy_rows<T>(context_.stream, part_in_use(slots_.input<T>(chunk, m)), part_in_use(slots_.output<T>(chunk, m)));
   for (int l = 0; l < content(chunk).layers; ++l) {
     const auto w = use_layer(pass, chunk, l);
     block_forward<T>(context_, layer_of(chunk, l), w, slots_.block(chunk, m, l), layer_output(chunk, m, l));
     drop_layer(pass, chunk, l);
   }
-  if (content(chunk).head) run_head(pass, chunk, m, gradients);
+  if (content(chunk).head)
+    run_head(pass, chunk, m, gradients);
+  else if (content(chunk).final_norm())
+    run_final_norm(pass, chunk, m);
+  if (gradients) mtp_forward(pass, chunk, m);
+  if (gradients && content(chunk).head) sync_->done(context_.stream, u.output);
+  if (content(chunk).mtp_layers > 0 && !content(chunk).head) hand_on_states(chunk, m, gradients);
 }
 
 template <class T>
@@ -137,12 +154,12 @@ void Executor<T>::experts_done(int chunk, int l) {
 }
 
 template <class T>
-void Executor<T>::head_backward(Pass& pass, int chunk, int m, View<T, 2> dx) {
+void Executor<T>::final_norm_backward(Pass& pass, int chunk, int m, View<T, 2> dx) {
   const std::size_t unit = units(chunk).norm;
   const ModelSpec& spec = context_.spec();
   const auto w = head_tensors(spec, View<const T, 2>(), local(unit), pass.use(unit));
   const auto g = head_tensors(spec, View<acc_t<T>, 2>(), local(unit), sync_->vectors(unit));
-  head_backward_input<T>(context_, w, g, slots_.head(chunk, m), dx);
+  head_backward_input<T>(context_, w, g, slots_.final_norm(chunk, m), dx);
   pass.release(unit);
   sync_->done(context_.stream, unit);
 }
@@ -172,10 +189,15 @@ void Executor<T>::backward(const Action& action) {
   buffers.add(gradient_stream(context_.buffers), context_.arena, Category::workspace);
   View<T, 2> above = buffers.matrix<T>(Buf::d_stream_a), below = buffers.matrix<T>(Buf::d_stream_b);
   const View<T, 2> lowest = c.embedding ? View<T, 2>() : slots_.input_gradient<T>(chunk, m);
-  if (c.head) {
+  if (ends_model(chunk)) {
+    take_state_gradients(chunk, m);
     mtp_backward(pass, chunk, m, above, below);
+  }
+  if (c.final_norm()) {
     if (c.layers == 0 && !c.embedding) above = lowest;
-    head_backward(pass, chunk, m, above);
+    final_norm_backward(pass, chunk, m, above);
+  } else if (ends_model(chunk)) {
+    hand_back_state_gradients(chunk, m);
   } else {
     below = above;
     above = slots_.output_gradient<T>(chunk, m);
@@ -190,7 +212,7 @@ void Executor<T>::backward(const Action& action) {
     experts_done(chunk, l);
     sync_->done(context_.stream, units(chunk).blocks[static_cast<std::size_t>(l)]);
     // The chunk's output gradient stays as it came; after the first layer the two buffers take turns.
-    below = l == c.layers - 1 && !c.head ? buffers.matrix<T>(Buf::d_stream_b) : above;
+    below = l == c.layers - 1 && !c.final_norm() ? buffers.matrix<T>(Buf::d_stream_b) : above;
     above = dx;
   }
   if (c.embedding) embedding_backward(chunk, m, above);
@@ -199,7 +221,7 @@ void Executor<T>::backward(const Action& action) {
 template <class T>
 View<T, 2> Executor<T>::output_gradient_of(int chunk, int m, int l) const {
   const StageContent& c = content(chunk);
-  if (l == c.layers - 1 && !c.head) return slots_.output_gradient<T>(chunk, m);
+  if (l == c.layers - 1 && !c.final_norm()) return slots_.output_gradient<T>(chunk, m);
   if (l < 0 && !c.embedding) return slots_.input_gradient<T>(chunk, m);
   return slots_.layer_gradient<T>(chunk, m, l);
 }
@@ -210,9 +232,13 @@ void Executor<T>::backward_input(const Action& action) {
   const int chunk = action.chunk, m = action.microbatch;
   const StageContent& c = content(chunk);
   Pass pass(*this, units(chunk).backward);
-  if (c.head) {
+  if (ends_model(chunk)) {
+    take_state_gradients(chunk, m);
     mtp_backward_input(pass, chunk, m);
-    head_backward(pass, chunk, m, output_gradient_of(chunk, m, c.layers - 1));
+    if (c.final_norm())
+      final_norm_backward(pass, chunk, m, output_gradient_of(chunk, m, c.layers - 1));
+    else
+      hand_back_state_gradients(chunk, m);
   }
   if (passes_through(chunk))
     copy_rows<T>(context_.stream, slots_.output_gradient<T>(chunk, m), slots_.input_gradient<T>(chunk, m));
@@ -245,16 +271,16 @@ void Executor<T>::backward_weight(const Action& action) {
 template <class T>
 void Executor<T>::post_send(const Action& action) {
   const bool up = is_forward_transfer(action.op);
-  const auto data = up ? slots_.output<T>(action.chunk, action.microbatch)
-                       : slots_.input_gradient<T>(action.chunk, action.microbatch);
+  const auto data = part_in_use(up ? slots_.output<T>(action.chunk, action.microbatch)
+                                   : slots_.input_gradient<T>(action.chunk, action.microbatch));
   transfers_.post_send(context_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>
 void Executor<T>::post_recv(const Action& action) {
   const bool up = is_forward_transfer(action.op);
-  const auto data = up ? slots_.input<T>(action.chunk, action.microbatch)
-                       : slots_.output_gradient<T>(action.chunk, action.microbatch);
+  const auto data = part_in_use(up ? slots_.input<T>(action.chunk, action.microbatch)
+                                   : slots_.output_gradient<T>(action.chunk, action.microbatch));
   transfers_.post_receive(context_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
@@ -265,7 +291,8 @@ void Executor<T>::hand_over(const Action& action) {
   const int stage = schedule.stage_at(part_.rank, action.chunk), m = action.microbatch;
   auto chunk_of = [&](int s) { return schedule.places[static_cast<std::size_t>(s)].chunk; };
   if (is_forward_transfer(action.op))
-    copy_rows<T>(context_.stream, slots_.output<T>(action.chunk, m), slots_.input<T>(chunk_of(stage + 1), m));
+    copy_rows<T>(context_.stream, part_in_use(slots_.output<T>(action.chunk, m)),
+                 part_in_use(slots_.input<T>(chunk_of(stage + 1), m)));
   else
     copy_rows<T>(context_.stream, slots_.input_gradient<T>(action.chunk, m),
                  slots_.output_gradient<T>(chunk_of(stage - 1), m));

@@ -92,19 +92,33 @@ class Executor {
   const StageContent& content(int chunk) const { return part_.chunks[static_cast<std::size_t>(chunk)]; }
   const ChunkUnits& units(int chunk) const { return units_[static_cast<std::size_t>(chunk)]; }
   const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
-  std::int64_t layer_of(int chunk, int l) const { return content(chunk).first_layer + l; }
+  std::int64_t layer_of(int chunk, int l) const { return content(chunk).layer(l); }
 
   void forward_pass(int chunk, int m, BatchSource& source, int microbatch, bool gradients);
   void embed(Pass& pass, int chunk, int m);
   void run_head(Pass& pass, int chunk, int m, bool gradients);
-  void head_backward(Pass& pass, int chunk, int m, View<T, 2> dx);
+  void run_final_norm(Pass& pass, int chunk, int m);
+  void final_norm_backward(Pass& pass, int chunk, int m, View<T, 2> dx);
   void embedding_backward(int chunk, int m, View<T, 2> d_out);
   // executor_mtp.cpp
+  int own_states(int chunk) const { return content(chunk).final_norm() + content(chunk).mtp_layers; }
+  BufferSet own_state(int chunk, int m, int i) const;
+  void head_of_states(int chunk, int m, View<const T, 2> output, HeadTensors<acc_t<T>>* g);
+  void load_shifted(int chunk, int m, BatchSource& source, int microbatch);
+  void hand_on_states(int chunk, int m, bool training);
+  void take_state_gradients(int chunk, int m);
+  void hand_back_state_gradients(int chunk, int m);
+  // Of depth d, from 1: what its labels weigh, and its sum of losses (0) or z (1).
+  LossScale scale_of_depth(int d) const { return {step_.mtp.per_label[static_cast<std::size_t>(d - 1)], 0}; }
+  View<double, 1> sum_of_depth(int d, int which) const {
+    return View<double, 1>(step_.mtp.sums.row(d - 1) + which, {{1}});
+  }
   struct MtpLayer;
   BufferSet before_mtp(int chunk, int m, int k) const;
   MtpLayer use_mtp(Pass& pass, int chunk, int l, bool with_matrices);
   void mtp_input_gradient(int chunk, int m, int k, const MtpLayer& layer, const BufferSet& kept, View<T, 2> d_x);
   void mtp_forward(Pass& pass, int chunk, int m);
+  void mtp_head(Pass& pass, int chunk, int m, int k, const MtpTensors<const T>& module);
   void mtp_backward(Pass& pass, int chunk, int m, View<T, 2> above, View<T, 2> below);
   void mtp_backward_input(Pass& pass, int chunk, int m);
   void mtp_backward_weight(int chunk, int m);
@@ -116,8 +130,12 @@ class Executor {
   View<T, 2> layer_output(int chunk, int m, int l) const;
   View<T, 2> output_gradient_of(int chunk, int m, int l) const;  // B apart from W
   bool passes_through(int chunk) const {
-    return content(chunk).layers == 0 && !content(chunk).head && !content(chunk).embedding;
+    return content(chunk).layers == 0 && !content(chunk).embedding && !ends_model(chunk);
   }
+  // Whether the final norm, multi-token layers or the head are here.
+  bool ends_model(int chunk) const { return content(chunk).head || content(chunk).mtp_layers > 0; }
+  // What an edge holds now: in evaluation, the first state.
+  View<T, 2> part_in_use(View<T, 2> edge) const { return context_.training ? edge : slots_.state_of(edge, 0); }
 
   Context<T> context_;
   const ParameterStorage<T>& storage_;

@@ -20,7 +20,7 @@ SlotTable single_slots(const Schedule& schedule) {
 
 ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, const Schedule& schedule, int rank,
                                  const std::vector<StageContent>& chunks, bool training)
-    : chunks_(chunks) {
+    : chunks_(chunks), rows_(context.stream_rows()) {
   auto fill = [&](auto& pool, Lifetime lifetime, bool forward, auto make) {
     if (!training && !forward) return;
     pool.table = training ? assign_slots(schedule, rank, lifetime) : single_slots(schedule);
@@ -49,8 +49,14 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
       set.add(chunk_mtp_saved(context, chunk, k), arena, Category::activations);
       saved.blocks.push_back(set);
     }
-    saved.head = saved.batch;
-    saved.head.add(chunk_head_saved(context, chunk), arena, Category::activations);
+    saved.norm = saved.batch;
+    saved.norm.add(chunk_norm_saved(context, chunk), arena, Category::activations);
+    for (int j = 0; j < states_at_head(chunk, training); ++j) {
+      BufferSet set = saved.batch;
+      if (j > 0) set.add(batch_of_mtp(context), arena, Category::data);
+      set.add(saved_of_state(context), arena, Category::activations);
+      saved.states.push_back(set);
+    }
     return saved;
   });
   fill(apart_, Lifetime::weight_inputs, false, [&](const StageContent& chunk) {
@@ -68,13 +74,13 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
   });
   const auto always = [](const StageContent&) { return true; };
   fill(inputs_, Lifetime::input, true,
-       edges(always, [&context](const StageContent& chunk) { return chunk_input(context, chunk); }));
+       edges(always, [&](const StageContent& chunk) { return chunk_input(context, chunk, training); }));
   fill(outputs_, Lifetime::output, true,
-       edges(has_output, [&context](const StageContent&) { return block_input(context); }));
+       edges(has_output, [&](const StageContent& chunk) { return chunk_output(context, chunk, training); }));
   fill(output_gradients_, Lifetime::output_gradient, false,
-       edges(has_output, [&context](const StageContent&) { return forge::output_gradient(context); }));
+       edges(has_output, [&](const StageContent& chunk) { return chunk_output_gradient(context, chunk); }));
   fill(input_gradients_, Lifetime::input_gradient, false,
-       edges(has_input_gradient, [&context](const StageContent&) { return forge::output_gradient(context); }));
+       edges(has_input_gradient, [&](const StageContent& chunk) { return chunk_input_gradient(context, chunk); }));
 }
 
 BufferSet ActivationSlots::block(int chunk, int m, int l) const {
@@ -83,8 +89,8 @@ BufferSet ActivationSlots::block(int chunk, int m, int l) const {
   return set;
 }
 
-BufferSet ActivationSlots::head(int chunk, int m) const {
-  BufferSet set = saved(chunk, m).head;
+BufferSet ActivationSlots::final_norm(int chunk, int m) const {
+  BufferSet set = saved(chunk, m).norm;
   if (chunks_[static_cast<std::size_t>(chunk)].layers == 0) set.merge(edge(inputs_, chunk, m));
   return set;
 }

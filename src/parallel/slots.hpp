@@ -21,11 +21,24 @@ class ActivationSlots {
   const BufferSet& batch(int chunk, int m) const { return saved(chunk, m).batch; }
   // All that layer `l` of the chunk (from 0, those of multi-token prediction behind the others) keeps, and the batch.
   BufferSet block(int chunk, int m, int l) const;
-  BufferSet head(int chunk, int m) const;
+  // What the final norm keeps, and the head with it where both are here.
+  BufferSet final_norm(int chunk, int m) const;
+  // What the head keeps of the j-th state that reaches it; n_final is the state itself.
+  template <class T>
+  BufferSet state_at_head(int chunk, int m, int j) const {
+    BufferSet set = saved(chunk, m).states[static_cast<std::size_t>(j)];
+    set.name(Buf::n_final, state_of(input<T>(chunk, m), j));
+    return set;
+  }
+  // The j-th of the states (S,C) that stand in an edge, one behind the other.
+  template <class T>
+  View<T, 2> state_of(View<T, 2> edge, int j) const {
+    return edge.slice(j * rows_, (j + 1) * rows_);
+  }
   // The same and what B leaves for W, where they are separate actions.
   BufferSet block_apart(int chunk, int m, int l) const;
 
-  // Edges of a chunk (S,C): of its last layer or what it hands on, of its first layer.
+  // Edges of a chunk (states S,C): of its last layer or what it hands on, of its first layer.
   template <class T>
   View<T, 2> input(int chunk, int m) const {
     const BufferSet& set = edge(inputs_, chunk, m);
@@ -54,7 +67,8 @@ class ActivationSlots {
   struct Saved {
     BufferSet batch;
     std::vector<BufferSet> blocks;
-    BufferSet head;
+    BufferSet norm;
+    std::vector<BufferSet> states;
   };
   struct Apart {
     std::vector<BufferSet> blocks;
@@ -77,6 +91,7 @@ class ActivationSlots {
   static const BufferSet& edge(const Pool<BufferSet>& pool, int chunk, int m) { return item(pool, chunk, m); }
 
   std::vector<StageContent> chunks_;
+  std::int64_t rows_;  // S
   Pool<Saved> saved_;
   Pool<Apart> apart_;
   Pool<BufferSet> inputs_, outputs_, output_gradients_, input_gradients_;

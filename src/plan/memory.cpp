@@ -59,23 +59,23 @@ class Phases {
   void add(const StageContent& chunk) {
     if (chunk.embedding) phases_.push_back({"embedding", bytes(scratch_embedding)});
     for (int l = 0; l < chunk.layers; ++l) {
-      const std::int64_t layer = chunk.first_layer + l;
+      const std::int64_t layer = chunk.layer(l);
       phases_.push_back({"forward of a block", bytes(rebuilt_of_block, layer) + forward_of_block(layer)});
     }
-    // The last head keeps nothing for a depth behind it.
-    const std::size_t output = chunk.mtp_layers > 0 && evaluates_ ? 0 : bytes(head_output);
+    // What the head reads and nobody else.
+    const bool last_of_mtp = chunk.mtp_layers > 0 && !evaluates_;
+    const std::size_t output = last_of_mtp || (chunk.final_norm() && chunk.mtp_layers == 0) ? bytes(head_output) : 0;
     if (chunk.head) phases_.push_back({"output head", bytes(scratch_head_forward) + output});
     if (chunk.mtp_layers == 0 || evaluates_) return;
     phases_.push_back({"multi-token input", std::max(bytes(scratch_embedding), bytes(rebuilt_of_mtp))});
-    const std::int64_t layer = chunk.first_layer + chunk.layers;  // its depths are alike
+    const std::int64_t layer = chunk.layer(chunk.layers);  // its depths are alike
     phases_.push_back({"multi-token block", bytes(rebuilt_of_block, layer) + forward_of_block(layer)});
   }
 
   // `stream`: of the chunk.
   void add_backward_of_mtp(const StageContent& chunk, Op op, std::size_t stream) {
     const bool whole = op == Op::backward;
-    phases_.push_back(
-        {"backward of a multi-token block", stream + backward_of_block(chunk.first_layer + chunk.layers, op)});
+    phases_.push_back({"backward of a multi-token block", stream + backward_of_block(chunk.layer(chunk.layers), op)});
     if (!computes_input_gradient(op)) return;
     phases_.push_back({"backward of a multi-token head", stream + bytes(scratch_head_backward)});
     phases_.push_back({"backward of a multi-token input", stream + (whole ? bytes(rebuilt_of_mtp) : 0) +
@@ -87,10 +87,10 @@ class Phases {
     const std::size_t stream = whole ? bytes(gradient_stream) : 0;
     phases_.push_back({"backward of a chunk", stream});
     for (int l = 0; l < chunk.layers; ++l)
-      phases_.push_back({"backward of a block", stream + backward_of_block(chunk.first_layer + l, op)});
+      phases_.push_back({"backward of a block", stream + backward_of_block(chunk.layer(l), op)});
     if (chunk.mtp_layers > 0) add_backward_of_mtp(chunk, op, stream);
-    if (chunk.head && computes_input_gradient(op))
-      phases_.push_back({"backward of the head", stream + bytes(scratch_head_backward)});
+    if (chunk.final_norm() && computes_input_gradient(op))
+      phases_.push_back({"backward of the final norm", stream + bytes(scratch_head_backward)});
     if (chunk.embedding && computes_weight_gradient(op))
       phases_.push_back({"backward of the embedding", stream + bytes(scratch_embedding)});
   }
@@ -143,7 +143,9 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
 
 // What evaluation doesn't need is left out there.
 std::size_t saved_bytes(const BufferContext& c, const StageContent& chunk, RunKind kind) {
-  std::size_t sum = aligned_bytes(chunk_head_saved(c, chunk));
+  const int states = states_at_head(chunk, kind != RunKind::evaluation);
+  std::size_t sum =
+      aligned_bytes(chunk_norm_saved(c, chunk)) + static_cast<std::size_t>(states) * aligned_bytes(saved_of_state(c));
   for (int k = 0; k < chunk.mtp_layers && kind != RunKind::evaluation; ++k)
     sum += aligned_bytes(chunk_mtp_saved(c, chunk, k));
   for (int l = 0; l < chunk.layers; ++l) sum += aligned_bytes(chunk_block_saved(c, chunk, l));
@@ -166,23 +168,27 @@ MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Sch
   auto slots = [&](Lifetime lifetime, auto bytes_of) { return slot_bytes(schedule, share, lifetime, kind, bytes_of); };
   plan.of(Category::data) =
       aligned_bytes(run_buffers(c)) + slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) {
-        const int depths = kind == RunKind::evaluation ? 0 : chunk.mtp_layers;
+        const int depths =
+            kind == RunKind::evaluation ? 0 : chunk.mtp_layers + std::max(states_at_head(chunk, true) - 1, 0);
         return aligned_bytes(batch_buffers(c)) + static_cast<std::size_t>(depths) * aligned_bytes(batch_of_mtp(c));
       });
   std::size_t& activations = plan.of(Category::activations);
   activations =
       slots(Lifetime::saved_for_weight, [&](const StageContent& chunk) { return saved_bytes(c, chunk, kind); });
-  activations +=
-      slots(Lifetime::input, [&](const StageContent& chunk) { return aligned_bytes(chunk_input(c, chunk)); });
-  auto edge = [&](Lifetime lifetime, auto has, const BufferList& list) {
-    activations +=
-        slots(lifetime, [&](const StageContent& chunk) { return has(chunk) ? aligned_bytes(list) : std::size_t{0}; });
+  const bool training = kind != RunKind::evaluation;
+  const auto edge = [&](Lifetime lifetime, bool (*has)(const StageContent&), auto list) {
+    activations += slots(
+        lifetime, [&](const StageContent& chunk) { return has(chunk) ? aligned_bytes(list(chunk)) : std::size_t{0}; });
   };
-  edge(Lifetime::output, has_output, block_input(c));
-  if (kind != RunKind::evaluation) {
+  const auto always = [](const StageContent&) { return true; };
+  edge(Lifetime::input, always, [&](const StageContent& chunk) { return chunk_input(c, chunk, training); });
+  edge(Lifetime::output, has_output, [&](const StageContent& chunk) { return chunk_output(c, chunk, training); });
+  if (training) {
     activations += slots(Lifetime::weight_inputs, [&](const StageContent& chunk) { return apart_bytes(c, chunk); });
-    edge(Lifetime::output_gradient, has_output, output_gradient(c));
-    edge(Lifetime::input_gradient, has_input_gradient, output_gradient(c));
+    edge(Lifetime::output_gradient, has_output,
+         [&](const StageContent& chunk) { return chunk_output_gradient(c, chunk); });
+    edge(Lifetime::input_gradient, has_input_gradient,
+         [&](const StageContent& chunk) { return chunk_input_gradient(c, chunk); });
   }
   plan.of(Category::library) = align_up(library_bytes);
   const Phase largest = Phases(c, share, schedule, kind).largest();

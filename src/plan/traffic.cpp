@@ -74,21 +74,24 @@ class Walk {
       forward_of_layer(a, l, true);
       drop_layer(u, l);
     }
-    if (!chunk.head) return;
-    visit(u.forward, u.output);
-    visit(u.forward, u.norm);
-    head();
-    drop(u.output);
-    drop(u.norm);
+    if (chunk.head) {
+      visit(u.forward, u.output);
+      for (int state = 0; state < (chunk.final_norm() ? 1 : chunk.streams_in); ++state) head();
+    }
+    if (chunk.final_norm()) visit(u.forward, u.norm);
+    if (chunk.head) drop(u.output);
+    if (chunk.final_norm()) drop(u.norm);
     for (std::size_t l = layers; l < u.blocks.size(); ++l) {
       visit(u.forward, u.shared_table);
       rows(Collective::reduce_scatter);
       drop(u.shared_table);
       use_layer(u.forward, u, l);
       forward_of_layer(a, l, true);
-      visit(u.forward, u.output);
-      head();
-      drop(u.output);
+      if (chunk.head) {
+        visit(u.forward, u.output);
+        head();
+        drop(u.output);
+      }
       drop_layer(u, l);
     }
   }
@@ -107,7 +110,7 @@ class Walk {
       drop(u.norm);
     };
     for (std::size_t l = u.blocks.size(); l-- > 0;) {
-      if (content(a).head && l + 1 == layers) final_norm();
+      if (content(a).final_norm() && l + 1 == layers) final_norm();
       use_layer(u.backward, u, l);
       if (c_.recompute == Recompute::full) forward_of_layer(a, l, false);
       rows(Collective::all_gather, 1 + products(a, l));
@@ -122,7 +125,7 @@ class Walk {
       if (l >= layers) rows(Collective::all_gather);  // the embedding's gradient
       drop_layer(u, l);
     }
-    if (content(a).head && layers == 0) final_norm();
+    if (content(a).final_norm() && layers == 0) final_norm();
   }
 
   void backward_weight(const Action& a) {
@@ -133,7 +136,10 @@ class Walk {
     if (content(a).embedding) rows(Collective::all_gather);
   }
 
-  void post_send(const Action&) { pp.call(Collective::send, c_.stream_rows() * c_.spec.C(), c_.precision.compute); }
+  void post_send(const Action& a) {
+    const int streams = is_forward_transfer(a.op) ? content(a).streams_out() : content(a).streams_in;
+    pp.call(Collective::send, streams * c_.stream_rows() * c_.spec.C(), c_.precision.compute);
+  }
   void gather_parameters(const Action& a) {
     for (const Action* next = &a + 1; next != list_.data() + list_.size(); ++next) {
       if (next->chunk != a.chunk || !(next->op == Op::forward || computes_input_gradient(next->op))) continue;
@@ -174,9 +180,7 @@ class Walk {
     tp.call(collective, c_.stream_rows() * c_.spec.C(), c_.precision.compute, times);
   }
 
-  bool is_moe(const Action& a, std::size_t l) const {
-    return c_.spec.is_moe(content(a).first_layer + static_cast<std::int64_t>(l));
-  }
+  bool is_moe(const Action& a, std::size_t l) const { return c_.spec.is_moe(content(a).layer(static_cast<int>(l))); }
   // Logits of all rows, a chunk at a time, and their gradient.
   void head() {
     rows(Collective::all_gather);
@@ -301,7 +305,7 @@ struct GradientTraffic {
         replicas{Counter(mesh.dp_replicate), Counter(mesh.expert_replicas())},
         tp(mesh.tp),
         copies(kv_copies(whole, mesh.tp)),
-        tied(is_tied(whole, share, schedule) ? 2 : 1) {
+        tied(share.table_stages) {
     const DType type = c.precision.accumulate;
     const auto uses = uses_of_units(share.units, c.spec.options.tied_embeddings, share.chunks, schedule.microbatches);
     for (std::size_t u = 0; u < share.units.size(); ++u) {
@@ -327,10 +331,6 @@ struct GradientTraffic {
   Counter tp, copies, tied;
 
  private:
-  static bool is_tied(const ModelSpec& whole, const RankShare& share, const Schedule& schedule) {
-    const int first = schedule.places.front().rank, last = schedule.places.back().rank;
-    return shares_token_table(whole) && first != last && (share.pp_rank == first || share.pp_rank == last);
-  }
   static void reduce(Counter& group, const Range& part, const Range& state, DType type) {
     const Range here = intersection(part, state);
     if (!here.empty()) group.call(Collective::all_reduce, here.size(), type);

@@ -1,5 +1,8 @@
 #include "schedule/rank_share.hpp"
 
+#include <algorithm>
+#include <set>
+
 namespace forge {
 
 RankShare rank_share(const ModelShare& model, int rank) {
@@ -40,6 +43,9 @@ RankShare rank_share(const ModelShare& model, int rank) {
                            experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
                            model.mesh.expert_shards()};
   share.units = local_units(model.spec, model.units, share.chunks, layout);
+  const std::vector<int> tables = token_table_stages(model);
+  if (std::find(tables.begin(), tables.end(), share.pp_rank) != tables.end())
+    share.table_stages = static_cast<int>(tables.size());
   for (const LocalUnit& unit : share.units) {
     const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
     const bool first = class_of(unit) == UnitClass::experts ? first_expert_replica : share.first_replica;
@@ -47,6 +53,13 @@ RankShare rank_share(const ModelShare& model, int rank) {
     share.counts.push_back(first && !twin);
   }
   return share;
+}
+
+std::vector<int> token_table_stages(const ModelShare& model) {
+  std::set<int> ranks;
+  for (std::size_t stage = 0; stage < model.stages.size(); ++stage)
+    if (holds_token_table(model.spec, model.stages[stage])) ranks.insert(model.places[stage].rank);
+  return {ranks.begin(), ranks.end()};
 }
 
 }  // namespace forge

@@ -20,6 +20,7 @@ struct RankShare {
   std::array<int, unit_classes> replica{};       // which copy of its shard this rank has, …
   std::array<int, unit_classes> replicas{1, 1};  // … and of how many
   std::vector<char> twin;                        // by unit: a tied table that another stage counts
+  int table_stages = 1;                          // stages that hold the token table, where this rank's does
   std::vector<char> counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's twin)
 };
 
@@ -33,5 +34,8 @@ struct ModelShare {
   const std::vector<StageContent>& stages;
 };
 RankShare rank_share(const ModelShare& model, int rank);
+
+// pp coordinates that hold the token table (layout/local_units.hpp: holds_token_table), in increasing order.
+std::vector<int> token_table_stages(const ModelShare& model);
 
 }  // namespace forge

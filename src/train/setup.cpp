@@ -44,4 +44,8 @@ RunSetup make_setup(const Deck& deck, int rank) {
   return setup;
 }
 
+MeshGroups groups_of(const RunSetup& setup) {
+  return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0};
+}
+
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "comm/mesh.hpp"
 #include "config/deck.hpp"
 #include "data/row_share.hpp"
 #include "model/buffers.hpp"
@@ -34,5 +35,8 @@ struct RunSetup {
 
 // `deck` has passed check_deck for its number of ranks.
 RunSetup make_setup(const Deck& deck, int rank = 0);
+
+// The groups of a mesh that follow from the model.
+MeshGroups groups_of(const RunSetup& setup);
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "core/error.hpp"
@@ -63,7 +64,23 @@ TEST(Split, LayoutStrings) {
   EXPECT_EQ(deepseek[1], (StageContent{false, 3, 2, 0, false}));
   EXPECT_EQ(deepseek[29], (StageContent{false, 59, 2, 0, false}));
   EXPECT_EQ(deepseek[30], (StageContent{false, 61, 0, 1, false}));
-  EXPECT_EQ(deepseek[31], (StageContent{false, 61, 0, 0, true}));
+  EXPECT_EQ(deepseek[31], (StageContent{false, 61, 0, 0, true, 2}));
+
+  EXPECT_TRUE(deepseek[30].final_norm());
+  EXPECT_FALSE(deepseek[31].final_norm());
+  EXPECT_EQ(deepseek[30].layer(0), 61);
+
+  // States that pass a stage, and the numbers of its layers.
+  const auto apart = split_layers("Etttm|m||mL", 3, 4, 3);
+  expect_whole(apart, 3, 3);
+  for (const auto& [stage, in, out, first] : {std::array{0, 1, 2, 0}, {1, 2, 3, 4}, {2, 3, 3, 5}, {3, 3, 4, 5}}) {
+    const StageContent& content = apart[static_cast<std::size_t>(stage)];
+    EXPECT_EQ(content.streams_in, in) << stage;
+    EXPECT_EQ(content.streams_out(), out) << stage;
+    EXPECT_EQ(content.layer(0), first) << stage;
+    EXPECT_EQ(content.final_norm(), stage == 0) << stage;
+  }
+  EXPECT_EQ(apart[0].layer(3), 3);
 
   expect_whole(split_layers("EL", 0, 1), 0, 0);
   expect_whole(split_layers("E | tt, tt | | L", 4, 4), 4, 0);

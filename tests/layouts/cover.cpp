@@ -66,9 +66,7 @@ LayoutCase case_of(const Levels& l) {
   Deck deck = layout_deck(chosen.deck, mesh, choice, 0);
   deck.mesh.cp_method = static_cast<CpMethod>(l[method]);
   deck.train.microbatch_sequences = static_cast<std::int64_t>(l[microbatch]) + 1;
-  const std::int64_t stages = mesh.pp * (choice.schedule == ScheduleName::zb_v ? 2 : choice.chunks);
-  const std::array<std::string, 4> splits{"even", "balanced", split_string(deck.model.layers, stages, 1),
-                                          split_string(deck.model.layers, stages, 2)};
+  const std::array<std::string, 4> splits{"even", "balanced", split_string(deck, 1), split_string(deck, 2)};
   deck.schedule.split = splits[l[split]];
   deck.train.global_batch_sequences = 4 * mesh.dp_replicate * mesh.dp_shard;  // so that pipelines have microbatches
   fit_model(deck);

@@ -103,13 +103,22 @@ void fit_model(Deck& deck) {
     t.global_batch_sequences = (t.global_batch_sequences + unit - 1) / unit * unit;
 }
 
-std::string split_string(std::int64_t layers, std::int64_t stages, std::uint64_t key) {
-  std::vector<std::int64_t> at(static_cast<std::size_t>(stages), 0);
-  for (std::int64_t l = 0; l < layers; ++l) ++at[mix(key, static_cast<std::uint64_t>(l)) % at.size()];
+std::string split_string(const Deck& deck, std::uint64_t key) {
+  const auto stages = static_cast<std::size_t>(stages_of(deck));
+  std::vector<std::int64_t> at(stages, 0), depths(stages, 0);
+  for (std::int64_t l = 0; l < deck.model.layers; ++l) ++at[mix(key, static_cast<std::uint64_t>(l)) % stages];
+  std::size_t last = stages - 1;
+  while (at[last] == 0) --last;
+  for (std::int64_t d = 0; d < deck.model.mtp_depth; ++d)
+    ++depths[last + mix(key, static_cast<std::uint64_t>(deck.model.layers + d)) % (stages - last)];
   std::string text = "E";
-  for (std::size_t s = 0; s < at.size(); ++s) {
+  const auto add = [&](char letter, std::int64_t times) {
+    if (times > 0) text += times == 1 ? std::string(1, letter) : letter + ("*" + std::to_string(times));
+  };
+  for (std::size_t s = 0; s < stages; ++s) {
     if (s > 0) text += '|';
-    if (at[s] > 0) text += at[s] == 1 ? "t" : "t*" + std::to_string(at[s]);
+    add('t', at[s]);
+    add('m', depths[s]);
   }
   return text + "L";
 }
@@ -125,7 +134,7 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.schedule.chunks_per_stage = choice.chunks;
   deck.train.microbatch_sequences = number % 5 == 2 ? 2 : 1;
   if (number % 4 == 1) deck.schedule.split = "balanced";
-  if (number % 4 == 3) deck.schedule.split = split_string(deck.model.layers, stages_of(deck), number);
+  if (number % 4 == 3) deck.schedule.split = split_string(deck, number);
   fit_model(deck);
   return deck;
 }

@@ -29,8 +29,9 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
 // Changes heads, ffn, sequence length and batch where the mesh, the method of cp or the schedule cannot have them, and
 // nothing else: with 8 heads, 2 of keys, 16 tokens and 16 sequences, tp 3, cp 3 or dp 5 have no legal layout.
 void fit_model(Deck& deck);
-// "Ett||t|L": the layers of a model on so many stages, some of them empty.
-std::string split_string(std::int64_t layers, std::int64_t stages, std::uint64_t key);
+// "Ett||tm|m|L": the layers of a model, and those of multi-token prediction behind them, on the deck's stages, drawn by
+// `key`; some stages may be empty.
+std::string split_string(const Deck& deck, std::uint64_t key);
 
 // A layout and the model it is of, for messages.
 struct LayoutCase {

@@ -15,15 +15,6 @@
 
 namespace forge::test {
 
-MeshGroups groups_of(const RunSetup& setup) {
-  MeshGroups groups;
-  groups.kv_copies = kv_copies(setup.spec, setup.mesh.tp);
-  groups.experts = setup.spec.E() > 0;
-  if (shares_token_table(setup.spec))
-    groups.tied_stages = {setup.schedule.places.front().rank, setup.schedule.places.back().rank};
-  return groups;
-}
-
 namespace {
 
 // The run's own initial values, but vectors differ from element to element too: with weights of norms that are all 1,

@@ -61,8 +61,6 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
 // that of the tensors, a loss that an untrained model has.
 std::string triviality(const LayoutResult& one, const Deck& deck);
 
-MeshGroups groups_of(const RunSetup& setup);
-
 // "pp 2, dp 1 x 2, cp 1, tp 2; zero 3 …": for messages.
 std::string text_of(const Deck& deck);
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/random.hpp"
+#include "cover.hpp"
 #include "enumerate.hpp"
 #include "models.hpp"
 #include "run_threads.hpp"
@@ -11,12 +12,6 @@
 namespace forge::test {
 namespace {
 
-// Letters for the depths, before the head, in a layout that is written out.
-std::string with_depths(const std::string& split, std::int64_t depth) {
-  if (split.find('E') == std::string::npos) return split;
-  return split.substr(0, split.size() - 1) + std::string(static_cast<std::size_t>(depth), 'm') + "L";
-}
-
 // A mesh with a drawn model, ep and etp, and all else.
 LayoutCase drawn(const MeshDeck& mesh, std::uint64_t key) {
   const auto models = mtp_models();
@@ -26,9 +21,7 @@ LayoutCase drawn(const MeshDeck& mesh, std::uint64_t key) {
     if (const auto meshes = expert_meshes(model.deck, mesh); !meshes.empty())
       chosen = meshes[mix(key, 1) % meshes.size()];
   const auto choices = choices_of(mesh);
-  Deck deck = layout_deck(model.deck, chosen, choices[mix(key, 2) % choices.size()], mix(key, 3) % 60);
-  deck.schedule.split = with_depths(deck.schedule.split, deck.model.mtp_depth);
-  return {model.name, deck};
+  return {model.name, layout_deck(model.deck, chosen, choices[mix(key, 2) % choices.size()], mix(key, 3) % 60)};
 }
 
 // Of all meshes of so many ranks, every `stride`-th, each with `draws` draws.
@@ -69,7 +62,22 @@ TEST(MtpManyRanks, SomeOfTwelveAndSixteen) {
   EXPECT_EQ(differences_of(drawn_mtp_layouts(16, 1, 9)), "");
 }
 
-// Every schedule, with the depths on the head's stage and nothing else there, or with the head's layers.
+// All layers on the first stage, and every way to have the depths on the stages.
+std::vector<std::string> placements(const Deck& deck) {
+  const std::int64_t stages =
+      deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
+  std::vector<std::string> all;
+  const auto place = [&](const auto& self, const std::string& text, std::int64_t stage, std::int64_t left) -> void {
+    if (left > 0) self(self, text + "m", stage, left - 1);
+    if (stage + 1 < stages) self(self, text + "|", stage + 1, left);
+    if (left == 0 && stage + 1 == stages) all.push_back(text + "L");
+  };
+  place(place, "Et*" + std::to_string(deck.model.layers), 0, deck.model.mtp_depth);
+  return all;
+}
+
+// Every schedule, with all layers on the first stage and the depths on any: with them, on stages of their own, apart
+// from each other, or with the head.
 TEST(MtpSchedules, EveryModelOnTwoAndThreeStages) {
   std::vector<LayoutCase> cases;
   for (const TestModel& model : mtp_models())
@@ -86,22 +94,23 @@ TEST(MtpSchedules, EveryModelOnTwoAndThreeStages) {
         choice.schedule = name;
         choice.chunks = chunks;
         Deck deck = layout_deck(model.deck, mesh, choice, 0);
-        const std::int64_t stages = pp * (name == ScheduleName::zb_v ? 2 : chunks);
-        deck.schedule.split = "Et*5" + std::string(static_cast<std::size_t>(stages - 1), '|') +
-                              std::string(static_cast<std::size_t>(deck.model.mtp_depth), 'm') + "L";
-        cases.push_back({model.name, deck});
+        for (const std::string& split : placements(deck)) {
+          deck.schedule.split = split;
+          cases.push_back({model.name, deck});
+        }
       }
   EXPECT_EQ(differences_of(cases), "");
 }
 
-TEST(MtpTenSteps, LossesNormsAndParametersOfTrainingEqualOneRanks) {
+TEST(MtpTenSteps, LossesNormsParametersAndValidationEqualOneRanks) {
   References references;
   std::vector<LayoutCase> cases;
   for (const int ranks : {2, 4, 6})
-    for (LayoutCase c : drawn_mtp_layouts(ranks, 1)) {
-      c.deck.train.steps = 10;
-      c.deck.optimizer.warmup_steps = 3;
-      cases.push_back(c);
+    for (const LayoutCase& c : drawn_mtp_layouts(ranks, 1)) {
+      cases.push_back({c.name, with_training(c.deck, 10)});
+      if (c.deck.mesh.pp == 1) continue;
+      cases.push_back(cases.back());
+      cases.back().deck.schedule.split = split_string(c.deck, mix(71, cases.size()));
     }
   EXPECT_EQ(failures_of(cases, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 10, 1e-9); }), "");
 }
