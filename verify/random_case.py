@@ -222,14 +222,17 @@ def random_optimizer(r, steps):
     return options
 
 
-def make_case(folder, seed, ranks, families):
-    """Writes model, tokens and deck; returns what reference.train needs, and a description."""
+def make_case(folder, seed, ranks, families, multi_token=FAMILIES):
+    """Writes model, tokens and deck; returns what reference.train needs, and a description.
+
+    multi_token: the families that may have multi-token prediction.
+    """
     r = random.Random(seed)
     length, steps = r.randint(5, 45), 10
     config, special = random_config(r, length, families)
     model = random_router_options(r, config)
     further = random.Random(f"further tokens {seed}")  # of its own, so that other draws stay as they were
-    if config["model_type"] != "gpt2" and further.random() < 0.25:
+    if config["model_type"] in multi_token and config["model_type"] != "gpt2" and further.random() < 0.25:
         model |= {"mtp_depth": further.choice([1, 2]), "mtp_loss_factor": further.choice([0.1, 0.7])}
     storage, shards = r.choice(["F32", "BF16", "F16"]), r.choice([1, 1, 2, 4])
     depth = model.get("mtp_depth", 0)
@@ -278,6 +281,11 @@ def run_forge(arguments, verb, folder, more=()):
         command += ["--set", setting]
     if arguments.n > 1:
         command = ["mpirun", "-n", str(arguments.n), *command]
+    run(command)
+
+
+def run(command):
+    """Runs a program, as root and with more ranks than cores if need be; RuntimeError with its words where it fails."""
     environment = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -288,7 +296,7 @@ def run_forge(arguments, verb, folder, more=()):
     } | dict(os.environ)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
-        raise RuntimeError(f"forge {verb} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def relative(values, expected):
@@ -318,8 +326,7 @@ def compare(folder, record, gradients):
     return errors | {"gradients": worst[1]}, worst[0]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser):
     parser.add_argument("--forge", default="build/cpu/forge")
     parser.add_argument("--seed", type=int, default=1, help="the first case's seed")
     parser.add_argument("--cases", type=int, default=1)
@@ -327,6 +334,11 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="passed on to forge")
     parser.add_argument("--folder", help="keep the cases in this folder")
     parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     arguments.forge = os.path.abspath(arguments.forge)
