@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -104,13 +103,9 @@ def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     arguments.forge = os.path.abspath(arguments.forge)
-    base = os.path.abspath(arguments.folder or tempfile.mkdtemp(prefix="export_check_"))
     failures = 0
     print(f"{'seed':>5s} {'unchanged':>9s} {'loss':>8s} {'bound':>8s}  case")
-    for seed in range(arguments.seed, arguments.seed + arguments.cases):
-        folder = os.path.join(base, str(seed))
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
+    for seed, folder in random_case.case_folders(arguments):
         data, options, _, end_token, _, model, text = random_case.make_case(
             folder, seed, arguments.n, arguments.families, multi_token=("deepseek_v3",)
         )
@@ -128,8 +123,6 @@ def main():
             f"{seed:5d} {differs or 'equal':>9s} {error:8.1e} {bound:8.1e}  {text}" + ("" if good else "  FAILED"),
             flush=True,
         )
-    if not arguments.folder:
-        shutil.rmtree(base)
     print(f"{arguments.cases - failures} of {arguments.cases} cases agree")
     sys.exit(1 if failures else 0)
 

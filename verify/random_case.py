@@ -336,19 +336,27 @@ def add_arguments(parser):
     parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
 
 
+def case_folders(arguments):
+    """Seeds, each with a new folder; the folders go at the end unless the caller named one for them."""
+    base = os.path.abspath(arguments.folder or tempfile.mkdtemp(prefix="forge_cases_"))
+    for seed in range(arguments.seed, arguments.seed + arguments.cases):
+        folder = os.path.join(base, str(seed))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        yield seed, folder
+    if not arguments.folder:
+        shutil.rmtree(base)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     arguments.forge = os.path.abspath(arguments.forge)
-    base = os.path.abspath(arguments.folder or tempfile.mkdtemp(prefix="random_case_"))
     failures = 0
     print(f"{'seed':>5s} {'loss':>8s} {'total':>8s} {'norm':>8s} {'rate':>8s} {'gradient':>8s}  case")
-    for seed in range(arguments.seed, arguments.seed + arguments.cases):
-        folder = os.path.join(base, str(seed))
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
+    for seed, folder in case_folders(arguments):
         *inputs, text = make_case(folder, seed, arguments.n, arguments.families)
         record, gradients = reference.train(os.path.join(folder, "model"), *inputs)
         try:
@@ -369,8 +377,6 @@ def main():
             + ("" if good else f"  FAILED ({worst})"),
             flush=True,
         )
-    if not arguments.folder:
-        shutil.rmtree(base)
     print(f"{arguments.cases - failures} of {arguments.cases} cases agree")
     sys.exit(1 if failures else 0)
 
