@@ -40,12 +40,43 @@ std::string differences_of(const std::vector<LayoutCase>& cases) {
   return failures_of(cases, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); });
 }
 
+// All layers on the first stage, and every way to have the depths on the stages.
+std::vector<std::string> placements(const Deck& deck) {
+  const std::int64_t stages =
+      deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
+  std::vector<std::string> all;
+  const auto place = [&](const auto& self, const std::string& text, std::int64_t stage, std::int64_t left) -> void {
+    if (left > 0) self(self, text + "m", stage, left - 1);
+    if (stage + 1 < stages) self(self, text + "|", stage + 1, left);
+    if (left == 0 && stage + 1 == stages) all.push_back(text + "L");
+  };
+  place(place, "Et*" + std::to_string(deck.model.layers), 0, deck.model.mtp_depth);
+  return all;
+}
+
 // For mutations/run.sh: quick_test.cpp.
 TEST(Quick, MultiTokenPredictionEqualsOneRank) {
   std::vector<LayoutCase> cases;
   for (const int ranks : {2, 3, 4, 8}) {
     const auto list = drawn_mtp_layouts(ranks, 1, 2);
     cases.insert(cases.end(), list.begin(), list.end());
+  }
+  EXPECT_EQ(differences_of(cases), "");
+}
+
+// The same with the depths on every combination of three stages.
+TEST(Quick, DepthsOnAnyStage) {
+  const auto models = mtp_models();
+  std::vector<LayoutCase> cases;
+  for (const std::size_t m : {std::size_t{1}, std::size_t{4}}) {
+    MeshDeck mesh;
+    mesh.pp = 3;
+    mesh.dp_shard = 1;
+    Deck deck = layout_deck(models[m].deck, mesh, {}, 0);
+    for (const std::string& split : placements(deck)) {
+      deck.schedule.split = split;
+      cases.push_back({models[m].name, deck});
+    }
   }
   EXPECT_EQ(differences_of(cases), "");
 }
@@ -60,20 +91,6 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MtpLayouts, testing::Range(1, 9));
 TEST(MtpManyRanks, SomeOfTwelveAndSixteen) {
   EXPECT_EQ(differences_of(drawn_mtp_layouts(12, 1, 7)), "");
   EXPECT_EQ(differences_of(drawn_mtp_layouts(16, 1, 9)), "");
-}
-
-// All layers on the first stage, and every way to have the depths on the stages.
-std::vector<std::string> placements(const Deck& deck) {
-  const std::int64_t stages =
-      deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
-  std::vector<std::string> all;
-  const auto place = [&](const auto& self, const std::string& text, std::int64_t stage, std::int64_t left) -> void {
-    if (left > 0) self(self, text + "m", stage, left - 1);
-    if (stage + 1 < stages) self(self, text + "|", stage + 1, left);
-    if (left == 0 && stage + 1 == stages) all.push_back(text + "L");
-  };
-  place(place, "Et*" + std::to_string(deck.model.layers), 0, deck.model.mtp_depth);
-  return all;
 }
 
 // Every schedule, with all layers on the first stage and the depths on any: with them, on stages of their own, apart
