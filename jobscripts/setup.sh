@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# jobscripts/setup.sh: installs what forge, its tests and the quickstart need on Debian 12 or Ubuntu 24.04 (or later), as
-# root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
-# get it; docs/building.md has the ways without a system package manager.
+# jobscripts/setup.sh [--tests]: installs what forge, its tests and the quickstart need on Debian 12 or Ubuntu 24.04 (or later),
+# as root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
+# get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
+# cluster of their own; without a configuration its daemons start nowhere else.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -17,11 +18,23 @@ packages=(
 )
 # Used where the distribution has it; the test that needs it says so when it is missing.
 optional=(clang-format-14)
+case ${1:-} in
+  "") ;;
+  --tests) optional+=(slurm-wlm munge iproute2) ;;
+  *) echo "usage: jobscripts/setup.sh [--tests]" >&2 && exit 2 ;;
+esac
 
 missing_of() {
   local package
   for package in "$@"; do
     dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' || echo "$package"
+  done
+}
+
+obtainable_of() {
+  local package
+  for package in "$@"; do
+    ! apt-cache show "$package" > /dev/null 2>&1 || echo "$package"
   done
 }
 
@@ -36,7 +49,7 @@ if [ "${#missing[@]}" -eq 0 ]; then
 fi
 
 mapfile -t required < <(missing_of "${packages[@]}")
-if [ "${#required[@]}" -eq 0 ] && ! apt-cache show "${missing[@]}" > /dev/null 2>&1; then
+if [ "${#required[@]}" -eq 0 ] && [ -z "$(obtainable_of "${missing[@]}")" ]; then
   echo "setup: everything is installed but ${missing[*]}, which this distribution doesn't have"
   exit 0
 fi

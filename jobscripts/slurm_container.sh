@@ -15,12 +15,14 @@ image=${1:?the image is missing}
 deck=${2:?the deck is missing}
 shift 2
 
+# Where this Slurm doesn't say when the job's time is over (22.05 and earlier); forge saves before.
+export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 # Data, checkpoints and the run directory lie outside of the image.
-srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores \
+srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores \
   apptainer exec --nv --bind "$PWD" "$image" /opt/forge/build/cuda/forge "$deck" --set checkpoint.resume=auto "$@"
 code=$?
-if [ $code -eq 75 ]; then
+if [ $code -eq 75 ] || { [ $code -eq 86 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit $code

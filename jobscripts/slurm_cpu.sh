@@ -14,11 +14,13 @@ root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
 deck=${1:?the deck is missing}
 shift
 
+# Where this Slurm doesn't say when the job's time is over (22.05 and earlier); forge saves before.
+export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK OMP_PLACES=cores OMP_PROC_BIND=close
-srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores --distribution=block:cyclic \
+srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores --distribution=block:cyclic \
   "$root/build/cpu/forge" "$deck" --set checkpoint.resume=auto "$@"
 code=$?
-if [ $code -eq 75 ]; then
+if [ $code -eq 75 ] || { [ $code -eq 86 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit $code

@@ -17,6 +17,8 @@ root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
 deck=${1:-$root/inputs/7b_32gpu_fsdp.yaml}
 [ $# -eq 0 ] || shift
 
+# Where this Slurm doesn't say when the job's time is over (22.05 and earlier); forge saves before.
+export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 # Collectives of NCCL: the interface for its start-up (a name as `ip link` shows it), and the InfiniBand adapters it may use. Wrong
 # interfaces are the usual cause of a hang in the first step; NCCL_DEBUG=INFO shows what it chose.
@@ -27,11 +29,12 @@ export NCCL_ALGO=${NCCL_ALGO:-Ring} NCCL_PROTO=${NCCL_PROTO:-Simple}
 
 # A rank takes the GPU of its number on the node; it must see all of them, so no --gpus-per-task. Cores are bound near it.
 # Without --kill-on-bad-exit a rank that was killed alone on its node would leave the others waiting for ever.
-srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=cores --distribution=block:block \
+srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores --distribution=block:block \
   "$root/build/cuda/forge" "$deck" --set checkpoint.resume=auto "$@"
 code=$?
-# 75: saved because of a signal or the time limit. Slurm by itself requeues only jobs that fail with a signal.
-if [ $code -eq 75 ]; then
+# 75: saved because of a signal or the time limit. 86: a rank or its node didn't answer; that is tried again five times. Slurm by
+# itself starts jobs again only where it preempts them or sees that a node is lost.
+if [ $code -eq 75 ] || { [ $code -eq 86 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit $code

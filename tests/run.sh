@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/run.sh [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it passed.
-#   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, layouts, verify, format, layering.
+#   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, layouts, verify, format, layering.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files).
 #   3. cuda preset, where nvcc is: everything is compiled and linked; where a GPU is too, the tests run on it (label gpu).
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are CTest's summary of the first.
@@ -65,7 +65,7 @@ find_cuda() {
   export PATH=/usr/local/cuda/bin:$PATH
 }
 
-jobscripts/setup.sh
+jobscripts/setup.sh --tests
 step "build (cpu)" build cpu
 step "untrusted files (asan)" run_asan
 if find_cuda; then
@@ -76,6 +76,8 @@ fi
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$jobs" --no-tests=error "$@"
 fi
+# CTest says little of tests that are skipped.
+cluster=$(tests/slurm/cluster.sh --nodes 1 true 2>&1) || printf '== tests of Slurm: %s\n' "$cluster"
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"
   exit 1

@@ -32,11 +32,35 @@ std::string read_text(const std::string& file) {
   return text;
 }
 
+Deck read_deck_of(const CommandLine& line, Needs needs) {
+  const std::string& file = line.inputs.front();
+  return read_deck(read_text(file), file, line.set, needs);
+}
+
+// srun -N alone starts one rank on each node.
+void check_srun(const MeshDeck& mesh, const World& world) {
+  if (!std::getenv("SLURM_STEP_ID") || mesh.dp_shard == -1) return;  // -1 takes what there is
+  const std::int64_t asked = ranks_of(mesh);
+  if (world.size() >= asked || asked % world.nodes() != 0) return;
+  const auto count = [](std::int64_t n, const std::string& what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  throw BadInput("the deck's mesh has " + count(asked, "rank") + ", but srun started " + count(world.size(), "rank") +
+                 " on " + count(world.nodes(), "node") +
+                 "; the option that is missing: --ntasks-per-node=" + std::to_string(asked / world.nodes()));
+}
+
 }  // namespace
 
+Deck load_deck(const CommandLine& line, Needs needs, const World& world) {
+  Deck deck = read_deck_of(line, needs);
+  check_srun(deck.mesh, world);
+  check_deck(deck, world.size(), needs);
+  return deck;
+}
+
 Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
-  const std::string& file = line.inputs.front();
-  Deck deck = read_deck(read_text(file), file, line.set, needs);
+  Deck deck = read_deck_of(line, needs);
   if (world_size == 0) {  // a mesh beyond every machine is told as one of a single rank
     const std::int64_t asked = ranks_of(deck.mesh);
     world_size = asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1;
@@ -62,6 +86,7 @@ void agree_on_deck(const Deck& deck, const World& world) {
 int threads_of(const Deck& deck, const World& world) {
   if (deck.machine.threads > 0) return static_cast<int>(deck.machine.threads);
   if (std::getenv("OMP_NUM_THREADS")) return std::max(1, omp_get_max_threads());
+  if (const char* cpus = std::getenv("SLURM_CPUS_PER_TASK"); cpus && std::atoi(cpus) > 0) return std::atoi(cpus);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / world.local_size());
 }

@@ -17,6 +17,8 @@ namespace forge {
 // The deck of a command line: read, its model.hf resolved, and checked against the world; world_size 0: the ranks that
 // its mesh asks for.
 Deck load_deck(const CommandLine& line, Needs needs, int world_size);
+// The same on all ranks of a job; where srun started too few, the message is the option that is missing.
+Deck load_deck(const CommandLine& line, Needs needs, const World& world);
 // Throws BadInput on every rank when the ranks' decks, or their schedule files, differ.
 void agree_on_deck(const Deck& deck, const World& world);
 
@@ -24,7 +26,8 @@ void agree_on_deck(const Deck& deck, const World& world);
 template <class T>
 void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream);
 
-// OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the node's cores over its ranks.
+// OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
+// cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
 
 // The groups of a mesh that the model asks for.

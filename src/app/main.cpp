@@ -9,13 +9,20 @@
 #include "comm/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "device/memory.hpp"
+#include "train/stop_request.hpp"
 
 namespace {
+
+// Half a second; two where the launcher has sent SIGTERM, as it may kill this rank only after one.
+void let_first_rank_speak() {
+  constexpr int turn = 10, usual = 500, ending = 2000;  // milliseconds
+  for (int waited = 0; waited < (forge::stop_signal() == 0 ? usual : ending); waited += turn) usleep(1000 * turn);
+}
 
 // One message per job: the first rank speaks; another rank waits a moment, for the case that all failed alike.
 void print_error(const forge::Environment* environment, const std::string& text, const char* kind = "error") {
   const int rank = environment ? environment->rank() : 0;
-  if (rank > 0) usleep(500000);
+  if (rank > 0) let_first_rank_speak();
   std::fflush(stdout);
   const std::string who = rank > 0 ? " (rank " + std::to_string(rank) + ")" : "";
   std::fprintf(stderr, "forge: %s%s: %s\n", kind, who.c_str(), text.c_str());
@@ -70,6 +77,8 @@ void run(const forge::CommandLine& line, std::unique_ptr<forge::Environment>& en
     default:
       break;
   }
+  // Before MPI starts, which takes seconds on many nodes: a job that is told to leave must not fail instead.
+  if (line.verb == Verb::train) forge::catch_stop_signals();
   environment = std::make_unique<forge::Environment>(argc, argv);
   if (line.ranks > 0) return run_as_threads(line, *environment);
   run_as_rank(line, *environment);

@@ -31,7 +31,7 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
 }  // namespace
 
 void run_evaluate(const CommandLine& line, const World& world) {
-  const Deck deck = load_deck(line, Needs::training, world.size());
+  const Deck deck = load_deck(line, Needs::training, world);
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world); });
 }

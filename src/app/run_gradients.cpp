@@ -36,7 +36,7 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
 }  // namespace
 
 void run_gradients(const CommandLine& line, const World& world) {
-  const Deck deck = load_deck(line, Needs::training, world.size());
+  const Deck deck = load_deck(line, Needs::training, world);
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }

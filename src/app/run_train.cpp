@@ -177,7 +177,8 @@ std::string deadline_report(const std::vector<std::string>& answers, const std::
 // run.
 void end_hanging_job(const World& world, const std::string& doing) {
   const auto answers = world.roll_call(doing, world.rank() == 0 ? 1.2 : 1.5);
-  if (world.rank() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1800));
+  const bool reports = world.rank() == 0 || (!answers.empty() && answers.front().empty());
+  if (!reports) std::this_thread::sleep_for(std::chrono::milliseconds(1800));
   std::fprintf(stderr, "forge: error: a deadline was missed (machine.deadline_seconds): %s\n",
                deadline_report(answers, doing).c_str());
   std::fflush(stderr);
@@ -214,7 +215,6 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   }
   std::unique_ptr<Checkpoints<T>> checkpoints;
   if (!deck.checkpoint.directory.empty()) {
-    catch_stop_signals();
     const RunFacts run{write_deck(deck), build_description(), fingerprint};
     checkpoints = std::make_unique<Checkpoints<T>>(*job.session, run, log);
   }
@@ -241,7 +241,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
 }  // namespace
 
 void run_train(const CommandLine& line, const World& world) {
-  const Deck deck = load_deck(line, Needs::training, world.size());
+  const Deck deck = load_deck(line, Needs::training, world);
+  if (deck.checkpoint.directory.empty()) release_stop_signals();  // main catches them: there is nothing to save
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(line, deck, world); });
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "checkpoint/directory.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
@@ -59,6 +61,12 @@ auto as_damage(F f) {
   }
 }
 
+// What the name of a checkpoint's directory promises, −1: nothing.
+std::int64_t step_of_directory(const std::string& directory) {
+  const std::filesystem::path path = directory;
+  return step_of_name(path.has_filename() ? path.filename() : path.parent_path().filename());
+}
+
 }  // namespace
 
 Hash hash_of_file(const std::string& path) {
@@ -95,6 +103,9 @@ CheckpointFiles::CheckpointFiles(const std::string& directory)
       hash_(verified_manifest(directory)),
       manifest_(read_manifest(directory + "/" + manifest_name)),
       datasets_(manifest_.tensors.size()) {
+  if (const std::int64_t named = step_of_directory(directory); named >= 0 && named != manifest_.facts.step)
+    throw BadCheckpoint(directory + " holds step " + std::to_string(manifest_.facts.step) +
+                        ": another checkpoint's files, or it was renamed");
   for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) numbers_[manifest_.tensors[t].name] = t;
   for (const StoredDataset& d : manifest_.datasets) datasets_[static_cast<std::size_t>(d.tensor)].push_back(&d);
 }

@@ -12,6 +12,7 @@
 
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
+#include "core/faults.hpp"
 
 namespace forge {
 
@@ -33,22 +34,19 @@ auto with_io_errors(F f) {
   }
 }
 
-// The step of a name, −1: no step's.
-std::int64_t step_of(const std::string& name) {
-  const std::size_t digits = std::strlen(prefix);
-  if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
-  std::int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() && step >= 0 && step_name(step) == name ? step : -1;
-}
-
 std::string hidden(const std::string& directory, std::int64_t step, const char* suffix) {
   return directory + "/." + step_name(step) + suffix;
 }
 
 void rename_directory(const std::string& from, const std::string& to) {
+  io_call("rename", to);
   if (std::rename(from.c_str(), to.c_str()) != 0)
     throw IoFailed("rename " + from + " to " + to + ": " + std::strerror(errno));
+}
+
+void remove_directory(const std::string& path) {
+  io_call("remove", path);
+  fs::remove_all(path);
 }
 
 bool is_committed(const fs::path& path) {
@@ -72,12 +70,21 @@ std::string step_name(std::int64_t step) {
   return prefix + digits;
 }
 
+std::int64_t step_of_name(const std::string& name) {
+  const std::size_t digits = std::strlen(prefix);
+  if (name.size() < digits + 8 || name.compare(0, digits, prefix) != 0) return -1;
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
+  return error == std::errc() && end == name.data() + name.size() && step >= 0 && step_name(step) == name ? step : -1;
+}
+
 std::vector<StepDirectory> committed_steps(const std::string& directory) {
   return with_io_errors([&] {
     std::vector<StepDirectory> steps;
+    io_call("read", directory);
     if (!fs::is_directory(directory)) return steps;
     for (const auto& entry : fs::directory_iterator(directory))
-      if (const std::int64_t step = step_of(entry.path().filename()); step >= 0 && entry.is_directory())
+      if (const std::int64_t step = step_of_name(entry.path().filename()); step >= 0 && entry.is_directory())
         steps.push_back({step, entry.path()});
     std::sort(steps.begin(), steps.end(),
               [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
@@ -88,8 +95,10 @@ std::vector<StepDirectory> committed_steps(const std::string& directory) {
 std::string start_step(const std::string& directory, std::int64_t step) {
   return with_io_errors([&] {
     const std::string path = hidden(directory, step, partial);
+    io_call("mkdir", directory);
     fs::create_directories(directory);
-    fs::remove_all(path);
+    remove_directory(path);
+    io_call("mkdir", path);
     fs::create_directory(path);
     return path;
   });
@@ -109,7 +118,7 @@ void commit_step(const std::string& directory, std::int64_t step) {
       rename_directory(from, to);
     }
     sync_directory(directory);
-    fs::remove_all(old);
+    remove_directory(old);
     FileHandle latest = FileHandle::open_to_write(directory + "/.latest.tmp");
     const std::string name = step_name(step) + "\n";
     latest.write_at(0, name.data(), name.size());
@@ -129,9 +138,9 @@ void prune_steps(const std::string& directory, std::int64_t keep_last, std::int6
     for (std::size_t i = static_cast<std::size_t>(keep_last); i < steps.size(); ++i) {
       if (keep_every > 0 && steps[i].step % keep_every == 0) continue;
       const std::string gone = hidden(directory, steps[i].step, removed);
-      fs::remove_all(gone);
+      remove_directory(gone);
       rename_directory(steps[i].path, gone);
-      fs::remove_all(gone);
+      remove_directory(gone);
     }
   });
 }

@@ -12,6 +12,8 @@ namespace forge {
 // with "." are unfinished or about to go. Failures throw IoFailed.
 
 std::string step_name(std::int64_t step);
+// The step of such a name, −1: it is none.
+std::int64_t step_of_name(const std::string& name);
 
 struct StepDirectory {
   std::int64_t step = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/faults.hpp"
 
 namespace forge {
 
@@ -43,7 +44,7 @@ Hdf5Lock::Hdf5Lock() : lock_(library_mutex()) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-Hid::Hid(hid_t id, Close close, const char* call, const std::string& file) : id_(id), close_(close) {
+Hid::Hid(hid_t id, Close close, const char* call, const std::string& file) : Hid(id, close) {
   check_hdf5(id, call, file);
 }
 
@@ -64,6 +65,8 @@ void Hid::close(const char* call, const std::string& file) {
 }
 
 void check_hdf5(long long status, const char* call, const std::string& file) {
+  // H5F, H5D, H5G and H5A work on the file, the others in memory.
+  if (std::strchr("FDGA", call[2])) io_call(call, file);
   if (status < 0) throw IoFailed(std::string(call) + " of " + file + " failed" + cause());
 }
 

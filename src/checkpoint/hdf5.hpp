@@ -37,6 +37,7 @@ class Hid {
   void close(const char* call, const std::string& file);
 
  private:
+  Hid(hid_t id, Close close) : id_(id), close_(close) {}  // what it is closes, whatever comes next
   hid_t id_ = -1;
   Close close_ = nullptr;
 };

@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
 #include "config/file_handle.hpp"
+#include "core/faults.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -43,6 +44,7 @@ void write_hash(const std::string& directory) {
 void save_checkpoint(Communicator& ranks, const SavePlan& plan, const CheckpointFacts& facts,
                      const std::vector<StateTensor>& tensors, const CopyToHost& copy) {
   const bool first = ranks.rank() == 0;
+  const SaveFaults faults(ranks.rank(), facts.step);
   try {
     std::string partial;
     together(ranks, [&] {
@@ -50,7 +52,13 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
     });
     ranks.broadcast_host(partial, 0);
     std::string index;
-    together(ranks, [&] { index = to_text(write_shard(partial, ranks.rank(), tensors, copy, plan.shards)); });
+    together(ranks, [&] {
+      const ShardIndex written = write_shard(partial, ranks.rank(), tensors, copy, plan.shards);
+      if (written.shard.bytes > 0)
+        faults.shard_written(partial + "/" + shard_name(written.shard.number),
+                             written.datasets.front().chunks.front().offset);
+      index = to_text(written);
+    });
     auto indices = ranks.gather_host(index);
     together(ranks, [&] {
       if (!first) return;

@@ -10,12 +10,14 @@
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
+#include "core/faults.hpp"
 
 namespace forge {
 
 namespace {
 
 void sync_path(const std::string& path, int flags) {
+  io_call("fsync", path);
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
   if (descriptor < 0) throw IoFailed("open " + path + ": " + std::strerror(errno));
   const int status = ::fsync(descriptor);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/faults.hpp"
 
 namespace forge {
 
@@ -24,6 +25,7 @@ constexpr std::size_t most_at_once = std::size_t{1} << 30;
 }
 
 void sync_directory(const std::string& directory) {
+  io_call("fsync", directory);
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail("open", directory, errno);
   const int status = ::fsync(descriptor);
@@ -36,6 +38,7 @@ void sync_directory(const std::string& directory) {
 }  // namespace
 
 FileHandle FileHandle::open_to_read(const std::string& path, const std::string& what) {
+  io_call("open", path);
   // Without O_NONBLOCK a named pipe would wait for a writer for ever.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw BadInput(what + " " + path + ": " + std::strerror(errno));
@@ -47,6 +50,7 @@ FileHandle FileHandle::open_to_read(const std::string& path, const std::string& 
 }
 
 FileHandle FileHandle::open_to_write(const std::string& path) {
+  io_call("open", path);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) fail("open", path, errno);
   return {descriptor, path};
@@ -66,6 +70,7 @@ std::uint64_t FileHandle::size() const {
 }
 
 void FileHandle::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
+  io_call("read", path_);
   auto* at = static_cast<char*>(to);
   while (bytes > 0) {
     const ssize_t n = ::pread(descriptor_, at, std::min(bytes, most_at_once), static_cast<off_t>(offset));
@@ -81,6 +86,7 @@ void FileHandle::read_at(std::uint64_t offset, void* to, std::size_t bytes) cons
 }
 
 void FileHandle::write_at(std::uint64_t offset, const void* from, std::size_t bytes) const {
+  io_call("write", path_);
   const auto* at = static_cast<const char*>(from);
   while (bytes > 0) {
     const ssize_t n = ::pwrite(descriptor_, at, std::min(bytes, most_at_once), static_cast<off_t>(offset));
@@ -97,8 +103,11 @@ void FileHandle::resize(std::uint64_t bytes) const {
 }
 
 void FileHandle::commit_as(const std::string& name) {
+  io_call("fsync", path_);
   if (::fsync(descriptor_) != 0) fail("fsync", path_, errno);
+  io_call("close", path_);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail("close", path_, errno);
+  io_call("rename", name);
   if (std::rename(path_.c_str(), name.c_str()) != 0) fail("rename " + path_ + " to", name, errno);
   const auto slash = name.rfind('/');
   sync_directory(slash == std::string::npos ? "." : slash == 0 ? "/" : name.substr(0, slash));

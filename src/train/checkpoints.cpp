@@ -90,6 +90,15 @@ void Checkpoints<T>::save(const RunProgress& progress, bool wait) {
 }
 
 template <class T>
+void Checkpoints<T>::before_first_step(std::int64_t step) const {
+  std::int64_t signal = stop_signal();
+  session_.mesh().world().max_host({&signal, 1});
+  if (signal == 0) return;
+  throw Error("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)),
+              ExitCode::saved_on_signal);
+}
+
+template <class T>
 void Checkpoints<T>::after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog) {
   const Due now = due(progress, step_seconds, last);
   if (!now.save) return;

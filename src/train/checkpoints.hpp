@@ -39,6 +39,9 @@ class Checkpoints {
   // Collective. The deck has a checkpoint.directory.
   Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log);
 
+  // Before the first step; all ranks. Throws Error (code saved_on_signal) on all ranks when a signal arrived during the
+  // start: the run is where it was, and its checkpoint too.
+  void before_first_step(std::int64_t step) const;
   // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws Error (code
   // saved_on_signal) on all ranks when it has saved because the job shall end, IoFailed where saving failed and the
   // deck says to stop.

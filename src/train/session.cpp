@@ -1,7 +1,9 @@
 #include "train/session.hpp"
 
 #include <cmath>
+#include <limits>
 
+#include "core/faults.hpp"
 #include "nn/rotary_buffers.hpp"
 
 namespace forge {
@@ -101,6 +103,22 @@ void Session<T>::add_norm() {
   }
 }
 
+// One element that this rank adds to the norm; a rank that adds none spoils its loss.
+template <class T>
+void Session<T>::spoil_gradient() {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t u = 0; u < storage_->size(); ++u)
+    for (const Range& part : counted_[u]) {
+      if (part.empty()) continue;
+      const auto& s = storage_->unit(u);
+      const auto value = static_cast<acc_t<T>>(nan);
+      copy_to_device(stream_, s.gradient.data + (part.begin - s.state.begin), &value, sizeof value);
+      return stream_.synchronize();
+    }
+  copy_to_device(stream_, scalar(loss_index).data, &nan, sizeof nan);
+  stream_.synchronize();
+}
+
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
   sync_->start_step(stream_);
@@ -115,6 +133,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   executor_->finish();
   gather_->finish();
   sum_losses();
+  if (nan_fault(mesh_.rank(), step)) spoil_gradient();
   add_norm();
   if (!mtp_sums_.empty()) mesh_.scalars().all_reduce(stream_, mtp_sums_);
   routers_->reduce(stream_, mesh_.scalars());

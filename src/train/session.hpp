@@ -68,6 +68,7 @@ class Session {
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   double read_mtp_loss(const LabelCounts& labels);
   void add_norm();
+  void spoil_gradient();  // a fault on purpose
 
   RunSetup setup_;
   Mesh& mesh_;

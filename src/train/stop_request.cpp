@@ -21,15 +21,24 @@ void note(int signal) {
   if (signal == SIGUSR1) user = 1;
 }
 
-}  // namespace
-
-void catch_stop_signals() {
+void set_handler(void (*handler)(int)) {
   struct sigaction action {};
-  action.sa_handler = note;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGTERM, SIGUSR1})
     if (sigaction(signal, &action, nullptr) != 0) throw Error(std::string("sigaction failed: ") + std::strerror(errno));
+}
+
+}  // namespace
+
+void catch_stop_signals() {
+  set_handler(note);
+}
+
+void release_stop_signals() {
+  set_handler(SIG_DFL);
+  if (const int signal = stop_signal(); signal != 0) raise(signal);
 }
 
 int stop_signal() {

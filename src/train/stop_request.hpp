@@ -9,6 +9,8 @@ namespace forge {
 
 // From here on SIGTERM and SIGUSR1 no longer end the process.
 void catch_stop_signals();
+// From here on they do again; one that has arrived does it now.
+void release_stop_signals();
 // SIGTERM, SIGUSR1, or 0: which one has arrived.
 int stop_signal();
 // "SIGTERM".

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/faults.hpp"
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
 #include "train/batch_feed.hpp"
-#include "train/faults.hpp"
 
 namespace forge {
 
@@ -74,6 +74,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
 
 template <class T>
 void Trainer<T>::run() {
+  if (checkpoints_ && first_ <= train().steps) checkpoints_->before_first_step(first_);
   log_.say(step_titles());
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);

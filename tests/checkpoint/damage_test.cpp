@@ -1,228 +1,312 @@
 #include <gtest/gtest.h>
-#include <hdf5.h>
+#include <sys/stat.h>
 
-#include <fstream>
-#include <functional>
+#include <cstdlib>
 
 #include "sample.hpp"
 
 namespace forge::test {
 namespace {
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+// How often, by a variable of the environment for longer runs.
+std::uint64_t count(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-void put(const fs::path& file, const std::string& text) {
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
-}
+// Numbers that only depend on the trial.
+class Draw {
+ public:
+  Draw(std::uint64_t key, std::uint64_t trial) : key_(mix(key, trial)) {}
+  // 0 … below − 1
+  std::uint64_t operator()(std::uint64_t below) { return mix(key_, next_++) % below; }
 
-std::vector<fs::path> files_of(const fs::path& directory) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-// Whether a restart of the damaged checkpoint either fails or has every value right.
-std::string silent_damage(const fs::path& path) {
-  try {
-    return reads_back(path) ? "" : "wrong values";
-  } catch (const BadCheckpoint&) {
-    return "";
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-}
+ private:
+  std::uint64_t key_, next_ = 0;
+};
 
 class Damage : public testing::Test {
  protected:
+  static constexpr int ranks = 3;
+  static constexpr std::uint64_t same_cut = 1, other_cut = 77;
+  Damage() {
+    for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) originals.push_back(text_of(path / name));
+  }
+
+  // Whether a reader finds other bytes than the original ones under any of the names.
+  bool changed() const {
+    for (std::size_t f = 0; f < names.size(); ++f) {
+      std::error_code error;
+      const fs::path file = path / names[f];
+      if (!fs::is_regular_file(file, error) || fs::file_size(file) != originals[f].size() ||
+          text_of(file) != originals[f])
+        return true;
+    }
+    return false;
+  }
+
+  // Verification finds a change and nothing else; whoever reads, on the layout that wrote it or on others, has every
+  // value right or refuses. Each message names the checkpoint.
+  void expect_nothing_silent(const std::string& what) {
+    const bool damaged = changed();
+    const auto findings = verify_checkpoint(path, 1);
+    EXPECT_EQ(!findings.empty(), damaged) << what << (findings.empty() ? "" : ": " + findings.front());
+    for (const std::string& finding : findings)
+      EXPECT_NE(finding.find(path.string()), std::string::npos) << what << ": " << finding;
+    bool refused = false;
+    for (const auto& [readers, key] : {std::pair{1, same_cut}, {ranks, same_cut}, {4, other_cut}}) {
+      try {
+        CheckpointFiles files(path);
+        EXPECT_EQ(files.facts().step, 1) << what;
+        EXPECT_TRUE(reads_back(files, readers, key)) << what << ": wrong values for " << readers << " ranks";
+      } catch (const BadCheckpoint& error) {
+        refused = true;
+        EXPECT_TRUE(damaged) << what << ": " << error.what();
+        EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos) << what << ": " << error.what();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << what << ": another error: " << error.what();
+      }
+    }
+    (damaged ? refused ? refused_ : read_ : unchanged_) += 1;
+  }
+
+  // Every name again as it was written.
+  void restore() {
+    for (const auto& entry : fs::directory_iterator(path)) fs::remove_all(entry.path());
+    for (std::size_t f = 0; f < names.size(); ++f) put(path / names[f], originals[f]);
+  }
+
+  void report() {
+    EXPECT_FALSE(changed());
+    EXPECT_TRUE(verify_checkpoint(path, 2).empty());
+    std::printf("%d damaged and refused, %d damaged where no tensor is, %d without a change of content\n", refused_,
+                read_, unchanged_);
+  }
+
   Scratch scratch;
-  fs::path path = write_sample(scratch.path, 1, 3);
+  fs::path path = write_sample(scratch.path, 1, ranks, {64}, same_cut);
+  std::vector<std::string> names, originals;
+  int refused_ = 0, read_ = 0, unchanged_ = 0;
 };
 
-// A single bit anywhere in any file: verification finds it, and a restart has it right or stops.
+// A single bit anywhere in any file.
 TEST_F(Damage, EveryFlippedBitIsFound) {
-  const auto files = files_of(path);
-  ASSERT_EQ(files.size(), 5u);
-  ASSERT_TRUE(verify_checkpoint(path, 2).empty());
-  std::vector<std::string> texts;
+  ASSERT_EQ(names.size(), 5u);
   std::uint64_t bytes = 0;
-  for (const fs::path& file : files) {
-    texts.push_back(text_of(file));
-    bytes += texts.back().size();
-  }
-  for (std::uint64_t flip = 0; flip < 300; ++flip) {
+  for (const std::string& text : originals) bytes += text.size();
+  const std::uint64_t flips = count("FORGE_DAMAGE_FLIPS", 300);
+  for (std::uint64_t flip = 0; flip < flips; ++flip) {
+    Draw draw(5, flip);
     // Half of them in a file of drawn number: small files would hardly be hit.
-    std::uint64_t at = mix(5, 2 * flip) % bytes;
+    std::uint64_t at = draw(bytes);
     std::size_t f = 0;
     if (flip % 2 == 0) {
-      f = mix(6, flip) % files.size();
-      at %= texts[f].size();
+      f = draw(names.size());
+      at %= originals[f].size();
     } else {
-      while (at >= texts[f].size()) at -= texts[f++].size();
+      while (at >= originals[f].size()) at -= originals[f++].size();
     }
-    std::string damaged = texts[f];
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (mix(5, 2 * flip + 1) % 8)));
-    put(files[f], damaged);
-    EXPECT_FALSE(verify_checkpoint(path, 1).empty()) << files[f] << " byte " << at;
-    EXPECT_EQ(silent_damage(path), "") << files[f] << " byte " << at;
-    put(files[f], texts[f]);
+    std::string damaged = originals[f];
+    const auto bit = draw(8);
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+    put(path / names[f], damaged);
+    expect_nothing_silent(names[f] + " byte " + std::to_string(at) + " bit " + std::to_string(bit));
+    put(path / names[f], originals[f]);
   }
-  EXPECT_TRUE(verify_checkpoint(path, 2).empty());
+  report();
 }
 
-// Files cut short, lengthened, swapped with one another, or taken from another checkpoint.
-TEST_F(Damage, TruncationsSwapsAndMixturesAreFound) {
-  const fs::path other = write_sample(scratch.path, 2, 3, {64}, 77);
-  const auto files = files_of(path), others = files_of(other);
-  ASSERT_EQ(files.size(), others.size());
-  int tried = 0;
-  const auto expect_found = [&](const std::string& what) {
-    ++tried;
-    EXPECT_FALSE(verify_checkpoint(path, 1).empty()) << what;
-    EXPECT_EQ(silent_damage(path), "") << what;
-  };
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    const std::string whole = text_of(files[f]), foreign = text_of(others[f]);
-    for (std::uint64_t i = 0; i < 14; ++i) {
-      put(files[f], whole.substr(0, i == 0 ? 0 : mix(8, 20 * f + i) % whole.size()));
-      expect_found(files[f].string() + " truncated");
-    }
-    put(files[f], whole + '\0');
-    expect_found(files[f].string() + " lengthened");
-    fs::remove(files[f]);
-    expect_found(files[f].string() + " removed");
-    put(files[f], foreign);
-    ASSERT_NE(foreign, whole);
-    expect_found(files[f].string() + " of another checkpoint");
-    for (std::size_t g = 0; g < f; ++g) {
-      const std::string second = text_of(files[g]);
-      put(files[f], second);
-      put(files[g], whole);
-      expect_found(files[f].string() + " and " + files[g].string() + " swapped");
-      put(files[g], second);
-    }
-    put(files[f], whole);
-  }
-  EXPECT_GE(tried, 90);
-  EXPECT_TRUE(reads_back(path));
-}
-
-// A manifest whose hash has been made to fit, written by another hand.
-class HostileManifest : public Damage {
+// What goes wrong with whole files: cut, swapped, renamed, linked, or taken from other checkpoints.
+class Mixtures : public Damage {
  protected:
-  std::string opened_as(const std::function<void(hid_t)>& change) {
-    const fs::path file = path / manifest_name;
-    const std::string whole = text_of(file), hash = text_of(path / manifest_hash_name);
-    const hid_t id = H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
-    EXPECT_GE(id, 0);
-    change(id);
-    H5Fclose(id);
-    put(path / manifest_hash_name, hex_of(hash_of_file(file)) + "  " + manifest_name + "\n");
-    std::string problem = "accepted";
-    try {
-      CheckpointFiles files(path);
-    } catch (const BadCheckpoint& error) {
-      problem = error.what();
+  // Of the same step and layout with other values, of another step, of another layout.
+  std::vector<fs::path> others = {write_sample(scratch.path / "a", 1, ranks, {64}, same_cut, 9),
+                                  write_sample(scratch.path / "b", 2, ranks, {64}, same_cut, 10),
+                                  write_sample(scratch.path / "c", 1, 5, {64}, other_cut)};
+  Manifest manifest = read_manifest(path / manifest_name);
+
+  bool is_shard(std::size_t f) const { return names[f].rfind("shard", 0) == 0; }
+  std::size_t shard(Draw& draw) const {
+    for (;;)
+      if (const std::size_t f = draw(names.size()); is_shard(f)) return f;
+  }
+  std::string foreign(Draw& draw, std::size_t f) const { return text_of(others[draw(others.size())] / names[f]); }
+  // A chunk of a shard's file, by the manifest.
+  StoredChunk chunk(Draw& draw, std::size_t f) const {
+    for (;;) {
+      const StoredDataset& d = manifest.datasets[draw(manifest.datasets.size())];
+      if (shard_name(manifest.shards[static_cast<std::size_t>(d.shard)].number) == names[f])
+        return d.chunks[draw(d.chunks.size())];
     }
-    put(file, whole);
-    put(path / manifest_hash_name, hash);
-    return problem;
   }
 
-  // Another value in a table of integers.
-  std::string with_value(const char* table, std::size_t row, std::size_t column, std::int64_t value) {
-    return opened_as([&](hid_t file) {
-      const hid_t set = H5Dopen2(file, table, H5P_DEFAULT), space = H5Dget_space(set);
-      const hsize_t start[2] = {row, column}, count[2] = {1, 1};
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, count, nullptr);
-      const hid_t one = H5Screate_simple(2, count, nullptr);
-      EXPECT_GE(H5Dwrite(set, H5T_NATIVE_INT64, one, space, H5P_DEFAULT, &value), 0);
-      H5Sclose(one);
-      H5Sclose(space);
-      H5Dclose(set);
-    });
+  using Kind = std::string (Mixtures::*)(Draw&);
+  static const std::vector<Kind>& kinds();
+
+  std::string cut_short(Draw& draw) {
+    const std::size_t f = draw(names.size());
+    put(path / names[f], originals[f].substr(0, draw(4) == 0 ? 0 : draw(originals[f].size())));
+    return names[f] + " cut short";
+  }
+  std::string lengthened(Draw& draw) {
+    const std::size_t f = draw(names.size());
+    put(path / names[f], originals[f] + std::string(1 + draw(5000), static_cast<char>(draw(256))));
+    return names[f] + " lengthened";
+  }
+  std::string removed(Draw& draw) {
+    const std::size_t f = draw(names.size());
+    fs::remove(path / names[f]);
+    return names[f] + " removed";
+  }
+  // Some files of another checkpoint, and at times all of them: that is another checkpoint under this one's name.
+  std::string mixed(Draw& draw) {
+    const std::size_t o = draw(others.size()), all = (std::size_t{1} << names.size()) - 1;
+    const std::size_t chosen = 1 + draw(o == 1 ? all : all - 1);
+    for (std::size_t f = 0; f < names.size(); ++f)
+      if (chosen >> f & 1) put(path / names[f], text_of(others[o] / names[f]));
+    return "files " + std::to_string(chosen) + " of checkpoint " + std::to_string(o);
+  }
+  // The manifest of one with the hash of another, with either's shards.
+  std::string other_manifest(Draw& draw) {
+    const std::size_t o = draw(others.size());
+    const bool hash = draw(2) == 0, shards = draw(2) == 0;
+    for (std::size_t f = 0; f < names.size(); ++f) {
+      const bool is_hash = names[f] == manifest_hash_name;
+      if (is_shard(f) ? shards : is_hash == hash) put(path / names[f], text_of(others[o] / names[f]));
+    }
+    return std::string(hash ? "hash" : "manifest") + " of checkpoint " + std::to_string(o);
+  }
+  std::string renamed(Draw& draw) {
+    const std::size_t f = draw(names.size()), g = draw(names.size());
+    fs::rename(path / names[f], path / "aside");
+    if (g != f) fs::rename(path / names[g], path / names[f]);
+    if (draw(3) == 0)
+      fs::rename(path / "aside", path / "shard_00007.h5");
+    else
+      fs::rename(path / "aside", path / names[g]);
+    return names[f] + " and " + names[g] + " renamed";
+  }
+  // Chunks of one size: in one file, of two files, or of another checkpoint.
+  std::string chunks_swapped(Draw& draw) {
+    const std::size_t f = shard(draw), g = draw(2) == 0 ? f : shard(draw);
+    const StoredChunk a = chunk(draw, f), b = chunk(draw, g);
+    const std::size_t bytes = std::min(a.bytes, b.bytes);
+    std::string first = originals[f], second = f == g ? first : originals[g];
+    const std::string part = first.substr(a.offset, bytes), other = second.substr(b.offset, bytes);
+    first.replace(a.offset, bytes, other);
+    if (f == g) {
+      first.replace(b.offset, bytes, part);
+    } else {
+      second.replace(b.offset, bytes, part);
+      put(path / names[g], second);
+    }
+    put(path / names[f], first);
+    return "chunks at " + names[f] + " " + std::to_string(a.offset) + ", " + names[g] + " " + std::to_string(b.offset);
+  }
+  std::string foreign_chunk(Draw& draw) {
+    const std::size_t f = shard(draw);
+    const StoredChunk a = chunk(draw, f);
+    std::string text = originals[f];
+    text.replace(a.offset, a.bytes, text_of(others[draw(2)] / names[f]).substr(a.offset, a.bytes));
+    put(path / names[f], text);
+    return "a foreign chunk in " + names[f];
+  }
+  // A block that was never written, or written to another place.
+  std::string block(Draw& draw) {
+    const std::size_t f = draw(names.size()), size = std::min<std::size_t>(512, originals[f].size());
+    const std::size_t to = draw(originals[f].size() - size + 1), from = draw(originals[f].size() - size + 1);
+    std::string text = originals[f];
+    text.replace(to, size, draw(2) == 0 ? std::string(size, '\0') : originals[f].substr(from, size));
+    put(path / names[f], text);
+    return "a block of " + names[f] + " at " + std::to_string(to);
+  }
+  // Another file under the name: what it refers to counts, and that it is a file.
+  std::string linked(Draw& draw) {
+    const std::size_t f = draw(names.size());
+    const fs::path file = path / names[f], outside = scratch.path / "outside";
+    const bool hard = draw(2) == 0;
+    const std::uint64_t target = draw(hard ? 2 : 5);
+    put(outside, target == 0 ? originals[f] : foreign(draw, f));
+    fs::remove(file);
+    if (hard)
+      fs::create_hard_link(outside, file);
+    else
+      fs::create_symlink(target < 2    ? outside
+                         : target == 2 ? path
+                                       : fs::path(target == 3 ? "nowhere" : "/dev/zero"),
+                         file);
+    return names[f] + (hard ? " is a hard link" : " is a symbolic link") + " of kind " + std::to_string(target);
+  }
+  std::string no_file(Draw& draw) {
+    const std::size_t f = draw(names.size());
+    fs::remove(path / names[f]);
+    if (draw(2) == 0)
+      EXPECT_EQ(::mkfifo((path / names[f]).c_str(), 0600), 0);
+    else
+      fs::create_directory(path / names[f]);
+    return names[f] + " is no file";
+  }
+  // What nobody asks for changes nothing.
+  std::string more_files(Draw& draw) {
+    const char* extra[] = {"shard_00003.h5", "shard_99999.h5", ".manifest.sha256", "manifest.h5.bak", "core"};
+    for (const char* name : extra)
+      if (draw(2) == 0) put(path / name, foreign(draw, draw(names.size())));
+    return "more files";
+  }
+  std::string other_hash_text(Draw& draw) {
+    const std::string hash = text_of(path / manifest_hash_name).substr(0, 64);
+    std::string upper = hash;
+    for (char& c : upper) c = static_cast<char>(std::toupper(c));
+    const std::string texts[] = {hash,
+                                 hash + "\n",
+                                 hash + "  manifest.h5",
+                                 hash + "  manifest.h5\r\n",
+                                 hash + " *manifest.h5\n",
+                                 hash + "  ../manifest.h5\n",
+                                 hash + "  manifest.h5\n\n",
+                                 "\xef\xbb\xbf" + hash + "  manifest.h5\n",
+                                 upper + "  manifest.h5\n",
+                                 std::string(64, '0') + "  manifest.h5\n",
+                                 "\\" + hash + "  manifest.h5\n"};
+    const std::size_t t = draw(std::size(texts));
+    put(path / manifest_hash_name, texts[t]);
+    return "hash text " + std::to_string(t);
   }
 };
 
-#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
-TEST_F(HostileManifest, TablesMustBeConsistent) {
-  EXPECT_SAYS(with_value("/placement/tensors", 0, 0, 7), "unknown type");
-  EXPECT_SAYS(with_value("/placement/tensors", 0, 1, 9), "rank");
-  EXPECT_SAYS(with_value("/placement/tensors", 0, 2, std::int64_t{1} << 60), "shape");
-  EXPECT_SAYS(with_value("/placement/tensors", 0, 2, -31), "shape");
-  EXPECT_SAYS(with_value("/placement/tensors", 0, 2, 32), "every element");
-  EXPECT_SAYS(with_value("/placement/pieces", 0, 1, -1), "outside of its tensor");
-  EXPECT_SAYS(with_value("/placement/pieces", 0, 5, 1000), "outside of its tensor");
-  EXPECT_SAYS(with_value("/placement/pieces", 0, 0, 3), "follow each other");
-  EXPECT_SAYS(with_value("/placement/chunks", 0, 0, -8), "outside of its shard");
-  EXPECT_SAYS(with_value("/placement/chunks", 0, 0, std::int64_t{1} << 40), "outside of its shard");
-  EXPECT_SAYS(with_value("/placement/chunks", 0, 1, 1), "another size");
-  EXPECT_SAYS(with_value("/placement/datasets", 0, 1, 99), "datasets");
-  EXPECT_SAYS(with_value("/placement/datasets", 0, 4, std::int64_t{1} << 50), "datasets");
-  EXPECT_SAYS(with_value("/placement/shards", 0, 0, -1), "shards");
-  EXPECT_SAYS(with_value("/placement/shards", 0, 0, 1), "shards");
+const std::vector<Mixtures::Kind>& Mixtures::kinds() {
+  static const std::vector<Kind> all = {&Mixtures::cut_short,      &Mixtures::lengthened,     &Mixtures::removed,
+                                        &Mixtures::mixed,          &Mixtures::other_manifest, &Mixtures::renamed,
+                                        &Mixtures::chunks_swapped, &Mixtures::foreign_chunk,  &Mixtures::block,
+                                        &Mixtures::linked,         &Mixtures::no_file,        &Mixtures::more_files,
+                                        &Mixtures::other_hash_text};
+  return all;
 }
 
-TEST_F(HostileManifest, LeadsNowhereElse) {
-  const fs::path other = write_sample(scratch.path, 2, 3);
-  const std::string foreign = (other / manifest_name).string();
-  EXPECT_SAYS(opened_as([&](hid_t file) {
-                H5Ldelete(file, "/placement/pieces", H5P_DEFAULT);
-                H5Lcreate_external(foreign.c_str(), "/placement/pieces", file, "/placement/pieces", H5P_DEFAULT,
-                                   H5P_DEFAULT);
-              }),
-              "no hard link");
-  EXPECT_SAYS(opened_as([&](hid_t file) {
-                H5Lmove(file, "/placement", file, "/elsewhere", H5P_DEFAULT, H5P_DEFAULT);
-                H5Lcreate_soft("/elsewhere", file, "/placement", H5P_DEFAULT, H5P_DEFAULT);
-              }),
-              "no hard link");
-  EXPECT_SAYS(opened_as([&](hid_t file) { H5Ldelete(file, "/placement/pieces", H5P_DEFAULT); }), "missing");
-  EXPECT_SAYS(opened_as([&](hid_t file) { H5Adelete(file, "step"); }), "missing");
+TEST_F(Mixtures, AreFoundOrWithoutEffect) {
+  const std::uint64_t trials = count("FORGE_DAMAGE_MIXTURES", 100);
+  for (std::uint64_t trial = 0; trial < trials; ++trial) {
+    Draw draw(8, trial);
+    const Kind kind = kinds()[trial % kinds().size()];
+    expect_nothing_silent(std::to_string(trial) + ": " + (this->*kind)(draw));
+    restore();
+  }
+  report();
+  EXPECT_GE(refused_, static_cast<int>(trials / 2));
 }
 
-// Other kinds of storage, types and extents than forge's own.
-TEST_F(HostileManifest, IsStoredAsForgeDoes) {
-  const auto replaced = [&](hid_t type, std::vector<hsize_t> extents, const std::function<void(hid_t)>& storage) {
-    return opened_as([&](hid_t file) {
-      H5Ldelete(file, "/placement/chunks", H5P_DEFAULT);
-      const hid_t space = H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr);
-      const hid_t list = H5Pcreate(H5P_DATASET_CREATE);
-      storage(list);
-      const hid_t set = H5Dcreate2(file, "/placement/chunks", type, space, H5P_DEFAULT, list, H5P_DEFAULT);
-      EXPECT_GE(set, 0);
-      H5Dclose(set);
-      H5Pclose(list);
-      H5Sclose(space);
-    });
-  };
-  const hsize_t chunk[3] = {1, 2, 1};
-  const auto as_forge = [&](hid_t list) {
-    H5Pset_chunk(list, 2, chunk);
-    H5Pset_fletcher32(list);
-  };
-  EXPECT_SAYS(replaced(H5T_STD_I32LE, {4, 2}, as_forge), "another type");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {4, 3}, as_forge), "other extents");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {hsize_t{1} << 40, 2}, as_forge), "other extents");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {4, 2}, [](hid_t) {}), "not stored as forge does");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {4, 2}, [](hid_t list) { H5Pset_external(list, "/etc/passwd", 0, 64); }),
-              "not stored as forge does");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {4, 2},
-                       [&](hid_t list) {
-                         H5Pset_chunk(list, 2, chunk);
-                         H5Pset_deflate(list, 9);
-                       }),
-              "another filter");
-  EXPECT_SAYS(replaced(H5T_STD_I64LE, {4, 2},
-                       [&](hid_t list) {
-                         as_forge(list);
-                         H5Pset_shuffle(list);
-                       }),
-              "not stored as forge does");
+// Another checkpoint under this one's name, whole.
+TEST_F(Mixtures, ADirectoryHoldsTheStepOfItsName) {
+  for (const std::string& name : names) put(path / name, text_of(others[1] / name));
+  const auto findings = verify_checkpoint(path, 1);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_NE(findings[0].find("holds step 2"), std::string::npos) << findings[0];
+  EXPECT_THROW(CheckpointFiles files(path), BadCheckpoint);
+  // Any other name may be given to a copy.
+  fs::rename(path, scratch.path / "best");
+  EXPECT_EQ(CheckpointFiles(scratch.path / "best").facts().step, 2);
 }
 
 }  // namespace

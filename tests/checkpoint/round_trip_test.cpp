@@ -14,21 +14,8 @@ TEST(RoundTrip, AnyPartsGiveTheSameBytes) {
   for (const int writers : {1, 2, 5})
     for (const std::size_t chunk : {8, 100, 1 << 20}) {
       const std::string path = write_sample(scratch.path, 10, writers, {chunk}, static_cast<std::uint64_t>(writers));
-      EXPECT_TRUE(reads_back(path));
       CheckpointFiles files(path);
-      Stream stream(1);
-      for (const int readers : {1, 3, 4})
-        for (int rank = 0; rank < readers; ++rank) {
-          SamplePieces wanted, expected;
-          for (const SampleTensor& tensor : sample_tensors()) {
-            const auto boxes =
-                cut(tensor.shape, readers, mix(99, hash_of(tensor.name)))[static_cast<std::size_t>(rank)];
-            wanted.add(tensor, boxes, false);
-            expected.add(tensor, boxes, true);
-          }
-          files.read(wanted.tensors, stream);
-          EXPECT_EQ(wanted.memory, expected.memory) << writers << " to " << readers;
-        }
+      for (const int readers : {1, 3, 4}) EXPECT_TRUE(reads_back(files, readers, 99)) << writers << " to " << readers;
     }
 }
 

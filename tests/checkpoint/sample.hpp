@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,16 +32,17 @@ struct Scratch {
   Scratch& operator=(const Scratch&) = delete;
 };
 
-// A whole tensor: its bytes are a function of name and element.
+// A whole tensor: its bytes are a function of name, element and salt.
 struct SampleTensor {
   std::string name;
   DType type;
   Extents shape;
   std::int64_t strip = 0;
+  std::uint64_t salt = 0;
 
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> all(static_cast<std::size_t>(element_count(shape)) * size_of(type));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(mix(hash_of(name), i));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(mix(hash_of(name) + salt, i));
     return all;
   }
 };
@@ -99,14 +101,16 @@ inline CheckpointFacts sample_facts(std::int64_t step) {
   return {step, 7 * step, 3 * step, step - 1, 1, ~std::uint64_t{0}, 3, "model: {}\n", "test", "no data"};
 }
 
-// A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `salt` varies the values.
+// A committed checkpoint of the sample tensors, written by `ranks` ranks; its path. `key` varies what each
+// writes, `salt` the values.
 inline std::string write_sample(const std::string& directory, std::int64_t step, int ranks,
-                                const ShardOptions& options = {64}, std::uint64_t key = 1) {
+                                const ShardOptions& options = {64}, std::uint64_t key = 1, std::uint64_t salt = 0) {
   const std::string partial = start_step(directory, step);
   std::vector<ShardIndex> shards;
   for (int rank = 0; rank < ranks; ++rank) {
     SamplePieces pieces;
-    for (const SampleTensor& tensor : sample_tensors()) {
+    for (SampleTensor tensor : sample_tensors()) {
+      tensor.salt = salt;
       const auto parts = cut(tensor.shape, ranks, mix(key, hash_of(tensor.name)));
       pieces.add(tensor, parts[static_cast<std::size_t>(rank)], true);
     }
@@ -120,18 +124,36 @@ inline std::string write_sample(const std::string& directory, std::int64_t step,
   return directory + "/" + step_name(step);
 }
 
-// Everything, whole, is what was written; throws what reading throws.
-inline bool reads_back(const std::string& path) {
-  CheckpointFiles files(path);
+// What `ranks` ranks read, each its part as write_sample cuts with this key, is what was written; throws what reading
+// throws for any of them, as a restart does.
+inline bool reads_back(CheckpointFiles& files, int ranks, std::uint64_t key) {
   Stream stream(1);
-  SamplePieces pieces;
-  for (const SampleTensor& tensor : sample_tensors())
-    pieces.add(tensor, {Box{Extents(tensor.shape.size(), 0), tensor.shape}}, false);
-  files.read(pieces.tensors, stream);
-  std::size_t i = 0;
-  for (const SampleTensor& tensor : sample_tensors())
-    if (pieces.memory[i++] != tensor.bytes()) return false;
-  return true;
+  bool same = true;
+  for (int rank = 0; rank < ranks; ++rank) {
+    SamplePieces wanted, expected;
+    for (const SampleTensor& tensor : sample_tensors()) {
+      const auto boxes = cut(tensor.shape, ranks, mix(key, hash_of(tensor.name)))[static_cast<std::size_t>(rank)];
+      wanted.add(tensor, boxes, false);
+      expected.add(tensor, boxes, true);
+    }
+    files.read(wanted.tensors, stream);
+    same &= wanted.memory == expected.memory;
+  }
+  return same;
+}
+
+inline bool reads_back(const std::string& path, int ranks = 1, std::uint64_t key = 1) {
+  CheckpointFiles files(path);
+  return reads_back(files, ranks, key);
+}
+
+inline std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+inline void put(const fs::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
 }
 
 }  // namespace forge::test

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace forge {
+
+// Faults on purpose, in builds with tests: FORGE_FAULT=kind:rank:step[:argument] in the environment
+// (docs/checkpoint.md). Builds without tests know none of it. Each function throws BadInput where the text is none of
+// the legal ones.
+
+// kill, stop, hang, slow: what a rank does at the start of a step.
+void inject_fault(int rank, std::int64_t step);
+
+// nan: whether a gradient of this rank is NaN in this step.
+bool nan_fault(int rank, std::int64_t step);
+
+// fail, flip: a save of one rank and step, for as long as this object lives, on the thread that made it.
+class SaveFaults {
+ public:
+  SaveFaults(int rank, std::int64_t step);
+  ~SaveFaults();
+  SaveFaults(const SaveFaults&) = delete;
+  SaveFaults& operator=(const SaveFaults&) = delete;
+
+  // The rank's shard is on the disk, and its hashes are known: flip changes a bit of it. `tensor`: where in the file
+  // one begins.
+  void shard_written(const std::string& file, std::uint64_t tensor) const;
+
+ private:
+  bool flips_ = false;
+  double bit_ = -1;  // of the file, negative: the first of a tensor
+};
+
+// A call on a file is about to be made, or has just been made: fail throws IoFailed where it is the one that shall
+// fail.
+void io_call(const char* call, const std::string& file);
+
+}  // namespace forge

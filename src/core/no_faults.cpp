@@ -1,0 +1,19 @@
+#include "core/faults.hpp"
+
+namespace forge {
+
+void inject_fault(int, std::int64_t) {}
+
+bool nan_fault(int, std::int64_t) {
+  return false;
+}
+
+SaveFaults::SaveFaults(int, std::int64_t) {}
+
+SaveFaults::~SaveFaults() = default;
+
+void SaveFaults::shard_written(const std::string&, std::uint64_t) const {}
+
+void io_call(const char*, const std::string&) {}
+
+}  // namespace forge

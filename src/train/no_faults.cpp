@@ -1,7 +1,0 @@
-#include "train/faults.hpp"
-
-namespace forge {
-
-void inject_fault(int, std::int64_t) {}
-
-}  // namespace forge

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# faults.sh FORGE: ranks that are killed, stop or compute without end, and a node that is lost: the job ends in time, says who it
+# was, leaves nothing behind, and goes on from a checkpoint that is whole.
+set -euo pipefail
+forge=$1
+. "$(dirname "$0")/common.sh"
+steps=40
+kill_wait=5 # of cluster.sh: from SIGTERM to SIGKILL
+
+write_deck whole $steps
+start=$SECONDS
+expect 0 "$steps/$steps" srun -N 4 --mpi=pmix "$forge" "$work/whole.yaml"
+usual=$((SECONDS - start + 1))
+
+# CODE TEXT FAULT [OPTIONS OF SRUN]: four ranks on four nodes, one with the fault in step 4; the job ends at the deadline of 8 s and
+# two seconds, its start aside: machines under load are slow.
+ends_with() {
+  local code=$1 text=$2 fault=$3 start=$SECONDS
+  shift 3
+  expect "$code" "$text" env FORGE_FAULT="$fault" timeout -s KILL 120 srun -N 4 --mpi=pmix "$@" "$forge" "$work/whole.yaml" --fresh
+  [ $((SECONDS - start)) -le $((8 + 2 + kill_wait + 3 * usual)) ] ||
+    fail "$fault $* took $((SECONDS - start)) s, an undisturbed run $usual s"
+  nothing_left
+}
+ends_with 137 "n2: task 1: Killed" kill:1:4 --kill-on-bad-exit=1
+ends_with 86 "rank 1: no answer" kill:1:4 --kill-on-bad-exit=0
+ends_with 86 "rank 0 to 1, 3: step 4, labels; rank 2: no answer" stop:2:4 --kill-on-bad-exit=1
+ends_with 86 "rank 0: no answer" stop:0:4 --kill-on-bad-exit=1
+ends_with 86 "rank 1: step 4, data" hang:1:4 --kill-on-bad-exit=1
+grep -q "rank 0, 2 to 3: step 4, labels" "$work/output" || fail "no word of what the others did: $(cat "$work/output")"
+
+# submit NAME: a job of two nodes with two ranks each that saves every other step; its number. In step 30 it waits for a moment.
+export FORGE_FAULT=slow:0:30:6
+submit() {
+  [ -e "$work/$1.yaml" ] || write_deck "$1" $steps
+  sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output="$work/$1.out" \
+    "$repository/jobscripts/slurm_cpu.sh" "$work/$1.yaml" --set checkpoint.every_steps=2
+}
+whole() { expect 0 "whole" "$forge" verify-checkpoint "$work/$1"; }
+rm -rf "$work"/whole{,.run}
+expect 0 "$steps/$steps" env -u FORGE_FAULT mpirun -n 4 "$forge" "$work/whole.yaml"
+
+# One rank of the second node is killed; somebody submits the job again.
+job=$(submit killed)
+wait_until 60 trains killed
+kill -KILL "$(pgrep -x forge | tail -1)"
+ends_as "$job" FAILED 30 "$work/killed.out"
+[ "$(field "$job" ExitCode)" = 137:0 ] || fail "job $job ends with $(field "$job" ExitCode)"
+nothing_left
+whole killed
+job=$(submit killed)
+ends_as "$job" COMPLETED 60 "$work/killed.out"
+grep -q "restarted from $work/killed/step_000000" "$work/killed.out" || fail "job $job did not go on: $(cat "$work/killed.out")"
+same_run "$work/whole" "$work/killed"
+
+# The second node is lost: the job goes on by itself, on other nodes.
+job=$(submit lost)
+wait_until 60 trains lost
+node=$(scontrol show hostnames "$(field "$job" NodeList)" | tail -1)
+lose_node "$node"
+ends_as "$job" COMPLETED 120 "$work/lost.out"
+[ "$(field "$job" Restarts)" = 1 ] || fail "job $job was started again $(field "$job" Restarts) times"
+case $(field "$job" NodeList) in *"$node"*) fail "job $job went on on the node that was lost" ;; esac
+whole lost
+same_run "$work/whole" "$work/lost"
+nothing_left
+finish

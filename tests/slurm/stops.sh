@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# stops.sh FORGE: jobs of jobscripts/slurm_cpu.sh that are told to leave (signals, preemption, the time limit) save, leave with 75,
+# are started again by Slurm, and end as a run that was never disturbed, to the last bit.
+set -euo pipefail
+forge=$1
+. "$(dirname "$0")/common.sh"
+steps=30
+
+# submit NAME [OPTIONS OF SBATCH]…: a job of two nodes with two ranks each, and $deck_options; its number.
+submit() {
+  local name=$1
+  shift
+  write_deck "$name" $steps
+  sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output="$work/$name.out" "$@" \
+    "$repository/jobscripts/slurm_cpu.sh" "$work/$name.yaml" ${deck_options:-}
+}
+# went_on JOB NAME WHY: it left because of WHY, was started a second time, and is done.
+went_on() {
+  ends_as "$1" COMPLETED 120 "$work/$2.out"
+  [ "$(field "$1" Restarts)" = 1 ] || fail "job $1 was started again $(field "$1" Restarts) times, not once: $(cat "$work/$2.out")"
+  grep -q "forge: stopped: .*left.*: $3" "$work/$2.out" || fail "job $1 has no word of $3: $(cat "$work/$2.out")"
+  same_run "$work/whole" "$work/$2"
+}
+
+write_deck whole $steps
+expect 0 "$steps/$steps" mpirun -n 4 "$forge" "$work/whole.yaml"
+
+# Step 12 of the first start takes long enough to be met by what comes from outside.
+export FORGE_FAULT=slow:0:12:4
+for signal in USR1 TERM; do
+  job=$(submit "$signal")
+  wait_until 60 trains "$signal"
+  scancel --signal=$signal "$job"
+  went_on "$job" "$signal" "SIG$signal"
+  grep -q "restarted from $work/$signal/step_00000012, step 12, written by 4 ranks" "$work/$signal.out" || fail "the restart of job $job was not at step 12"
+done
+
+# While it starts: held up by another job's lock of its run directory.
+mkdir "$work/early.run"
+flock "$work/early.run/.lock" sleep 8 &
+holder=$!
+job=$(submit early)
+wait_until 30 pgrep -x forge
+sleep 2
+scancel --signal=USR1 "$job"
+wait $holder
+went_on "$job" early SIGUSR1
+
+# Preempted by a job of a partition of higher priority.
+job=$(submit preempted)
+wait_until 60 trains preempted
+other=$(sbatch --parsable --partition=high --nodes=8 --exclusive --output=/dev/null --wrap "sleep 2")
+went_on "$job" preempted SIGTERM
+ends_as "$other" COMPLETED 10
+
+# Before its time is over: a minute, of which 48 s are kept for saving.
+export FORGE_FAULT=slow:0:12:14
+job=$(deck_options="--set checkpoint.end_margin_seconds=48 --set machine.deadline_seconds=60" submit limit --time=1 --signal=USR1@1)
+went_on_later() { [ "$(field "$job" Restarts)" = 1 ]; }
+wait_until 60 went_on_later
+scontrol update JobId="$job" TimeLimit=10
+went_on "$job" limit "the job's time limit is near"
+
+# Cancelled by its owner: it saves, and stays away.
+export FORGE_FAULT=slow:0:12:2
+job=$(submit cancelled)
+wait_until 60 trains cancelled
+scancel "$job"
+ends_as "$job" CANCELLED 30 "$work/cancelled.out"
+sleep 8
+is_in_state "$job" CANCELLED || fail "a cancelled job is $(field "$job" JobState)"
+nothing_left
+finish
