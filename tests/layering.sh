@@ -27,7 +27,7 @@ check_lines() {
       home["^mpi[.]h$"] = home["^nccl[.]h$"] = "comm"
       home["^(cuda|cuda_[a-z0-9_]+|nvtx3/.*|nvToolsExt)[.]h(pp)?$"] = "device"
       home["^(cublas|cudnn|dnnl|oneapi/|cub/|cutlass/|cute/)"] = "kernels"
-      home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint"
+      home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint fuzz"  # tests/fuzz writes seeds
       home["^(yaml-cpp|nlohmann)/"] = "config"
       home["^boost/"] = "app"
       home["^omp[.]h$"] = "device kernels app"

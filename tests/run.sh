@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/run.sh [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it passed.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, layouts, verify, format, layering.
-#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files).
+#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
+#      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: everything is compiled and linked; where a GPU is too, the tests run on it (label gpu).
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are CTest's summary of the first.
 set -euo pipefail
@@ -45,8 +46,8 @@ run_asan() {
   for folder in "${untrusted[@]}"; do
     if [ -f "tests/$folder/CMakeLists.txt" ]; then targets+=("test_$folder"); fi
   done
-  build asan "${targets[@]}" &&
-    ctest --test-dir build/asan -j "$jobs" -R "^($(IFS='|' && echo "${untrusted[*]}"))\$" --no-tests=error
+  build asan "${targets[@]}" fuzz &&
+    ctest --test-dir build/asan -j "$jobs" -R "^($(IFS='|' && echo "${untrusted[*]}")|fuzz_.*)\$" --no-tests=error
 }
 
 run_cuda() {

@@ -159,8 +159,21 @@ std::string ranks_with(const std::vector<std::string>& answers, const std::strin
   return list;
 }
 
+// "n3, n4" of the ranks that gave no answer.
+std::string silent_nodes(const World& world, const std::vector<std::string>& answers) {
+  std::vector<std::string> nodes;
+  std::string list;
+  for (std::size_t r = 0; r < answers.size(); ++r) {
+    const std::string node = answers[r].empty() ? world.node_name(static_cast<int>(r)) : "";
+    if (node.empty() || std::find(nodes.begin(), nodes.end(), node) != nodes.end()) continue;
+    nodes.push_back(node);
+    list += (list.empty() ? "" : ", ") + node;
+  }
+  return list;
+}
+
 // What the rank that reports says of all: who doesn't answer, and what the others were doing.
-std::string deadline_report(const std::vector<std::string>& answers, const std::string& doing) {
+std::string deadline_report(const World& world, const std::vector<std::string>& answers, const std::string& doing) {
   if (answers.empty()) return doing;
   std::string text;
   std::vector<std::string> said;
@@ -168,7 +181,7 @@ std::string deadline_report(const std::vector<std::string>& answers, const std::
     if (std::find(said.begin(), said.end(), answer) != said.end()) continue;
     said.push_back(answer);
     text += (text.empty() ? "" : "; ") + ranks_with(answers, answer) +
-            (answer.empty() ? ": no answer, it is stopped or its node is lost" : ": " + answer);
+            (answer.empty() ? ": no answer from " + silent_nodes(world, answers) + ", stopped or lost" : ": " + answer);
   }
   return text;
 }
@@ -179,16 +192,25 @@ void end_hanging_job(const World& world, const std::string& doing) {
   const auto answers = world.roll_call(doing, world.rank() == 0 ? 1.2 : 1.5);
   const bool reports = world.rank() == 0 || (!answers.empty() && answers.front().empty());
   if (!reports) std::this_thread::sleep_for(std::chrono::milliseconds(1800));
-  std::fprintf(stderr, "forge: error: a deadline was missed (machine.deadline_seconds): %s\n",
-               deadline_report(answers, doing).c_str());
+  std::fprintf(stderr, "forge: error: a deadline was missed (machine.deadline_seconds, first_deadline_seconds): %s\n",
+               deadline_report(world, answers, doing).c_str());
   std::fflush(stderr);
   world.abort(static_cast<int>(ExitCode::deadline_missed));
+}
+
+// Of every rank, from the start of a run; none with a first deadline of 0.
+std::unique_ptr<Watchdog> watchdog_of(const MachineDeck& machine, const World& world) {
+  const Deadlines deadlines{static_cast<double>(machine.first_deadline_seconds),
+                            static_cast<double>(machine.deadline_seconds)};
+  if (deadlines.first == 0) return nullptr;
+  return std::make_unique<Watchdog>(deadlines, [&world](const std::string& doing) { end_hanging_job(world, doing); });
 }
 
 template <class T>
 void train(const CommandLine& line, const Deck& deck, const World& world) {
   const std::size_t outside = host_memory().resident;
   const auto start_time = std::chrono::steady_clock::now();
+  std::unique_ptr<Watchdog> watchdog = watchdog_of(deck.machine, world);
   RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   read_first_sample(setup, data);
@@ -198,6 +220,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   Job<T> job(setup, RunKind::training, world);
   const std::string fingerprint = data_fingerprint(data.training);
   RunProgress progress;
+  if (watchdog && start.restarts) watchdog->start_other(0, "restart");
   if (start.restarts) progress = restart(*job.session, deck, start.candidates, fingerprint, start.notes);
   if (directory && start.restarts && !deck.checkpoint.directory.empty())
     if (const std::string old = move_steps_aside(deck.checkpoint.directory, progress.step); !old.empty())
@@ -220,15 +243,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   }
   if (progress.step >= deck.train.steps)
     log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) + "\n");
-  {
-    std::unique_ptr<Watchdog> watchdog;
-    const Deadlines deadlines{static_cast<double>(deck.machine.first_deadline_seconds),
-                              static_cast<double>(deck.machine.deadline_seconds)};
-    if (deadlines.first > 0)
-      watchdog =
-          std::make_unique<Watchdog>(deadlines, [&world](const std::string& doing) { end_hanging_job(world, doing); });
-    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), watchdog.get()).run();
-  }
+  Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), watchdog.get()).run();
+  watchdog.reset();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, outside));

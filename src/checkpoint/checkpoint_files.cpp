@@ -20,12 +20,6 @@ namespace {
 
 constexpr std::uint64_t most_at_once = 1 << 20;
 
-bool overlaps(const Box& a, const Box& b) {
-  for (std::size_t d = 0; d < a.offset.size(); ++d)
-    if (a.offset[d] >= b.offset[d] + b.extent[d] || b.offset[d] >= a.offset[d] + a.extent[d]) return false;
-  return true;
-}
-
 // What a chunk holds: parts of pieces, and where their bytes begin.
 struct Content {
   Box box;
@@ -98,10 +92,10 @@ Hash verified_manifest(const std::string& directory) {
   return hash;
 }
 
-CheckpointFiles::CheckpointFiles(const std::string& directory)
+CheckpointFiles::CheckpointFiles(const std::string& directory, const std::vector<StateTensor>* wanted)
     : directory_(directory),
       hash_(verified_manifest(directory)),
-      manifest_(read_manifest(directory + "/" + manifest_name)),
+      manifest_(read_manifest(directory + "/" + manifest_name, wanted)),
       datasets_(manifest_.tensors.size()) {
   if (const std::int64_t named = step_of_directory(directory); named >= 0 && named != manifest_.facts.step)
     throw BadCheckpoint(directory + " holds step " + std::to_string(manifest_.facts.step) +
@@ -141,7 +135,7 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
     bool read = false;
     for (const Content& part : content_of(d, c))
       for (Target& target : targets) {
-        if (!overlaps(part.box, target.box)) continue;
+        if (!overlap(part.box, target.box)) continue;
         if (!file) file = std::make_unique<FileHandle>(FileHandle::open_to_read(path, "shard"));
         if (!read) {
           const StoredChunk& chunk = d.chunks[c];
@@ -176,6 +170,7 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stre
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].filled != targets[i].box.size())
         throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
+      bytes_needed_ += targets[i].bytes.size();
       copy_to_device(stream, wanted.pieces[i].data, targets[i].bytes.data(), targets[i].bytes.size());
     }
     stream.synchronize();

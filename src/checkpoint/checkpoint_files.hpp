@@ -13,7 +13,8 @@ namespace forge {
 class CheckpointFiles {
  public:
   // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent.
-  explicit CheckpointFiles(const std::string& directory);
+  // `wanted`: the tensors that read() will be asked for, or a part of them; the table holds no more than these need.
+  explicit CheckpointFiles(const std::string& directory, const std::vector<StateTensor>* wanted = nullptr);
 
   const std::string& directory() const { return directory_; }
   const Manifest& manifest() const { return manifest_; }
@@ -29,6 +30,8 @@ class CheckpointFiles {
   void read(const std::vector<StateTensor>& tensors, Stream& stream);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
+  // Bytes of the pieces filled with them.
+  std::uint64_t bytes_needed() const { return bytes_needed_; }
 
  private:
   struct Target {
@@ -43,7 +46,7 @@ class CheckpointFiles {
   Manifest manifest_;
   std::map<std::string, std::size_t> numbers_;
   std::vector<std::vector<const StoredDataset*>> datasets_;  // by tensor
-  std::uint64_t bytes_read_ = 0;
+  std::uint64_t bytes_read_ = 0, bytes_needed_ = 0;
 };
 
 // SHA-256 of a whole file, in small parts.

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "checkpoint/hash.hpp"
+#include "checkpoint/state.hpp"
 #include "core/error.hpp"
 #include "core/types.hpp"
 #include "layout/boxes.hpp"
@@ -79,7 +81,10 @@ void write_manifest(const std::string& file, const Manifest& manifest);
 // Reads an untrusted file whose hash has been verified: hard links only, exact types and extents, one filter, and the
 // tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
 // and without overlap. Throws BadCheckpoint. Opens no other file.
-Manifest read_manifest(const std::string& file);
+//
+// `wanted`: of the datasets, keep those that hold a part of its boxes only. All rows are looked at, a chunk of a table
+// at a time, so that the memory of a rank doesn't grow with the number of ranks that wrote.
+Manifest read_manifest(const std::string& file, const std::vector<StateTensor>* wanted = nullptr);
 
 // What one rank wrote. The tensors of all ranks are put together by name.
 struct ShardIndex {
@@ -89,7 +94,17 @@ struct ShardIndex {
 };
 std::string to_text(const ShardIndex& index);
 ShardIndex shard_index_from(const std::string& text);
-// In the order of ranks; a rank without tensors has no shard.
+// Puts the shards of all ranks together, which come in the order of ranks; a rank without tensors has no shard.
+class ManifestBuilder {
+ public:
+  explicit ManifestBuilder(const CheckpointFacts& facts) { manifest_.facts = facts; }
+  void add(ShardIndex index);
+  Manifest take() { return std::move(manifest_); }
+
+ private:
+  Manifest manifest_;
+  std::map<std::string, std::int64_t> numbers_;
+};
 Manifest merged(const CheckpointFacts& facts, std::vector<ShardIndex> shards);
 
 }  // namespace forge

@@ -2,8 +2,8 @@
 #include <set>
 
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/tables.hpp"
-#include "config/file_handle.hpp"
+#include "checkpoint/table_file.hpp"
+#include "checkpoint/tensor_parts.hpp"
 
 namespace forge {
 
@@ -14,11 +14,14 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 // Everything below comes from the file: each number is checked before it is used.
 class ManifestReader {
  public:
-  ManifestReader(const std::string& path, std::uint64_t bytes) : path_(path), bytes_(bytes) {}
+  ManifestReader(const std::string& path, const std::vector<StateTensor>* wanted)
+      : path_(path), file_(path), all_(!wanted) {
+    if (wanted)
+      for (const StateTensor& tensor : *wanted) wanted_[tensor.name] = &tensor;
+  }
 
   Manifest read() {
-    file_ = Hid(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "H5Fopen", path_);
-    if (const std::int64_t format = read_number(file_, path_, "format"); format != manifest_format)
+    if (const std::int64_t format = file_.number("format"); format != manifest_format)
       bad("is of format " + std::to_string(format) + ", this version reads " + std::to_string(manifest_format));
     read_facts();
     read_tensors();
@@ -35,21 +38,21 @@ class ManifestReader {
   template <class T>
   Table<T> table(const char* path, std::int64_t columns) const {
     Table<T> t{columns, {}};
-    read_table(file_, path_, path, t, bytes_);
+    file_.read(path, t);
     return t;
   }
   std::string text(const char* path) const {
     const auto t = table<std::uint8_t>(path, 1);
     return {t.values.begin(), t.values.end()};
   }
-  static Hash hash(const Table<std::uint8_t>& t, std::int64_t row) {
+  static Hash hash(const std::uint8_t* row) {
     Hash hash;
-    std::copy_n(t.row(row), hash.size(), hash.begin());
+    std::copy_n(row, hash.size(), hash.begin());
     return hash;
   }
 
   std::int64_t amount(const char* name) const {
-    const std::int64_t value = read_number(file_, path_, name);
+    const std::int64_t value = file_.number(name);
     if (value < 0) bad(std::string("has a negative ") + name);
     return value;
   }
@@ -61,7 +64,7 @@ class ManifestReader {
     f.samples = amount("samples");
     f.updates = amount("updates");
     f.bad_in_a_row = amount("not_finite_in_a_row");
-    f.seed = static_cast<std::uint64_t>(read_number(file_, path_, "seed"));
+    f.seed = static_cast<std::uint64_t>(file_.number("seed"));
     f.ranks = amount("ranks");
     f.deck = text("/run/deck");
     f.build = text("/run/build");
@@ -103,19 +106,18 @@ class ManifestReader {
     std::set<std::int64_t> numbers;
     for (std::int64_t r = 0; r < t.rows(); ++r) {
       if (t.row(r)[0] < 0 || t.row(r)[1] < 1 || !numbers.insert(t.row(r)[0]).second) bad("has a wrong list of shards");
-      m_.shards.push_back({t.row(r)[0], static_cast<std::uint64_t>(t.row(r)[1]), hash(hashes, r)});
+      m_.shards.push_back({t.row(r)[0], static_cast<std::uint64_t>(t.row(r)[1]), hash(hashes.row(r))});
     }
   }
 
   void read_datasets() {
-    const auto sets = table<std::int64_t>("/placement/datasets", 6);
-    const auto pieces = table<std::int64_t>("/placement/pieces", 1 + 2 * most_dimensions);
-    const auto chunks = table<std::int64_t>("/placement/chunks", 2);
-    const auto hashes = table<std::uint8_t>("/placement/chunk_hashes", 32);
+    RowReader<std::int64_t> sets(file_, "/placement/datasets", 6),
+        pieces(file_, "/placement/pieces", 1 + 2 * most_dimensions), chunks(file_, "/placement/chunks", 2);
+    RowReader<std::uint8_t> hashes(file_, "/placement/chunk_hashes", 32);
     if (hashes.rows() != chunks.rows()) bad("has not one hash for each chunk");
-    std::int64_t piece = 0, chunk = 0;
-    for (std::int64_t r = 0; r < sets.rows(); ++r) {
-      const std::int64_t* row = sets.row(r);
+    elements_.assign(m_.tensors.size(), 0);
+    while (sets.left() > 0) {
+      const std::int64_t* row = sets.next();
       StoredDataset d;
       d.tensor = row[0];
       d.shard = row[1];
@@ -123,18 +125,31 @@ class ManifestReader {
       d.chunk_elements = row[3];
       if (d.tensor < 0 || d.tensor >= static_cast<std::int64_t>(m_.tensors.size()) || d.shard < 0 ||
           d.shard >= static_cast<std::int64_t>(m_.shards.size()) || d.elements < 1 || d.elements > most_elements ||
-          d.chunk_elements < 1 || d.chunk_elements > d.elements || row[4] < 1 || row[4] > pieces.rows() - piece ||
-          row[5] < 1 || row[5] > chunks.rows() - chunk)
+          d.chunk_elements < 1 || d.chunk_elements > d.elements || row[4] < 1 || row[4] > pieces.left() || row[5] < 1 ||
+          row[5] > chunks.left())
         bad("has a wrong row of placement/datasets");
-      for (std::int64_t i = 0; i < row[4]; ++i) read_piece(pieces.row(piece++), d);
-      if (filled_ != d.elements) bad("has a dataset that its pieces don't fill");
       filled_ = 0;
-      for (std::int64_t i = 0; i < row[5]; ++i, ++chunk) read_chunk(chunks.row(chunk), hash(hashes, chunk), d);
-      if (static_cast<std::int64_t>(d.chunks.size()) != (d.elements + d.chunk_elements - 1) / d.chunk_elements)
+      for (std::int64_t i = 0; i < row[4]; ++i) read_piece(pieces.next(), d);
+      if (filled_ != d.elements) bad("has a dataset that its pieces don't fill");
+      for (std::int64_t i = 0; i < row[5]; ++i) read_chunk(chunks.next(), hash(hashes.next()), d);
+      if (row[5] != (d.elements + d.chunk_elements - 1) / d.chunk_elements)
         bad("has a dataset with a wrong number of chunks");
-      m_.datasets.push_back(std::move(d));
+      std::int64_t& n = elements_[static_cast<std::size_t>(d.tensor)];
+      if (d.elements > most_elements - n) bad("has more elements than its tensors");
+      n += d.elements;
+      if (is_wanted(d)) m_.datasets.push_back(std::move(d));
     }
-    if (piece != pieces.rows() || chunk != chunks.rows()) bad("has pieces or chunks of no dataset");
+    if (pieces.left() > 0 || chunks.left() > 0) bad("has pieces or chunks of no dataset");
+  }
+
+  bool is_wanted(const StoredDataset& d) const {
+    if (all_) return true;
+    const auto found = wanted_.find(m_.tensors[static_cast<std::size_t>(d.tensor)].name);
+    if (found == wanted_.end()) return false;
+    for (const StoredPiece& stored : d.pieces)
+      for (const StatePiece& piece : found->second->pieces)
+        if (piece.box.offset.size() == stored.box.offset.size() && overlap(stored.box, piece.box)) return true;
+    return false;
   }
 
   void read_piece(const std::int64_t* row, StoredDataset& d) {
@@ -165,14 +180,8 @@ class ManifestReader {
   }
 
   void check_counts() const {
-    std::vector<std::int64_t> elements(m_.tensors.size(), 0);
-    for (const StoredDataset& d : m_.datasets) {
-      std::int64_t& n = elements[static_cast<std::size_t>(d.tensor)];
-      if (d.elements > most_elements - n) bad("has more elements than its tensors");
-      n += d.elements;
-    }
-    for (std::size_t t = 0; t < elements.size(); ++t)
-      if (elements[t] != element_count(m_.tensors[t].shape))
+    for (std::size_t t = 0; t < elements_.size(); ++t)
+      if (elements_[t] != element_count(m_.tensors[t].shape))
         bad("doesn't place every element of " + m_.tensors[t].name + " once");
   }
 
@@ -188,24 +197,18 @@ class ManifestReader {
   }
 
   std::string path_;
-  std::uint64_t bytes_;
-  Hid file_;
+  TableFile file_;
+  bool all_;
+  std::map<std::string, const StateTensor*> wanted_;
   Manifest m_;
-  std::int64_t filled_ = 0;  // elements of the dataset that is being read
+  std::int64_t filled_ = 0;             // elements of the dataset that is being read
+  std::vector<std::int64_t> elements_;  // of the datasets of each tensor
 };
 
 }  // namespace
 
-Manifest read_manifest(const std::string& path) {
-  try {
-    const std::uint64_t bytes = FileHandle::open_to_read(path, "manifest").size();
-    const Hdf5Lock lock;
-    return ManifestReader(path, bytes).read();
-  } catch (const BadInput& error) {
-    throw BadCheckpoint(error.what());
-  } catch (const IoFailed& error) {
-    throw BadCheckpoint(error.what());  // what libhdf5 cannot read is no usable checkpoint
-  }
+Manifest read_manifest(const std::string& path, const std::vector<StateTensor>* wanted) {
+  return ManifestReader(path, wanted).read();
 }
 
 }  // namespace forge

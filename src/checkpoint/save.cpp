@@ -51,20 +51,24 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
       if (first) partial = start_step(plan.directory, facts.step);
     });
     ranks.broadcast_host(partial, 0);
+    // The manifest has a row for each chunk: not more of them than a rank can hold, however large the model.
+    constexpr std::size_t most_chunks = std::size_t{1} << 24;
+    ShardOptions shards = plan.shards;
+    shards.least_bytes =
+        std::max(shards.least_bytes, bytes_of(tensors) * static_cast<std::size_t>(ranks.size()) / most_chunks);
     std::string index;
     together(ranks, [&] {
-      const ShardIndex written = write_shard(partial, ranks.rank(), tensors, copy, plan.shards);
+      const ShardIndex written = write_shard(partial, ranks.rank(), tensors, copy, shards);
       if (written.shard.bytes > 0)
         faults.shard_written(partial + "/" + shard_name(written.shard.number),
                              written.datasets.front().chunks.front().offset);
       index = to_text(written);
     });
-    auto indices = ranks.gather_host(index);
+    ManifestBuilder builder(facts);
     together(ranks, [&] {
+      ranks.collect_host(index, 0, [&](const std::string& text) { builder.add(shard_index_from(text)); });
       if (!first) return;
-      std::vector<ShardIndex> shards;
-      for (const std::string& text : indices) shards.push_back(shard_index_from(text));
-      write_manifest(partial + "/" + manifest_name, merged(facts, std::move(shards)));
+      write_manifest(partial + "/" + manifest_name, builder.take());
       write_hash(partial);
       commit_step(plan.directory, facts.step);
       prune_steps(plan.directory, plan.keep_last, plan.keep_every);

@@ -132,25 +132,25 @@ ShardIndex shard_index_from(const std::string& text) {
   return index;
 }
 
-Manifest merged(const CheckpointFacts& facts, std::vector<ShardIndex> shards) {
-  Manifest manifest;
-  manifest.facts = facts;
-  std::map<std::string, std::int64_t> numbers;
-  for (ShardIndex& index : shards) {
-    if (index.datasets.empty()) continue;
-    for (StoredDataset& d : index.datasets) {
-      const StoredTensor& tensor = index.tensors[static_cast<std::size_t>(d.tensor)];
-      const auto [at, is_new] = numbers.try_emplace(tensor.name, static_cast<std::int64_t>(manifest.tensors.size()));
-      if (is_new) manifest.tensors.push_back(tensor);
-      const StoredTensor& known = manifest.tensors[static_cast<std::size_t>(at->second)];
-      require(known.type == tensor.type && known.shape == tensor.shape, "two ranks hold different tensors of one name");
-      d.tensor = at->second;
-      d.shard = static_cast<std::int64_t>(manifest.shards.size());
-      manifest.datasets.push_back(std::move(d));
-    }
-    manifest.shards.push_back(index.shard);
+void ManifestBuilder::add(ShardIndex index) {
+  if (index.datasets.empty()) return;
+  for (StoredDataset& d : index.datasets) {
+    const StoredTensor& tensor = index.tensors[static_cast<std::size_t>(d.tensor)];
+    const auto [at, is_new] = numbers_.try_emplace(tensor.name, static_cast<std::int64_t>(manifest_.tensors.size()));
+    if (is_new) manifest_.tensors.push_back(tensor);
+    const StoredTensor& known = manifest_.tensors[static_cast<std::size_t>(at->second)];
+    require(known.type == tensor.type && known.shape == tensor.shape, "two ranks hold different tensors of one name");
+    d.tensor = at->second;
+    d.shard = static_cast<std::int64_t>(manifest_.shards.size());
+    manifest_.datasets.push_back(std::move(d));
   }
-  return manifest;
+  manifest_.shards.push_back(index.shard);
+}
+
+Manifest merged(const CheckpointFacts& facts, std::vector<ShardIndex> shards) {
+  ManifestBuilder builder(facts);
+  for (ShardIndex& index : shards) builder.add(std::move(index));
+  return builder.take();
 }
 
 }  // namespace forge

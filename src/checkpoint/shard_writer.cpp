@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 
 #include "checkpoint/hdf5.hpp"
 #include "checkpoint/tensor_parts.hpp"
@@ -94,8 +95,7 @@ void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor
       dataset.elements += box.size();
     }
   if (dataset.elements == 0) return;
-  dataset.chunk_elements =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(options.chunk_bytes / size), 1, dataset.elements);
+  dataset.chunk_elements = chunk_elements(dataset.pieces, size, tensor.strip > 0, options);
   index.tensors.push_back({tensor.name, tensor.type, tensor.shape});
   DatasetWriter writer(file, path, index.tensors.back(), dataset);
   std::vector<std::byte> whole, part;
@@ -116,7 +116,37 @@ void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor
   index.datasets.push_back(std::move(dataset));
 }
 
+// Elements of an eighth of a box's rows, or of a fourth, a half, all.
+std::int64_t eighth_of_rows(const Box& box) {
+  for (const std::int64_t rows : box.extent) {
+    if (rows == 1) continue;
+    for (const std::int64_t parts : {8, 4, 2})
+      if (rows % parts == 0) return box.size() / parts;
+    break;
+  }
+  return box.size();
+}
+
 }  // namespace
+
+std::int64_t chunk_elements(const std::vector<StoredPiece>& pieces, std::size_t element_bytes, bool strips,
+                            const ShardOptions& options) {
+  std::int64_t elements = 0, grain = 0;
+  for (const StoredPiece& piece : pieces) {
+    elements += piece.box.size();
+    grain = std::gcd(grain, strips ? piece.box.size() : eighth_of_rows(piece.box));
+  }
+  const std::size_t bytes = static_cast<std::size_t>(elements) * element_bytes;
+  const std::size_t wanted = std::clamp(bytes / (strips ? options.strip_parts : options.parts),
+                                        std::min(options.least_bytes, options.most_bytes), options.most_bytes);
+  const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted / element_bytes));
+  if (elements <= most) return elements;
+  for (std::int64_t n = (grain + most - 1) / most; n <= 2 * grain / most; ++n)
+    if (grain % n == 0) return grain / n;
+  // Of equal size, so that hardly any element is padding.
+  const std::int64_t chunks = (elements + most - 1) / most;
+  return (elements + chunks - 1) / chunks;
+}
 
 void sync_file(const std::string& path) {
   sync_path(path, O_RDONLY);

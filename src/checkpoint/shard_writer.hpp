@@ -13,8 +13,17 @@ namespace forge {
 using CopyToHost = std::function<void(void* to, const void* from, std::size_t bytes)>;
 
 struct ShardOptions {
-  std::size_t chunk_bytes = std::size_t{1} << 20;  // about so many bytes are read and verified at a time
+  // A chunk is read and verified as a whole. A dataset has about `parts` of them, those of tensors in strips
+  // `strip_parts`, so that a layout which cuts it elsewhere reads little that it doesn't need; but none has more or
+  // less than so many bytes.
+  std::size_t most_bytes = std::size_t{1} << 20;
+  std::size_t parts = 64, strip_parts = 128, least_bytes = std::size_t{4} << 10;
 };
+
+// Elements of a chunk of a dataset that has these pieces of a tensor. Where it can, a chunk ends wherever an eighth of
+// a piece's rows does (a strip's end, of a tensor in strips), as layouts cut there.
+std::int64_t chunk_elements(const std::vector<StoredPiece>& pieces, std::size_t element_bytes, bool strips,
+                            const ShardOptions& options);
 
 // Writes a rank's pieces to a new shard file of its number, and forces it to the disk. Throws IoFailed. Needs host
 // memory for one piece and one chunk.

@@ -46,6 +46,12 @@ void copy_part(const Box& part, const Box& from, const std::byte* source, const 
   }
 }
 
+bool overlap(const Box& a, const Box& b) {
+  for (std::size_t d = 0; d < a.offset.size(); ++d)
+    if (a.offset[d] >= b.offset[d] + b.extent[d] || b.offset[d] >= a.offset[d] + a.extent[d]) return false;
+  return true;
+}
+
 std::vector<Box> boxes_within(const Box& box, const Range& range) {
   std::vector<Box> boxes = boxes_of(box.extent, range);
   for (Box& b : boxes)

@@ -12,6 +12,8 @@ namespace forge {
 void copy_part(const Box& part, const Box& from, const std::byte* source, const Box& to, std::byte* target,
                std::size_t size);
 
+bool overlap(const Box& a, const Box& b);  // of one number of dimensions
+
 // The boxes of the whole tensor that a range of a box's own row-major order makes up, in that order.
 std::vector<Box> boxes_within(const Box& box, const Range& range);
 

@@ -246,6 +246,25 @@ std::vector<std::string> Communicator::gather_host(const std::string& text) {
   return texts;
 }
 
+void Communicator::collect_host(const std::string& text, int root,
+                                const std::function<void(const std::string&)>& take) {
+  check_peer(root);
+  std::exception_ptr failure;
+  const auto guarded = [&](const std::string& one) {
+    if (failure) return;
+    try {
+      take(one);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  if (size_ == 1)
+    guarded(text);
+  else
+    do_collect_host(text, root, guarded);
+  if (failure) std::rethrow_exception(failure);
+}
+
 void Communicator::barrier() {
   std::int64_t nothing = 0;
   sum_host({&nothing, 1});

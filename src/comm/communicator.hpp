@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,6 +113,9 @@ class Communicator {
   void broadcast_host(std::string& text, int root);
   // Every rank's text, in the order of ranks, on every rank.
   std::vector<std::string> gather_host(const std::string& text);
+  // Every rank's text at `root`, which takes them one by one, in the order of ranks: long ones, too. What `take` throws
+  // is thrown when all have come.
+  void collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take);
   void barrier();
 
   // Device bytes that this rank has sent, by the least that each operation needs (core/traffic.hpp).
@@ -140,6 +144,8 @@ class Communicator {
   // out(size · bytes) ← every rank's in(bytes).
   virtual void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) = 0;
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
+  virtual void do_collect_host(const std::string& text, int root,
+                               const std::function<void(const std::string&)>& take) = 0;
   virtual std::unique_ptr<Communicator> do_split(int color, int key) = 0;
   // By splitting, unless an implementation has grids of its own.
   virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
@@ -151,6 +157,10 @@ class Communicator {
   }
   static void broadcast_host_by(Communicator& other, std::byte* data, std::size_t bytes, int root) {
     other.do_broadcast_host(data, bytes, root);
+  }
+  static void collect_host_by(Communicator& other, const std::string& text, int root,
+                              const std::function<void(const std::string&)>& take) {
+    other.do_collect_host(text, root, take);
   }
 
  private:

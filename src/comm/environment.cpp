@@ -1,6 +1,7 @@
 #include "comm/environment.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -23,9 +24,12 @@ void stay_alone_without_launcher() {
 
 constexpr int roll_call_answerers = 2;  // the second one answers where the first one is the rank that hangs
 
+using NodeName = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+
 struct Environment::Implementation {
   MPI_Comm roll_call = MPI_COMM_NULL;  // of its own: a message of the training must not meet it
   int rank = 0, size = 1, local_rank = 0, local_size = 1, nodes = 1;
+  std::vector<NodeName> node_names;  // by rank
 };
 
 Environment::Environment(int& argc, char**& argv) : impl_(std::make_unique<Implementation>()) {
@@ -50,6 +54,13 @@ Environment::Environment(int& argc, char**& argv) : impl_(std::make_unique<Imple
   const int first_of_node = impl_->local_rank == 0;
   mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->roll_call), "MPI_Comm_dup");
   mpi_check(MPI_Allreduce(&first_of_node, &impl_->nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+  NodeName name{};
+  int length = 0;
+  mpi_check(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  impl_->node_names.resize(static_cast<std::size_t>(impl_->size));
+  mpi_check(MPI_Allgather(name.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, impl_->node_names.data(),
+                          MPI_MAX_PROCESSOR_NAME, MPI_CHAR, MPI_COMM_WORLD),
+            "MPI_Allgather");
 }
 
 Environment::~Environment() {
@@ -71,6 +82,9 @@ int Environment::local_size() const {
 }
 int Environment::nodes() const {
   return impl_->nodes;
+}
+std::string Environment::node_name(int rank) const {
+  return impl_->node_names.at(static_cast<std::size_t>(rank)).data();
 }
 
 std::vector<std::string> Environment::roll_call(const std::string& doing, double seconds) const {

@@ -18,6 +18,7 @@ class Environment final : public World {
   int local_rank() const override;
   int local_size() const override;
   int nodes() const override;
+  std::string node_name(int rank) const override;
   std::vector<std::string> roll_call(const std::string& doing, double seconds) const override;
   [[noreturn]] void abort(int code) const override;
   std::unique_ptr<Communicator> make_world() const override;

@@ -286,11 +286,48 @@ void MpiCommunicator::do_gather_host(const std::byte* in, std::byte* out, std::s
             "MPI_Allgather");
 }
 
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts with int
+
+}  // namespace
+
 void MpiCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int root) {
-  constexpr std::size_t piece = std::size_t{1} << 30;
-  for (std::size_t begin = 0; begin < bytes; begin += piece)
-    mpi_check(MPI_Bcast(data + begin, static_cast<int>(std::min(piece, bytes - begin)), MPI_BYTE, root, impl_->host),
-              "MPI_Bcast");
+  for (std::size_t begin = 0; begin < bytes; begin += piece_bytes)
+    mpi_check(
+        MPI_Bcast(data + begin, static_cast<int>(std::min(piece_bytes, bytes - begin)), MPI_BYTE, root, impl_->host),
+        "MPI_Bcast");
+}
+
+void MpiCommunicator::do_collect_host(const std::string& text, int root,
+                                      const std::function<void(const std::string&)>& take) {
+  constexpr int tag = 0;
+  const auto in_pieces = [](std::size_t bytes, auto f) {
+    for (std::size_t begin = 0; begin < bytes; begin += piece_bytes)
+      f(begin, static_cast<int>(std::min(piece_bytes, bytes - begin)));
+  };
+  if (rank() != root) {
+    const auto length = static_cast<std::int64_t>(text.size());
+    mpi_check(MPI_Send(&length, 1, MPI_INT64_T, root, tag, impl_->host), "MPI_Send");
+    in_pieces(text.size(), [&](std::size_t begin, int n) {
+      mpi_check(MPI_Send(text.data() + begin, n, MPI_BYTE, root, tag, impl_->host), "MPI_Send");
+    });
+    return;
+  }
+  std::string received;
+  for (int r = 0; r < size(); ++r) {
+    if (r == root) {
+      take(text);
+      continue;
+    }
+    std::int64_t length = 0;
+    mpi_check(MPI_Recv(&length, 1, MPI_INT64_T, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
+    received.resize(static_cast<std::size_t>(length));
+    in_pieces(received.size(), [&](std::size_t begin, int n) {
+      mpi_check(MPI_Recv(received.data() + begin, n, MPI_BYTE, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
+    });
+    take(received);
+  }
 }
 
 // The communicator of a part of these ranks, with duplicates of `part`, which is freed.

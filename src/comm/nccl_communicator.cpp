@@ -97,6 +97,10 @@ class NcclCommunicator final : public Communicator {
   void do_broadcast_host(std::byte* data, std::size_t count, int root) override {
     broadcast_host_by(*host_, data, count, root);
   }
+  void do_collect_host(const std::string& text, int root,
+                       const std::function<void(const std::string&)>& take) override {
+    collect_host_by(*host_, text, root, take);
+  }
   std::unique_ptr<Communicator> do_split(int color, int key) override {
     return with_host(host_->split(color, key), color, key);
   }

@@ -185,6 +185,14 @@ void ThreadCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, i
   });
 }
 
+void ThreadCommunicator::do_collect_host(const std::string& text, int root,
+                                         const std::function<void(const std::string&)>& take) {
+  group_->host.meet(rank(), &text, [&](const std::vector<const void*>& shown) {
+    if (rank() != root) return;
+    for (const void* p : shown) take(*static_cast<const std::string*>(p));
+  });
+}
+
 std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key) {
   struct Choice {
     int color, key, rank;

@@ -24,6 +24,8 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual int nodes() const = 0;
+  // The name of a rank's node; empty for ranks of one process.
+  virtual std::string node_name(int rank) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
 
@@ -46,6 +48,7 @@ class ThreadRank final : public World {
   int local_rank() const override { return ranks_.rank(); }
   int local_size() const override { return ranks_.size(); }
   int nodes() const override { return 1; }
+  std::string node_name(int) const override { return ""; }
   std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
   std::vector<std::string> roll_call(const std::string&, double) const override { return {}; }
   [[noreturn]] void abort(int code) const override { std::_Exit(code); }

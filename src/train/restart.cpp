@@ -104,8 +104,8 @@ void agree(Communicator& ranks, const CheckpointFiles& files) {
 }
 
 template <class T>
-void load(Session<T>& session, CheckpointFiles& files) {
-  files.read(session_state(session, StateUse::read), session.stream());
+void load(Session<T>& session, CheckpointFiles& files, const std::vector<StateTensor>& state) {
+  files.read(state, session.stream());
   session.load([](ParameterStorage<T>& storage, Stream& stream) {
     for (std::size_t u = 0; u < storage.size(); ++u) {
       const UnitStorage<T>& s = storage.unit(u);
@@ -132,9 +132,10 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     const auto start = std::chrono::steady_clock::now();
+    const std::vector<StateTensor> state = session_state(session, StateUse::read);
     std::unique_ptr<CheckpointFiles> files;
     DeckChanges changes;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path); });
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, &state); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);
@@ -148,20 +149,22 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
             throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
                            files->facts().data);
         }
-        compare_tensors(*files, session_state(session, StateUse::read));
+        compare_tensors(*files, state);
       });
-    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files); });
+    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files, state); });
     if (!problem.empty()) {
       damaged += "\n  " + problem;
       notes.push_back("checkpoint " + path + " is not usable: " + problem);
       continue;
     }
     const CheckpointFacts& facts = files->facts();
-    std::int64_t bytes = static_cast<std::int64_t>(files->bytes_read());
-    ranks.sum_host({&bytes, 1});
+    std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
+                                      static_cast<std::int64_t>(files->bytes_needed())};
+    ranks.sum_host(bytes);
     notes.push_back("restarted from " + path + ", step " + std::to_string(facts.step) + ", written by " +
                     std::to_string(facts.ranks) + (facts.ranks == 1 ? " rank" : " ranks") + "; " +
-                    format_bytes(static_cast<std::uint64_t>(bytes)) + " read in " +
+                    format_bytes(static_cast<std::uint64_t>(bytes[0])) + " read for the " +
+                    format_bytes(static_cast<std::uint64_t>(bytes[1])) + " that the ranks hold, in " +
                     format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
     for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
     return {facts.step, facts.updates, facts.bad_in_a_row};

@@ -72,7 +72,7 @@ void Watchdog::watch() {
       changed_.wait_until(lock, deadline_);
       continue;
     }
-    const std::string doing = "step " + std::to_string(step_) + ", " + phase_;
+    const std::string doing = (step_ > 0 ? "step " + std::to_string(step_) + ", " : "") + phase_;
     lock.unlock();
     missed_(doing);
     return;

@@ -11,8 +11,8 @@
 
 namespace forge {
 
-// Seconds that a rank may take. first: until the first step has ended, and for each checkpoint and validation; later:
-// of a step, at least: ten times the median step where that is longer.
+// Seconds that a rank may take. first: for the start, for a restart, for the first step, and for each checkpoint and
+// validation; later: of a step, at least: ten times the median step where that is longer.
 struct Deadlines {
   double first = 300, later = 60;
 };
@@ -31,7 +31,7 @@ class Watchdog {
   void start_step(std::int64_t step);
   // What the step does now, for the report. A literal.
   void enter(const char* phase);
-  // Something beside the steps begins, with the first deadline: "checkpoint".
+  // Something beside the steps begins, with the first deadline: "checkpoint"; step 0: before the first one.
   void start_other(std::int64_t step, const char* what);
   // A step has taken so long.
   void step_done(double seconds);

@@ -17,7 +17,10 @@ class HostileManifest : public testing::Test {
   std::string opened_as(const std::function<void(hid_t)>& change) {
     const fs::path file = path / manifest_name;
     const std::string whole = text_of(file), hash = text_of(path / manifest_hash_name);
-    const hid_t id = H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+    const hid_t id = H5Fopen(file.c_str(), H5F_ACC_RDWR, access);
+    H5Pclose(access);
     EXPECT_GE(id, 0);
     change(id);
     H5Fclose(id);

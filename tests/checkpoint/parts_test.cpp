@@ -57,5 +57,40 @@ TEST(TensorParts, BoxesWithinABoxAreOfTheTensor) {
   EXPECT_EQ(boxes_within({{2, 3}, {4, 10}}, {5, 12}), (std::vector<Box>{{{2, 8}, {1, 5}}, {{3, 3}, {1, 2}}}));
 }
 
+// Chunks end where layouts cut a whole matrix: at eighths of its rows, or at its strips.
+TEST(Chunks, EndWhereLayoutsCut) {
+  const ShardOptions options;
+  const std::int64_t rows = 1408, columns = 512, expert = 256 * 512;
+  const std::vector<StoredPiece> matrix{{{{0, 0}, {rows, columns}}, 0}};
+  std::int64_t chunk = chunk_elements(matrix, 4, false, options);
+  EXPECT_EQ(rows / 8 * columns % chunk, 0);
+  EXPECT_LE(static_cast<std::size_t>(chunk) * 4, static_cast<std::size_t>(rows * columns) * 4 / options.parts);
+  std::vector<StoredPiece> experts, strips;
+  for (std::int64_t e = 0; e < 6; ++e) experts.push_back({{{e, 0, 0}, {1, 256, 512}}, e * expert});
+  chunk = chunk_elements(experts, 4, false, options);
+  EXPECT_EQ(expert / 8 % chunk, 0);
+  for (std::int64_t i = 0; i < 8; ++i) strips.push_back({{{0, i * 64}, {rows, 64}}, i * rows * 64});
+  chunk = chunk_elements(strips, 4, true, options);
+  EXPECT_EQ(rows * 64 % chunk, 0);
+}
+
+// Any part of a tensor: chunks within the limits, and hardly any padding.
+TEST(Chunks, KeepTheLimits) {
+  for (const std::size_t size : {2, 4, 8})
+    for (const std::int64_t elements : {1, 7, 1024, 1031, 99991, 7654321, 300000001}) {
+      const std::vector<StoredPiece> piece{{{{5}, {elements}}, 0}};
+      const std::int64_t chunk = chunk_elements(piece, size, false, {});
+      const auto bytes = static_cast<std::size_t>(chunk) * size;
+      ASSERT_GE(chunk, 1);
+      EXPECT_LE(chunk, elements);
+      EXPECT_LE(bytes, ShardOptions().most_bytes);
+      if (chunk < elements) {
+        EXPECT_GE(2 * bytes, ShardOptions().least_bytes);
+      }
+      const std::int64_t padding = (elements + chunk - 1) / chunk * chunk - elements;
+      EXPECT_LE(padding * 16, elements);
+    }
+}
+
 }  // namespace
 }  // namespace forge::test

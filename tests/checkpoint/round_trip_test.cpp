@@ -39,6 +39,48 @@ TEST(RoundTrip, KeepsTheFacts) {
   EXPECT_EQ(files.missing(), "");
 }
 
+// Tables larger than one chunk of the file, which HDF5 keeps in an array of places: read without libhdf5, as it reads
+// them.
+TEST(RoundTrip, TablesOfSeveralChunks) {
+  const Scratch scratch;
+  const std::string path = scratch.path / manifest_name;
+  Manifest written;
+  written.facts = sample_facts(3);
+  for (std::size_t i = 0; i < 2'500'001; ++i) written.facts.deck += static_cast<char>('a' + mix(4, i) % 26);
+  constexpr std::int64_t chunks = 70'000;  // rows of 16 and of 32 bytes: two chunks of 1 MiB, and three
+  written.tensors.push_back({"parameters/one", DType::f32, {chunks}});
+  written.shards.push_back({0, 8 * chunks, sha256({})});
+  StoredDataset dataset{0, 0, chunks, 1, {{{{0}, {chunks}}, 0}}, {}};
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    const auto at = static_cast<std::uint64_t>(8 * c);
+    dataset.chunks.push_back({at, 8, sha256(std::as_bytes(std::span(&at, 1)))});
+  }
+  written.datasets.push_back(dataset);
+  write_manifest(path, written);
+
+  const Manifest read = read_manifest(path);
+  EXPECT_TRUE(read.facts.deck == written.facts.deck);
+  EXPECT_EQ(read.shards.at(0).rest, written.shards[0].rest);
+  ASSERT_EQ(read.datasets.at(0).chunks.size(), dataset.chunks.size());
+  for (std::size_t c = 0; c < dataset.chunks.size(); ++c) {
+    EXPECT_EQ(read.datasets[0].chunks[c].offset, dataset.chunks[c].offset);
+    EXPECT_EQ(read.datasets[0].chunks[c].hash, dataset.chunks[c].hash);
+  }
+
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const hid_t set = H5Dopen2(file, "/run/deck", H5P_DEFAULT);
+  const hid_t space = H5Dget_space(set);
+  hsize_t number = 0;
+  ASSERT_GE(H5Dget_num_chunks(set, space, &number), 0);
+  EXPECT_EQ(number, 3u);
+  std::string deck(written.facts.deck.size(), ' ');
+  ASSERT_GE(H5Dread(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, deck.data()), 0);
+  EXPECT_TRUE(deck == written.facts.deck);
+  H5Sclose(space);
+  H5Dclose(set);
+  H5Fclose(file);
+}
+
 // A reader takes the chunks that overlap its boxes, not the files.
 TEST(RoundTrip, ReadsOnlyWhatIsAskedFor) {
   const Scratch scratch;
@@ -53,6 +95,35 @@ TEST(RoundTrip, ReadsOnlyWhatIsAskedFor) {
   const double needed = 24 * 10 * 4;
   EXPECT_LE(static_cast<double>(files.bytes_read()), needed * 100 / 96 + 2 * 12 * 100);
   EXPECT_LT(files.bytes_read(), 24u * 40 * 4);
+}
+
+// A rank's table has the datasets that its boxes need, however many ranks wrote.
+TEST(RoundTrip, HoldsOnlyTheRowsThatAreWanted) {
+  const Scratch scratch;
+  const std::string path = write_sample(scratch.path, 1, 5);
+  const SampleTensor tokens = sample_tensors()[0];
+  const CheckpointFiles all(path);
+  for (int reader = 0; reader < 3; ++reader) {
+    SamplePieces wanted, expected;
+    const auto boxes = cut(tokens.shape, 3, 99)[static_cast<std::size_t>(reader)];
+    wanted.add(tokens, boxes, false);
+    expected.add(tokens, boxes, true);
+    std::size_t needed = 0;
+    for (const StoredDataset& d : all.manifest().datasets) {
+      bool meets = false;
+      for (const StoredPiece& piece : d.pieces)
+        for (const Box& box : boxes) meets = meets || overlap(piece.box, box);
+      needed += meets && all.manifest().tensors[static_cast<std::size_t>(d.tensor)].name == tokens.name;
+    }
+    CheckpointFiles files(path, &wanted.tensors);
+    EXPECT_EQ(files.manifest().datasets.size(), needed);
+    EXPECT_LE(needed, 5u);
+    EXPECT_EQ(files.manifest().tensors.size(), all.manifest().tensors.size());
+    Stream stream(1);
+    files.read(wanted.tensors, stream);
+    EXPECT_EQ(wanted.memory, expected.memory);
+    EXPECT_EQ(files.bytes_needed(), wanted.memory.empty() ? 0 : bytes_of(wanted.tensors));
+  }
 }
 
 TEST(RoundTrip, TheSameStateGivesTheSameFiles) {

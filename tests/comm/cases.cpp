@@ -272,6 +272,22 @@ void host_operations(Communicator& ranks) {
   ASSERT_EQ(texts.size(), static_cast<std::size_t>(size));
   for (int r = 0; r < size; ++r)
     EXPECT_EQ(texts[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'a'));
+  // To one rank: any lengths, none too; what the rank throws comes after all texts.
+  for (int root = 0; root < size; ++root) {
+    const auto text_of = [](int r) {
+      return std::string(static_cast<std::size_t>(70000 * (r % 3)), char('a' + r % 26));
+    };
+    int taken = 0;
+    ranks.collect_host(text_of(rank), root, [&](const std::string& text) { EXPECT_EQ(text, text_of(taken++)); });
+    EXPECT_EQ(taken, rank == root ? size : 0);
+    bool thrown = false;
+    try {
+      ranks.collect_host("a", root, [](const std::string&) { throw Error("no"); });
+    } catch (const Error&) {
+      thrown = true;
+    }
+    EXPECT_EQ(thrown, rank == root);
+  }
   ranks.barrier();
 }
 

@@ -24,10 +24,27 @@ ends_with() {
 }
 ends_with 137 "n2: task 1: Killed" kill:1:4 --kill-on-bad-exit=1
 ends_with 86 "rank 1: no answer" kill:1:4 --kill-on-bad-exit=0
-ends_with 86 "rank 0 to 1, 3: step 4, labels; rank 2: no answer" stop:2:4 --kill-on-bad-exit=1
-ends_with 86 "rank 0: no answer" stop:0:4 --kill-on-bad-exit=1
+ends_with 86 "rank 0 to 1, 3: step 4, labels; rank 2: no answer from n3, stopped or lost" stop:2:4 --kill-on-bad-exit=1
+ends_with 86 "rank 0: no answer from n1" stop:0:4 --kill-on-bad-exit=1
 ends_with 86 "rank 1: step 4, data" hang:1:4 --kill-on-bad-exit=1
 grep -q "rank 0, 2 to 3: step 4, labels" "$work/output" || fail "no word of what the others did: $(cat "$work/output")"
+
+# During the start, which another job's lock of the run directory holds up, a rank is stopped.
+started() { [ "$(pgrep -cx forge)" = 4 ]; }
+exec 9>> "$work/whole.run/.lock"
+flock 9
+srun -N 4 --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml" --fresh --set machine.first_deadline_seconds=12 \
+  > "$work/output" 2>&1 9>&- &
+job=$!
+wait_until 60 started
+sleep 3
+kill -STOP "$(pgrep -x forge | tail -1)"
+exec 9>&-
+code=0
+wait $job || code=$?
+[ $code -eq 86 ] || fail "exit code $code, not 86, of a rank that stops during the start: $(cat "$work/output")"
+grep -q "no answer from n[1-4], stopped or lost" "$work/output" || fail "it is not named: $(cat "$work/output")"
+nothing_left
 
 # submit NAME: a job of two nodes with two ranks each that saves every other step; its number. In step 30 it waits for a moment.
 export FORGE_FAULT=slow:0:30:6

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "checkpoint/table.hpp"
+#include "config/file_handle.hpp"
+
+namespace forge {
+
+// The tables and numbers of an HDF5 file, read without libhdf5, which doesn't survive malformed files. It knows the
+// part of the format (HDF5 File Format Specification 3.0) that forge's manifests use and refuses anything else:
+// superblock 3, version-2 object headers, links and attributes that stand in these, hard links, datasets in chunks with
+// Fletcher's checksum as the only filter, as one chunk or in a fixed array. The file's SHA-256 has been verified, so
+// that HDF5's own checksums are not looked at. All of it throws BadCheckpoint, before anything larger than the file is
+// allocated.
+class TableFile {
+ public:
+  explicit TableFile(const std::string& path);
+
+  // A 64-bit attribute of the root group.
+  std::int64_t number(const std::string& attribute) const;
+  // "/placement/pieces": a dataset of this type with `table.columns` columns. Every step of the path is a hard link.
+  void read(const std::string& path, Table<std::int64_t>& table) const;
+  void read(const std::string& path, Table<std::uint8_t>& table) const;
+
+  // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
+  struct Place {
+    std::int64_t rows = 0, chunk_rows = 0;
+    std::vector<std::uint64_t> chunks;
+  };
+  // Elements of `size` bytes: 8 or 1.
+  Place find(const std::string& path, std::int64_t columns, std::size_t size) const;
+  void read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const;
+
+ private:
+  struct Message {
+    unsigned type = 0, flags = 0;
+    std::vector<std::byte> bytes;
+  };
+  using Messages = std::vector<Message>;
+  class Bytes;
+
+  [[noreturn]] void reject(const std::string& object, const std::string& what) const;
+  std::vector<std::byte> bytes_at(std::uint64_t offset, std::uint64_t size, const std::string& object) const;
+  Messages messages_at(std::uint64_t address, const std::string& object) const;
+  void add_messages(Bytes bytes, bool tracked, Messages& messages, std::vector<std::byte>& continuations) const;
+  // The only message of a type, nullptr: there is none.
+  const Message* only(const Messages& messages, unsigned type, const std::string& object) const;
+  const Message& needed(const Messages& messages, unsigned type, const std::string& object) const;
+  std::uint64_t linked(const Messages& group, const std::string& name, const std::string& object) const;
+  void check_type(Bytes bytes, std::size_t size, const std::string& object) const;
+  void find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, Place& place,
+                   const std::string& object) const;
+  std::vector<std::uint64_t> fixed_array(std::uint64_t address, std::uint64_t count, std::uint64_t stored,
+                                         const std::string& object) const;
+  template <class T>
+  void read_any(const std::string& path, Table<T>& table) const;
+
+  std::string path_;
+  FileHandle file_;
+  std::uint64_t size_ = 0;
+  Messages root_;
+};
+
+// A table's rows one after the other: one chunk of the file is held. T: std::int64_t or std::uint8_t.
+template <class T>
+class RowReader {
+ public:
+  RowReader(const TableFile& file, const std::string& path, std::int64_t columns);
+  std::int64_t rows() const { return place_.rows; }
+  std::int64_t left() const { return place_.rows - next_; }
+  // Valid until the next call; left() > 0.
+  const T* next();
+
+ private:
+  const TableFile& file_;
+  std::string path_;
+  TableFile::Place place_;
+  std::int64_t columns_, next_ = 0;
+  std::vector<T> values_;
+};
+
+}  // namespace forge
