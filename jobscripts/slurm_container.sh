@@ -15,7 +15,7 @@ image=${1:?the image is missing}
 deck=${2:?the deck is missing}
 shift 2
 
-# Where this Slurm doesn't say when the job's time is over (22.05 and earlier); forge saves before.
+# When the job's time is over, where Slurm doesn't say it (22.05 doesn't): forge saves before.
 export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 # Data, checkpoints and the run directory lie outside of the image.

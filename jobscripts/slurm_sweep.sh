@@ -25,7 +25,7 @@ options=()
 for setting in ${sweep[$SLURM_ARRAY_TASK_ID]:?the table has no such line}; do options+=(--set "$setting"); done
 run=runs/sweep_$SLURM_ARRAY_JOB_ID/$SLURM_ARRAY_TASK_ID
 
-# Where this Slurm doesn't say when the job's time is over (22.05 and earlier); forge saves before.
+# When the job's time is over, where Slurm doesn't say it (22.05 doesn't): forge saves before.
 export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
 export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
 srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores \

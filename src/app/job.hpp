@@ -44,6 +44,7 @@ struct Job {
   Mesh mesh;
   MemoryPlan memory;
   std::unique_ptr<Session<T>> session;
+  std::string loaded;  // what checkpoint.model_from gave, for the log
 
   Job(const RunSetup& run, RunKind kind, const World& world);
   // For files of whole tensors; all ranks.

@@ -49,6 +49,10 @@ std::vector<double> zero_biases(const ModelSpec& spec) {
 void run_generate(const CommandLine& line, const World& world) {
   if (world.size() > 1) throw BadInput("forge generate runs as one rank");
   const Deck deck = load_deck(line, Needs::model_only, 1);
+  if (!deck.checkpoint.model_from.empty())
+    throw BadInput(
+        "forge generate reads no checkpoint.model_from; legal: forge export it, and give model.hf with "
+        "load_weights: true");
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
     const ModelSpec spec = resolve_model(deck.model);
     const auto prompt = prompt_of(line, spec);

@@ -216,8 +216,12 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   read_first_sample(setup, data);
   std::unique_ptr<RunDirectory> directory;
   Start start = start_of(line, deck, world, directory);
-  if (start.restarts) setup.deck.model.load_weights = false;  // the checkpoint's are the ones
+  if (start.restarts) {  // the checkpoint's parameters are the ones
+    setup.deck.model.load_weights = false;
+    setup.deck.checkpoint.model_from.clear();
+  }
   Job<T> job(setup, RunKind::training, world);
+  if (!job.loaded.empty()) start.notes.push_back(job.loaded);
   const std::string fingerprint = data_fingerprint(data.training);
   RunProgress progress;
   if (watchdog && start.restarts) watchdog->start_other(0, "restart");

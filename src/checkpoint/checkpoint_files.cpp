@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -154,16 +155,39 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
   }
 }
 
+namespace {
+
+template <class From, class To>
+std::vector<std::byte> converted(const std::vector<std::byte>& from) {
+  const std::size_t n = from.size() / sizeof(From);
+  std::vector<std::byte> to(n * sizeof(To));
+  for (std::size_t i = 0; i < n; ++i) {
+    From value;
+    std::memcpy(&value, from.data() + i * sizeof(From), sizeof value);
+    const auto other = static_cast<To>(value);
+    std::memcpy(to.data() + i * sizeof(To), &other, sizeof other);
+  }
+  return to;
+}
+
+std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
+  if (from == DType::f64 && to == DType::f32) return converted<double, float>(bytes);
+  if (from == DType::f32 && to == DType::f64) return converted<float, double>(bytes);
+  throw Error("tensors of a checkpoint are converted between fp32 and fp64 only");
+}
+
+}  // namespace
+
 void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream) {
   for (const StateTensor& wanted : tensors) {
     const auto found = numbers_.find(wanted.name);
     if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
     const StoredTensor& stored = manifest_.tensors[found->second];
-    require(stored.type == wanted.type && stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
+    require(stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
     std::vector<Target> targets;
     for (const StatePiece& piece : wanted.pieces)
       targets.push_back(
-          {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(wanted.type))});
+          {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
     as_damage([&] {
       for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
     });
@@ -171,6 +195,7 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stre
       if (targets[i].filled != targets[i].box.size())
         throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
       bytes_needed_ += targets[i].bytes.size();
+      if (stored.type != wanted.type) targets[i].bytes = converted(targets[i].bytes, stored.type, wanted.type);
       copy_to_device(stream, wanted.pieces[i].data, targets[i].bytes.data(), targets[i].bytes.size());
     }
     stream.synchronize();

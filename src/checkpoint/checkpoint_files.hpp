@@ -25,8 +25,8 @@ class CheckpointFiles {
 
   // "" or what is missing: shards that aren't there or have another size. Reads no data.
   std::string missing() const;
-  // Fills every piece of these tensors, each byte of which is verified before it is used. Reads the chunks that
-  // overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
+  // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
+  // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
   void read(const std::vector<StateTensor>& tensors, Stream& stream);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }

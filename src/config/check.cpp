@@ -45,9 +45,13 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
 void check_checkpoint(const Deck& deck, Report& report) {
   const CheckpointDeck& c = deck.checkpoint;
   for (const auto& key : all_keys())
-    if (key.section == "checkpoint" && c.directory.empty() && !is_default(key, deck))
+    if (key.section == "checkpoint" && key.name != "model_from" && c.directory.empty() && !is_default(key, deck))
       report.add("", key.qualified() + " = " + value_text(key, deck) +
                          " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
+  if (!c.model_from.empty() && deck.model.load_weights)
+    report.add("", "checkpoint.model_from = " + c.model_from +
+                       " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
+                       "false, or no model_from");
   if (c.keep_every_steps > 0 && c.keep_last == 0)
     report.add("", equation("checkpoint.keep_every_steps", c.keep_every_steps) +
                        " with checkpoint.keep_last = 0, which keeps all; legal: 0, or a keep_last of at least 1");

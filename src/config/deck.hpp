@@ -178,6 +178,7 @@ struct CheckpointDeck {
   std::int64_t keep_every_steps = 0;
   bool asynchronous = false;
   Resume resume = Resume::never;
+  std::string model_from;                // a checkpoint whose parameters a run starts with; "" = none
   bool stop_on_failure = true;           // false: training goes on when saving fails
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };

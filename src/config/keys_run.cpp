@@ -129,6 +129,10 @@ void add_checkpoint(std::vector<Key>& keys) {
   k.choice<&C::resume>("resume", {"never", "auto"}, {},
                        "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
                        "auto = it restarts from the newest");
+  k.path<&C::model_from>(
+      "model_from",
+      "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
+      "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
   k.flag<&C::stop_on_failure>("stop_on_failure", "when saving fails: true = stop (exit code 5), false = say so, go on");
   k.integer<&C::end_margin_seconds>(
       "end_margin_seconds", 0, most_steps, "",

@@ -82,7 +82,8 @@ void Checkpoints<T>::save(const RunProgress& progress, bool wait) {
   const std::string name = step_name(progress.step);
   last_save_ = Clock::now();
   if (saver_.committed() != progress.step) {
-    log_.say("            " + name + " is being written behind the next steps\n");
+    log_.say("            " + name + " is being written behind the next steps, which waited " +
+             format_seconds(seconds_since(start)) + "\n");
     return;
   }
   save_seconds_ = seconds_since(start);

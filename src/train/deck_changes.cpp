@@ -60,7 +60,8 @@ bool may_change(const Key& key) {
 
 }  // namespace
 
-DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where) {
+DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
+                         const std::string& section) {
   Deck then;
   try {
     then = read_deck(checkpoint_deck, where + ": its deck", {}, Needs::training);
@@ -70,7 +71,7 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   DeckChanges changes;
   for (const Key& key : all_keys()) {
     const std::string ours = value_text(key, now), theirs = value_text(key, then);
-    if (ours == theirs) continue;
+    if (ours == theirs || (!section.empty() && key.section != section)) continue;
     const bool legal = may_change(key);
     (legal ? changes.legal : changes.illegal)
         .push_back(key.qualified() + " = " + ours + ", the checkpoint has " + theirs +

@@ -26,21 +26,24 @@ std::string without_slash(std::string path) {
   return path;
 }
 
+// A checkpoint itself, or those of a directory, the newest first. `asked`: who names it.
+std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
+  const std::string from = without_slash(path);
+  if (fs::exists(from + "/" + manifest_name)) return {from};
+  const auto steps = committed_steps(from);
+  if (steps.empty())
+    throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
+                        ") nor a directory of checkpoints");
+  return paths_of(steps);
+}
+
 }  // namespace
 
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck,
                                             std::vector<std::string>& notes) {
   const std::string& directory = deck.directory;
   if (!directory.empty()) tidy_directory(directory);
-  if (!request.from.empty() && request.from != "latest") {
-    const std::string from = without_slash(request.from);
-    if (fs::exists(from + "/" + manifest_name)) return {from};
-    const auto steps = committed_steps(from);
-    if (steps.empty())
-      throw BadCheckpoint("--restart " + request.from + ": neither a checkpoint (it has no " + manifest_name +
-                          ") nor a directory of checkpoints");
-    return paths_of(steps);
-  }
+  if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");
   if (directory.empty()) return {};
   const auto steps = committed_steps(directory);
   if (request.from == "latest" || (deck.resume == Resume::automatic && !request.fresh && !steps.empty())) {
@@ -81,14 +84,14 @@ std::string examined(Communicator& ranks, F f) {
   return "";
 }
 
-// Every tensor of the session is there, with its type and shape.
-void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted) {
+// Every tensor of the session is there, with its shape, and its type unless that may be converted.
+void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted, bool converts = false) {
   for (const StateTensor& tensor : wanted) {
     const StoredTensor* stored = files.find(tensor.name);
     if (!stored)
       throw BadInput("the model has a tensor " + tensor.name + " " + shape_text(tensor.shape) + ", the checkpoint " +
                      files.directory() + " has none of that name");
-    if (stored->shape != tensor.shape || stored->type != tensor.type)
+    if (stored->shape != tensor.shape || (stored->type != tensor.type && !converts))
       throw BadInput("tensor " + tensor.name + " is " + std::string(name_of(tensor.type)) + " " +
                      shape_text(tensor.shape) + ", that of the checkpoint " + files.directory() + " is " +
                      std::string(name_of(stored->type)) + " " + shape_text(stored->shape));
@@ -172,9 +175,53 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
   throw BadCheckpoint("no usable checkpoint:" + damaged);
 }
 
+template <class T>
+std::string load_model(Session<T>& session, const Deck& deck) {
+  const std::string& from = deck.checkpoint.model_from;
+  Communicator& ranks = session.mesh().world();
+  std::vector<std::string> candidates;
+  if (const std::string problem = examined(ranks,
+                                           [&] {
+                                             if (ranks.rank() == 0)
+                                               candidates = checkpoints_at(from, "checkpoint.model_from = ");
+                                           });
+      !problem.empty())
+    throw BadCheckpoint(problem);
+  const std::vector<StateTensor> state = session_state(session, StateUse::read, {true, false});
+  std::string damaged;
+  auto count = static_cast<std::int64_t>(candidates.size());
+  ranks.max_host({&count, 1});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    std::string path = ranks.rank() == 0 ? candidates[i] : "";
+    ranks.broadcast_host(path, 0);
+    std::unique_ptr<CheckpointFiles> files;
+    std::string problem = examined(ranks, [&] {
+      files = std::make_unique<CheckpointFiles>(path, &state);
+      if (ranks.rank() != 0) return;
+      if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
+      const DeckChanges changes = deck_changes(deck, files->facts().deck, path, "model");
+      if (!changes.illegal.empty())
+        throw BadInput("checkpoint.model_from: the deck has another model than " + path + ":\n  " +
+                       text_of(changes.illegal));
+    });
+    if (problem.empty())
+      problem = examined(ranks, [&] {
+        agree(ranks, *files);
+        compare_tensors(*files, state, true);
+      });
+    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files, state); });
+    if (problem.empty())
+      return damaged + "parameters of " + path + ", step " + std::to_string(files->facts().step) + ", written by " +
+             std::to_string(files->facts().ranks) + (files->facts().ranks == 1 ? " rank" : " ranks");
+    damaged += "checkpoint " + path + " is not usable: " + problem + "\n";
+  }
+  throw BadCheckpoint("checkpoint.model_from: no usable checkpoint:\n" + damaged);
+}
+
 #define FORGE_INSTANTIATE(T)                                                                                     \
   template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
-                                  std::vector<std::string>&);
+                                  std::vector<std::string>&);                                                    \
+  template std::string load_model<T>(Session<T>&, const Deck&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

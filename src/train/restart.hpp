@@ -29,7 +29,9 @@ std::string data_fingerprint(const TokenSet& set);
 struct DeckChanges {
   std::vector<std::string> legal, illegal;  // "train.steps = 20, the checkpoint has 10"
 };
-DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where);
+// `section`: of its keys only; "" of all.
+DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
+                         const std::string& section = "");
 
 // Loads the first candidate that is whole into the session, on every rank what it holds. All ranks; `candidates` and
 // `data` are the first rank's. Damaged ones are left out and noted. Throws BadInput where the deck changed what may not
@@ -37,5 +39,11 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
 template <class T>
 RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
                     const std::string& data, std::vector<std::string>& notes);
+
+// checkpoint.model_from: fills the parameters and the routers' biases, converted to the run's type, from a checkpoint
+// or the newest whole one of a directory. All ranks; a text for the log. Throws as restart() does, and BadInput where
+// the model is another one.
+template <class T>
+std::string load_model(Session<T>& session, const Deck& deck);
 
 }  // namespace forge

@@ -39,6 +39,25 @@ cmp -s "$work/hf/config.json" "$work/run/hf/config.json" || fail "export writes 
 expect 3 "neither a checkpoint" "$forge" export "$work/run" --output "$work/hf"
 expect 2 "--type fp16" "$forge" export "$work/saved" --output "$work/hf" --type fp16
 
+# another run starts with its model: step 1, other data, no moments; the same loss as what was exported has
+tuned=(--set checkpoint.every_steps=0 --set "checkpoint.model_from=$work/kept" --set "output.directory=$work/tuned_run")
+expect 0 "parameters of $work/kept/step_00000008, step 8" "$forge" "$deck" "${tuned[@]}" --set "checkpoint.directory=$work/tuned" \
+  --set train.seed=9 --set train.global_batch_sequences=2
+head -n 1 "$work/tuned_run/metrics.jsonl" | grep -q '"step": 1,' || fail "doesn't begin with step 1"
+expect 0 "step_00000008, step 8, written by 1 rank" "$forge" "$deck" --restart "$work/tuned" "${tuned[@]}" \
+  --set "checkpoint.directory=$work/tuned" --set train.seed=9 --set train.global_batch_sequences=2
+grep -q "parameters of" "$work/output" && fail "a restart loads model_from's parameters"
+tuned+=(--set checkpoint.directory=null)
+expect 0 "loss" "$forge" evaluate "$deck" "${tuned[@]}"
+grep "^loss" "$work/output" > "$work/loaded"
+printf 'model: {hf: %s, load_weights: true}\n' "$work/hf" > "$work/from_hf.yaml"
+sed '1d; /^checkpoint/d' "$deck" >> "$work/from_hf.yaml"
+expect 0 "loss" "$forge" evaluate "$work/from_hf.yaml"
+grep "^loss" "$work/output" | cmp -s - "$work/loaded" || fail "model_from has another loss than the export"
+expect 2 "model.vocabulary = 257, the checkpoint has 256" "$forge" "$deck" "${tuned[@]}" --set model.vocabulary=257
+expect 2 "come from one of them" "$forge" "$work/from_hf.yaml" --set "checkpoint.model_from=$work/kept"
+expect 2 "reads no checkpoint.model_from" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
+
 # a start where checkpoints stand says what it wants, and touches nothing
 expect 2 "say --restart latest to go on from there, or --fresh" "$forge" "$deck"
 expect 2 "exclude each other" "$forge" "$deck" --fresh --restart latest

@@ -236,9 +236,9 @@ TEST(Check, MultiTokenPrediction) {
   const auto depth = [](std::int64_t n, const char* split) {
     return [n, split](Deck& d) { d.model.mtp_depth = n, d.schedule.split = split, d.mesh.pp = 2; };
   };
-  for (const char* split : {"even", "balanced", "Et|tmL", "Ett|mL"})
+  for (const char* split : {"even", "balanced", "Et|tmL", "Ett|mL", "Ettm|L"})
     EXPECT_NO_THROW(checked(depth(1, split), 2)) << split;
-  expect_refused(depth(1, "Ettm|L"), {"schedule.split", "stage 1", "multi-token layers m", "the last stage"}, 2);
+  expect_refused(depth(1, "Etm|tL"), {"schedule.split", "position 5", "a layer t behind a multi-token layer m"}, 2);
   expect_refused(depth(2, "Ett|mL"), {"schedule.split", "1 multi-token layers m", "must be 2"}, 2);
   expect_refused(depth(0, "Ett|mL"), {"schedule.split", "the model has 0"}, 2);
   expect_refused([](Deck& d) { d.model.mtp_depth = d.train.sequence_tokens = 16; },

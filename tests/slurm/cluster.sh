@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# cluster.sh [--nodes N] COMMAND…: a real Slurm of N nodes (default 8) on this machine, and COMMAND as somebody on its login node.
-# Ends with COMMAND's exit code; `tests/slurm/cluster.sh bash` gives a cluster to try. For Slurm's accounts each node has 48 CPUs
-# and 4 GPUs, so that job scripts for such nodes run as they are; in truth all share this machine's cores.
+# cluster.sh [--nodes N] [--real-cpus] COMMAND…: a real Slurm of N nodes (default 8) on this machine, and COMMAND as somebody on its
+# login node. Ends with COMMAND's exit code; `tests/slurm/cluster.sh bash` gives a cluster to try. For Slurm's accounts each node has
+# 48 CPUs and 4 GPUs, so that job scripts for such nodes run as they are; in truth all share this machine's cores. With --real-cpus
+# each node has those, and Slurm binds ranks to them.
 #
 # A node is a set of Linux namespaces: a hostname, a network address behind a bridge, processes, /dev/shm and a directory for
 # temporary files of its own, in which one slurmd runs. The cluster as a whole is such a set too, and its files are in memory:
@@ -13,9 +14,11 @@
 #   and the functions lose_node NAME (its network and all its processes are gone at once), start_node NAME.
 set -euo pipefail
 
-nodes=8
+arguments=("$@")
+nodes=8 cpus=48 binding=none
 if [ "${1:-}" = --nodes ]; then nodes=$2 && shift 2; fi
-[ $# -gt 0 ] || { echo "usage: cluster.sh [--nodes N] COMMAND…" >&2; exit 2; }
+if [ "${1:-}" = --real-cpus ]; then cpus=$(nproc --all) && binding=affinity && shift; fi
+[ $# -gt 0 ] || { echo "usage: cluster.sh [--nodes N] [--real-cpus] COMMAND…" >&2; exit 2; }
 namespaces=(unshare --fork --kill-child --pid --mount-proc --mount --net --uts --ipc --)
 network=10.77.0
 
@@ -33,7 +36,7 @@ if [ -z "${CLUSTER_INSIDE:-}" ]; then
   done
   reason=$("${namespaces[@]}" sh -c 'hostname login && mount -t tmpfs none /run && ip link add switch type bridge &&
     ip link add end0 type veth peer name end1' 2>&1) || skip "the kernel gives no namespaces or no bridge: $reason"
-  CLUSTER_INSIDE=yes exec "${namespaces[@]}" "$0" --nodes "$nodes" "$@"
+  CLUSTER_INSIDE=yes exec "${namespaces[@]}" "$0" "${arguments[@]}"
 fi
 unset CLUSTER_INSIDE
 
@@ -66,7 +69,7 @@ AuthInfo=socket=$CLUSTER/munge.socket,cred_expire=5
 CredType=cred/munge
 MpiDefault=pmix
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/$binding
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
@@ -90,13 +93,13 @@ SlurmdPidFile=$CLUSTER/nodes/%n/slurmd.pid
 SlurmdLogFile=$CLUSTER/log/%n
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName=n[1-$nodes] NodeAddr=$network.[1-$nodes] CPUs=48 Gres=gpu:4 RealMemory=1000 State=UNKNOWN
+NodeName=n[1-$nodes] NodeAddr=$network.[1-$nodes] CPUs=$cpus Gres=gpu:4 RealMemory=1000 State=UNKNOWN
 PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
 PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
 touch "$CLUSTER"/gpu{0,1,2,3}
 echo "Name=gpu File=$CLUSTER/gpu[0-3]" > "$CLUSTER/gres.conf"
-# Slurm 22.05: with its default collective, a tenth and more of the steps over several nodes crash in MPI_Init.
+# With the default collective of Slurm 22.05, steps over several nodes have been seen to crash in MPI_Init.
 echo "PMIxEnv=SLURM_PMIX_FENCE=ring" > "$CLUSTER/mpi.conf"
 export SLURM_PMIX_FENCE=ring
 # Ranks share the cores of this machine.

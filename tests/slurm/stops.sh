@@ -68,6 +68,7 @@ job=$(submit cancelled)
 wait_until 60 trains cancelled
 scancel "$job"
 ends_as "$job" CANCELLED 30 "$work/cancelled.out"
+grep -q "forge: stopped: saved step_" "$work/cancelled.out" || fail "it did not save: $(cat "$work/cancelled.out")"
 sleep 8
 is_in_state "$job" CANCELLED || fail "a cancelled job is $(field "$job" JobState)"
 nothing_left
