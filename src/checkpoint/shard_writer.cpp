@@ -29,63 +29,109 @@ void sync_path(const std::string& path, int flags) {
     throw IoFailed("fsync " + path + ": " + std::strerror(error));
 }
 
+// Tells the kernel now and then to begin with what was written, so that the disk works while the next chunks are
+// hashed.
+class EarlyWriting {
+ public:
+  explicit EarlyWriting(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~EarlyWriting() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  EarlyWriting(const EarlyWriting&) = delete;
+  EarlyWriting& operator=(const EarlyWriting&) = delete;
+
+  // A hint: what fails here, fsync will tell.
+  void written(std::size_t bytes) {
+    constexpr std::size_t at_once = std::size_t{16} << 20;
+    bytes_ += bytes;
+    if (bytes_ < at_once) return;
+    bytes_ = 0;
+#ifdef SYNC_FILE_RANGE_WRITE
+    if (descriptor_ >= 0) ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
+  }
+
+ private:
+  int descriptor_;
+  std::size_t bytes_ = 0;
+};
+
+// Memory that serves all tensors of a shard.
+struct ShardBuffers {
+  std::vector<std::byte> chunk, whole, part;
+  // At least so many bytes, of any values.
+  static std::byte* room(std::vector<std::byte>& buffer, std::size_t bytes) {
+    if (buffer.size() < bytes) buffer.resize(bytes);
+    return buffer.data();
+  }
+};
+
 // Fills one dataset, chunk by chunk, with bytes that come in order.
 class DatasetWriter {
  public:
-  DatasetWriter(hid_t file, const std::string& path, const StoredTensor& tensor, StoredDataset& dataset)
-      : path_(path), size_(size_of(tensor.type)), dataset_(dataset) {
+  DatasetWriter(hid_t file, const std::string& path, const StoredTensor& tensor, StoredDataset& dataset,
+                std::vector<std::byte>& buffer, EarlyWriting& early)
+      : path_(path),
+        dataset_(dataset),
+        early_(early),
+        size_(static_cast<std::size_t>(dataset.chunk_elements) * size_of(tensor.type)),
+        data_(ShardBuffers::room(buffer, size_ + checksum_bytes)) {
     const auto chunk = static_cast<hsize_t>(dataset.chunk_elements), elements = static_cast<hsize_t>(dataset.elements);
     const Hid list = checked_chunks({chunk}, path);
     make_group_of(file, tensor.name, path);
     const Hid space(H5Screate_simple(1, &elements, nullptr), H5Sclose, "H5Screate", path);
     id_ = Hid(H5Dcreate2(file, tensor.name.c_str(), file_type(tensor.type), space, H5P_DEFAULT, list, H5P_DEFAULT),
               H5Dclose, "H5Dcreate", path);
-    bytes_.reserve(static_cast<std::size_t>(dataset.chunk_elements) * size_ + 4);
   }
 
-  void add(const std::byte* data, std::size_t bytes) {
-    const std::size_t chunk = static_cast<std::size_t>(dataset_.chunk_elements) * size_;
+  void add(const std::byte* data, std::size_t bytes, const CopyToHost& copy) {
     while (bytes > 0) {
-      const std::size_t n = std::min(bytes, chunk - bytes_.size());
-      bytes_.insert(bytes_.end(), data, data + n);
+      const std::size_t n = std::min(bytes, size_ - filled_);
+      copy(data_ + filled_, data, n);
+      filled_ += n;
       data += n;
       bytes -= n;
-      if (bytes_.size() == chunk) write_chunk();
+      if (filled_ == size_) write_chunk();
     }
   }
 
   void finish() {
-    if (!bytes_.empty()) {
-      bytes_.resize(static_cast<std::size_t>(dataset_.chunk_elements) * size_);
+    if (filled_ > 0) {
+      std::memset(data_ + filled_, 0, size_ - filled_);
       write_chunk();
     }
     id_.close("H5Dclose", path_);
   }
 
  private:
+  static constexpr std::size_t checksum_bytes = 4;
+
   void write_chunk() {
-    const std::uint32_t sum = fletcher32(bytes_);
-    for (int i = 0; i < 4; ++i) bytes_.push_back(static_cast<std::byte>(sum >> (8 * i)));
+    const std::uint32_t sum = fletcher32({data_, size_});
+    for (std::size_t i = 0; i < checksum_bytes; ++i) data_[size_ + i] = static_cast<std::byte>(sum >> (8 * i));
+    const std::span<const std::byte> chunk(data_, size_ + checksum_bytes);
     const hsize_t first = dataset_.chunks.size() * static_cast<hsize_t>(dataset_.chunk_elements);
-    check_hdf5(H5Dwrite_chunk(id_, H5P_DEFAULT, 0, &first, bytes_.size(), bytes_.data()), "H5Dwrite_chunk", path_);
+    check_hdf5(H5Dwrite_chunk(id_, H5P_DEFAULT, 0, &first, chunk.size(), chunk.data()), "H5Dwrite_chunk", path_);
     unsigned filters = 0;
     haddr_t address = HADDR_UNDEF;
     hsize_t stored = 0;
     check_hdf5(H5Dget_chunk_info_by_coord(id_, &first, &filters, &address, &stored), "H5Dget_chunk_info", path_);
-    require(filters == 0 && address != HADDR_UNDEF && stored == bytes_.size(), "a chunk has no place in its file");
-    dataset_.chunks.push_back({address, stored, sha256(bytes_)});
-    bytes_.clear();
+    require(filters == 0 && address != HADDR_UNDEF && stored == chunk.size(), "a chunk has no place in its file");
+    dataset_.chunks.push_back({address, stored, sha256(chunk)});
+    filled_ = 0;
+    early_.written(chunk.size());
   }
 
   std::string path_;
-  std::size_t size_;
   StoredDataset& dataset_;
+  EarlyWriting& early_;
+  std::size_t size_, filled_ = 0;  // bytes of a chunk without its checksum, of the one that is being filled
+  std::byte* data_;
   Hid id_;
-  std::vector<std::byte> bytes_;  // of the chunk that is being filled
 };
 
 void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor, const CopyToHost& copy,
-                  const ShardOptions& options, ShardIndex& index) {
+                  const ShardOptions& options, ShardBuffers& buffers, EarlyWriting& early, ShardIndex& index) {
   const std::size_t size = size_of(tensor.type);
   StoredDataset dataset;
   dataset.tensor = static_cast<std::int64_t>(index.tensors.size());
@@ -97,19 +143,21 @@ void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor
   if (dataset.elements == 0) return;
   dataset.chunk_elements = chunk_elements(dataset.pieces, size, tensor.strip > 0, options);
   index.tensors.push_back({tensor.name, tensor.type, tensor.shape});
-  DatasetWriter writer(file, path, index.tensors.back(), dataset);
-  std::vector<std::byte> whole, part;
+  DatasetWriter writer(file, path, index.tensors.back(), dataset, buffers.chunk, early);
+  const CopyToHost from_host = [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); };
   for (const StatePiece& piece : tensor.pieces) {
-    whole.resize(static_cast<std::size_t>(piece.box.size()) * size);
-    copy(whole.data(), piece.data, whole.size());
-    for (const Box& box : strips_of(piece.box, tensor.strip)) {
-      if (box == piece.box) {
-        writer.add(whole.data(), whole.size());
-        continue;
-      }
-      part.resize(static_cast<std::size_t>(box.size()) * size);
-      copy_part(box, piece.box, whole.data(), box, part.data(), size);
-      writer.add(part.data(), part.size());
+    const auto bytes = [size](const Box& box) { return static_cast<std::size_t>(box.size()) * size; };
+    const std::vector<Box> strips = strips_of(piece.box, tensor.strip);
+    if (strips.size() == 1) {
+      writer.add(piece.data, bytes(piece.box), copy);
+      continue;
+    }
+    std::byte* whole = ShardBuffers::room(buffers.whole, bytes(piece.box));
+    copy(whole, piece.data, bytes(piece.box));
+    for (const Box& box : strips) {
+      std::byte* part = ShardBuffers::room(buffers.part, bytes(box));
+      copy_part(box, piece.box, whole, box, part, size);
+      writer.add(part, bytes(box), from_host);
     }
   }
   writer.finish();
@@ -187,7 +235,9 @@ ShardIndex write_shard(const std::string& directory, std::int64_t number, const 
   {
     const Hdf5Lock lock;
     Hid file = create_file(path);
-    for (const StateTensor& tensor : tensors) write_tensor(file, path, tensor, copy, options, index);
+    EarlyWriting early(path);
+    ShardBuffers buffers;
+    for (const StateTensor& tensor : tensors) write_tensor(file, path, tensor, copy, options, buffers, early, index);
     check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
     file.close("H5Fclose", path);
   }
