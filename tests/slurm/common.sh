@@ -22,7 +22,7 @@ optimizer: {learning_rate: 1e-2, schedule: constant}
 data: {files: [$work/tokens.bin], dtype: uint16, order: shuffled}
 output: {directory: $work/$1.run, every_steps: 5}
 checkpoint: {directory: $work/$1, keep_last: 1, resume: auto}
-machine: {workspace_mib: 1, peak_tflops: 1, threads: 1, first_deadline_seconds: 60, deadline_seconds: 8}
+machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
 YAML
 }
 

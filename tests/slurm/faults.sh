@@ -5,6 +5,7 @@ set -euo pipefail
 forge=$1
 . "$(dirname "$0")/common.sh"
 steps=40
+deadlines=(--set machine.first_deadline_seconds=60 --set machine.deadline_seconds=8)
 kill_wait=5 # of cluster.sh: from SIGTERM to SIGKILL
 
 write_deck whole $steps
@@ -17,7 +18,8 @@ usual=$((SECONDS - start + 1))
 ends_with() {
   local code=$1 text=$2 fault=$3 start=$SECONDS
   shift 3
-  expect "$code" "$text" env FORGE_FAULT="$fault" timeout -s KILL 120 srun -N 4 --mpi=pmix "$@" "$forge" "$work/whole.yaml" --fresh
+  expect "$code" "$text" env FORGE_FAULT="$fault" timeout -s KILL 120 srun -N 4 --mpi=pmix "$@" "$forge" "$work/whole.yaml" --fresh \
+    "${deadlines[@]}"
   [ $((SECONDS - start)) -le $((8 + 2 + kill_wait + 3 * usual)) ] ||
     fail "$fault $* took $((SECONDS - start)) s, an undisturbed run $usual s"
   nothing_left
@@ -36,7 +38,7 @@ flock 9
 srun -N 4 --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml" --fresh --set machine.first_deadline_seconds=12 \
   > "$work/output" 2>&1 9>&- &
 job=$!
-wait_until 60 started
+wait_until 180 started
 sleep 3
 kill -STOP "$(pgrep -x forge | tail -1)"
 exec 9>&-
@@ -51,7 +53,7 @@ export FORGE_FAULT=slow:0:30:6
 submit() {
   [ -e "$work/$1.yaml" ] || write_deck "$1" $steps
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output="$work/$1.out" \
-    "$repository/jobscripts/slurm_cpu.sh" "$work/$1.yaml" --set checkpoint.every_steps=2
+    "$repository/jobscripts/slurm_cpu.sh" "$work/$1.yaml" --set checkpoint.every_steps=2 "${deadlines[@]}"
 }
 whole() { expect 0 "whole" "$forge" verify-checkpoint "$work/$1"; }
 rm -rf "$work"/whole{,.run}
@@ -59,23 +61,23 @@ expect 0 "$steps/$steps" env -u FORGE_FAULT mpirun -n 4 "$forge" "$work/whole.ya
 
 # One rank of the second node is killed; somebody submits the job again.
 job=$(submit killed)
-wait_until 60 trains killed
+wait_until 180 trains killed
 kill -KILL "$(pgrep -x forge | tail -1)"
-ends_as "$job" FAILED 30 "$work/killed.out"
+ends_as "$job" FAILED 240 "$work/killed.out"
 [ "$(field "$job" ExitCode)" = 137:0 ] || fail "job $job ends with $(field "$job" ExitCode)"
 nothing_left
 whole killed
 job=$(submit killed)
-ends_as "$job" COMPLETED 60 "$work/killed.out"
+ends_as "$job" COMPLETED 240 "$work/killed.out"
 grep -q "restarted from $work/killed/step_000000" "$work/killed.out" || fail "job $job did not go on: $(cat "$work/killed.out")"
 same_run "$work/whole" "$work/killed"
 
 # The second node is lost: the job goes on by itself, on other nodes.
 job=$(submit lost)
-wait_until 60 trains lost
+wait_until 180 trains lost
 node=$(scontrol show hostnames "$(field "$job" NodeList)" | tail -1)
 lose_node "$node"
-ends_as "$job" COMPLETED 120 "$work/lost.out"
+ends_as "$job" COMPLETED 240 "$work/lost.out"
 [ "$(field "$job" Restarts)" = 1 ] || fail "job $job was started again $(field "$job" Restarts) times"
 case $(field "$job" NodeList) in *"$node"*) fail "job $job went on on the node that was lost" ;; esac
 whole lost

@@ -40,12 +40,12 @@ export FORGE_FAULT=slow:0:12:3
 job=$(sbatch --parsable --array=1,3 --output="$work/sweep.%a.out" "$repository/jobscripts/slurm_sweep.sh" "$work/sweep.yaml")
 run=$work/runs/sweep_$job
 in_step_12() { grep -q '"step": 11,' "$run/3/metrics.jsonl"; }
-wait_until 60 in_step_12
+wait_until 180 in_step_12
 scancel --signal=USR1 "${job}_3"
 for line in 1 3; do
-  wait_until 60 grep -q "saved step_00000030" "$work/sweep.$line.out"
+  wait_until 180 grep -q "saved step_00000030" "$work/sweep.$line.out"
 done
-wait_until 30 sh -c '[ -z "$(squeue -h)" ]'
+wait_until 180 sh -c '[ -z "$(squeue -h)" ]'
 grep -q "stopped: saved step_00000012 and left: SIGUSR1" "$work/sweep.3.out" || fail "no word of the signal: $(cat "$work/sweep.3.out")"
 rates() { sed 's/.*"learning_rate": \([^,]*\),.*/\1/' "$run/$1/metrics.jsonl" | uniq -c | tr -s ' '; }
 [ "$(rates 1)" = " 30 3e-04" ] || fail "line 1 of the sweep trained with $(rates 1)"

@@ -16,7 +16,7 @@ submit() {
 }
 # went_on JOB NAME WHY: it left because of WHY, was started a second time, and is done.
 went_on() {
-  ends_as "$1" COMPLETED 120 "$work/$2.out"
+  ends_as "$1" COMPLETED 240 "$work/$2.out"
   [ "$(field "$1" Restarts)" = 1 ] || fail "job $1 was started again $(field "$1" Restarts) times, not once: $(cat "$work/$2.out")"
   grep -q "forge: stopped: .*left.*: $3" "$work/$2.out" || fail "job $1 has no word of $3: $(cat "$work/$2.out")"
   same_run "$work/whole" "$work/$2"
@@ -29,7 +29,7 @@ expect 0 "$steps/$steps" mpirun -n 4 "$forge" "$work/whole.yaml"
 export FORGE_FAULT=slow:0:12:6
 for signal in USR1 TERM; do
   job=$(submit "$signal")
-  wait_until 60 trains "$signal"
+  wait_until 180 trains "$signal"
   scancel --signal=$signal "$job"
   went_on "$job" "$signal" "SIG$signal"
   grep -q "restarted from $work/$signal/step_000000[12]" "$work/$signal.out" || fail "job $job did not go on: $(cat "$work/$signal.out")"
@@ -40,7 +40,7 @@ mkdir "$work/early.run"
 exec 9> "$work/early.run/.lock"
 flock 9
 job=$(submit early)
-wait_until 30 pgrep -x forge
+wait_until 180 pgrep -x forge
 sleep 2
 scancel --signal=USR1 "$job"
 sleep 1
@@ -49,25 +49,25 @@ went_on "$job" early SIGUSR1
 
 # Preempted by a job of a partition of higher priority.
 job=$(submit preempted)
-wait_until 60 trains preempted
+wait_until 180 trains preempted
 other=$(sbatch --parsable --partition=high --nodes=8 --exclusive --output=/dev/null --wrap "sleep 2")
 went_on "$job" preempted SIGTERM
-ends_as "$other" COMPLETED 10
+ends_as "$other" COMPLETED 240
 
 # Before its time is over: a minute, of which 48 s are kept for saving.
 export FORGE_FAULT=slow:0:12:14
-job=$(deck_options="--set checkpoint.end_margin_seconds=48 --set machine.deadline_seconds=60" submit limit --time=1 --signal=USR1@1)
+job=$(deck_options="--set checkpoint.end_margin_seconds=48" submit limit --time=1 --signal=USR1@1)
 went_on_later() { [ "$(field "$job" Restarts)" = 1 ]; }
-wait_until 60 went_on_later
+wait_until 180 went_on_later
 scontrol update JobId="$job" TimeLimit=10
 went_on "$job" limit "the job's time limit is near"
 
 # Cancelled by its owner: it saves, and stays away.
 export FORGE_FAULT=slow:0:12:2
 job=$(submit cancelled)
-wait_until 60 trains cancelled
+wait_until 180 trains cancelled
 scancel "$job"
-ends_as "$job" CANCELLED 30 "$work/cancelled.out"
+ends_as "$job" CANCELLED 240 "$work/cancelled.out"
 grep -q "forge: stopped: saved step_" "$work/cancelled.out" || fail "it did not save: $(cat "$work/cancelled.out")"
 sleep 8
 is_in_state "$job" CANCELLED || fail "a cancelled job is $(field "$job" JobState)"
