@@ -1,9 +1,5 @@
 #include "checkpoint/save.hpp"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cstring>
 
 #include "checkpoint/checkpoint_files.hpp"
@@ -33,14 +29,6 @@ void together(Communicator& ranks, F f) {
   const auto problems = ranks.gather_host(problem);
   for (std::size_t r = 0; r < problems.size(); ++r)
     if (!problems[r].empty()) throw IoFailed("checkpoint: " + problems[r] + " (rank " + std::to_string(r) + ")");
-}
-
-// Lets this thread run where the cores have nothing else to do, and a little where they always have: its hashes cost
-// processor time that the steps need. Who waits for it leaves it the core.
-void give_way() {
-  constexpr int least = 19;
-  // In Linux the priority is a thread's own. Without it, steps are slower while a checkpoint is written.
-  static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), least));
 }
 
 void write_hash(const std::string& directory) {
@@ -91,15 +79,40 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
   }
 }
 
+void WritingPace::start(bool rests) {
+  const auto now = Clock::now();
+  // Done before the next save is due, if that comes after as long a time as this one.
+  until_ = rests ? now + (now - started_) * 3 / 4 : now;
+  started_ = worked_from_ = now;
+  const std::lock_guard lock(mutex_);
+  hurried_ = false;
+}
+
+void WritingPace::hurry() {
+  const std::lock_guard lock(mutex_);
+  hurried_ = true;
+  changed_.notify_all();
+}
+
+void WritingPace::rest() {
+  constexpr int rest_of_work = 24;  // 4 % of a core's time
+  const auto now = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, std::min(until_, now + rest_of_work * (now - worked_from_)), [&] { return hurried_; });
+  worked_from_ = Clock::now();
+}
+
 CheckpointSaver::CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous)
     : ranks_(ranks.duplicate()), plan_(std::move(plan)), asynchronous_(asynchronous) {}
 
 CheckpointSaver::~CheckpointSaver() {
+  pace_.hurry();
   if (writing_.valid()) writing_.wait();
 }
 
 void CheckpointSaver::finish() {
   if (!writing_.valid()) return;
+  pace_.hurry();
   writing_.get();
   committed_ = under_way_;
 }
@@ -116,10 +129,12 @@ void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<State
   }
   under_way_ = facts.step;
   auto copies = copied_to_host(tensors, stream, memory_);
+  pace_.start(plan_.rests);
   writing_ = std::async(std::launch::async, [this, facts, copies = std::move(copies)] {
-    give_way();
-    save_checkpoint(*ranks_, plan_, facts, copies,
-                    [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
+    save_checkpoint(*ranks_, plan_, facts, copies, [this](void* to, const void* from, std::size_t bytes) {
+      pace_.rest();
+      std::memcpy(to, from, bytes);
+    });
   });
 }
 

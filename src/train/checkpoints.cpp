@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <string_view>
 
 #include "checkpoint/directory.hpp"
 #include "core/bytes.hpp"
+#include "device/memory.hpp"
 #include "train/stop_request.hpp"
 
 namespace forge {
@@ -29,8 +31,9 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 
 namespace {
 
+// On CPUs the steps have all cores to themselves otherwise.
 SavePlan plan_of(const CheckpointDeck& deck) {
-  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}};
+  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) == "cpu"};
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
