@@ -138,7 +138,7 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world,
   std::int64_t restarts = 0;
   if (world.rank() == 0) {
     directory = std::make_unique<RunDirectory>(deck.output.directory);
-    start.candidates = restart_candidates({line.restart, line.fresh}, deck.checkpoint, start.notes);
+    start.candidates = restart_candidates({line.restart, line.fresh}, deck.checkpoint);
     restarts = !start.candidates.empty();
   }
   world.make_world()->max_host({&restarts, 1});
@@ -226,9 +226,10 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   RunProgress progress;
   if (watchdog && start.restarts) watchdog->start_other(0, "restart");
   if (start.restarts) progress = restart(*job.session, deck, start.candidates, fingerprint, start.notes);
-  if (directory && start.restarts && !deck.checkpoint.directory.empty())
+  // When nothing can be wrong with the start any more; without a restart, all of them (--fresh).
+  if (directory && !deck.checkpoint.directory.empty())
     if (const std::string old = move_steps_aside(deck.checkpoint.directory, progress.step); !old.empty())
-      start.notes.push_back("later checkpoints moved to " + old);
+      start.notes.push_back((start.restarts ? "later checkpoints moved to " : "earlier checkpoints moved to ") + old);
   if (directory) progress.step > 0 ? directory->resume(progress.step) : directory->begin();
   job.mesh.world().barrier();
   const TrainingLog log(directory.get());

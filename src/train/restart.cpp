@@ -39,8 +39,7 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
 
 }  // namespace
 
-std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck,
-                                            std::vector<std::string>& notes) {
+std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
   if (!directory.empty()) tidy_directory(directory);
   if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");
@@ -50,12 +49,10 @@ std::vector<std::string> restart_candidates(const RestartRequest& request, const
     if (steps.empty()) throw BadCheckpoint("--restart latest: " + directory + " holds no checkpoint");
     return paths_of(steps);
   }
-  if (steps.empty()) return {};
-  if (!request.fresh)
+  if (!steps.empty() && !request.fresh)
     throw BadInput("checkpoint.directory " + directory + " holds checkpoints (" +
                    fs::path(steps.front().path).filename().string() +
                    "); say --restart latest to go on from there, or --fresh to move them aside and start anew");
-  notes.push_back("earlier checkpoints moved to " + move_steps_aside(directory));
   return {};
 }
 

@@ -12,14 +12,13 @@ namespace forge {
 // What a command line says of earlier checkpoints.
 struct RestartRequest {
   std::string from;    // "latest", a step's directory, a directory of steps; "" = not given
-  bool fresh = false;  // move what stands in checkpoint.directory aside
+  bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside by the caller
 };
 
 // The directories that a start may continue from, the best first; none: it begins with step 1. Of one rank; looks at
 // names only, and tidies checkpoint.directory. Throws BadInput where checkpoints stand and the command line doesn't say
-// what shall become of them, BadCheckpoint where it asks for one and there is none. `notes`: for the log.
-std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck,
-                                            std::vector<std::string>& notes);
+// what shall become of them, BadCheckpoint where it asks for one and there is none.
+std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck);
 
 // What the training files hold, in short: two sets of files with the same samples have the same.
 std::string data_fingerprint(const TokenSet& set);

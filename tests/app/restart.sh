@@ -104,6 +104,14 @@ expect 0 "$damaged is not usable" "$forge" "$deck" --restart latest --set train.
 grep -q "restarted from $work/saved/step_00000008, step 8" "$work/output" || fail "the newest good one was not taken"
 expect 3 "no usable checkpoint" "$forge" "$deck" --restart "$work/saved/old.4/step_00000010" --set train.steps=12
 
+# --fresh moves checkpoints aside when nothing can be wrong any more; the new run may start with their model
+before=$(ls "$work/saved")
+expect 3 "neither a checkpoint" "$forge" "$deck" --fresh --set "checkpoint.model_from=$work/nowhere"
+[ "$before" = "$(ls "$work/saved")" ] || fail "a start that is refused moves checkpoints: $(ls "$work/saved")"
+expect 0 "parameters of $work/saved/step_00000009" "$forge" "$deck" --fresh --set "checkpoint.model_from=$work/saved"
+grep -q "earlier checkpoints moved to" "$work/output" || fail "--fresh with model_from moves nothing"
+rm -rf "$work"/saved/old.*
+
 # --fresh and keep_last
 expect 0 "earlier checkpoints moved to" "$forge" "$deck" --fresh --set checkpoint.keep_last=1 --set checkpoint.asynchronous=true
 [ "$(ls -d "$work"/saved/step_*)" = "$work/saved/step_00000008" ] || fail "keep_last 1 keeps $(ls "$work/saved")"
