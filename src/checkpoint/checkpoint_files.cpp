@@ -44,18 +44,6 @@ std::vector<Content> content_of(const StoredDataset& d, std::size_t chunk) {
   return content;
 }
 
-// A shard that is missing or too short is a damaged checkpoint, not a wrong deck.
-template <class F>
-auto as_damage(F f) {
-  try {
-    return f();
-  } catch (const BadInput& error) {
-    throw BadCheckpoint(error.what());
-  } catch (const IoFailed& error) {
-    throw BadCheckpoint(error.what());
-  }
-}
-
 // What the name of a checkpoint's directory promises, −1: nothing.
 std::int64_t step_of_directory(const std::string& directory) {
   const std::filesystem::path path = directory;

@@ -20,6 +20,18 @@ class BadCheckpoint : public Error {
       : Error(text, ExitCode::no_checkpoint, where) {}
 };
 
+// A file that is missing, too short or unreadable is a damaged checkpoint, not a wrong deck.
+template <class F>
+auto as_damage(F f) {
+  try {
+    return f();
+  } catch (const BadInput& error) {
+    throw BadCheckpoint(error.what());
+  } catch (const IoFailed& error) {
+    throw BadCheckpoint(error.what());
+  }
+}
+
 // Where a run stands, beside its tensors.
 struct CheckpointFacts {
   std::int64_t step = 0;

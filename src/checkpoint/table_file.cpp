@@ -31,17 +31,6 @@ constexpr unsigned fletcher_filter = 3;
 constexpr std::uint64_t checksum_bytes = 4;
 constexpr std::uint64_t most_chunk_bytes = 1 << 20;  // as write_table makes them, a row at least
 
-template <class F>
-auto as_damage(F f) {
-  try {
-    return f();
-  } catch (const BadInput& error) {
-    throw BadCheckpoint(error.what());
-  } catch (const IoFailed& error) {
-    throw BadCheckpoint(error.what());
-  }
-}
-
 }  // namespace
 
 // Little-endian numbers one behind the other, never behind the end.
