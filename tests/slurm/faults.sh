@@ -14,11 +14,11 @@ expect 0 "$steps/$steps" srun -N 4 --mpi=pmix "$forge" "$work/whole.yaml"
 usual=$((SECONDS - start + 1))
 
 # CODE TEXT FAULT [OPTIONS OF SRUN]: four ranks on four nodes, one with the fault in step 4; the job ends at the deadline of 8 s and
-# two seconds, its start aside: machines under load are slow.
+# two seconds, its start aside: machines under load are slow. Named nodes: those of the job before may still be busy.
 ends_with() {
   local code=$1 text=$2 fault=$3 start=$SECONDS
   shift 3
-  expect "$code" "$text" env FORGE_FAULT="$fault" timeout -s KILL 120 srun -N 4 --mpi=pmix "$@" "$forge" "$work/whole.yaml" --fresh \
+  expect "$code" "$text" env FORGE_FAULT="$fault" timeout -s KILL 120 srun -N 4 -w "n[1-4]" --mpi=pmix "$@" "$forge" "$work/whole.yaml" --fresh \
     "${deadlines[@]}"
   [ $((SECONDS - start)) -le $((8 + 2 + kill_wait + 3 * usual)) ] ||
     fail "$fault $* took $((SECONDS - start)) s, an undisturbed run $usual s"
@@ -35,7 +35,7 @@ grep -q "rank 0, 2 to 3: step 4, labels" "$work/output" || fail "no word of what
 started() { [ "$(pgrep -cx forge)" = 4 ]; }
 exec 9>> "$work/whole.run/.lock"
 flock 9
-srun -N 4 --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml" --fresh --set machine.first_deadline_seconds=12 \
+srun -N 4 -w "n[1-4]" --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml" --fresh --set machine.first_deadline_seconds=12 \
   > "$work/output" 2>&1 9>&- &
 job=$!
 wait_until 180 started
