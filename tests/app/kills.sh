@@ -53,7 +53,9 @@ while [ $done_kills -lt "$kills" ]; do
   [ "$failures" -lt 3 ] || finish
   before=$(newest "$work/killed")
   # A fresh start moves what a finished run has left aside.
-  [[ " ${options[*]-} " != *" --fresh "* ]] || before=
+  fresh=false
+  [[ " ${options[*]-} " != *" --fresh "* ]] || fresh=true
+  ! $fresh || before=
   from=${before#step_}
   from=$((10#${from:-0}))
   [ $((done_kills % 3)) -ne 1 ] || options+=(--set checkpoint.asynchronous=true)
@@ -89,10 +91,11 @@ while [ $done_kills -lt "$kills" ]; do
   done
   after=$(newest "$work/killed")
   [ -z "$before" ] || [ "$after" = "$before" ] || [ "$after" \> "$before" ] || fail "$before was lost, $after is left"
-  # Half of the next starts follow at once, while ranks may still be ending; half of them when these are gone.
+  # Half of the next starts follow at once, while ranks may still be ending; half of them when these are gone, and those behind
+  # a fresh start, whose ranks may still move the finished run aside.
   all=$after
   ending+=("${ranks[@]}")
-  if [ $((RANDOM % 2)) -eq 0 ]; then
+  if [ $((RANDOM % 2)) -eq 0 ] || $fresh; then
     for rank in "${ending[@]}"; do while runs "$rank"; do sleep 0.05; done; done
     ending=()
     all=
