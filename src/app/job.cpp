@@ -135,7 +135,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   session->load([this](ParameterStorage<T>& storage, Stream& stream) { load_parameters(setup.deck, storage, stream); });
   if (setup.deck.model.load_weights)
     session->routers().set_biases(session->stream(), load_router_biases(setup.deck.model.hf, setup.spec));
-  if (!setup.deck.checkpoint.model_from.empty()) loaded = load_model(*session, setup.deck);
+  if (!setup.deck.checkpoint.model_from.empty()) load_model(*session, setup.deck, notes);
 }
 
 template <class T>

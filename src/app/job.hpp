@@ -30,8 +30,6 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
 
-// The groups of a mesh that the model asks for.
-
 // The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
@@ -44,7 +42,7 @@ struct Job {
   Mesh mesh;
   MemoryPlan memory;
   std::unique_ptr<Session<T>> session;
-  std::string loaded;  // what checkpoint.model_from gave, for the log
+  std::vector<std::string> notes;  // what checkpoint.model_from gave, for the log
 
   Job(const RunSetup& run, RunKind kind, const World& world);
   // For files of whole tensors; all ranks.

@@ -221,7 +221,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
     setup.deck.checkpoint.model_from.clear();
   }
   Job<T> job(setup, RunKind::training, world);
-  if (!job.loaded.empty()) start.notes.push_back(job.loaded);
+  start.notes.insert(start.notes.end(), job.notes.begin(), job.notes.end());
   const std::string fingerprint = data_fingerprint(data.training);
   RunProgress progress;
   if (watchdog && start.restarts) watchdog->start_other(0, "restart");

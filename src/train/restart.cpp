@@ -119,11 +119,19 @@ std::string text_of(const std::vector<std::string>& lines) {
   return joined(lines, "\n  ");
 }
 
-}  // namespace
+// "DIR/step_00000008, step 8, written by 4 ranks"
+std::string origin(const CheckpointFiles& files) {
+  const CheckpointFacts& facts = files.facts();
+  return files.directory() + ", step " + std::to_string(facts.step) + ", written by " + std::to_string(facts.ranks) +
+         (facts.ranks == 1 ? " rank" : " ranks");
+}
 
-template <class T>
-RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
-                    const std::string& data, std::vector<std::string>& notes) {
+// The first candidate that is whole, loaded into `state`; the others are noted. Of the candidates and `check` the first
+// rank's count: what of the deck doesn't fit. `converts`: between fp32 and fp64.
+template <class T, class Check>
+std::unique_ptr<CheckpointFiles> load_first(Session<T>& session, const std::vector<StateTensor>& state, bool converts,
+                                            const std::vector<std::string>& candidates, Check check,
+                                            std::vector<std::string>& notes) {
   Communicator& ranks = session.mesh().world();
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
@@ -131,94 +139,79 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
-    const auto start = std::chrono::steady_clock::now();
-    const std::vector<StateTensor> state = session_state(session, StateUse::read);
     std::unique_ptr<CheckpointFiles> files;
-    DeckChanges changes;
     std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, &state); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);
         if (ranks.rank() == 0) {
           if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
-          changes = deck_changes(deck, files->facts().deck, path);
-          if (!changes.illegal.empty())
-            throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " +
-                           text_of(changes.illegal));
-          if (data != files->facts().data)
-            throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
-                           files->facts().data);
+          check(*files);
         }
-        compare_tensors(*files, state);
+        compare_tensors(*files, state, converts);
       });
     if (problem.empty()) problem = examined(ranks, [&] { load(session, *files, state); });
-    if (!problem.empty()) {
-      damaged += "\n  " + problem;
-      notes.push_back("checkpoint " + path + " is not usable: " + problem);
-      continue;
-    }
-    const CheckpointFacts& facts = files->facts();
-    std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
-                                      static_cast<std::int64_t>(files->bytes_needed())};
-    ranks.sum_host(bytes);
-    notes.push_back("restarted from " + path + ", step " + std::to_string(facts.step) + ", written by " +
-                    std::to_string(facts.ranks) + (facts.ranks == 1 ? " rank" : " ranks") + "; " +
-                    format_bytes(static_cast<std::uint64_t>(bytes[0])) + " read for the " +
-                    format_bytes(static_cast<std::uint64_t>(bytes[1])) + " that the ranks hold, in " +
-                    format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
-    for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
-    return {facts.step, facts.updates, facts.bad_in_a_row};
+    if (problem.empty()) return files;
+    damaged += "\n  " + problem;
+    notes.push_back("checkpoint " + path + " is not usable: " + problem);
   }
   throw BadCheckpoint("no usable checkpoint:" + damaged);
 }
 
+}  // namespace
+
 template <class T>
-std::string load_model(Session<T>& session, const Deck& deck) {
-  const std::string& from = deck.checkpoint.model_from;
+RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std::string>& candidates,
+                    const std::string& data, std::vector<std::string>& notes) {
+  const auto start = std::chrono::steady_clock::now();
+  DeckChanges changes;
+  const auto files = load_first(
+      session, session_state(session, StateUse::read), false, candidates,
+      [&](const CheckpointFiles& found) {
+        const std::string& path = found.directory();
+        changes = deck_changes(deck, found.facts().deck, path);
+        if (!changes.illegal.empty())
+          throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " + text_of(changes.illegal));
+        if (data != found.facts().data)
+          throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
+                         found.facts().data);
+      },
+      notes);
+  std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
+                                    static_cast<std::int64_t>(files->bytes_needed())};
+  session.mesh().world().sum_host(bytes);
+  notes.push_back("restarted from " + origin(*files) + "; " + format_bytes(static_cast<std::uint64_t>(bytes[0])) +
+                  " read for the " + format_bytes(static_cast<std::uint64_t>(bytes[1])) + " that the ranks hold, in " +
+                  format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
+  const CheckpointFacts& facts = files->facts();
+  return {facts.step, facts.updates, facts.bad_in_a_row};
+}
+
+template <class T>
+void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
   Communicator& ranks = session.mesh().world();
   std::vector<std::string> candidates;
-  if (const std::string problem = examined(ranks,
-                                           [&] {
-                                             if (ranks.rank() == 0)
-                                               candidates = checkpoints_at(from, "checkpoint.model_from = ");
-                                           });
-      !problem.empty())
-    throw BadCheckpoint(problem);
-  const std::vector<StateTensor> state = session_state(session, StateUse::read, {true, false});
-  std::string damaged;
-  auto count = static_cast<std::int64_t>(candidates.size());
-  ranks.max_host({&count, 1});
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    std::string path = ranks.rank() == 0 ? candidates[i] : "";
-    ranks.broadcast_host(path, 0);
-    std::unique_ptr<CheckpointFiles> files;
-    std::string problem = examined(ranks, [&] {
-      files = std::make_unique<CheckpointFiles>(path, &state);
-      if (ranks.rank() != 0) return;
-      if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
-      const DeckChanges changes = deck_changes(deck, files->facts().deck, path, "model");
-      if (!changes.illegal.empty())
-        throw BadInput("checkpoint.model_from: the deck has another model than " + path + ":\n  " +
-                       text_of(changes.illegal));
-    });
-    if (problem.empty())
-      problem = examined(ranks, [&] {
-        agree(ranks, *files);
-        compare_tensors(*files, state, true);
-      });
-    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files, state); });
-    if (problem.empty())
-      return damaged + "parameters of " + path + ", step " + std::to_string(files->facts().step) + ", written by " +
-             std::to_string(files->facts().ranks) + (files->facts().ranks == 1 ? " rank" : " ranks");
-    damaged += "checkpoint " + path + " is not usable: " + problem + "\n";
-  }
-  throw BadCheckpoint("checkpoint.model_from: no usable checkpoint:\n" + damaged);
+  const std::string problem = examined(ranks, [&] {
+    if (ranks.rank() == 0) candidates = checkpoints_at(deck.checkpoint.model_from, "checkpoint.model_from = ");
+  });
+  if (!problem.empty()) throw BadCheckpoint(problem);
+  const auto files = load_first(
+      session, session_state(session, StateUse::read, {true, false}), true, candidates,
+      [&](const CheckpointFiles& found) {
+        const DeckChanges changes = deck_changes(deck, found.facts().deck, found.directory(), "model");
+        if (!changes.illegal.empty())
+          throw BadInput("checkpoint.model_from: the deck has another model than " + found.directory() + ":\n  " +
+                         text_of(changes.illegal));
+      },
+      notes);
+  notes.push_back("parameters of " + origin(*files));
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                     \
   template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
                                   std::vector<std::string>&);                                                    \
-  template std::string load_model<T>(Session<T>&, const Deck&);
+  template void load_model<T>(Session<T>&, const Deck&, std::vector<std::string>&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

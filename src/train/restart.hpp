@@ -40,9 +40,9 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
                     const std::string& data, std::vector<std::string>& notes);
 
 // checkpoint.model_from: fills the parameters and the routers' biases, converted to the run's type, from a checkpoint
-// or the newest whole one of a directory. All ranks; a text for the log. Throws as restart() does, and BadInput where
-// the model is another one.
+// or the newest whole one of a directory. All ranks; `notes`: for the log. Throws as restart() does, and BadInput
+// where the model is another one.
 template <class T>
-std::string load_model(Session<T>& session, const Deck& deck);
+void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
 
 }  // namespace forge

@@ -36,7 +36,9 @@ std::vector<StepRecord> expect_loaded(const Deck& model, const Layout& layout, P
   run_ranks(static_cast<int>(ranks_of(deck.mesh)), [&](Communicator& world) {
     Rank<T> rank(world, deck);
     rank.session->initialise();
-    const std::string said = load_model(*rank.session, deck);
+    std::vector<std::string> notes;
+    load_model(*rank.session, deck, notes);
+    const std::string& said = notes.back();
     if (said.find("step 2") == std::string::npos) throw Error("another text: " + said);
     bool biases = false;
     for (const StateTensor& tensor : session_state(*rank.session, StateUse::read)) {
@@ -81,7 +83,8 @@ std::string refusal(const Deck& deck) {
   run_ranks(1, [&](Communicator& world) {
     Rank<double> rank(world, deck);
     try {
-      load_model(*rank.session, deck);
+      std::vector<std::string> notes;
+      load_model(*rank.session, deck, notes);
     } catch (const BadInput& error) {
       text = error.what();
     } catch (const BadCheckpoint& error) {
