@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "comm/environment.hpp"
+#include "device/memory.hpp"
 
 // main() of tests that communicate: MPI lives as long as the tests; only rank 0 prints what passed.
 namespace forge::test {
@@ -15,6 +16,7 @@ Environment* environment = nullptr;
 int main(int argc, char** argv) {
   forge::Environment environment(argc, argv);
   forge::test::environment = &environment;
+  forge::select_device(environment.local_rank());
   testing::InitGoogleTest(&argc, argv);
   if (environment.rank() != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -52,7 +52,7 @@ void run_as_threads(const forge::CommandLine& line, const forge::Environment& en
   if (environment.size() > 1)
     throw forge::BadInput(option + " makes ranks of one process's threads, but a launcher started " +
                           std::to_string(environment.size()) + " processes; legal: --ranks or a launcher, not both");
-  if (std::string(forge::device_info().kind) != "cpu")
+  if (std::string(forge::device_info().kind) == "cuda")
     throw forge::BadInput(option + ": the CUDA build has one process per GPU; start them with mpirun -n " +
                           std::to_string(line.ranks) + " or srun --ntasks=" + std::to_string(line.ranks) +
                           ", or use the CPU build");

@@ -166,27 +166,47 @@ std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from
 
 }  // namespace
 
+void CheckpointFiles::read(const StateTensor& wanted, std::vector<Target>& targets, const Put& put) {
+  const auto found = numbers_.find(wanted.name);
+  if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
+  const StoredTensor& stored = manifest_.tensors[found->second];
+  require(stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
+  for (const StatePiece& piece : wanted.pieces)
+    targets.push_back(
+        {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
+  as_damage([&] {
+    for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
+  });
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].filled != targets[i].box.size())
+      throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
+    bytes_needed_ += targets[i].bytes.size();
+    if (stored.type != wanted.type) targets[i].bytes = converted(targets[i].bytes, stored.type, wanted.type);
+    put(wanted.pieces[i], targets[i].bytes);
+  }
+}
+
 void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream) {
   for (const StateTensor& wanted : tensors) {
-    const auto found = numbers_.find(wanted.name);
-    if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
-    const StoredTensor& stored = manifest_.tensors[found->second];
-    require(stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
     std::vector<Target> targets;
-    for (const StatePiece& piece : wanted.pieces)
-      targets.push_back(
-          {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
-    as_damage([&] {
-      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
-    });
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-      if (targets[i].filled != targets[i].box.size())
-        throw BadCheckpoint(directory_ + " doesn't hold all of " + wanted.name + " once");
-      bytes_needed_ += targets[i].bytes.size();
-      if (stored.type != wanted.type) targets[i].bytes = converted(targets[i].bytes, stored.type, wanted.type);
-      copy_to_device(stream, wanted.pieces[i].data, targets[i].bytes.data(), targets[i].bytes.size());
+    try {
+      read(wanted, targets, [&](const StatePiece& piece, const std::vector<std::byte>& bytes) {
+        copy_to_device(stream, piece.data, bytes.data(), bytes.size());
+      });
+    } catch (...) {
+      stream.synchronize();  // copies read the targets until they are done
+      throw;
     }
     stream.synchronize();
+  }
+}
+
+void CheckpointFiles::read(const std::vector<StateTensor>& tensors) {
+  for (const StateTensor& wanted : tensors) {
+    std::vector<Target> targets;
+    read(wanted, targets, [](const StatePiece& piece, const std::vector<std::byte>& bytes) {
+      std::memcpy(piece.data, bytes.data(), bytes.size());
+    });
   }
 }
 

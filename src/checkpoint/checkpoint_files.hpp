@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class CheckpointFiles {
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
   // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
   void read(const std::vector<StateTensor>& tensors, Stream& stream);
+  // The same with pieces in memory of the host.
+  void read(const std::vector<StateTensor>& tensors);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
   // Bytes of the pieces filled with them.
@@ -39,6 +42,9 @@ class CheckpointFiles {
     std::vector<std::byte> bytes;
     std::int64_t filled = 0;
   };
+  // Where a piece's bytes go; what it is given stays until the tensor's last one has been handed over.
+  using Put = std::function<void(const StatePiece&, const std::vector<std::byte>&)>;
+  void read(const StateTensor& tensor, std::vector<Target>& targets, const Put& put);
   void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets);
 
   std::string directory_;

@@ -95,13 +95,13 @@ double value_at(const std::vector<std::byte>& bytes, std::size_t element, DType 
 }
 
 // The tensor's bytes as the file has them.
-std::vector<std::byte> converted(CheckpointFiles& files, const Exported& t, Stream& stream) {
+std::vector<std::byte> converted(CheckpointFiles& files, const Exported& t) {
   const StoredTensor* stored = files.find(t.stored);
   if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + t.stored);
   if (stored->type != DType::f32 && stored->type != DType::f64)
     throw BadCheckpoint(files.directory() + ": tensor " + t.stored + " is neither fp32 nor fp64");
   std::vector<std::byte> bytes(static_cast<std::size_t>(t.box.size()) * size_of(stored->type));
-  files.read({{t.stored, stored->type, stored->shape, 0, {{t.box, bytes.data()}}}}, stream);
+  files.read({{t.stored, stored->type, stored->shape, 0, {{t.box, bytes.data()}}}});
   const std::size_t n = static_cast<std::size_t>(t.box.size()), size = element_size(t.info);
   const std::size_t columns = t.transposed ? static_cast<std::size_t>(t.info.shape[1]) : n,
                     rows = t.transposed ? static_cast<std::size_t>(t.info.shape[0]) : 1;
@@ -153,14 +153,13 @@ void export_hf(const std::string& checkpoint, const std::string& directory, DTyp
   }
   const std::vector<Exported> tensors = exported_tensors(spec, type);
   const std::vector<std::size_t> files = files_of(tensors, most_file_bytes);
-  Stream stream(1);
   const std::size_t count = files.back() + 1;
   for (std::size_t f = 0, begin = 0; f < count; ++f) {
     std::size_t end = begin;
     std::vector<TensorInfo> infos;
     for (; end < tensors.size() && files[end] == f; ++end) infos.push_back(tensors[end].info);
     SafetensorsWriter writer(directory + "/" + file_name(f, count), infos, {{"format", "pt"}});
-    for (; begin < end; ++begin) writer.write(tensors[begin].info.name, converted(source, tensors[begin], stream));
+    for (; begin < end; ++begin) writer.write(tensors[begin].info.name, converted(source, tensors[begin]));
     writer.finish();
   }
   if (count > 1) write_text(fs::path(directory) / "model.safetensors.index.json", index_text(tensors, files));

@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// A part of a tensor in a rank's device memory: row-major, without a gap.
+// A part of a tensor in a rank's device memory, or in the host's: row-major, without a gap.
 struct StatePiece {
   Box box;
   std::byte* data = nullptr;

@@ -151,7 +151,14 @@ class Communicator {
   virtual std::unique_ptr<Communicator> do_cartesian(const Grid& grid);
   virtual std::unique_ptr<Communicator> do_sub(const Grid& grid, AxisBits axes);
 
+  // Calls `wake`, from any thread, when another rank fails that this one may wait for, for as long as the result lives.
+  // Ranks that are processes end together instead: null.
+  virtual std::shared_ptr<void> do_on_failure(std::function<void()>) { return nullptr; }
+
   // For an implementation that leaves host operations to another communicator of the same ranks.
+  static std::shared_ptr<void> on_failure_of(Communicator& other, std::function<void()> wake) {
+    return other.do_on_failure(std::move(wake));
+  }
   static void gather_host_by(Communicator& other, const std::byte* in, std::byte* out, std::size_t bytes) {
     other.do_gather_host(in, out, bytes);
   }

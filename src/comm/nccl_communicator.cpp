@@ -1,6 +1,8 @@
 #include <nccl.h>
 
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -58,11 +60,20 @@ class NcclCommunicator final : public Communicator {
     host_->broadcast_host(text, 0);
     std::memcpy(id.internal, text.data(), sizeof id.internal);
     nccl_check(ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
+    watch();
   }
   NcclCommunicator(std::unique_ptr<Communicator> host, ncclComm_t comm)
-      : Communicator(host->rank(), host->size()), host_(std::move(host)), comm_(comm) {}
+      : Communicator(host->rank(), host->size()), host_(std::move(host)), comm_(comm) {
+    if (comm_) watch();
+  }
+  // Destroying is collective: a rank that fails doesn't wait for the others, nor they for it.
   ~NcclCommunicator() override {
-    if (comm_) ncclCommDestroy(comm_);
+    on_failure_.reset();
+    if (!comm_) return;
+    if (revoked_ || std::uncaught_exceptions() > exceptions_)
+      ncclCommAbort(comm_);
+    else
+      ncclCommDestroy(comm_);
   }
 
  protected:
@@ -122,8 +133,18 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclCommunicator>(std::move(part), comm);
   }
 
+  void watch() {
+    on_failure_ = on_failure_of(*host_, [this] {
+      revoked_ = true;
+      ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+    });
+  }
+
   std::unique_ptr<Communicator> host_;
   ncclComm_t comm_ = nullptr;
+  const int exceptions_ = std::uncaught_exceptions();
+  std::atomic<bool> revoked_{false};
+  std::shared_ptr<void> on_failure_;
 };
 
 }  // namespace

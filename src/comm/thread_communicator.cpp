@@ -10,6 +10,7 @@
 
 #include "comm/add.hpp"
 #include "comm/meeting.hpp"
+#include "device/memory.hpp"
 
 namespace forge {
 
@@ -218,6 +219,10 @@ std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key) {
   return std::make_unique<ThreadCommunicator>(made, static_cast<int>(place - members.begin()), size);
 }
 
+std::shared_ptr<void> ThreadCommunicator::do_on_failure(std::function<void()> wake) {
+  return std::make_shared<OnFailure>(group_->world, std::move(wake));
+}
+
 std::unique_ptr<Communicator> self_communicator() {
   auto group = std::make_shared<ThreadCommunicator::Group>(std::make_shared<ThreadWorld>(), 1);
   return std::make_unique<ThreadCommunicator>(std::move(group), 0, 1);
@@ -254,6 +259,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
   FirstFailure failure;
   const auto body = [&](int r) {
     try {
+      select_device(r);
       ThreadCommunicator communicator(group, r, ranks);
       rank(communicator);
     } catch (const RankFailed& error) {

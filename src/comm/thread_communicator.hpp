@@ -13,9 +13,10 @@ class RankFailed : public Error {
   using Error::Error;
 };
 
-// Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. When one
-// throws, the operations of all others throw RankFailed instead of waiting for it, and the exception that came first is
-// thrown here, after all threads have ended. CPU build: device memory is host memory.
+// Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them and the device
+// of its number. When one throws, the operations of all others throw RankFailed instead of waiting for it, and the
+// exception that came first is thrown here, after all threads have ended. Operations on device memory: as
+// device_communicator() says.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
 // A group of this rank alone, without MPI.
@@ -40,6 +41,7 @@ class ThreadCommunicator final : public Communicator {
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;
   std::unique_ptr<Communicator> do_split(int color, int key) override;
+  std::shared_ptr<void> do_on_failure(std::function<void()> wake) override;
 
  private:
   template <class F>

@@ -32,7 +32,7 @@ void fill_zero(Stream& stream, void* device, std::size_t bytes);
 
 // What the job header says of the device of this rank.
 struct DeviceInfo {
-  const char* kind;          // "cpu" or "cuda"
+  const char* kind;          // "cpu", "cuda", or "vgpu": the emulated GPU, where ranks may be threads
   char name[256];            // of the processor or the GPU
   char features[128];        // vector path in use, or compute capability
   std::size_t memory_bytes;  // total

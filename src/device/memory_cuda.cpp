@@ -58,7 +58,11 @@ DeviceInfo device_info() {
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
   cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   DeviceInfo info{};
+#if defined(FORGE_VGPU)
+  info.kind = "vgpu";
+#else
   info.kind = "cuda";
+#endif
   std::snprintf(info.name, sizeof info.name, "%s", properties.name);
   std::snprintf(info.features, sizeof info.features, "sm_%d%d", properties.major, properties.minor);
   info.memory_bytes = properties.totalGlobalMem;

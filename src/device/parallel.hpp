@@ -7,7 +7,9 @@
 #include "device/team.hpp"
 
 #if defined(FORGE_CUDA)
-#include "device/cuda_check.hpp"
+#if defined(__CUDACC__)
+#include "device/launch.hpp"
+#endif
 #else
 #include "device/host_loop.hpp"
 #endif
@@ -45,17 +47,14 @@ template <class F>
 void parallel_for(Stream& stream, std::int64_t n, F f) {
   if (n <= 0) return;
   const std::int64_t blocks = (n + 255) / 256;
-  const auto grid = static_cast<unsigned>(blocks < 65536 ? blocks : 65536);
-  device_detail::for_kernel<<<grid, 256, 0, static_cast<cudaStream_t>(stream.native())>>>(n, f);
-  cuda_check(cudaGetLastError(), "parallel_for");
+  launch(stream, "parallel_for", device_detail::for_kernel<F>, {blocks < 65536 ? blocks : 65536, 256}, n, f);
 }
 
 template <class F>
 void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
-  const auto grid = static_cast<unsigned>(rows < 1048576 ? rows : 1048576);
-  device_detail::rows_kernel<<<grid, team_threads, 0, static_cast<cudaStream_t>(stream.native())>>>(rows, f);
-  cuda_check(cudaGetLastError(), "parallel_rows");
+  launch(stream, "parallel_rows", device_detail::rows_kernel<F>, {rows < 1048576 ? rows : 1048576, team_threads}, rows,
+         f);
 }
 
 #endif

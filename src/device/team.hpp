@@ -4,6 +4,10 @@
 
 #include "core/macros.hpp"
 
+#if defined(FORGE_CUDA) && defined(__CUDACC__)
+#include "device/launch.hpp"
+#endif
+
 namespace forge {
 
 // The workers that share one row of parallel_rows: the vector lanes of one thread on the CPU, one block of team_threads
@@ -77,7 +81,7 @@ struct Team {
                         [[maybe_unused]] Op op) const {
     A value = identity;
 #if defined(__CUDA_ARCH__)
-    __shared__ A partial[32];
+    FORGE_SHARED(A, partial, 32);
     for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) value = op(value, A(f(j)));
     for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;

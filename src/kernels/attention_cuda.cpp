@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/cuda_check.hpp"
+#include "device/launch.hpp"
 #include "kernels/attention_cuda.hpp"
 
 // Attention of the CUDA build for every type and head size. Forward and d_q: one block per sequence, head and tile of
@@ -14,8 +14,6 @@ namespace forge {
 namespace {
 
 using namespace attention_detail;
-
-extern __shared__ __align__(16) unsigned char shared_bytes[];
 
 // ---- forward
 // ----------------------------------------------------------------------------------------------------------
@@ -31,8 +29,8 @@ __global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 
   const int D = static_cast<int>(n.D), Dv = static_cast<int>(n.Dv);
   const int ty = threadIdx.x / side, tx = threadIdx.x % side;
 
-  __shared__ int span_memory[4];
-  A* q = reinterpret_cast<A*>(shared_bytes);
+  FORGE_SHARED(int, span_memory, 4);
+  A* q = reinterpret_cast<A*>(dynamic_shared());
   A* k_or_v = q + tile * row_length(D);
   A* weights = k_or_v + tile * row_length(D > Dv ? D : Dv);
 
@@ -154,8 +152,8 @@ __global__ void __launch_bounds__(threads) backward_keys_kernel(Problem<T> p, Gr
   const std::int64_t kv = blockIdx.x / k_tiles % n.K, b = blockIdx.x / k_tiles / n.K;
   const int D = static_cast<int>(n.D), Dv = static_cast<int>(n.Dv);
 
-  __shared__ int span_memory[4];
-  A* q = reinterpret_cast<A*>(shared_bytes);
+  FORGE_SHARED(int, span_memory, 4);
+  A* q = reinterpret_cast<A*>(dynamic_shared());
   A* k = q + tile * row_length(D);
   A* u = k + tile * row_length(D);
   A* v = u + tile * row_length(Dv);
@@ -207,8 +205,8 @@ __global__ void __launch_bounds__(threads) backward_queries_kernel(Problem<T> p,
   const std::int64_t h = blockIdx.x / q_tiles % n.H, b = blockIdx.x / q_tiles / n.H, kv = h / n.group();
   const int D = static_cast<int>(n.D), Dv = static_cast<int>(n.Dv);
 
-  __shared__ int span_memory[4];
-  A* q = reinterpret_cast<A*>(shared_bytes);
+  FORGE_SHARED(int, span_memory, 4);
+  A* q = reinterpret_cast<A*>(dynamic_shared());
   A* k = q + tile * row_length(D);
   A* u = k + tile * row_length(D);
   A* v = u + tile * row_length(Dv);
@@ -263,24 +261,15 @@ constexpr int backward_tile(int head) {
   return bytes <= 256 ? 64 : bytes <= 512 ? 32 : 16;
 }
 
-template <class Kernel, class... Args>
-void launch(Stream& stream, Kernel kernel, std::int64_t blocks, std::int64_t bytes, Args... args) {
-  if (blocks == 0) return;
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-             "attention: shared memory");
-  kernel<<<static_cast<unsigned>(blocks), threads, static_cast<std::size_t>(bytes),
-           static_cast<cudaStream_t>(stream.native())>>>(args...);
-  cuda_check(cudaGetLastError(), "attention");
-}
-
 template <class T, int head>
 void launch_forward(Stream& stream, const Problem<T>& p, View<T, 3> o, View<acc_t<T>, 2> lse) {
   using A = acc_t<T>;
   constexpr int tile = forward_tile<A>(head);
   const AttentionSizes& n = p.n;
   const std::int64_t values = tile * (row_length(n.D) + row_length(std::max(n.D, n.Dv)) + tile + 1);
-  launch(stream, forward_kernel<T, tile, head>, n.B * n.H * ((n.Tq + tile - 1) / tile),
-         values * static_cast<std::int64_t>(sizeof(A)), p, o, lse);
+  if (const std::int64_t blocks = n.B * n.H * ((n.Tq + tile - 1) / tile); blocks > 0)
+    launch(stream, "attention, forward", forward_kernel<T, tile, head>,
+           {blocks, threads, static_cast<std::size_t>(values) * sizeof(A)}, p, o, lse);
 }
 
 template <class T, int head>
@@ -289,9 +278,12 @@ void launch_backward(Stream& stream, const Problem<T>& p, const Gradients<T>& g)
   constexpr int tile = backward_tile<A>(head);
   const AttentionSizes& n = p.n;
   const std::int64_t values = tile * (2 * row_length(n.D) + 2 * row_length(n.Dv) + 2 * (tile + 1));
-  const std::int64_t bytes = values * static_cast<std::int64_t>(sizeof(A));
-  launch(stream, backward_keys_kernel<T, tile, head>, n.B * n.K * ((n.Tk + tile - 1) / tile), bytes, p, g);
-  launch(stream, backward_queries_kernel<T, tile, head>, n.B * n.H * ((n.Tq + tile - 1) / tile), bytes, p, g);
+  const std::size_t bytes = static_cast<std::size_t>(values) * sizeof(A);
+  if (const std::int64_t blocks = n.B * n.K * ((n.Tk + tile - 1) / tile); blocks > 0)
+    launch(stream, "attention, backward of keys", backward_keys_kernel<T, tile, head>, {blocks, threads, bytes}, p, g);
+  if (const std::int64_t blocks = n.B * n.H * ((n.Tq + tile - 1) / tile); blocks > 0)
+    launch(stream, "attention, backward of queries", backward_queries_kernel<T, tile, head>, {blocks, threads, bytes},
+           p, g);
 }
 
 }  // namespace

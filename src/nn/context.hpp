@@ -63,7 +63,7 @@ struct RouterRun {
   View<std::int64_t, 1> dropped;                  // (layers) pairs that this rank dropped
   double balance_scale = 0;                       // of each scope's auxiliary loss in total_loss
   double z_scale = 0;                             // of each row's z-loss
-  RoutingTape* tape = nullptr;                    // host builds only
+  RoutingTape* tape = nullptr;                    // for tests
 };
 
 // What every layer of a rank needs beside its parameters and buffers.

@@ -1,5 +1,7 @@
 #include "nn/router.hpp"
 
+#include <vector>
+
 #include "device/memory.hpp"
 #include "kernels/moe.hpp"
 #include "model/moe_buffers.hpp"
@@ -78,6 +80,28 @@ void balance_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, bo
     router_balance_loss(ctx.stream, options, table, sum_of(ctx, layer, balance_sum));
 }
 
+// The choices, on the host; true: the tape has changed them.
+template <class T>
+bool show(RoutingTape& tape, Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<std::int32_t, 2> choices) {
+  const auto samples = own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples));
+  const auto positions = own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions));
+  std::vector<std::int64_t> host_samples(static_cast<std::size_t>(samples.size()));
+  std::vector<std::int32_t> host_positions(static_cast<std::size_t>(positions.size()));
+  std::vector<std::int32_t> host_choices(static_cast<std::size_t>(choices.size()));
+  copy_to_host(ctx.stream, host_samples.data(), samples.data, host_samples.size() * sizeof(std::int64_t));
+  copy_to_host(ctx.stream, host_positions.data(), positions.data, host_positions.size() * sizeof(std::int32_t));
+  copy_to_host(ctx.stream, host_choices.data(), choices.data, host_choices.size() * sizeof(std::int32_t));
+  ctx.stream.synchronize();
+  const bool changed = tape.visit(layer, View<const std::int64_t, 1>(host_samples.data(), samples.extents),
+                                  View<const std::int32_t, 1>(host_positions.data(), positions.extents),
+                                  View<std::int32_t, 2>(host_choices.data(), choices.extents));
+  if (changed) {
+    copy_to_device(ctx.stream, choices.data, host_choices.data(), host_choices.size() * sizeof(std::int32_t));
+    ctx.stream.synchronize();
+  }
+  return changed;
+}
+
 template <class T>
 void choose(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   using A = acc_t<T>;
@@ -93,10 +117,7 @@ void choose(Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
   const View<const A, 1> bias =
       ctx.router.bias.empty() ? View<const A, 1>() : View<const A, 1>(ctx.router.bias.row(layer), {{options.experts}});
   router_forward<A>(ctx.stream, options, logits, bias, weights, choices, scores);
-  if (!ctx.router.tape) return;
-  ctx.stream.synchronize();
-  if (ctx.router.tape->visit(layer, own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
-                             own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)), choices))
+  if (ctx.router.tape && show(*ctx.router.tape, ctx, layer, s, choices))
     router_weights<A>(ctx.stream, options, logits, choices, weights, scores);
 }
 

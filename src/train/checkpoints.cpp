@@ -33,7 +33,7 @@ namespace {
 
 // On CPUs the steps have all cores to themselves otherwise.
 SavePlan plan_of(const CheckpointDeck& deck) {
-  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) == "cpu"};
+  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) != "cuda"};
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 
 #include "device/memory.hpp"
 
@@ -33,7 +34,7 @@ double measure(Stream& stream, Gemm& gemm, std::int64_t n) {
 }  // namespace
 
 double measure_peak(Stream& stream, Gemm& gemm, DType compute) {
-  const std::int64_t n = stream.native() ? 8192 : 1024;
+  const std::int64_t n = std::string_view(device_info().kind) == "cuda" ? 8192 : 1024;
   switch (compute) {
     case DType::f64:
       return measure<double>(stream, gemm, n / 4);

@@ -72,7 +72,7 @@ TEST_P(BytesRead, AreHardlyMoreThanNeeded) {
       rank.session->initialise();
       rank.session->stream().synchronize();
       save_checkpoint(world, {scratch.path, 0, 0, {}}, sample_facts(1),
-                      session_state(*rank.session, StateUse::write, parts), copy_bytes);
+                      session_state(*rank.session, StateUse::write, parts), copy_from(rank.session->stream()));
     });
     for (const Layout& reader : c.layouts) {
       std::array<std::int64_t, 2> bytes{};

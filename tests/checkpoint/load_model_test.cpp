@@ -44,16 +44,18 @@ std::vector<StepRecord> expect_loaded(const Deck& model, const Layout& layout, P
     for (const StateTensor& tensor : session_state(*rank.session, StateUse::read)) {
       const bool moment = tensor.name.find("_moment/") != std::string::npos;
       biases = biases || tensor.name.rfind("state/", 0) == 0;
-      for (const StatePiece& piece : tensor.pieces)
+      for (const StatePiece& piece : tensor.pieces) {
+        const std::vector<std::byte> bytes = bytes_of(*rank.session, tensor, piece);
         for (std::int64_t i = 0; i < piece.box.size(); ++i) {
           Extents index = index_at(piece.box.extent, i);
           for (std::size_t d = 0; d < index.size(); ++d) index[d] += piece.box.offset[d];
           double stored = 0;
           std::memcpy(&stored, whole.at(tensor.name).data() + flat_index(tensor.shape, index) * 8, 8);
           const S expected = moment ? S(0) : static_cast<S>(stored);
-          if (std::memcmp(piece.data + static_cast<std::size_t>(i) * sizeof(S), &expected, sizeof(S)) != 0)
+          if (std::memcmp(bytes.data() + static_cast<std::size_t>(i) * sizeof(S), &expected, sizeof(S)) != 0)
             throw Error(tensor.name + " has other values");
         }
+      }
     }
     if (biases != model.model.router_bias) throw Error("no biases of routers");
     const TrainingLog log(nullptr, world.rank() == 0 ? &steps : nullptr);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../device_values.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
 #include "layout_run.hpp"
@@ -23,7 +24,6 @@ using WholeState = std::map<std::string, std::vector<std::byte>>;
 
 inline WholeState whole_state(const std::string& path) {
   CheckpointFiles files(path);
-  Stream stream(1);
   WholeState whole;
   std::vector<StateTensor> tensors;
   for (const StoredTensor& t : files.manifest().tensors) {
@@ -31,8 +31,15 @@ inline WholeState whole_state(const std::string& path) {
     bytes.resize(static_cast<std::size_t>(element_count(t.shape)) * size_of(t.type));
     tensors.push_back({t.name, t.type, t.shape, 0, {{{Extents(t.shape.size(), 0), t.shape}, bytes.data()}}});
   }
-  files.read(tensors, stream);
+  files.read(tensors);
   return whole;
+}
+
+// The bytes of a piece of a session's state.
+template <class T>
+std::vector<std::byte> bytes_of(Session<T>& session, const StateTensor& tensor, const StatePiece& piece) {
+  const auto bytes = piece.box.size() * static_cast<std::int64_t>(size_of(tensor.type));
+  return values_of(session.stream(), View<const std::byte, 1>(piece.data, {{bytes}}));
 }
 
 // "" where all that a rank holds, copies included, is what the whole tensors have.
@@ -47,7 +54,7 @@ std::string difference(Session<T>& session, const WholeState& whole) {
     for (const StatePiece& piece : tensor.pieces) {
       std::vector<std::byte> expected(static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type));
       copy_part(piece.box, all, found->second.data(), piece.box, expected.data(), size_of(tensor.type));
-      if (std::memcmp(expected.data(), piece.data, expected.size()) != 0) return tensor.name + " has other values";
+      if (expected != bytes_of(session, tensor, piece)) return tensor.name + " has other values";
       compared += piece.box.size();
     }
   }
@@ -59,8 +66,19 @@ template <class T>
 void spoil(Session<T>& session) {
   session.stream().synchronize();
   for (const StateTensor& tensor : session_state(session, StateUse::read))
-    for (const StatePiece& piece : tensor.pieces)
-      std::memset(piece.data, 0xff, static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type));
+    for (const StatePiece& piece : tensor.pieces) {
+      const std::vector<std::byte> wrong(bytes_of(session, tensor, piece).size(), std::byte{0xff});
+      copy_to_device(session.stream(), piece.data, wrong.data(), wrong.size());
+      session.stream().synchronize();
+    }
+}
+
+// What a save copies device memory with.
+inline auto copy_from(Stream& stream) {
+  return [&stream](void* to, const void* from, std::size_t bytes) {
+    copy_to_host(stream, to, from, bytes);
+    stream.synchronize();
+  };
 }
 
 // A rank's session and data, without initial values.

@@ -85,11 +85,10 @@ TEST(RoundTrip, TablesOfSeveralChunks) {
 TEST(RoundTrip, ReadsOnlyWhatIsAskedFor) {
   const Scratch scratch;
   CheckpointFiles files(write_sample(scratch.path, 1, 2, {96}));
-  Stream stream(1);
   SamplePieces wanted;
   const SampleTensor down = sample_tensors()[1];
   wanted.add(down, {Box{{0, 10}, {24, 10}}}, false);  // two of the strips that stand together
-  files.read(wanted.tensors, stream);
+  files.read(wanted.tensors);
   // 24 · 10 elements. Each rank's part is at most 3 boxes, so the two strips are at most 2 · 2 · 3 stretches, each of
   // which begins and ends in a chunk of 100 bytes.
   const double needed = 24 * 10 * 4;
@@ -120,8 +119,7 @@ TEST(RoundTrip, HoldsOnlyTheRowsThatAreWanted) {
     EXPECT_EQ(files.manifest().datasets.size(), needed);
     EXPECT_LE(needed, 5u);
     EXPECT_EQ(files.manifest().tensors.size(), all.manifest().tensors.size());
-    Stream stream(1);
-    files.read(wanted.tensors, stream);
+    files.read(wanted.tensors);
     EXPECT_EQ(wanted.memory, expected.memory);
     EXPECT_EQ(files.bytes_needed(), wanted.memory.empty() ? 0 : bytes_of(wanted.tensors));
   }

@@ -127,7 +127,6 @@ inline std::string write_sample(const std::string& directory, std::int64_t step,
 // What `ranks` ranks read, each its part as write_sample cuts with this key, is what was written; throws what reading
 // throws for any of them, as a restart does.
 inline bool reads_back(CheckpointFiles& files, int ranks, std::uint64_t key) {
-  Stream stream(1);
   bool same = true;
   for (int rank = 0; rank < ranks; ++rank) {
     SamplePieces wanted, expected;
@@ -136,7 +135,7 @@ inline bool reads_back(CheckpointFiles& files, int ranks, std::uint64_t key) {
       wanted.add(tensor, boxes, false);
       expected.add(tensor, boxes, true);
     }
-    files.read(wanted.tensors, stream);
+    files.read(wanted.tensors);
     same &= wanted.memory == expected.memory;
   }
   return same;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../device_values.hpp"
 #include "comm/mesh.hpp"
 
 namespace forge::mesh_cases {
@@ -27,24 +28,30 @@ std::vector<MeshShape> shapes_of(int ranks) {
   return shapes;
 }
 
-// The group holds exactly these ranks of the world, in this order; on the host, and as device memory sees it.
-void expect_members(Communicator& group, int rank, const std::vector<int>& members, const char* name) {
+// The group holds exactly these ranks of the world, in this order, as hosts see it.
+void expect_host_members(Communicator& group, int rank, const std::vector<int>& members, const char* name) {
   ASSERT_EQ(group.size(), static_cast<int>(members.size())) << name;
   EXPECT_EQ(members[static_cast<std::size_t>(group.rank())], rank) << name;
   std::vector<std::string> expected;
   for (const int member : members) expected.push_back(std::to_string(member));
   EXPECT_EQ(group.gather_host(std::to_string(rank)), expected) << name;
+}
+
+// And as device memory sees it.
+void expect_members(Communicator& group, int rank, const std::vector<int>& members, const char* name) {
+  expect_host_members(group, rank, members, name);
+  using Numbers = test::DeviceArray<std::int64_t, 1>;
   Stream stream;
-  std::vector<std::int64_t> gathered(members.size());
-  const std::int64_t mine = rank;
-  group.all_gather(stream, &mine, gathered.data(), 1, DType::i64);
-  std::int64_t sum = rank, expected_sum = 0;
-  group.all_reduce(stream, &sum, 1, DType::i64);
+  const Numbers mine(stream, {{1}}, {rank}), sum(stream, {{1}}, {rank}), all(stream, {{group.size()}});
+  group.all_gather(stream, View<const std::int64_t, 1>(mine), all.view());
+  group.all_reduce(stream, sum.view());
+  const auto gathered = all.get();
+  std::int64_t expected_sum = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
     EXPECT_EQ(gathered[i], members[i]) << name;
     expected_sum += members[i];
   }
-  EXPECT_EQ(sum, expected_sum) << name;
+  EXPECT_EQ(sum.get().front(), expected_sum) << name;
 }
 
 // The groups beside the axes, from their definitions.
@@ -67,8 +74,8 @@ void one_mesh(Communicator& world, const MeshShape& shape, int copies) {
   EXPECT_EQ(mesh.rank(), rank);
   const auto along = [&](AxisBits axes) { return grid.group_of(rank, axes); };
   const auto axis = [&](Axis a) { return along(bits_of({a})); };
-  expect_members(mesh.world(), rank, along(grid.all_axes()), "world");
-  expect_members(mesh.data(), rank, along(data_axes), "data");
+  expect_host_members(mesh.world(), rank, along(grid.all_axes()), "world");
+  expect_host_members(mesh.data(), rank, along(data_axes), "data");
   expect_members(mesh.scalars(), rank, along(grid.all_axes()), "scalars");
   expect_members(mesh.tp(), rank, axis(Axis::tp), "tp");
   expect_members(mesh.cp(), rank, axis(Axis::cp), "cp");
@@ -104,10 +111,11 @@ void traffic(Communicator& world) {
   shape.dp_shard = shape.edp = n;
   Mesh mesh(world.duplicate(), shape);
   Stream stream;
-  std::vector<float> whole(static_cast<std::size_t>(12 * n)), part(12);
-  mesh.parameter_shards().all_gather(stream, part.data(), whole.data(), 12, DType::f32);
-  mesh.gradient_shards().reduce_scatter(stream, whole.data(), part.data(), 12, DType::f32);
-  mesh.gradients().all_reduce(stream, whole.data(), 12 * n, DType::f32);
+  const test::DeviceArray<float, 1> whole(stream, {{12 * n}}), part(stream, {{12}});
+  mesh.parameter_shards().all_gather(stream, part.view().data, whole.view().data, 12, DType::f32);
+  mesh.gradient_shards().reduce_scatter(stream, whole.view().data, part.view().data, 12, DType::f32);
+  mesh.gradients().all_reduce(stream, whole.view().data, 12 * n, DType::f32);
+  stream.synchronize();
   const auto expect = [&](const std::string& name, const Traffic& sent) {
     const std::int64_t shards = 12 * (n - 1) * 4;
     EXPECT_EQ(sent.total_bytes(), name == "gradients"                                       ? 2 * shards

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "../device_values.hpp"
 #include "core/random.hpp"
 #include "model/moe_buffers.hpp"
 #include "models.hpp"
@@ -52,7 +53,7 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
     const LocalUnit& unit = session.storage().local(u);
     const auto& s = session.storage().unit(u);
-    const auto& values = source == TensorSource::gradients ? s.gradient : s.master;
+    const auto values = values_of(session.stream(), source == TensorSource::gradients ? s.gradient : s.master);
     for (const Run& run : runs_of(unit, s.state)) {
       const std::string& name = unit.parameters[run.piece->parameter].name;
       Deviation& deviation = result[name];
@@ -60,9 +61,8 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
       for (std::int64_t i = 0; i < run.count; ++i) {
         const auto at = static_cast<std::size_t>(run.global + i);
         const bool exists = found != one.end() && at < found->second.size();
-        const double d = exists
-                             ? std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at])
-                             : HUGE_VAL;
+        const auto value = static_cast<double>(values[static_cast<std::size_t>(run.local - s.state.begin + i)]);
+        const double d = exists ? std::abs(value - found->second[at]) : HUGE_VAL;
         deviation.largest = std::max(deviation.largest, std::isnan(d) ? HUGE_VAL : d);
       }
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../device_values.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
@@ -29,11 +30,14 @@ struct Plant {
 };
 
 // The first element of every unit that isn't padding.
-void spoil(const ParameterStorage<double>& storage, double value) {
+void spoil(Session<double>& session, double value) {
+  const ParameterStorage<double>& storage = session.storage();
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const auto& s = storage.unit(u);
     const auto runs = runs_of(storage.local(u), s.state);
-    if (!runs.empty()) s.master.data[runs.front().local - s.state.begin] = value;
+    if (runs.empty()) continue;
+    const std::int64_t first = runs.front().local - s.state.begin;
+    set_values(session.stream(), s.master.slice(first, first + 1), {value});
   }
 }
 
@@ -44,7 +48,7 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
       plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
   Session<double> session(setup, plan.total(), {true, true}, mesh, 1);
   session.initialise();
-  if (plant.rank == setup.rank) spoil(session.storage(), plant.value);
+  if (plant.rank == setup.rank) spoil(session, plant.value);
   session.parameters_changed();
   const TrainingData data(setup);
   Ending ending;
@@ -54,9 +58,8 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
     ending.code = error.code();
   }
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
-    const auto& master = session.storage().unit(u).master;
-    for (std::int64_t i = 0; i < master.size(); ++i)
-      ending.parameters_finite = ending.parameters_finite && std::isfinite(master[i]);
+    for (const double value : values_of(session.stream(), session.storage().unit(u).master))
+      ending.parameters_finite = ending.parameters_finite && std::isfinite(value);
   }
   return ending;
 }

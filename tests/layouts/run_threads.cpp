@@ -4,19 +4,21 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "comm/thread_communicator.hpp"
 #include "config/write.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "device/memory.hpp"
 #include "layout/mesh_shape.hpp"
 
 namespace forge::test {
 
 namespace {
 
-constexpr std::size_t lanes = 8, most_failures = 3;
+constexpr std::size_t most_lanes = 8, most_failures = 3;
 constexpr std::int64_t most_ranks = 64;  // at a time, so that memory stays bounded
 
 // Ranks that run now. A layout of more ranks than there are places runs alone.
@@ -121,6 +123,8 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
     }
   };
   {
+    // Where ranks have devices, a device is one layout's at a time.
+    const std::size_t lanes = std::string_view(device_info().kind) == "cpu" ? most_lanes : 1;
     std::vector<std::jthread> threads;
     for (std::size_t lane = 0; lane < lanes; ++lane) threads.emplace_back(run_lane);
   }

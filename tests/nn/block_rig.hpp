@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "../device_values.hpp"
 #include "core/random.hpp"
 #include "layout/chunk_units.hpp"
 #include "nn/block.hpp"
@@ -66,42 +69,62 @@ struct BlockRig {
     if (spec.options.router_bias) {
       // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
       context.router.bias = run.matrix<T>(Buf::router_bias);
+      std::vector<T> bias;
       for (std::int64_t e = 0; e < context.router.bias.size(); ++e)
-        context.router.bias.data[e] = e % spec.E() == 2 ? 20 : (e % spec.E() == 1 ? 10 : 0);
+        bias.push_back(e % spec.E() == 2 ? 20 : (e % spec.E() == 1 ? 10 : 0));
+      set_values(stream, context.router.bias, bias);
     }
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
   }
 
   // values(i) = offset for vectors such as norm weights would do as well; random ones around `offset` test more.
   void randomise(View<T, 1> x, std::uint64_t key, double scale, double offset = 0) {
+    std::vector<T> values;
     for (std::int64_t i = 0; i < x.size(); ++i)
-      x[i] = scale * normal(key, static_cast<std::uint64_t>(i)) + (i % 3 == 0 ? offset * 0.1 : 0);
+      values.push_back(scale * normal(key, static_cast<std::uint64_t>(i)) + (i % 3 == 0 ? offset * 0.1 : 0));
+    set_values(stream, x, values);
   }
 
   void fill_batch() {
     const std::int64_t t = buffers.microbatch.sequence_tokens, rows = buffers.microbatch.rows();
+    std::vector<std::int32_t> tokens, labels, positions, documents;
+    std::vector<std::int64_t> samples;
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto u = static_cast<std::uint64_t>(r);
-      slot.vector<std::int32_t>(Buf::tokens)[r] = static_cast<std::int32_t>(mix(1, u) % 5 * 4);
-      slot.vector<std::int32_t>(Buf::labels)[r] = r % 6 == 4 ? -1 : static_cast<std::int32_t>(mix(2, u) % 23);
-      slot.vector<std::int32_t>(Buf::positions)[r] = static_cast<std::int32_t>(r % t);
-      slot.vector<std::int32_t>(Buf::documents)[r] = r % t >= 4 ? 1 : 0;
-      slot.vector<std::int64_t>(Buf::samples)[r] = 40 + r / t;
+      tokens.push_back(static_cast<std::int32_t>(mix(1, u) % 5 * 4));
+      labels.push_back(r % 6 == 4 ? -1 : static_cast<std::int32_t>(mix(2, u) % 23));
+      positions.push_back(static_cast<std::int32_t>(r % t));
+      documents.push_back(r % t >= 4 ? 1 : 0);
+      samples.push_back(40 + r / t);
     }
-    sort_rows(Buf::tokens, Buf::token_order);
-    if (!spec.rope()) sort_rows(Buf::positions, Buf::position_order);
+    set(Buf::tokens, tokens);
+    set(Buf::labels, labels);
+    set(Buf::positions, positions);
+    set(Buf::documents, documents);
+    set(Buf::samples, samples);
+    set(Buf::token_order, order_of(tokens));
+    if (!spec.rope()) set(Buf::position_order, order_of(positions));
+  }
+  template <class V>
+  void set(Buf id, const std::vector<V>& values) {
+    set_values(stream, slot.vector<V>(id), values);
   }
 
-  void sort_rows(Buf keys, Buf order) {
-    const auto k = slot.vector<std::int32_t>(keys);
-    const auto o = slot.vector<std::int32_t>(order);
-    for (std::int64_t r = 0; r < o.size(); ++r) o[r] = static_cast<std::int32_t>(r);
-    std::stable_sort(o.data, o.data + o.size(), [&](std::int32_t a, std::int32_t b) { return k[a] < k[b]; });
+  static std::vector<std::int32_t> order_of(const std::vector<std::int32_t>& keys) {
+    std::vector<std::int32_t> order;
+    for (std::size_t r = 0; r < keys.size(); ++r) order.push_back(static_cast<std::int32_t>(r));
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+    });
+    return order;
   }
 
-  View<T, 2> rows_of(std::vector<double>& values) const {
-    return View<T, 2>(values.data(), {{buffers.microbatch.rows(), spec.C()}});
-  }
+  // Rows of activations of their own, (R, C).
+  using Rows = DeviceArray<T, 2>;
+  Rows rows(const std::vector<double>& values) { return Rows(stream, {{buffers.microbatch.rows(), spec.C()}}, values); }
+  Rows rows() { return Rows(stream, {{buffers.microbatch.rows(), spec.C()}}); }
+  // Of a storage's unit.
+  std::vector<double> values(const View<T, 1>& view) { return values_of(stream, view); }
   std::vector<double> random_rows(std::uint64_t key) const {
     std::vector<double> values(static_cast<std::size_t>(buffers.microbatch.rows() * spec.C()));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = normal(key, i);
@@ -163,10 +186,34 @@ struct BlockRig {
   BufferSet run, slot;
 };
 
-inline double dot(const double* a, const double* b, std::size_t n) {
+// Sums of losses and of z, in device memory.
+class LossSums {
+ public:
+  explicit LossSums(Stream& stream) : sums_(stream, {{2}}) {}
+  View<double, 1> loss() const { return sums_.view().slice(0, 1); }
+  View<double, 1> z() const { return sums_.view().slice(1, 2); }
+  void clear() { sums_.set({0, 0}); }
+  std::pair<double, double> get() const {
+    const auto values = sums_.get();
+    return {values[0], values[1]};
+  }
+
+ private:
+  DeviceArray<double, 1> sums_;
+};
+
+inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
+}
+// x + e d
+inline std::vector<double> moved(std::vector<double> x, double e, const std::vector<double>& d) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += e * d[i];
+  return x;
+}
+inline void append(std::vector<double>& to, const std::vector<double>& more) {
+  to.insert(to.end(), more.begin(), more.end());
 }
 
 // d/dε f(ε) at 0 by central differences and Richardson's extrapolation: error O(h⁴) in the step, eps/h in rounding.

@@ -107,32 +107,30 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   auto x = rig.random_rows(1), u = rig.random_rows(2), vx = rig.random_rows(3);
   std::vector<std::vector<double>> p0, vp;  // by unit
   for (const std::size_t unit : rig.layer_units()) {
-    const auto parameters = rig.storage.unit(unit).master;
-    p0.emplace_back(parameters.data, parameters.data + parameters.size());
+    p0.push_back(rig.values(rig.storage.unit(unit).master));
     vp.emplace_back(p0.back().size());
     for (std::size_t i = 0; i < vp.back().size(); ++i) vp.back()[i] = 0.3 * normal(4 + unit, i);
   }
-  std::vector<double> out(x.size()), dx(x.size());
+  const auto out = rig.rows(), d_out = rig.rows(u), d_in = rig.rows();
 
   auto f = [&](double e) {
-    const auto in = rig.slot.matrix<double>(Buf::x);
-    for (std::size_t i = 0; i < x.size(); ++i) in.data[i] = x[i] + e * vx[i];
+    set_values(rig.stream, rig.slot.matrix<double>(Buf::x), moved(x, e, vx));
     for (std::size_t k = 0; k < p0.size(); ++k)
-      for (std::size_t i = 0; i < p0[k].size(); ++i)
-        rig.storage.unit(rig.layer_units()[k]).master.data[i] = p0[k][i] + e * vp[k][i];
-    block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
-    return dot(u.data(), out.data(), u.size());
+      set_values(rig.stream, rig.storage.unit(rig.layer_units()[k]).master, moved(p0[k], e, vp[k]));
+    block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
+    return dot(u, out.get());
   };
   const double forward = derivative(f);
   f(0);
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
-  double backward = dot(dx.data(), vx.data(), dx.size()), scale = 0;
+  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, d_out, d_in);
+  const auto dx = d_in.get();
+  double backward = dot(dx, vx), scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
   for (std::size_t k = 0; k < vp.size(); ++k) {
-    const auto g = rig.storage.unit(rig.layer_units()[k]).gradient;
-    backward += dot(g.data, vp[k].data(), vp[k].size());
-    for (std::size_t i = 0; i < vp[k].size(); ++i) scale += std::abs(g.data[i] * vp[k][i]);
+    const auto g = rig.values(rig.storage.unit(rig.layer_units()[k]).gradient);
+    backward += dot(g, vp[k]);
+    for (std::size_t i = 0; i < vp[k].size(); ++i) scale += std::abs(g[i] * vp[k][i]);
   }
   // relu2 has a kink in its second derivative, where extrapolation loses order.
   const double tolerance = deck().activation == Activation::relu2 ? 1e-6 : derivative_tolerance;
@@ -142,21 +140,19 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
 // Every parameter's gradient is touched: none is left out of backward.
 TEST_P(BlockTest, EveryParameterHasAGradient) {
   BlockRig rig(deck(), Recompute::none);
-  auto u = rig.random_rows(2);
-  const auto in = rig.slot.matrix<double>(Buf::x);
-  const auto x = rig.random_rows(1);
-  std::copy(x.begin(), x.end(), in.data);
-  std::vector<double> out(x.size()), dx(x.size());
-  block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
+  const auto u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
+  set_values(rig.stream, rig.slot.matrix<double>(Buf::x), rig.random_rows(1));
+  block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
+  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
   for (const std::size_t u : rig.layer_units()) {
     const LocalUnit& unit = rig.storage.local(u);
-    const auto g = rig.storage.unit(u).gradient;
+    const auto g = rig.values(rig.storage.unit(u).gradient);
     for (const LocalPiece& piece : unit.pieces) {
       const std::string& name = unit.parameters[piece.parameter].name;
       double largest = 0;
-      for (std::int64_t i = 0; i < piece.box.size(); ++i) largest = std::max(largest, std::abs(g[piece.offset + i]));
+      for (std::int64_t i = 0; i < piece.box.size(); ++i)
+        largest = std::max(largest, std::abs(g[static_cast<std::size_t>(piece.offset + i)]));
       // The biases send every row to experts 2 and 1.
       const bool idle =
           rig.spec.options.router_bias && (name.find("experts.0") != name.npos || name.find("experts.3") != name.npos ||
@@ -172,29 +168,23 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     for (const bool split : {false, true}) {
       BlockRig rig(deck(), recompute);
-      const auto x = rig.random_rows(1);
-      auto u = rig.random_rows(2);
-      std::copy(x.begin(), x.end(), rig.slot.matrix<double>(Buf::x).data);
-      std::vector<double> out(x.size()), dx(x.size());
-      block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
+      const auto u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
+      set_values(rig.stream, rig.slot.matrix<double>(Buf::x), rig.random_rows(1));
+      block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
       if (split) {
         BufferSet s = rig.slot;
         s.add(rebuilt_of_block(rig.buffers, 0), rig.arena, Category::activations);
         s.add(gradients_of_block(rig.buffers, 0), rig.arena, Category::activations);
         block_rebuild<double>(rig.context, 0, rig.block(), s);
-        block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, rig.rows_of(u),
-                                     rig.rows_of(dx));
-        block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, rig.rows_of(u));
+        block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, u, dx);
+        block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, u);
       } else {
-        block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u),
-                               rig.rows_of(dx));
+        block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
       }
-      results.push_back(out);
-      results.back().insert(results.back().end(), dx.begin(), dx.end());
-      for (const std::size_t unit : rig.layer_units()) {
-        const auto g = rig.storage.unit(unit).gradient;
-        results.back().insert(results.back().end(), g.data, g.data + g.size());
-      }
+      results.push_back(out.get());
+      append(results.back(), dx.get());
+      for (const std::size_t unit : rig.layer_units())
+        append(results.back(), rig.values(rig.storage.unit(unit).gradient));
     }
   for (const auto& r : results) EXPECT_EQ(r, results.front());
 }
@@ -218,22 +208,23 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   std::vector<std::vector<double>> values;
   for (std::size_t u = 0; u < rig.storage.size(); ++u)
     if (rig.storage.local(u).kind != UnitKind::block) {
-      const auto x = rig.storage.unit(u).master;
       units.push_back(u);
-      values.emplace_back(x.data, x.data + x.size());
+      values.push_back(rig.values(rig.storage.unit(u).master));
     }
-  double sums[2];
-  const View<double, 1> loss(sums, {{1}}), z(sums + 1, {{1}});
+  LossSums sums(rig.stream);
   auto forward = [&](const HeadTensors<double>* g) {
-    sums[0] = sums[1] = 0;
+    sums.clear();
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, loss, z);
-    return (sums[0] + scale.z_coefficient * sums[1]) * scale.per_label;
+    head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, sums.loss(), sums.z());
+    const auto [loss, z] = sums.get();
+    return (loss + scale.z_coefficient * z) * scale.per_label;
   };
   auto f = [&](double e) {
-    for (std::size_t k = 0; k < units.size(); ++k)
-      for (std::size_t i = 0; i < values[k].size(); ++i)
-        rig.storage.unit(units[k]).master.data[i] = values[k][i] + e * normal(5 + k, i);
+    for (std::size_t k = 0; k < units.size(); ++k) {
+      std::vector<double> here = values[k];
+      for (std::size_t i = 0; i < here.size(); ++i) here[i] += e * normal(5 + k, i);
+      set_values(rig.stream, rig.storage.unit(units[k]).master, here);
+    }
     return forward(nullptr);
   };
   const double by_difference = derivative(f);
@@ -241,14 +232,14 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   rig.storage.zero_gradients(rig.stream);
   const auto g = rig.head_gradient();
   forward(&g);
-  auto d = rig.random_rows(9);
-  head_backward_input<double>(rig.context, rig.head(), g, rig.slot, rig.rows_of(d));
-  embed_backward_weight<double>(rig.context, rig.embedding_gradient(), rig.slot, rig.rows_of(d));
+  const auto d = rig.rows(rig.random_rows(9));
+  head_backward_input<double>(rig.context, rig.head(), g, rig.slot, d);
+  embed_backward_weight<double>(rig.context, rig.embedding_gradient(), rig.slot, d);
   double by_backward = 0, magnitude = 0;
   for (std::size_t k = 0; k < units.size(); ++k) {
-    const auto gradient = rig.storage.unit(units[k]).gradient;
-    for (std::int64_t i = 0; i < gradient.size(); ++i) {
-      const double term = gradient[i] * normal(5 + k, static_cast<std::uint64_t>(i));
+    const auto gradient = rig.values(rig.storage.unit(units[k]).gradient);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const double term = gradient[i] * normal(5 + k, i);
       by_backward += term;
       magnitude += std::abs(term);
     }
@@ -263,11 +254,10 @@ TEST_P(HeadTest, ChunksDontMatter) {
   std::vector<double> losses;
   for (const std::int64_t chunk : {1, 3, 14}) {
     BlockRig rig(model, Recompute::none, {2, 7}, chunk);
-    double sums[2] = {0, 0};
+    LossSums sums(rig.stream);
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, View<double, 1>(sums, {{1}}),
-                         View<double, 1>(sums + 1, {{1}}));
-    losses.push_back(sums[0]);
+    head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, sums.loss(), sums.z());
+    losses.push_back(sums.get().first);
   }
   EXPECT_NEAR(losses[0], losses[2], 1e-13 * losses[0] * 14);
   EXPECT_NEAR(losses[1], losses[2], 1e-13 * losses[0] * 14);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "../device_values.hpp"
 #include "../kernels/attention_case.hpp"
+#include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
 #include "model/context_buffers.hpp"
 
@@ -12,6 +14,8 @@ namespace forge {
 namespace {
 
 using namespace reference;
+using test::set_values;
+using test::values_of;
 
 struct Layout {
   CpMethod method = CpMethod::ring;
@@ -133,7 +137,8 @@ struct Rank {
   BufferContext buffers;
   Arena arena;
   Buffer workspace;
-  Stream stream, exchange;  // they end before the memory that they work on
+  mutable Stream stream;  // both end before the memory that they work on
+  Stream exchange;
   Gemm gemm;
   Context<T> ctx;
   BufferSet set;
@@ -210,31 +215,47 @@ struct Rank {
   std::int64_t row_of(const Token& token) const { return token.sequence * n.T + token.position; }
 
   void fill() {
-    for (std::size_t r = 0; r < tokens.size(); ++r) {
-      const auto row = static_cast<std::int64_t>(r);
-      const auto at = static_cast<std::size_t>(row_of(tokens[r]));
-      set.vector<std::int32_t>(Buf::positions)[row] = whole.positions[at];
-      set.vector<std::int32_t>(Buf::documents)[row] = whole.documents[at];
-      set.vector<std::int64_t>(Buf::samples)[row] = whole.samples[at];
-      const AttentionHeads<T> to = split(qkv);
-      copy(whole.in.q, at, heads(), to.q, row);
-      copy(whole.in.k, at, kv_heads(), to.k, row);
-      copy(whole.in.v, at, kv_heads(), to.v, row);
-      copy(whole.d_o, at, heads(), as_heads(d_o), row);
+    std::vector<std::int32_t> positions, documents;
+    std::vector<std::int64_t> samples;
+    std::vector<T> heads_in, d_out;
+    for (const Token& token : tokens) {
+      const auto at = static_cast<std::size_t>(row_of(token));
+      positions.push_back(whole.positions[at]);
+      documents.push_back(whole.documents[at]);
+      samples.push_back(whole.samples[at]);
+      append(whole.in.q, at, heads(), n.D, heads_in);
+      append(whole.in.k, at, kv_heads(), n.D, heads_in);
+      append(whole.in.v, at, kv_heads(), n.Dv, heads_in);
+      append(whole.d_o, at, heads(), n.Dv, d_out);
     }
-    if (n.cp == 1) return;
-    std::int64_t row = 0;
+    set_rows(Buf::positions, positions);
+    set_rows(Buf::documents, documents);
+    set_rows(Buf::samples, samples);
+    set_values(stream, qkv, heads_in);
+    set_values(stream, d_o, d_out);
+    if (n.cp > 1) fill_keys();
+  }
+  void fill_keys() {
+    std::vector<std::int32_t> positions, documents;
+    std::vector<std::int64_t> samples;
     for (const Token& token : key_tokens(n)) {
       const auto at = static_cast<std::size_t>(row_of(token));
-      set.vector<std::int32_t>(Buf::key_positions)[row] = whole.positions[at];
-      set.vector<std::int32_t>(Buf::key_documents)[row] = whole.documents[at];
-      if (n.method == CpMethod::all_to_all) set.vector<std::int64_t>(Buf::key_samples)[row] = whole.samples[at];
-      ++row;
+      positions.push_back(whole.positions[at]);
+      documents.push_back(whole.documents[at]);
+      samples.push_back(whole.samples[at]);
     }
+    set_rows(Buf::key_positions, positions);
+    set_rows(Buf::key_documents, documents);
+    if (n.method == CpMethod::all_to_all) set_rows(Buf::key_samples, samples);
   }
-  void copy(const Heads& from, std::size_t at, std::int64_t count, const View<T, 3>& to, std::int64_t row) const {
+  template <class V>
+  void set_rows(Buf id, const std::vector<V>& values) {
+    set_values(stream, set.vector<V>(id), values);
+  }
+  // This rank's heads of a row.
+  void append(const Heads& from, std::size_t at, std::int64_t count, std::int64_t head, std::vector<T>& to) const {
     const double* x = from.at(static_cast<std::int64_t>(at), t * count);
-    for (std::int64_t i = 0; i < to.columns(); ++i) to.row(row)[i] = T(x[i]);
+    for (std::int64_t i = 0; i < count * head; ++i) to.push_back(T(x[i]));
   }
   AttentionHeads<T> split(const View<T, 2>& fused) const {
     const auto part = [&](std::int64_t first, std::int64_t count, std::int64_t head_dim) {
@@ -258,10 +279,12 @@ struct Rank {
   void expect_close(const View<T, 3>& got, const Heads& want, const Heads& magnitude, const char* what) const {
     const double relative = whole.relative();
     const std::int64_t count = got.extent(1);
+    const std::vector<T> values = values_of(stream, got);
     for (std::size_t r = 0; r < tokens.size(); ++r)
       for (std::int64_t i = 0; i < got.columns(); ++i) {
         const std::int64_t at = row_of(tokens[r]);
-        const double x = static_cast<double>(got.row(static_cast<std::int64_t>(r))[i]);
+        const double x =
+            static_cast<double>(values[r * static_cast<std::size_t>(got.columns()) + static_cast<std::size_t>(i)]);
         ASSERT_LE(std::abs(x - want.at(at, t * count)[i]), relative * magnitude.at(at, t * count)[i])
             << what << " of rank " << c << ", sequence " << tokens[r].sequence << ", position " << tokens[r].position
             << ", column " << i;
@@ -271,11 +294,14 @@ struct Rank {
     const bool turned = n.method == CpMethod::all_to_all && n.cp > 1;
     const std::vector<Token> rows = turned ? key_tokens(n) : tokens;
     const std::int64_t count = turned ? heads() / n.cp : heads(), first = t * heads() + (turned ? c * count : 0);
+    const std::vector<A> values = values_of(stream, lse);
     for (std::size_t r = 0; r < rows.size(); ++r)
       for (std::int64_t h = 0; h < count; ++h) {
         const double want = *whole.f.lse.at(row_of(rows[r]), first + h);
-        ASSERT_LE(std::abs(static_cast<double>(lse.data[static_cast<std::int64_t>(r) * count + h]) - want),
-                  whole.relative() * (std::abs(want) + 1))
+        ASSERT_LE(
+            std::abs(static_cast<double>(values[r * static_cast<std::size_t>(count) + static_cast<std::size_t>(h)]) -
+                     want),
+            whole.relative() * (std::abs(want) + 1))
             << "lse " << r << ", head " << h;
       }
   }
@@ -290,8 +316,8 @@ struct Rank {
   std::vector<double> results() const {
     std::vector<double> all;
     for (const View<T, 2>& x : {o, d_qkv})
-      for (std::int64_t i = 0; i < x.size(); ++i) all.push_back(static_cast<double>(x.data[i]));
-    for (std::int64_t i = 0; i < lse.size(); ++i) all.push_back(static_cast<double>(lse.data[i]));
+      for (const T value : values_of(stream, x)) all.push_back(static_cast<double>(value));
+    for (const A value : values_of(stream, lse)) all.push_back(static_cast<double>(value));
     return all;
   }
 };
@@ -302,8 +328,9 @@ void on_ranks(const Whole<T>& whole, const Run& run) {
   const Layout& n = whole.n;
   SCOPED_TRACE(text(n));
   run_ranks(n.cp * n.tp, [&](Communicator& world) {
-    const auto cp = world.split(world.rank() % n.tp, world.rank());
-    const auto tp = world.split(world.rank() / n.tp, world.rank());
+    const auto device = device_communicator(world);
+    const auto cp = device->split(device->rank() % n.tp, device->rank());
+    const auto tp = device->split(device->rank() / n.tp, device->rank());
     Rank<T> rank(whole, n.cp > 1 ? cp.get() : nullptr, n.tp > 1 ? tp.get() : nullptr);
     run(rank);
     world.barrier();

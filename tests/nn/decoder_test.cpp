@@ -43,27 +43,25 @@ ModelDeck model_of(int which) {
 // The logits behind every token, by the training path over the whole sequence.
 std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& tokens) {
   const std::int64_t rows = rig.buffers.microbatch.rows();
-  for (std::int64_t r = 0; r < rows; ++r) {
-    rig.slot.vector<std::int32_t>(Buf::tokens)[r] = tokens[static_cast<std::size_t>(r)];
-    rig.slot.vector<std::int32_t>(Buf::documents)[r] = 0;
-  }
+  rig.set(Buf::tokens, tokens);
+  rig.set(Buf::documents, std::vector<std::int32_t>(tokens.size(), 0));
   embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x));
-  std::vector<double> out(static_cast<std::size_t>(rows * rig.spec.C()));
+  const auto out = rig.rows();
   for (std::size_t l = 0; l < 2; ++l) {
     const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
     auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     const std::size_t experts = find_unit(rig.storage.units(), UnitKind::experts, static_cast<std::int64_t>(l));
     if (experts != ChunkUnits::none)
       set_expert_tensors(w, rig.spec, rig.spec.E(), rig.storage.local(experts), rig.base<const double>(experts));
-    block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, rig.rows_of(out));
-    std::copy(out.begin(), out.end(), rig.slot.matrix<double>(Buf::x).data);
+    block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, out);
+    set_values(rig.stream, rig.slot.matrix<double>(Buf::x), out.get());
   }
   const auto head = rig.head();
-  std::vector<double> n(out.size()), statistics(static_cast<std::size_t>(2 * rows));
-  std::vector<double> logits(static_cast<std::size_t>(rows * rig.spec.V()));
-  head_logits<double>(rig.context, head, rig.rows_of(out), rig.rows_of(n), View<double, 1>(statistics.data(), {{rows}}),
-                      View<double, 1>(statistics.data() + rows, {{rows}}),
-                      View<double, 2>(logits.data(), {{rows, rig.spec.V()}}));
+  const auto n = rig.rows();
+  const DeviceArray<double, 1> mean(rig.stream, {{rows}}), scale(rig.stream, {{rows}});
+  const DeviceArray<double, 2> all(rig.stream, {{rows, rig.spec.V()}});
+  head_logits<double>(rig.context, head, out, n, mean, scale, all);
+  const std::vector<double> logits = all.get();
   std::vector<std::vector<double>> result;
   for (std::int64_t r = 0; r < rows; ++r)
     result.emplace_back(logits.begin() + r * rig.spec.V(), logits.begin() + (r + 1) * rig.spec.V());
@@ -83,7 +81,7 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
   std::vector<const double*> weights;
   for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
   const auto bias = rig.context.router.bias;
-  const std::vector<double> biases(bias.data, bias.data + (bias.empty() ? 0 : bias.size()));
+  const std::vector<double> biases = bias.empty() ? std::vector<double>() : values_of(rig.stream, bias);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length, biases);
     for (std::size_t begin = 0; begin < tokens.size(); begin += step) {

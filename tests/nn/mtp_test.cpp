@@ -29,9 +29,10 @@ struct MtpRig : BlockRig {
     set = slot;
     set.add(saved_of_mtp(buffers), arena, Category::activations);
     set.add(saved_of_block(buffers, spec.L()), arena, Category::activations);
-    const auto tokens = set.vector<std::int32_t>(Buf::tokens);
+    auto tokens = values_of(stream, slot.vector<std::int32_t>(Buf::tokens));
     tokens[3] = tokens[10] = -1;  // rows without a token
-    sort_rows(Buf::tokens, Buf::token_order);
+    BlockRig::set(Buf::tokens, tokens);
+    BlockRig::set(Buf::token_order, order_of(tokens));
     for (std::size_t u = 0; u < module.size(); ++u) randomise(module.unit(u).master, 200 + u, 0.4, 1.0);
   }
 
@@ -67,7 +68,7 @@ struct MtpRig : BlockRig {
 
   // The depth's loss; with gradients, the head's W and what its B reads.
   double loss(View<const double, 2> hidden, bool gradients) {
-    double sums[2] = {0, 0};
+    LossSums sums(stream);
     Frame frame(arena);
     BufferSet s = set;
     s.add(rebuilt_of_mtp(buffers), arena, Category::workspace);
@@ -76,14 +77,13 @@ struct MtpRig : BlockRig {
     block_forward<T>(context, spec.L(), block_tensors_of<const T>(), s, s.matrix<T>(Buf::x_final));
     const HeadTensors<T> g = head_tensors_of<T>();
     head_forward<T>(context, head_tensors_of<const T>(), gradients ? &g : nullptr, s, {0, spec.V()}, {per_label, 0},
-                    View<double, 1>(sums, {{1}}), View<double, 1>(sums + 1, {{1}}));
-    return sums[0] * per_label;
+                    sums.loss(), sums.z());
+    return sums.get().first * per_label;
   }
 
   // Adds to d_hidden and all gradients; `split`: W apart from B.
   void backward(View<const double, 2> hidden, View<double, 2> d_hidden, bool split) {
-    std::vector<double> out = random_rows(1), in = random_rows(1);
-    const View<T, 2> d_out = rows_of(out), d_in = rows_of(in);
+    const Rows d_out = rows(random_rows(1)), d_in = rows(random_rows(1));
     Frame frame(arena);
     BufferSet s = set;
     for (const BufferList& list :
@@ -137,53 +137,55 @@ class MtpTest : public testing::TestWithParam<MtpCase> {
 TEST_P(MtpTest, LossGradientIsTheAdjoint) {
   MtpRig rig(deck(), Recompute::none);
   const auto hidden0 = rig.random_rows(1), direction = rig.random_rows(2);
-  auto hidden = hidden0;
+  auto hidden = rig.rows(hidden0);
   std::vector<std::vector<double>> values;
-  for (std::size_t u = 0; u < rig.module.size(); ++u) {
-    const auto x = rig.module.unit(u).master;
-    values.emplace_back(x.data, x.data + x.size());
-  }
+  for (std::size_t u = 0; u < rig.module.size(); ++u) values.push_back(rig.values(rig.module.unit(u).master));
   const auto move = [&](double e) {
-    for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = hidden0[i] + e * direction[i];
-    for (std::size_t u = 0; u < values.size(); ++u)
-      for (std::size_t i = 0; i < values[u].size(); ++i)
-        rig.module.unit(u).master.data[i] = values[u][i] + 0.3 * e * normal(7 + u, i);
+    hidden.set(moved(hidden0, e, direction));
+    for (std::size_t u = 0; u < values.size(); ++u) {
+      std::vector<double> here = values[u];
+      for (std::size_t i = 0; i < here.size(); ++i) here[i] += 0.3 * e * normal(7 + u, i);
+      set_values(rig.stream, rig.module.unit(u).master, here);
+    }
   };
   const double by_difference = derivative([&](double e) {
     move(e);
-    return rig.loss(rig.rows_of(hidden), false);
+    return rig.loss(hidden, false);
   });
   move(0);
   rig.module.zero_gradients(rig.stream);
-  rig.loss(rig.rows_of(hidden), true);
-  std::vector<double> d_hidden(hidden.size(), 0);
-  rig.backward(rig.rows_of(hidden), rig.rows_of(d_hidden), false);
+  rig.loss(hidden, true);
+  const auto d_rows = rig.rows();
+  rig.backward(hidden, d_rows, false);
+  const auto d_hidden = d_rows.get();
   double by_backward = 0, magnitude = 0;
   const auto add = [&](double term) {
     by_backward += term;
     magnitude += std::abs(term);
   };
   for (std::size_t i = 0; i < d_hidden.size(); ++i) add(d_hidden[i] * direction[i]);
-  for (std::size_t u = 0; u < values.size(); ++u)
-    for (std::size_t i = 0; i < values[u].size(); ++i)
-      add(rig.module.unit(u).gradient[static_cast<std::int64_t>(i)] * 0.3 * normal(7 + u, i));
+  for (std::size_t u = 0; u < values.size(); ++u) {
+    const auto g = rig.values(rig.module.unit(u).gradient);
+    for (std::size_t i = 0; i < g.size(); ++i) add(g[i] * 0.3 * normal(7 + u, i));
+  }
   EXPECT_NEAR(by_difference, by_backward, derivative_tolerance * (magnitude + std::abs(by_backward)));
 }
 
 // Nothing that the module has is left out; the model's own blocks and final norm are not touched.
 TEST_P(MtpTest, EveryParameterOfTheModuleHasAGradient) {
   MtpRig rig(deck(), Recompute::none);
-  auto hidden = rig.random_rows(1), d_hidden = rig.random_rows(3);
+  const auto hidden = rig.rows(rig.random_rows(1)), d_hidden = rig.rows(rig.random_rows(3));
   rig.module.zero_gradients(rig.stream);
-  rig.loss(rig.rows_of(hidden), true);
-  rig.backward(rig.rows_of(hidden), rig.rows_of(d_hidden), false);
+  rig.loss(hidden, true);
+  rig.backward(hidden, d_hidden, false);
   for (std::size_t u = 0; u < rig.module.size(); ++u) {
     const LocalUnit& unit = rig.module.local(u);
     const bool used = unit.layer == rig.spec.L() || unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
+    const auto g = rig.values(rig.module.unit(u).gradient);
     for (const LocalPiece& piece : unit.pieces) {
       double largest = 0;
       for (std::int64_t i = 0; i < piece.box.size(); ++i)
-        largest = std::max(largest, std::abs(rig.module.unit(u).gradient[piece.offset + i]));
+        largest = std::max(largest, std::abs(g[static_cast<std::size_t>(piece.offset + i)]));
       EXPECT_EQ(largest > 0, used) << unit.parameters[piece.parameter].name;
     }
   }
@@ -194,15 +196,13 @@ TEST_P(MtpTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     for (const bool split : {false, true}) {
       MtpRig rig(deck(), recompute);
-      auto hidden = rig.random_rows(1), d_hidden = rig.random_rows(3);
+      const auto hidden = rig.rows(rig.random_rows(1)), d_hidden = rig.rows(rig.random_rows(3));
       rig.module.zero_gradients(rig.stream);
-      results.push_back({rig.loss(rig.rows_of(hidden), true)});
-      rig.backward(rig.rows_of(hidden), rig.rows_of(d_hidden), split);
-      results.back().insert(results.back().end(), d_hidden.begin(), d_hidden.end());
-      for (std::size_t u = 0; u < rig.module.size(); ++u) {
-        const auto g = rig.module.unit(u).gradient;
-        results.back().insert(results.back().end(), g.data, g.data + g.size());
-      }
+      results.push_back({rig.loss(hidden, true)});
+      rig.backward(hidden, d_hidden, split);
+      append(results.back(), d_hidden.get());
+      for (std::size_t u = 0; u < rig.module.size(); ++u)
+        append(results.back(), rig.values(rig.module.unit(u).gradient));
     }
   for (const auto& r : results) EXPECT_EQ(r, results.front());
 }

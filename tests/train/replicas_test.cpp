@@ -68,25 +68,21 @@ TEST(NotFinite, AgreedAndHarmless) {
   EXPECT_TRUE(rig.gradients(1).finite);
   optimizer.step(rig.session.stream(), 1, 1e-2, rig.session.scalars());
   const int last = environment->size() - 1;
-  double healthy = 0;
-  if (environment->rank() == last) {
-    healthy = storage.unit(1).master[0];
-    storage.unit(1).master[0] = std::nan("");
-  }
-  std::vector<double> before;
-  for (std::size_t u = 0; u < storage.size(); ++u)
-    before.insert(before.end(), storage.unit(u).master.data,
-                  storage.unit(u).master.data + storage.unit(u).master.size());
+  Stream& stream = rig.session.stream();
+  const auto first = storage.unit(1).master.slice(0, 1);
+  const std::vector<double> healthy = values_of(stream, first);
+  if (environment->rank() == last) set_values(stream, first, {std::nan("")});
+  std::vector<std::vector<double>> before;
+  for (std::size_t u = 0; u < storage.size(); ++u) before.push_back(values_of(stream, storage.unit(u).master));
   const StepResult result = rig.gradients(2);
   EXPECT_FALSE(result.finite);
   optimizer.step(rig.session.stream(), 2, 1e-2, rig.session.scalars());
-  std::size_t i = 0;
-  for (std::size_t u = 0; u < storage.size(); ++u)
-    for (std::int64_t k = 0; k < storage.unit(u).master.size(); ++k, ++i) {
-      const double now = storage.unit(u).master[k];
-      EXPECT_TRUE(now == before[i] || (std::isnan(now) && std::isnan(before[i])));
-    }
-  if (environment->rank() == last) storage.unit(1).master[0] = healthy;
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    const std::vector<double> now = values_of(stream, storage.unit(u).master);
+    for (std::size_t k = 0; k < now.size(); ++k)
+      EXPECT_TRUE(now[k] == before[u][k] || (std::isnan(now[k]) && std::isnan(before[u][k])));
+  }
+  if (environment->rank() == last) set_values(stream, first, healthy);
   EXPECT_TRUE(rig.gradients(3).finite);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "../device_values.hpp"
 #include "comm/environment.hpp"
 #include "comm/mesh.hpp"
 #include "core/random.hpp"
@@ -104,9 +105,10 @@ struct Rig {
     std::vector<double> all;
     auto& storage = const_cast<Rig*>(this)->session.storage();
     for (std::size_t u = 0; u < storage.size(); ++u) {
-      const auto g = storage.unit(u).gradient;
+      const auto g = values_of(const_cast<Rig*>(this)->session.stream(), storage.unit(u).gradient);
       for (const LocalPiece& piece : storage.local(u).pieces)  // padding depends on the number of ranks
-        for (std::int64_t i = 0; i < piece.box.size(); ++i) all.push_back(static_cast<double>(g[piece.offset + i]));
+        for (std::int64_t i = 0; i < piece.box.size(); ++i)
+          all.push_back(static_cast<double>(g[static_cast<std::size_t>(piece.offset + i)]));
     }
     return all;
   }

@@ -1,0 +1,225 @@
+#include "block.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fail.hpp"
+#include "settings.hpp"
+
+// The indices of the thread that runs, in the words of CUDA.
+#define VGPU_THREAD thread_local constinit __attribute__((tls_model("initial-exec")))
+VGPU_THREAD uint3 threadIdx, blockIdx, blockDim, gridDim;
+#undef VGPU_THREAD
+
+namespace vgpu {
+
+namespace {
+
+uint3 index_of(std::uint64_t number, const uint3& extents) {
+  return {static_cast<unsigned>(number % extents.x), static_cast<unsigned>(number / extents.x % extents.y),
+          static_cast<unsigned>(number / extents.x / extents.y)};
+}
+
+}  // namespace
+
+Block::Block(const Memory& memory, std::uint64_t seed) : memory_(memory), random_(seed) {
+  void* p = mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) fail(std::string("no shared memory: ") + std::strerror(errno));
+  shared_ = static_cast<char*>(p);
+  view_.block = this;
+  view_.memory = &memory;
+}
+
+Block::~Block() {
+  munmap(shared_, shared_bytes);
+}
+
+void Block::begin(const Grid& grid, ThreadOrder order) {
+  grid_ = &grid;
+  order_ = order;
+  view_.parameters = reinterpret_cast<std::uintptr_t>(grid.kernel.parameters);
+  view_.parameter_bytes = grid.kernel.parameter_bytes;
+  view_.live = {};
+  arrays_.clear();
+  shared_used_ = (grid.dynamic_shared + 127) / 128 * 128;
+  threads_.resize(grid.block_size());
+  meetings_.resize((grid.block_size() + 31) / 32);
+  blockDim = grid.threads;
+  gridDim = grid.blocks;
+}
+
+void Block::end() {
+  grid_ = nullptr;
+  current_ = -1;
+}
+
+void Block::run(std::uint64_t number) {
+  blockIdx = index_of(number, grid_->blocks);
+  poison_shared();
+  const int n = static_cast<int>(threads_.size());
+  fresh_.resize(threads_.size());
+  for (int i = 0; i < n; ++i) {
+    threads_[static_cast<std::size_t>(i)].state = State::fresh;
+    fresh_[static_cast<std::size_t>(i)] = order_ == ThreadOrder::forwards ? n - 1 - i : i;
+  }
+  if (order_ == ThreadOrder::shuffled)
+    for (std::size_t i = fresh_.size() - 1; i > 0; --i) std::swap(fresh_[i], fresh_[random_.below(i + 1)]);
+  at_barrier_ = done_ = 0;
+  kernel_view = &view_;
+  go_on(next());
+  kernel_view = nullptr;
+}
+
+// ---- threads and fibers
+
+void Block::run_fiber() {
+  while (true) {
+    kernel_view->block->run_thread();
+    kernel_view->block->end_thread();
+  }
+}
+
+void Block::run_thread() {
+  grid_->kernel.call(grid_->kernel.parameters);
+}
+
+// The fiber is free: for a thread that hasn't run, or until there is one.
+void Block::end_thread() {
+  Thread& thread = threads_[static_cast<std::size_t>(current_)];
+  if (!running_->intact())
+    fail(place() + " has used more than " + std::to_string(Fiber::stack_bytes) + " bytes of stack");
+  if (!thread.copies.empty()) fail(place() + " ends with asynchronous copies that it hasn't waited for");
+  thread.state = State::done;
+  thread.groups = 0;
+  ++done_;
+  if (at_barrier_ > 0) fail(place() + " has ended while others wait at a barrier: " + waiting_text());
+  idle_.push_back(running_);
+  if (done_ < threads_.size()) return go_on(next());
+  Fiber& from = *running_;
+  running_ = &home_;
+  Fiber::change(from, home_);
+}
+
+void Block::go_on(int thread) {
+  Thread& t = threads_[static_cast<std::size_t>(thread)];
+  if (t.state == State::fresh) t.fiber = idle_fiber();
+  t.state = State::running;
+  current_ = thread;
+  Fiber& from = *running_;
+  running_ = t.fiber;
+  view_.stack = t.fiber->stack();
+  threadIdx = index_of(static_cast<std::uint64_t>(thread), grid_->threads);
+  if (&from != running_) Fiber::change(from, *running_);
+}
+
+void Block::wait(State state, const Place& place) {
+  Thread& t = threads_[static_cast<std::size_t>(current_)];
+  t.state = state;
+  t.place = place;
+  go_on(next());
+}
+
+int Block::next() {
+  std::vector<int>& from = ready_.empty() ? fresh_ : ready_;
+  if (from.empty()) fail(place() + ": no thread of the block can go on: " + waiting_text());
+  const int thread = from.back();
+  from.pop_back();
+  return thread;
+}
+
+// Those that are ready go in the order of the block, behind the one that made them so.
+void Block::make_ready(int thread) {
+  threads_[static_cast<std::size_t>(thread)].state = State::ready;
+  ready_.push_back(thread);
+  if (order_ == ThreadOrder::shuffled) std::swap(ready_.back(), ready_[random_.below(ready_.size())]);
+}
+
+Fiber* Block::idle_fiber() {
+  if (idle_.empty()) {
+    fibers_.push_back(std::make_unique<Fiber>(run_fiber));
+    return fibers_.back().get();
+  }
+  Fiber* fiber = idle_.back();
+  idle_.pop_back();
+  return fiber;
+}
+
+// ---- where threads meet
+
+void Block::barrier(const char* file, int line) {
+  const Place here{file, line};
+  if (done_ > 0) fail(place() + " waits at the barrier " + text_of(here) + ", but other threads have ended");
+  for (const Thread& t : threads_)
+    if (t.state == State::barrier) {
+      if (!(t.place == here))
+        fail(place() + " waits at the barrier " + text_of(here) + ", another thread at " + text_of(t.place));
+      break;
+    }
+  if (++at_barrier_ < threads_.size()) return wait(State::barrier, here);
+  at_barrier_ = 0;
+  const int n = static_cast<int>(threads_.size());
+  for (int i = 0; i < n; ++i) {
+    const int thread = order_ == ThreadOrder::forwards ? n - 1 - i : i;
+    if (thread != current_) make_ready(thread);
+  }
+}
+
+unsigned Block::lanes_of(unsigned warp) const {
+  const std::size_t lanes = std::min<std::size_t>(32, threads_.size() - 32 * std::size_t{warp});
+  return lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
+}
+
+Block::Meeting& Block::meeting_of(const VgpuWarpOperation& operation, unsigned warp, unsigned mask, const Place& here) {
+  auto& meetings = meetings_[warp];
+  for (const auto& m : meetings) {
+    if (m->arrived == 0 || (m->lanes.mask & mask) == 0) continue;
+    if (m->lanes.mask != mask || m->compute != operation.compute || !(m->place == here))
+      fail(place() + " comes to " + operation.name + " " + text_of(here) + ", other lanes of its mask to " + m->name +
+           " " + text_of(m->place) + "; all lanes of a mask must meet in one operation");
+    return *m;
+  }
+  auto free = std::find_if(meetings.begin(), meetings.end(), [](const auto& m) { return m->arrived == 0; });
+  if (free == meetings.end()) free = meetings.insert(meetings.end(), std::make_unique<Meeting>());
+  Meeting& m = **free;
+  m.name = operation.name;
+  m.compute = operation.compute;
+  m.place = here;
+  m.lanes.mask = mask;
+  return m;
+}
+
+void Block::release_lanes(unsigned warp, unsigned mask) {
+  for (int i = 0; i < 32; ++i) {
+    const int lane = order_ == ThreadOrder::forwards ? 31 - i : i, thread = static_cast<int>(32 * warp) + lane;
+    if ((mask >> lane & 1u) && thread != current_) make_ready(thread);
+  }
+}
+
+void Block::warp(const VgpuWarpOperation& operation, unsigned mask, const std::uint32_t* in, std::uint32_t* out,
+                 const char* file, int line) {
+  const unsigned warp = static_cast<unsigned>(current_) / 32, lane = static_cast<unsigned>(current_) % 32;
+  const Place here{file, line};
+  if (!(mask >> lane & 1u))
+    fail(place() + ": the mask of " + operation.name + " " + text_of(here) + " leaves out the lane that calls it");
+  mask &= lanes_of(warp);
+  Meeting& m = meeting_of(operation, warp, mask, here);
+  std::memcpy(m.lanes.in[lane], in, static_cast<std::size_t>(operation.in) * 4);
+  m.arrived |= 1u << lane;
+  const std::size_t bytes = static_cast<std::size_t>(operation.out) * 4;
+  if (m.arrived != mask) {
+    wait(State::warp, here);
+    std::memcpy(out, m.lanes.out[lane], bytes);
+    return;
+  }
+  view_.lanes = reinterpret_cast<std::uintptr_t>(&m.lanes);
+  operation.compute(&m.lanes);
+  view_.lanes = 0;
+  m.arrived = 0;
+  std::memcpy(out, m.lanes.out[lane], bytes);
+  release_lanes(warp, mask);
+}
+
+}  // namespace vgpu

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace vgpu {
+
+// A stack of its own, and where its work stopped. Switching is a call: what a called function must preserve is saved,
+// nothing else, and the system isn't asked. Fibers stay on the thread that made them.
+class Fiber {
+ public:
+  static constexpr std::size_t stack_bytes = 128 << 10;
+
+  // The thread's own stack: the one to come back to.
+  Fiber();
+  explicit Fiber(void (*body)());
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Leaves the work of `from`, goes on with that of `to`. A body must not return.
+  static void change(Fiber& from, Fiber& to);
+
+  std::uintptr_t stack() const { return reinterpret_cast<std::uintptr_t>(stack_); }
+  // False where the stack was too small for what ran on it.
+  bool intact() const;
+
+ private:
+  struct Context;
+  char* stack_ = nullptr;
+  void* stopped_ = nullptr;           // where its registers stand
+  std::unique_ptr<Context> context_;  // other processors
+};
+
+}  // namespace vgpu

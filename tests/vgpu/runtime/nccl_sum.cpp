@@ -1,0 +1,59 @@
+#include "nccl_sum.hpp"
+
+#include <cstdint>
+
+#include "numbers.hpp"
+
+namespace vgpu {
+
+namespace {
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+template <class T>
+T plus(T a, T b) {
+  return static_cast<T>(a + b);
+}
+Bf16 plus(Bf16 a, Bf16 b) {
+  return {to_bf16(from_bf16(a.bits) + from_bf16(b.bits))};
+}
+
+template <class T>
+void sum(const std::vector<const char*>& inputs, std::size_t owner, std::size_t begin, std::size_t count, char* to) {
+  const std::size_t ranks = inputs.size();
+  auto* result = reinterpret_cast<T*>(to);
+  for (std::size_t k = 0; k < ranks; ++k) {
+    const T* from = reinterpret_cast<const T*>(inputs[(owner + 1 + k) % ranks]) + begin;
+    if (k == 0)
+      for (std::size_t i = 0; i < count; ++i) result[i] = from[i];
+    else
+      for (std::size_t i = 0; i < count; ++i) result[i] = plus(result[i], from[i]);
+  }
+}
+
+}  // namespace
+
+bool can_sum(ncclDataType_t type) {
+  return type == ncclFloat64 || type == ncclFloat32 || type == ncclBfloat16 || type == ncclInt32 || type == ncclInt64 ||
+         type == ncclUint32 || type == ncclUint64;
+}
+
+void sum_of_ranks(ncclDataType_t type, const std::vector<const char*>& inputs, std::size_t owner, std::size_t begin,
+                  std::size_t count, char* to) {
+  switch (type) {
+    case ncclFloat64:
+      return sum<double>(inputs, owner, begin, count, to);
+    case ncclFloat32:
+      return sum<float>(inputs, owner, begin, count, to);
+    case ncclBfloat16:
+      return sum<Bf16>(inputs, owner, begin, count, to);
+    case ncclInt32:
+    case ncclUint32:
+      return sum<std::uint32_t>(inputs, owner, begin, count, to);
+    default:
+      return sum<std::uint64_t>(inputs, owner, begin, count, to);
+  }
+}
+
+}  // namespace vgpu
