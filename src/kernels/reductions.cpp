@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/partials.hpp"
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
@@ -15,18 +17,20 @@ void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
   });
 }
 
-// Blocks are a function of n alone.
+// Blocks are a function of n alone: at most sum_partials of them, and none of a few elements only.
 template <class A>
 void sum_of_squares(Stream& stream, View<const A, 1> x, View<double, 1> partial, View<double, 1> out) {
-  const std::int64_t n = x.rows(), block = (n + sum_partials - 1) / sum_partials;
-  parallel_rows(stream, sum_partials, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    const std::int64_t begin = b * block < n ? b * block : n, end = begin + block < n ? begin + block : n;
+  constexpr std::int64_t least = 256;
+  const std::int64_t n = x.rows(), block = std::max(least, (n + sum_partials - 1) / sum_partials);
+  const std::int64_t blocks = (n + block - 1) / block;
+  parallel_rows(stream, blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * block, end = begin + block < n ? begin + block : n;
     const A* in = x.data + begin;
     const double sum =
         team.template sum<double>(end - begin, [=](std::int64_t j) { return double(in[j]) * double(in[j]); });
     if (team.leads()) partial[b] = sum;
   });
-  sum_into<double>(stream, View<const double, 1>(partial.data, {{sum_partials}}), out);
+  sum_into<double>(stream, View<const double, 1>(partial.data, {{blocks}}), out);
 }
 
 void finish_scalars(Stream& stream, View<StepScalars, 1> scalars, double clip_norm) {

@@ -15,6 +15,7 @@
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "core/random.hpp"
+#include "device/memory.hpp"
 
 namespace forge::test {
 
@@ -73,6 +74,23 @@ struct SamplePieces {
       state.pieces.push_back({box, memory.back().data()});
     }
     tensors.push_back(state);
+  }
+};
+
+// The pieces in device memory.
+struct DevicePieces {
+  std::vector<Buffer> memory;
+  std::vector<StateTensor> tensors;
+
+  DevicePieces(const SamplePieces& pieces, Stream& stream) : tensors(pieces.tensors) {
+    for (StateTensor& tensor : tensors)
+      for (StatePiece& piece : tensor.pieces) {
+        const std::size_t bytes = static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type);
+        memory.emplace_back(bytes);
+        copy_to_device(stream, memory.back().data(), piece.data, bytes);
+        piece.data = memory.back().data();
+      }
+    stream.synchronize();
   }
 };
 

@@ -165,8 +165,11 @@ struct KernelCall {
   std::tuple<Parameters...> values;
 
   static void run(const void* p) {
-    const auto& call = *static_cast<const KernelCall*>(p);
-    std::apply(call.kernel, call.values);
+    static_cast<const KernelCall*>(p)->with(std::index_sequence_for<Parameters...>());
+  }
+  template <std::size_t... i>
+  VGPU_UNCHECKED void with(std::index_sequence<i...>) const {
+    kernel(std::get<i>(values)...);
   }
   static void release(const void* p) { delete static_cast<const KernelCall*>(p); }
 };

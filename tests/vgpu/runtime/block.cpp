@@ -43,15 +43,23 @@ void Block::begin(const Grid& grid, ThreadOrder order) {
   view_.parameters = reinterpret_cast<std::uintptr_t>(grid.kernel.parameters);
   view_.parameter_bytes = grid.kernel.parameter_bytes;
   view_.live = {};
+  view_.shared = {reinterpret_cast<std::uintptr_t>(shared_), grid.dynamic_shared};
   arrays_.clear();
   shared_used_ = (grid.dynamic_shared + 127) / 128 * 128;
-  threads_.resize(grid.block_size());
+  if (blockDim.x != grid.threads.x || blockDim.y != grid.threads.y || threads_.size() != grid.block_size()) {
+    threads_.resize(grid.block_size());
+    for (std::size_t i = 0; i < threads_.size(); ++i) threads_[i].index = index_of(i, grid.threads);
+  }
   meetings_.resize((grid.block_size() + 31) / 32);
   blockDim = grid.threads;
   gridDim = grid.blocks;
 }
 
 void Block::end() {
+  for (const auto& fiber : fibers_)
+    if (!fiber->intact())
+      fail("kernel " + grid_->name + ": a thread has used more than " + std::to_string(Fiber::stack_bytes) +
+           " bytes of stack");
   grid_ = nullptr;
   current_ = -1;
 }
@@ -89,8 +97,6 @@ void Block::run_thread() {
 // The fiber is free: for a thread that hasn't run, or until there is one.
 void Block::end_thread() {
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
-  if (!running_->intact())
-    fail(place() + " has used more than " + std::to_string(Fiber::stack_bytes) + " bytes of stack");
   if (!thread.copies.empty()) fail(place() + " ends with asynchronous copies that it hasn't waited for");
   thread.state = State::done;
   thread.groups = 0;
@@ -111,7 +117,7 @@ void Block::go_on(int thread) {
   Fiber& from = *running_;
   running_ = t.fiber;
   view_.stack = t.fiber->stack();
-  threadIdx = index_of(static_cast<std::uint64_t>(thread), grid_->threads);
+  threadIdx = t.index;
   if (&from != running_) Fiber::change(from, *running_);
 }
 
@@ -139,7 +145,7 @@ void Block::make_ready(int thread) {
 
 Fiber* Block::idle_fiber() {
   if (idle_.empty()) {
-    fibers_.push_back(std::make_unique<Fiber>(run_fiber));
+    fibers_.push_back(std::make_unique<Fiber>(run_fiber, fibers_.size()));
     return fibers_.back().get();
   }
   Fiber* fiber = idle_.back();
@@ -152,12 +158,9 @@ Fiber* Block::idle_fiber() {
 void Block::barrier(const char* file, int line) {
   const Place here{file, line};
   if (done_ > 0) fail(place() + " waits at the barrier " + text_of(here) + ", but other threads have ended");
-  for (const Thread& t : threads_)
-    if (t.state == State::barrier) {
-      if (!(t.place == here))
-        fail(place() + " waits at the barrier " + text_of(here) + ", another thread at " + text_of(t.place));
-      break;
-    }
+  if (at_barrier_ == 0) barrier_ = here;
+  if (!(barrier_ == here))
+    fail(place() + " waits at the barrier " + text_of(here) + ", other threads at " + text_of(barrier_));
   if (++at_barrier_ < threads_.size()) return wait(State::barrier, here);
   at_barrier_ = 0;
   const int n = static_cast<int>(threads_.size());
@@ -174,6 +177,11 @@ unsigned Block::lanes_of(unsigned warp) const {
 
 Block::Meeting& Block::meeting_of(const VgpuWarpOperation& operation, unsigned warp, unsigned mask, const Place& here) {
   auto& meetings = meetings_[warp];
+  // Mostly there is one, of all lanes; masks that have no lane in common may meet side by side.
+  if (!meetings.empty()) {
+    Meeting& m = *meetings.front();
+    if (m.arrived != 0 && m.lanes.mask == mask && m.compute == operation.compute && m.place == here) return m;
+  }
   for (const auto& m : meetings) {
     if (m->arrived == 0 || (m->lanes.mask & mask) == 0) continue;
     if (m->lanes.mask != mask || m->compute != operation.compute || !(m->place == here))
@@ -206,19 +214,18 @@ void Block::warp(const VgpuWarpOperation& operation, unsigned mask, const std::u
     fail(place() + ": the mask of " + operation.name + " " + text_of(here) + " leaves out the lane that calls it");
   mask &= lanes_of(warp);
   Meeting& m = meeting_of(operation, warp, mask, here);
-  std::memcpy(m.lanes.in[lane], in, static_cast<std::size_t>(operation.in) * 4);
+  for (int i = 0; i < operation.in; ++i) m.lanes.in[lane][i] = in[i];
   m.arrived |= 1u << lane;
-  const std::size_t bytes = static_cast<std::size_t>(operation.out) * 4;
   if (m.arrived != mask) {
     wait(State::warp, here);
-    std::memcpy(out, m.lanes.out[lane], bytes);
+    for (int i = 0; i < operation.out; ++i) out[i] = m.lanes.out[lane][i];
     return;
   }
   view_.lanes = reinterpret_cast<std::uintptr_t>(&m.lanes);
   operation.compute(&m.lanes);
   view_.lanes = 0;
   m.arrived = 0;
-  std::memcpy(out, m.lanes.out[lane], bytes);
+  for (int i = 0; i < operation.out; ++i) out[i] = m.lanes.out[lane][i];
   release_lanes(warp, mask);
 }
 

@@ -72,6 +72,7 @@ class Block {
   enum class State { fresh, running, ready, barrier, warp, done };
   struct Thread {
     State state = State::fresh;
+    uint3 index{};
     Fiber* fiber = nullptr;
     Place place;
     std::vector<AsyncCopy> copies;
@@ -123,6 +124,7 @@ class Block {
   std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // by warp
   int current_ = -1;
   unsigned at_barrier_ = 0, done_ = 0;
+  Place barrier_;  // of those at it
   char* shared_;
   std::vector<SharedArray> arrays_;
   std::size_t shared_used_ = 0;

@@ -75,7 +75,6 @@ std::string access_text(std::uintptr_t address, std::size_t bytes, bool writes) 
 
 // Where the quick comparisons of the calls say no.
 void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, bool writes) {
-  if (inside(address, bytes, view.stack, Fiber::stack_bytes)) return;
   if (view.block->shared_access(address, bytes, writes)) return;
   if (!writes && inside(address, bytes, view.parameters, view.parameter_bytes)) return;
   if (inside(address, bytes, view.lanes, sizeof(VgpuLanes))) return;
@@ -101,6 +100,8 @@ inline __attribute__((always_inline)) void check(std::uintptr_t address, std::si
   if (view == nullptr) [[likely]]
     return check_on_host(address, bytes, writes);
   if (inside(address, bytes, view->live.begin, view->live.bytes)) return;
+  if (inside(address, bytes, view->stack, Fiber::stack_bytes)) return;
+  if (inside(address, bytes, view->shared.begin, view->shared.bytes)) return;
   check_in_kernel(*view, address, bytes, writes);
 }
 

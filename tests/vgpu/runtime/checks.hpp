@@ -15,6 +15,7 @@ struct KernelView {
   Block* block = nullptr;
   const Memory* memory = nullptr;
   std::uintptr_t stack = 0;       // of the fiber
+  Live shared;                    // dynamic shared memory of the block
   Live live;                      // the allocation that was touched last
   std::uintptr_t parameters = 0;  // of the launch
   std::size_t parameter_bytes = 0;

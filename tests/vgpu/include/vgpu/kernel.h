@@ -17,6 +17,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
+// A part of the emulation itself: what it touches is no access of a kernel.
+#define VGPU_UNCHECKED __attribute__((no_sanitize_address))
 
 struct uint3 {
   unsigned x, y, z;
@@ -73,51 +75,52 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
 namespace vgpu {
 
 template <class T>
-void put(std::uint32_t* to, const T& value) {
+VGPU_UNCHECKED inline void put(std::uint32_t* to, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   to[(sizeof(T) - 1) / 4] = 0;
   std::memcpy(to, &value, sizeof(T));
 }
 template <class T>
-T get(const std::uint32_t* from) {
+VGPU_UNCHECKED inline T get(const std::uint32_t* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
 
-// Lane l gets the words of lane from(l), or keeps its own where that is no lane of the mask's warp segment.
+// Lane l gets the words of lane from(l), or keeps its own where that is outside of its segment of `width` lanes.
 enum class Shuffle { direct, up, down, exclusive };
-template <Shuffle kind>
-void shuffle(VgpuLanes* w) {
+template <Shuffle kind, int words>
+VGPU_UNCHECKED inline void shuffle(VgpuLanes* w) {
   for (int l = 0; l < 32; ++l) {
     if (!(w->mask >> l & 1u)) continue;
-    const int operand = static_cast<int>(w->in[l][4]), width = static_cast<int>(w->in[l][5]);
-    const int first = l / width * width, last = first + width - 1;
+    const int operand = static_cast<int>(w->in[l][words]), width = static_cast<int>(w->in[l][words + 1]);
+    const int first = l & ~(width - 1), last = first + width - 1;
     int from = l;
-    if (kind == Shuffle::direct) from = first + operand % width;
+    if (kind == Shuffle::direct) from = first + (operand & (width - 1));
     if (kind == Shuffle::up && l - operand >= first) from = l - operand;
     if (kind == Shuffle::down && l + operand <= last) from = l + operand;
     if (kind == Shuffle::exclusive && (l ^ operand) <= last) from = l ^ operand;
     // A lane that takes no part shows nothing that has a meaning.
     const bool shown = w->mask >> from & 1u;
-    for (int word = 0; word < 4; ++word) w->out[l][word] = shown ? w->in[from][word] : 0xffffffffu;
+    for (int word = 0; word < words; ++word) w->out[l][word] = shown ? w->in[from][word] : 0xffffffffu;
   }
 }
 
 template <Shuffle kind, class T>
-T shuffled(const char* name, unsigned mask, T value, int operand, int width, const char* file, int line) {
-  static_assert(sizeof(T) <= 16);
-  std::uint32_t in[6] = {}, out[4];
+VGPU_UNCHECKED inline T shuffled(const char* name, unsigned mask, T value, int operand, int width, const char* file,
+                                 int line) {
+  constexpr int words = static_cast<int>((sizeof(T) + 3) / 4);
+  std::uint32_t in[words + 2], out[words];
   put(in, value);
-  in[4] = static_cast<std::uint32_t>(operand);
-  in[5] = static_cast<std::uint32_t>(width);
-  const VgpuWarpOperation operation{name, shuffle<kind>, 6, 4};
+  in[words] = static_cast<std::uint32_t>(operand);
+  in[words + 1] = static_cast<std::uint32_t>(width);
+  const VgpuWarpOperation operation{name, shuffle<kind, words>, words + 2, words};
   vgpu_warp(&operation, mask, in, out, file, line);
   return get<T>(out);
 }
 
 // Each lane gets the mask of the lanes whose predicate holds.
-inline void ballot(VgpuLanes* w) {
+VGPU_UNCHECKED inline void ballot(VgpuLanes* w) {
   std::uint32_t votes = 0;
   for (int l = 0; l < 32; ++l)
     if ((w->mask >> l & 1u) && w->in[l][0]) votes |= 1u << l;
@@ -144,7 +147,7 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, VGPU_PLACE) {
   return vgpu::shuffled<vgpu::Shuffle::exclusive>("__shfl_xor_sync", mask, value, lanes, width, file, line);
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate, VGPU_PLACE) {
+VGPU_UNCHECKED inline unsigned __ballot_sync(unsigned mask, int predicate, VGPU_PLACE) {
   const VgpuWarpOperation operation{"__ballot_sync", vgpu::ballot, 1, 1};
   const std::uint32_t in = predicate != 0;
   std::uint32_t out;
@@ -167,7 +170,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, VGPU_PLACE) {
 namespace vgpu {
 
 template <class T, class F>
-__attribute__((noinline, no_sanitize_address)) T exchange(T* p, F replacement) {
+VGPU_UNCHECKED inline T exchange(T* p, F replacement) {
   vgpu_atomic(p, sizeof(T));
   const T old = *const_cast<volatile T*>(p);
   *const_cast<volatile T*>(p) = replacement(old);
