@@ -24,16 +24,20 @@ check_lines() {
       for (a in siblings) for (b in siblings) if (a != b) forbidden[siblings[a] " " siblings[b]]
       for (i = 1; i < n; ++i) if (order[i] != "plan") forbidden[order[i] " plan"]
       # Pattern of a header -> folders that may include it.
-      home["^mpi[.]h$"] = home["^nccl[.]h$"] = "comm"
-      home["^(cuda|cuda_[a-z0-9_]+|nvtx3/.*|nvToolsExt)[.]h(pp)?$"] = "device"
-      home["^(cublas|cudnn|dnnl|oneapi/|cub/|cutlass/|cute/)"] = "kernels"
+      home["^mpi[.]h$"] = "comm"
+      # tests/vgpu has headers and a library of these names.
+      home["^nccl[.]h$"] = "comm vgpu"
+      home["^(cuda|cuda_[a-z0-9_]+|nvtx3/.*|nvToolsExt)[.]h(pp)?$"] = "device vgpu"
+      home["^vgpu/"] = "device vgpu"
+      home["^cublasLt[.]h$"] = "kernels vgpu"
+      home["^(cublas_v2|cudnn|dnnl|oneapi/|cub/|cutlass/|cute/)"] = "kernels"
       home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint fuzz"  # tests/fuzz writes seeds
       home["^(yaml-cpp|nlohmann)/"] = "config"
       home["^boost/"] = "app"
       home["^omp[.]h$"] = "device kernels app"
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
       home["^g(test|mock)/"] = "tests"
-      system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|fcntl|ftw|glob|poll|pthread|pwd|sched|signal|spawn|termios|time|unistd)[.]h$"
+      system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|elf|execinfo|fcntl|ftw|glob|link|poll|pthread|pwd|sched|signal|spawn|termios|time|ucontext|unistd)[.]h$"
     }
     function report(text) { print FILENAME ":" FNR ": " text; bad = 1 }
     FNR == 1 {

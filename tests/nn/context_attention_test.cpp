@@ -215,46 +215,34 @@ struct Rank {
   std::int64_t row_of(const Token& token) const { return token.sequence * n.T + token.position; }
 
   void fill() {
-    std::vector<std::int32_t> positions, documents;
-    std::vector<std::int64_t> samples;
-    std::vector<T> heads_in, d_out;
+    fill_rows(tokens, Buf::positions, Buf::documents, Buf::samples);
+    if (n.cp > 1) fill_rows(key_tokens(n), Buf::key_positions, Buf::key_documents, Buf::key_samples);
+    std::vector<T> fused, d_out;
     for (const Token& token : tokens) {
-      const auto at = static_cast<std::size_t>(row_of(token));
-      positions.push_back(whole.positions[at]);
-      documents.push_back(whole.documents[at]);
-      samples.push_back(whole.samples[at]);
-      append(whole.in.q, at, heads(), n.D, heads_in);
-      append(whole.in.k, at, kv_heads(), n.D, heads_in);
-      append(whole.in.v, at, kv_heads(), n.Dv, heads_in);
-      append(whole.d_o, at, heads(), n.Dv, d_out);
+      append(whole.in.q, token, heads(), n.D, fused);
+      append(whole.in.k, token, kv_heads(), n.D, fused);
+      append(whole.in.v, token, kv_heads(), n.Dv, fused);
+      append(whole.d_o, token, heads(), n.Dv, d_out);
     }
-    set_rows(Buf::positions, positions);
-    set_rows(Buf::documents, documents);
-    set_rows(Buf::samples, samples);
-    set_values(stream, qkv, heads_in);
+    set_values(stream, qkv, fused);
     set_values(stream, d_o, d_out);
-    if (n.cp > 1) fill_keys();
   }
-  void fill_keys() {
-    std::vector<std::int32_t> positions, documents;
-    std::vector<std::int64_t> samples;
-    for (const Token& token : key_tokens(n)) {
+  void fill_rows(const std::vector<Token>& list, Buf positions, Buf documents, Buf samples) {
+    std::vector<std::int32_t> p, d;
+    std::vector<std::int64_t> s;
+    for (const Token& token : list) {
       const auto at = static_cast<std::size_t>(row_of(token));
-      positions.push_back(whole.positions[at]);
-      documents.push_back(whole.documents[at]);
-      samples.push_back(whole.samples[at]);
+      p.push_back(whole.positions[at]);
+      d.push_back(whole.documents[at]);
+      s.push_back(whole.samples[at]);
     }
-    set_rows(Buf::key_positions, positions);
-    set_rows(Buf::key_documents, documents);
-    if (n.method == CpMethod::all_to_all) set_rows(Buf::key_samples, samples);
-  }
-  template <class V>
-  void set_rows(Buf id, const std::vector<V>& values) {
-    set_values(stream, set.vector<V>(id), values);
+    set_values(stream, set.vector<std::int32_t>(positions), p);
+    set_values(stream, set.vector<std::int32_t>(documents), d);
+    if (set.has(samples)) set_values(stream, set.vector<std::int64_t>(samples), s);
   }
   // This rank's heads of a row.
-  void append(const Heads& from, std::size_t at, std::int64_t count, std::int64_t head, std::vector<T>& to) const {
-    const double* x = from.at(static_cast<std::int64_t>(at), t * count);
+  void append(const Heads& from, const Token& at, std::int64_t count, std::int64_t head, std::vector<T>& to) const {
+    const double* x = from.at(row_of(at), t * count);
     for (std::int64_t i = 0; i < count * head; ++i) to.push_back(T(x[i]));
   }
   AttentionHeads<T> split(const View<T, 2>& fused) const {

@@ -215,17 +215,17 @@ void Block::warp(const VgpuWarpOperation& operation, unsigned mask, const std::u
   mask &= lanes_of(warp);
   Meeting& m = meeting_of(operation, warp, mask, here);
   for (int i = 0; i < operation.in; ++i) m.lanes.in[lane][i] = in[i];
+  m.results[lane] = out;
   m.arrived |= 1u << lane;
-  if (m.arrived != mask) {
-    wait(State::warp, here);
-    for (int i = 0; i < operation.out; ++i) out[i] = m.lanes.out[lane][i];
-    return;
-  }
+  if (m.arrived != mask) return wait(State::warp, here);
   view_.lanes = reinterpret_cast<std::uintptr_t>(&m.lanes);
   operation.compute(&m.lanes);
   view_.lanes = 0;
   m.arrived = 0;
-  for (int i = 0; i < operation.out; ++i) out[i] = m.lanes.out[lane][i];
+  // Now, as other lanes may meet again before all of these have gone on.
+  for (unsigned l = 0; l < 32; ++l)
+    if (mask >> l & 1u)
+      for (int i = 0; i < operation.out; ++i) m.results[l][i] = m.lanes.out[l][i];
   release_lanes(warp, mask);
 }
 

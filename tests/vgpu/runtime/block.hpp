@@ -85,6 +85,7 @@ class Block {
     Place place;
     unsigned arrived = 0;
     VgpuLanes lanes;
+    std::uint32_t* results[32];  // where each lane wants its own
   };
   struct SharedArray {
     const void* site;

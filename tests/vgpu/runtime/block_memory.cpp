@@ -136,6 +136,9 @@ vgpu::Block& block_here(const char* what) {
 
 }  // namespace
 
+void vgpu_fail(const char* what) {
+  vgpu::fail(block_here(what).place() + ": " + what);
+}
 void vgpu_barrier(const char* file, int line) {
   block_here("a barrier").barrier(file, line);
 }

@@ -23,6 +23,9 @@
 struct uint3 {
   unsigned x, y, z;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
@@ -62,6 +65,9 @@ struct VgpuWarpOperation {
 void vgpu_warp(const VgpuWarpOperation* operation, unsigned mask, const std::uint32_t* in, std::uint32_t* out,
                const char* file, int line);
 
+// Ends the process with what a kernel did wrong.
+[[noreturn]] void vgpu_fail(const char* what);
+
 // Copies to shared memory that land at the thread's wait for their group (all but the newest `pending` ones).
 void vgpu_copy_async(void* to, const void* from, std::size_t bytes, std::size_t read);
 void vgpu_copy_async_commit();
@@ -85,6 +91,10 @@ VGPU_UNCHECKED inline T get(const std::uint32_t* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
+}
+
+VGPU_UNCHECKED inline float get_float(std::uint32_t bits) {
+  return get<float>(&bits);
 }
 
 // Lane l gets the words of lane from(l), or keeps its own where that is outside of its segment of `width` lanes.

@@ -1,0 +1,136 @@
+#pragma once
+
+// PTX instructions of tensor cores and asynchronous copies, as the emulated device does them: the host's bodies of
+// src/device/instructions.hpp. Where values of a matrix stand in the registers of a warp: PTX ISA, 9.7.14 and 9.7.15
+// (Matrix Fragments for mma). Lane l = 4 g + t.
+
+#include "cuda_fp8.h"
+#include "vgpu/kernel.h"
+
+namespace vgpu {
+
+inline float tf32(std::uint32_t bits) {
+  return get_float(bits & 0xffffe000u);  // the last 13 bits take no part
+}
+inline float half_of(std::uint32_t pair, int i) {
+  return get_float(i == 0 ? pair << 16 : pair & 0xffff0000u);
+}
+
+// D = A B + C of 16 x 8 x k; A(16, k) and B(k, 8) as arrays. Sums in double, rounded once: no tensor core is more exact,
+// and PTX leaves the order open.
+template <int k>
+VGPU_UNCHECKED inline void multiply(VgpuLanes* w, const float (&a)[16][k], const float (&b)[k][8], int first_c) {
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 4; ++i) {
+      const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
+      double sum = get_float(w->in[l][first_c + i]);
+      for (int j = 0; j < k; ++j) sum += static_cast<double>(a[row][j]) * static_cast<double>(b[j][column]);
+      put(&w->out[l][i], static_cast<float>(sum));
+    }
+}
+
+VGPU_UNCHECKED inline void mma_bf16(VgpuLanes* w) {
+  float a[16][16], b[16][8];
+  for (int l = 0; l < 32; ++l)
+    for (int h = 0; h < 2; ++h) {
+      const int g = l / 4, t = l % 4;
+      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][2 * t + h + r / 2 * 8] = half_of(w->in[l][r], h);
+      for (int r = 0; r < 2; ++r) b[2 * t + h + r * 8][g] = half_of(w->in[l][4 + r], h);
+    }
+  multiply(w, a, b, 6);
+}
+
+VGPU_UNCHECKED inline void mma_tf32(VgpuLanes* w) {
+  float a[16][8], b[8][8];
+  for (int l = 0; l < 32; ++l) {
+    const int g = l / 4, t = l % 4;
+    for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][t + r / 2 * 4] = tf32(w->in[l][r]);
+    for (int r = 0; r < 2; ++r) b[t + r * 4][g] = tf32(w->in[l][4 + r]);
+  }
+  multiply(w, a, b, 6);
+}
+
+template <__nv_fp8_interpretation_t kind>
+VGPU_UNCHECKED inline void mma_fp8(VgpuLanes* w) {
+  float a[16][32], b[32][8];
+  for (int l = 0; l < 32; ++l)
+    for (int h = 0; h < 4; ++h) {
+      const int g = l / 4, t = l % 4;
+      const auto value = [&](int word) { return fp8_value(static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)), kind); };
+      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][4 * t + h + r / 2 * 16] = value(r);
+      for (int r = 0; r < 2; ++r) b[4 * t + h + r * 16][g] = value(4 + r);
+    }
+  multiply(w, a, b, 6);
+}
+
+// 8 x 8 x 4 in fp64.
+VGPU_UNCHECKED inline void mma_fp64(VgpuLanes* w) {
+  double a[8][4], b[4][8];
+  for (int l = 0; l < 32; ++l) {
+    a[l / 4][l % 4] = get<double>(&w->in[l][0]);
+    b[l % 4][l / 4] = get<double>(&w->in[l][2]);
+  }
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 2; ++i) {
+      double sum = get<double>(&w->in[l][4 + 2 * i]);
+      for (int j = 0; j < 4; ++j) sum += a[l / 4][j] * b[j][l % 4 * 2 + i];
+      put(&w->out[l][2 * i], sum);
+    }
+}
+
+// Lanes 8 i to 8 i + 7 name the rows of matrix i, eight values of 16 bits each; lane l gets the values 2 t and 2 t + 1 of
+// row g, or, transposed, of column g. The accesses are the kernel's own.
+template <int matrices, bool transposed>
+void load_matrices(VgpuLanes* w) {
+  for (int m = 0; m < matrices; ++m)
+    for (int l = 0; l < 32; ++l) {
+      std::uint16_t pair[2];
+      for (int i = 0; i < 2; ++i) {
+        const int row = transposed ? l % 4 * 2 + i : l / 4, column = transposed ? l / 4 : l % 4 * 2 + i;
+        pair[i] = get<const std::uint16_t*>(w->in[8 * m + row])[column];
+      }
+      w->out[l][m] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+    }
+}
+
+template <int in, int out>
+VGPU_UNCHECKED inline void whole_warp(const char* name, void (*compute)(VgpuLanes*), const std::uint32_t (&from)[in],
+                                      std::uint32_t (&to)[out], const char* file, int line) {
+  const VgpuWarpOperation operation{name, compute, in, out};
+  vgpu_warp(&operation, 0xffffffffu, from, to, file, line);
+}
+
+// d += a b with the words of a, b and d.
+template <int nd, int na, int nb, class D>
+VGPU_UNCHECKED inline void multiply_add(const char* name, void (*compute)(VgpuLanes*), D (&d)[nd],
+                                        const std::uint32_t (&a)[na], const std::uint32_t (&b)[nb], const char* file,
+                                        int line) {
+  std::uint32_t in[na + nb + nd], out[nd];
+  for (int i = 0; i < na; ++i) in[i] = a[i];
+  for (int i = 0; i < nb; ++i) in[na + i] = b[i];
+  for (int i = 0; i < nd; ++i) put(&in[na + nb + i], d[i]);
+  whole_warp(name, compute, in, out, file, line);
+  for (int i = 0; i < nd; ++i) d[i] = get<D>(&out[i]);
+}
+
+VGPU_UNCHECKED inline void multiply_add_fp64(double (&d)[2], double a, double b, const char* file, int line) {
+  std::uint32_t in[8], out[4];
+  put(&in[0], a);
+  put(&in[2], b);
+  put(&in[4], d[0]);
+  put(&in[6], d[1]);
+  whole_warp("mma.m8n8k4.f64", mma_fp64, in, out, file, line);
+  d[0] = get<double>(&out[0]);
+  d[1] = get<double>(&out[2]);
+}
+
+template <int matrices, bool transposed>
+VGPU_UNCHECKED inline void load(std::uint32_t (&r)[matrices], const void* row, const char* file, int line) {
+  std::uint32_t in[2];
+  put(in, row);
+  if (!vgpu_is_shared(row) || reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
+    vgpu_fail("ldmatrix: a row is not in shared memory, or not aligned to 16 bytes");
+  whole_warp("ldmatrix", load_matrices<matrices, transposed>, in, r, file, line);
+}
+
+}  // namespace vgpu
