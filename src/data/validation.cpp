@@ -13,21 +13,22 @@ ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::i
     throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
                    std::to_string(set.samples()) + " samples");
   microbatches_ = (sequences_ + share_.global_batch - 1) / share_.global_batch;
-  batch_.allocate(1, microbatch, set.sequence_tokens(), rows);
+  for (HostBatch& batch : batches_) batch.allocate(1, microbatch, set.sequence_tokens(), rows);
 }
 
 const HostBatch& ValidationSet::microbatch(std::int64_t m) {
   require(0 <= m && m < microbatches_, "validation: no such microbatch");
-  filler_.begin(batch_);
-  for (std::int64_t row = 0; row < batch_.sequences; ++row) {
+  HostBatch& batch = batches_[static_cast<std::size_t>(m % 2)];
+  filler_.begin(batch);
+  for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t sample = share_.place(m + 1, row);
     if (sample < sequences_)
-      filler_.fill_sequence(batch_, row, sample, sample);
+      filler_.fill_sequence(batch, row, sample, sample);
     else
-      filler_.fill_padding(batch_, row);
+      filler_.fill_padding(batch, row);
   }
-  filler_.finish(batch_);
-  return batch_;
+  filler_.finish(batch);
+  return batch;
 }
 
 }  // namespace forge

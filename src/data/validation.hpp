@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "data/batch.hpp"
 #include "data/sample_order.hpp"
 #include "data/token_set.hpp"
@@ -18,7 +20,7 @@ class ValidationSet {
   std::int64_t sequences() const { return sequences_; }
   // Microbatches of this rank, and of every other.
   std::int64_t microbatches() const { return microbatches_; }
-  // Microbatch m, read now; valid until the next call.
+  // Microbatch m, read now; valid until the call after the next: a device may still be copying the one before.
   const HostBatch& microbatch(std::int64_t m);
 
  private:
@@ -26,7 +28,7 @@ class ValidationSet {
   BatchShare share_;
   std::int64_t microbatches_;
   BatchFiller filler_;
-  HostBatch batch_;
+  std::array<HostBatch, 2> batches_;
 };
 
 }  // namespace forge

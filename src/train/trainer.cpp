@@ -1,5 +1,6 @@
 #include "train/trainer.hpp"
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -173,10 +174,14 @@ template <class T>
 EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
   std::int64_t labels = 0;
   session.begin_evaluation();
+  std::array<Event, 2> read;  // by the copies of the microbatches before
   for (std::int64_t m = 0; m < set.microbatches(); ++m) {
+    Event& passed = read[static_cast<std::size_t>(m % 2)];
+    passed.synchronize();
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
     session.evaluate_microbatch(feed, 0);
+    passed.record(session.stream());
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});

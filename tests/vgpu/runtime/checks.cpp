@@ -26,8 +26,8 @@ struct Segment {
 
 // Constants of the program: a compiler may turn a kernel's arithmetic into tables.
 const std::vector<Segment>& constants() {
-  static const std::vector<Segment> segments = [] {
-    std::vector<Segment> list;
+  static const std::vector<Segment>& segments = *[] {
+    auto& list = *new std::vector<Segment>;
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* to) {
           for (int i = 0; i < info->dlpi_phnum; ++i)
@@ -37,7 +37,7 @@ const std::vector<Segment>& constants() {
           return 1;  // the program's own
         },
         &list);
-    return list;
+    return &list;
   }();
   return segments;
 }

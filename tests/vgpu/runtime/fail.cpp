@@ -86,7 +86,7 @@ void print_stack() {
 namespace {
 
 std::string find_name(const void* address) {
-  static const std::vector<Symbol> functions = functions_of("/proc/self/exe");
+  static const auto& functions = *new std::vector<Symbol>(functions_of("/proc/self/exe"));
   static const std::uintptr_t base = program_base();
   const std::uintptr_t place = reinterpret_cast<std::uintptr_t>(address) - base;
   for (const Symbol& s : functions)

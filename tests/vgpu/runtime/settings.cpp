@@ -55,7 +55,7 @@ std::size_t Settings::shared_limit() const {
 }
 
 const Settings& settings() {
-  static const Settings read_once = from_environment();
+  static const Settings& read_once = *new Settings(from_environment());  // outlives whoever runs at the end
   return read_once;
 }
 
