@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/memory.hpp"
+#include "train/setup.hpp"
+
+namespace forge {
+
+// The head of `forge show`: what the model is, how it is laid out, what a step works on, what a rank needs, and which
+// GPUs have that. `memory`: by pipeline rank, as memory_by_stage gives it.
+std::string summary_text(const RunSetup& setup, const std::vector<MemoryPlan>& memory);
+
+// "GPUs of 80 GB or more: …": the smallest of those on sale that have `bytes` for a rank.
+std::string fitting_gpus(std::size_t bytes);
+
+}  // namespace forge
