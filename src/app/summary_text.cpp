@@ -1,6 +1,6 @@
 #include "app/summary_text.hpp"
 
-#include <cstdio>
+#include <iterator>
 
 #include "app/job.hpp"
 #include "config/keys.hpp"
@@ -48,8 +48,7 @@ std::string training(const RunSetup& s) {
          ", schedule " + s.schedule.name;
 }
 
-}  // namespace
-
+// "GPUs of 80 GB or more: …": the smallest of those on sale that have `bytes` for a rank.
 std::string fitting_gpus(std::size_t bytes) {
   for (const GpuMemory& gpu : gpus) {
     const auto usable = static_cast<std::size_t>(static_cast<double>(gpu.mib << 20) * (1 - outside_share));
@@ -59,6 +58,8 @@ std::string fitting_gpus(std::size_t bytes) {
   }
   return "no GPU of up to " + std::string(std::end(gpus)[-1].sold) + ": " + format_bytes(bytes) + " a rank";
 }
+
+}  // namespace
 
 std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memory) {
   const MemoryPlan& largest = largest_of(memory);

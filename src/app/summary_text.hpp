@@ -12,7 +12,4 @@ namespace forge {
 // GPUs have that. `memory`: by pipeline rank, as memory_by_stage gives it.
 std::string summary_text(const RunSetup& setup, const std::vector<MemoryPlan>& memory);
 
-// "GPUs of 80 GB or more: …": the smallest of those on sale that have `bytes` for a rank.
-std::string fitting_gpus(std::size_t bytes);
-
 }  // namespace forge

@@ -84,6 +84,8 @@ def substituted(words):
     for word in words:
         word = word.strip("[]").replace("TEXT…", "TEXT")
         if word in ("", "…", "PROBLEM…"):
+            if out and out[-1] == "--set":
+                out.pop()
             continue
         word = {"DECK": "deck.yaml", "N": "2", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
                 "KEY=VALUE": "train.steps=1"}.get(word, word)
@@ -96,6 +98,8 @@ def substituted(words):
 
 def check_forge(where, words, ranks, quoted):
     typed = substituted(words)
+    if typed[0].startswith("--"):  # options of training, without a deck
+        typed.insert(0, "none.yaml")
     verbs = ("train", "gradients", "evaluate", "show", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
     verb = typed[0] if typed and typed[0] in verbs else "train"
     there = [word for word in typed if word.endswith(".yaml") and os.path.exists(word)]
@@ -196,9 +200,9 @@ def check_command(where, line, quoted):
             options = words[:next((i for i, w in enumerate(words) if os.path.basename(w) == "forge"), len(words))]
             if len(options) == len(words):
                 continue
-            value = lambda *names: next((int(options[i + 1]) for i, w in enumerate(options) if w in names), 0)
-            per_node = next((int(w.split("=")[1]) for w in options if w.startswith("--ntasks-per-node=")), 1)
-            ranks = value("-n") or value("-N") * per_node
+            value = lambda name: next((int(options[i + 1]) for i, w in enumerate(options) if w == name), 0)
+            per_node = next((int(w.split("=")[1]) for w in options if w.startswith("--ntasks-per-node=")), 0)
+            ranks = value("-n") or value("-N") * per_node  # 0: an allocation says it
             words = words[len(options):]
         elif words[0] in ("sbatch", "bash", "python3"):
             at = next((i for i, w in enumerate(words) if w.endswith((".sh", ".py"))), 0)

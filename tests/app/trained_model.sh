@@ -75,10 +75,12 @@ expect 2 "holds checkpoints (step_00000010); say --checkpoint latest" "$forge" e
 grep -qF -- "--initial for the parameters that training starts with (those of model.hf = verify/deepseek_v3/model)" "$work/output" ||
   fail "doesn't say what --initial is: $(cat "$work/output")"
 expect 2 "holds checkpoints (step_00000010); say --checkpoint latest" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}"
-if has_thread_ranks; then
-  expect 2 "holds checkpoints" "$forge" evaluate "$deck" "${saved[@]}" --ranks 2 --set train.microbatch_sequences=1
-  [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "two threads don't give one message: $(cat "$work/output")"
-fi
+refused() {
+  expect 2 "holds checkpoints" "$@" --set train.microbatch_sequences=1
+  [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "two ranks don't give one message: $(cat "$work/output")"
+}
+refused mpirun -n 2 "$forge" evaluate "$deck" "${saved[@]}"
+if has_thread_ranks; then refused "$forge" evaluate "$deck" "${saved[@]}" --ranks 2; fi
 cat > "$work/plain.yaml" << YAML
 model: {layers: 1, width: 16, heads: 2, ffn: 24, vocabulary: 97}
 train: {steps: 1, global_batch_sequences: 2, sequence_tokens: 16, precision: fp32}
