@@ -37,7 +37,7 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
   return paths_of(steps);
 }
 
-// What a start that nobody has started before may continue from.
+// What the command line lets a start continue from, the best first.
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
   if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");

@@ -48,7 +48,8 @@ small_experts() {
   experts=$((ep * (ep > 4 ? 2 : 3)))
   chosen=$(value "$shown" model experts_per_token)
   if [ "$(value "$shown" model router_groups)" -gt 1 ]; then
-    set_key router_groups 4
+    [ $experts -ge 6 ] || experts=6
+    set_key router_groups $((experts % 4 == 0 ? 4 : 3))
     set_key router_groups_used 2
   fi
   set_key experts "$experts"

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # requeues.sh FORGE: jobs that are started again, one after the other, for all the reasons there are. With --fresh on the command line each
 # only grows: it loses no step, repeats none, and what another run left in its directory stays aside. It gives up when it fails again and
-# again without a newer step. With FORGE_LONG=1 six time limits and six requeues instead of one or two.
+# again without a newer step. With FORGE_LONG=1 six time limits and a hang, and six requeues; else one of each.
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/common.sh"
 
-if [ "${FORGE_LONG:-0}" = 1 ]; then times=6; else times=2; fi
 newest() { # NAME
   local all
   all=$(cd "$work/$1" && ls -d step_* 2> /dev/null | tail -1)
@@ -14,16 +13,16 @@ newest() { # NAME
 }
 restarts() { [ "$(field "$1" Restarts)" = "$2" ]; } # JOB NUMBER
 
-# submit NAME TIME OPTIONS…: a job of four ranks on two nodes that saves every other step and never ends by itself, over another run's
+# submit NAME "TIME OPTIONS…": a job of four ranks on two nodes that saves every other step and never ends by itself, over another run's
 # checkpoints. Its number.
 submit() {
-  local name=$1 time=$2
-  shift 2
+  local name=$1 time options
+  read -r time options <<< "$2"
   write_deck "$name" 20
   "$forge" "$work/$name.yaml" --set train.seed=1 > /dev/null
   sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time="$time" --output="$work/$name.out" "$repository/jobscripts/slurm_cpu.sh" \
     "$work/$name.yaml" --fresh --set train.steps=100000 --set checkpoint.every_steps=2 --set checkpoint.keep_last=2 \
-    --set machine.first_deadline_seconds=60 --set machine.deadline_seconds=8 "$@"
+    --set machine.first_deadline_seconds=60 --set machine.deadline_seconds=8 $options
 }
 
 # trains_on NAME: the start that followed the last disturbance has saved a step of its own; the newest one into the variable `step`.
@@ -37,6 +36,8 @@ trains_on() {
   step=$(newest "$1")
 }
 
+rank_of() { pgrep -ax forge | grep "/$1.yaml" | tail -1 | cut -d ' ' -f 1; } # NAME: one of its processes
+
 # disturbed JOB NAME WHAT: after its next checkpoint the job is disturbed, and started again.
 count=0
 disturbed() {
@@ -45,8 +46,8 @@ disturbed() {
   case $what in
     requeue) scontrol requeue "$job" ;;
     signal) scancel --signal=USR1 "$job" ;;
-    hang) kill -STOP "$(pgrep -x forge | tail -1)" ;;
-    kill) kill -KILL "$(pgrep -x forge | tail -1)" ;;
+    hang) kill -STOP "$(rank_of "$name")" ;;
+    kill) kill -KILL "$(rank_of "$name")" ;;
   esac
   count=$((count + 1))
   wait_until 240 restarts "$job" $count
@@ -60,7 +61,7 @@ only_grew() {
   trains_on "$name"
   scancel "$job"
   ends_as "$job" CANCELLED 240 "$work/$name.out"
-  wait_until 30 sh -c '! pgrep -x forge'
+  wait_until 30 sh -c "! pgrep -ax forge | grep '/$name.yaml'"
   [ "$(ls "$work/$name/old.1")" = step_00000020 ] && [ ! -e "$work/$name/old.2" ] || fail "$name: aside are $(ls -d "$work/$name"/old.*/*)"
   # Every start behind the newest checkpoint of the one before, and every step once.
   awk '/restarted from/ { sub(/.*step_0*/, ""); bad += $0 + 0 <= last; last = $0 + 0; ++n } END { exit bad || n != count }' count="$count" \
@@ -68,47 +69,62 @@ only_grew() {
   sed 's/.*"step": \([0-9]*\),.*/\1/' "$work/$name.run/metrics.jsonl" | awk '$1 != NR { exit 1 }' ||
     fail "$name: metrics.jsonl has not every step once"
   [ "$(grep -c '"step"' "$work/$name.run/metrics.jsonl")" -ge "$(newest "$name")" ] || fail "$name: steps are missing in metrics.jsonl"
-  nothing_left
 }
 
-# Time limits, one after the other; 75 is no failure, so that the hang behind them is the first one. Two minutes, of which the first ten
-# seconds are for steps.
-job=$(submit limits 2 --set checkpoint.end_margin_seconds=110)
-for _ in $(seq $times); do disturbed "$job" limits limit; done
-scontrol update JobId="$job" TimeLimit=30
-[ "$(grep -c "left: the job's time limit is near" "$work/limits.out")" = $times ] || fail "other than $times limits: $(cat "$work/limits.out")"
-disturbed "$job" limits hang
-grep -q "code 86, failure 1 of at most 5" "$work/limits.out" || fail "the hang is not the first failure: $(cat "$work/limits.out")"
-only_grew "$job" limits
-
-# Slurm starts it again by itself, somebody signals it, a rank is killed.
-kinds=(requeue kill)
-[ $times -le 2 ] || kinds=(requeue signal requeue kill requeue requeue)
-count=0
-job=$(submit again 30)
-for kind in "${kinds[@]}"; do disturbed "$job" again $kind; done
-only_grew "$job" again
-
+# chain NAME KINDS…: a job that is disturbed in all these ways, one after the other; time limits come first. It has two minutes then, of
+# which the first seven seconds are for steps.
+chains=0
+chain() {
+  local name=$1 job kind limits=0
+  shift
+  chains=$((chains + 1))
+  count=0
+  job=$(submit "$name" "$([ "$1" = limit ] && echo "2 --set checkpoint.end_margin_seconds=113" || echo 30)")
+  for kind in "$@"; do
+    [ $limits -eq 0 ] || [ "$kind" = limit ] || scontrol update JobId="$job" TimeLimit=30
+    disturbed "$job" "$name" "$kind"
+    [ "$kind" != limit ] || limits=$((limits + 1))
+  done
+  [ "$(grep -c "left: the job's time limit is near" "$work/$name.out")" = $limits ] || fail "$name left other than $limits times for its limit"
+  only_grew "$job" "$name"
+}
 # Killed in step 12 whenever it comes there, with a checkpoint of step 10: the second time in a row is the last that is allowed here.
+# It does so beside the others.
 write_deck hopeless 20
-job=$(FORGE_FAULT=kill:1:12 FORGE_MOST_FAILURES=2 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/hopeless.out" \
+hopeless=$(FORGE_FAULT=kill:1:12 FORGE_MOST_FAILURES=2 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/hopeless.out" \
   "$repository/jobscripts/slurm_cpu.sh" "$work/hopeless.yaml" --set checkpoint.every_steps=5)
-ends_as "$job" FAILED 240 "$work/hopeless.out"
-[ "$(field "$job" ExitCode)" = 137:0 ] && restarts "$job" 1 || fail "job $job: $(scontrol show job "$job")"
+
+# A limit and a requeue are no failures: the hang behind them is the first one.
+if [ "${FORGE_LONG:-0}" = 1 ]; then
+  chain limits limit limit limit limit limit limit hang
+  chain again requeue signal requeue kill requeue requeue
+else
+  chain limits limit requeue hang
+fi
+grep -q "code 86, failure 1 of at most 5" "$work/limits.out" || fail "the hang is not the first failure: $(cat "$work/limits.out")"
+
+ends_as "$hopeless" FAILED 240 "$work/hopeless.out"
+[ "$(field "$hopeless" ExitCode)" = 137:0 ] && restarts "$hopeless" 1 || fail "job $hopeless: $(scontrol show job "$hopeless")"
 grep -q "code 137, failure 2 of at most 2 in a row without a checkpoint newer than step 10" "$work/hopeless.out" || fail "$(cat "$work/hopeless.out")"
 nothing_left
+# Bad input comes only once; neither does NaN.
+bad=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/bad.out" "$repository/jobscripts/slurm_cpu.sh" \
+  "$work/hopeless.yaml" --set train.seed=5 --set "output.directory=$work/bad.run")
+write_deck nan 20
+nan=$(FORGE_FAULT=nan:1:3 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/nan.out" \
+  "$repository/jobscripts/slurm_cpu.sh" "$work/nan.yaml")
+for pair in "$bad bad 2" "$nan nan 4"; do
+  read -r job name code <<< "$pair"
+  ends_as "$job" FAILED 240 "$work/$name.out"
+  [ "$(field "$job" ExitCode)" = "$code:0" ] && restarts "$job" 0 || fail "job $job: $(field "$job" ExitCode), not $code: $(cat "$work/$name.out")"
+done
 # Somebody submits it again.
-expect 0 "Submitted" sbatch --wait --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/hopeless.out" \
-  "$repository/jobscripts/slurm_cpu.sh" "$work/hopeless.yaml"
+job=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/hopeless.out" "$repository/jobscripts/slurm_cpu.sh" \
+  "$work/hopeless.yaml")
+ends_as "$job" COMPLETED 240 "$work/hopeless.out"
 grep -q "restarted from $work/hopeless/step_00000010" "$work/hopeless.out" || fail "it did not go on: $(cat "$work/hopeless.out")"
 grep -q "saved step_00000020" "$work/hopeless.out" || fail "it did not end: $(cat "$work/hopeless.out")"
-
-# Bad input comes only once.
-job=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/bad.out" "$repository/jobscripts/slurm_cpu.sh" \
-  "$work/hopeless.yaml" --set train.seed=5)
-ends_as "$job" FAILED 240 "$work/bad.out"
-[ "$(field "$job" ExitCode)" = 2:0 ] && restarts "$job" 0 || fail "job $job: $(cat "$work/bad.out")"
 nothing_left
 # Jobs that are cancelled leave the files of their script, others don't.
-[ "$(ls "$work/runs/jobs" | cut -d . -f 1 | uniq | wc -l)" = 2 ] || fail "the two jobs that were cancelled leave $(ls "$work/runs/jobs")"
+[ "$(ls "$work/runs/jobs" | cut -d . -f 1 | uniq | wc -l)" = $chains ] || fail "$chains jobs were cancelled and leave $(ls "$work/runs/jobs")"
 finish
