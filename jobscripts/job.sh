@@ -25,6 +25,7 @@ find_forge() {
 #   75            saved because of a signal, preemption or the time limit: always
 #   86, 137       a rank or its node didn't answer, a rank was killed
 #   5, 6          input or output failed, a device or communication library failed
+#   138, 143      SIGUSR1 or SIGTERM came before the program could listen to them
 # but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
 # usable checkpoint and NaN would only come back. Slurm by itself starts jobs again only where it preempts them or sees that a node is
 # lost. docs/cluster.md has the files in runs/jobs.
@@ -45,7 +46,7 @@ run_job() {
   code=$?
   case $code in
     75) requeue 75 ;;
-    5 | 6 | 86 | 137) ! counts_as_hopeless $code || end_job $code; requeue $code ;;
+    5 | 6 | 86 | 137 | 138 | 143) ! counts_as_hopeless $code || end_job $code; requeue $code ;;
     *) end_job $code ;;
   esac
 }

@@ -122,12 +122,12 @@ fails() { # CODE TEXT
   rm -f "$work/scontrol"
   job "$2"
 }
-for code in 5 6 75 86 137; do
+for code in 5 6 75 86 137 138 143; do
   rm -rf "$work/place/runs"
   fails $code ""
   requeued
 done
-for code in 0 1 2 3 4 9 15 134 139 143; do
+for code in 0 1 2 3 4 9 15 134 139; do
   rm -rf "$work/place/runs"
   fails $code ""
   ended

@@ -14,13 +14,13 @@ newest() { # NAME
 restarts() { [ "$(field "$1" Restarts)" = "$2" ]; } # JOB NUMBER
 
 # submit NAME "TIME OPTIONS…": a job of four ranks on two nodes that saves every other step and never ends by itself, over another run's
-# checkpoints. Its number.
+# checkpoints. Its number. The script's own --signal would come at once where a job has two minutes.
 submit() {
   local name=$1 time options
   read -r time options <<< "$2"
   write_deck "$name" 20
   "$forge" "$work/$name.yaml" --set train.seed=1 > /dev/null
-  sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time="$time" --output="$work/$name.out" "$repository/jobscripts/slurm_cpu.sh" \
+  sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time="$time" --signal=USR1@1 --output="$work/$name.out" "$repository/jobscripts/slurm_cpu.sh" \
     "$work/$name.yaml" --fresh --set train.steps=100000 --set checkpoint.every_steps=2 --set checkpoint.keep_last=2 \
     --set machine.first_deadline_seconds=60 --set machine.deadline_seconds=8 $options
 }
