@@ -7,7 +7,6 @@
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/verbs.hpp"
-#include "checkpoint/directory.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/hf_config.hpp"
 #include "config/write.hpp"
@@ -120,10 +119,14 @@ std::string memory_report(Job<T>& job, std::size_t outside) {
 
 // How a run starts: from a checkpoint or with step 1.
 struct Start {
-  std::vector<std::string> candidates;  // to restart from; of the first rank
+  RunStart plan;  // of the first rank
   bool restarts = false;
   std::vector<std::string> notes;  // for the log
 };
+
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
 
 // Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
 Start start_of(const CommandLine& line, const Deck& deck, const World& world,
@@ -136,8 +139,9 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world,
   std::int64_t restarts = 0;
   if (world.rank() == 0) {
     directory = std::make_unique<RunDirectory>(deck.output.directory);
-    start.candidates = restart_candidates({line.restart, line.fresh}, deck.checkpoint);
-    restarts = !start.candidates.empty();
+    start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
+    start.notes = start.plan.notes;
+    restarts = !start.plan.candidates.empty();
   }
   world.make_world()->max_host({&restarts, 1});
   start.restarts = restarts != 0;
@@ -214,20 +218,20 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   read_first_sample(setup, data);
   std::unique_ptr<RunDirectory> directory;
   Start start = start_of(line, deck, world, directory);
+  if (directory) setup.deck.checkpoint.model_from = start.plan.model_from;
   if (start.restarts) {  // the checkpoint's parameters are the ones
     setup.deck.model.load_weights = false;
     setup.deck.checkpoint.model_from.clear();
   }
   Job<T> job(setup, RunKind::training, world);
-  start.notes.insert(start.notes.end(), job.notes.begin(), job.notes.end());
+  append(start.notes, job.notes);
   const std::string fingerprint = data_fingerprint(data.training);
   RunProgress progress;
   if (watchdog && start.restarts) watchdog->start_other(0, "restart");
-  if (start.restarts) progress = restart(*job.session, deck, start.candidates, fingerprint, start.notes);
+  if (start.restarts) progress = restart(*job.session, deck, start.plan.candidates, fingerprint, start.notes);
   // When nothing can be wrong with the start any more; without a restart, all of them (--fresh).
   if (directory && !deck.checkpoint.directory.empty())
-    if (const std::string old = move_steps_aside(deck.checkpoint.directory, progress.step); !old.empty())
-      start.notes.push_back((start.restarts ? "later checkpoints moved to " : "earlier checkpoints moved to ") + old);
+    append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
   if (directory) progress.step > 0 ? directory->resume(progress.step) : directory->begin();
   job.mesh.world().barrier();
   const TrainingLog log(directory.get());

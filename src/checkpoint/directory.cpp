@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "checkpoint/io_errors.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
@@ -24,15 +25,6 @@ constexpr const char* prefix = "step_";
 constexpr const char* partial = ".partial";    // being written
 constexpr const char* replaced = ".replaced";  // on its way out, a newer one takes its name
 constexpr const char* removed = ".removed";    // on its way out
-
-template <class F>
-auto with_io_errors(F f) {
-  try {
-    return f();
-  } catch (const fs::filesystem_error& error) {
-    throw IoFailed(error.what());
-  }
-}
 
 std::string hidden(const std::string& directory, std::int64_t step, const char* suffix) {
   return directory + "/." + step_name(step) + suffix;
@@ -164,18 +156,26 @@ void tidy_directory(const std::string& directory) {
   });
 }
 
-std::string move_steps_aside(const std::string& directory, std::int64_t after) {
-  return with_io_errors([&]() -> std::string {
-    std::vector<StepDirectory> steps;
-    for (const StepDirectory& step : committed_steps(directory))
-      if (step.step > after) steps.push_back(step);
-    if (steps.empty()) return "";
-    std::string old;
-    for (int n = 1; old.empty() || fs::exists(old); ++n) old = directory + "/old." + std::to_string(n);
-    fs::create_directory(old);
-    for (const StepDirectory& step : steps) rename_directory(step.path, old + "/" + step_name(step.step));
+std::string next_aside(const std::string& directory) {
+  return with_io_errors([&] {
+    std::string name;
+    for (int n = 1; name.empty() || fs::exists(directory + "/" + name); ++n) name = "old." + std::to_string(n);
+    return name;
+  });
+}
+
+void move_steps_aside(const std::string& directory, std::int64_t after, const std::string& aside) {
+  with_io_errors([&] {
+    auto steps = committed_steps(directory);
+    std::reverse(steps.begin(), steps.end());
+    const std::string to = directory + "/" + aside;
+    io_call("mkdir", to);
+    fs::create_directories(to);
+    for (const StepDirectory& step : steps)
+      if (step.step > after) rename_directory(step.path, to + "/" + step_name(step.step));
+    sync_directory(to);
+    sync_directory(directory);
     fs::remove(directory + "/latest");
-    return old;
   });
 }
 

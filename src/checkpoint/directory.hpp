@@ -33,8 +33,10 @@ void abandon_step(const std::string& directory, std::int64_t step);
 void prune_steps(const std::string& directory, std::int64_t keep_last, std::int64_t keep_every);
 // Ends what a killed job has left: unfinished steps, removals; a step whose replacement was cut short comes back.
 void tidy_directory(const std::string& directory);
-// Moves the steps behind `after` (−1: all) into "<directory>/old.1" or the next free number; its path, "" where there
-// is none to move.
-std::string move_steps_aside(const std::string& directory, std::int64_t after = -1);
+// "old.1" or the next name that is free.
+std::string next_aside(const std::string& directory);
+// Moves the steps behind `after` (−1: all) into "<directory>/<aside>", the newest last. May be called again where it
+// was cut short.
+void move_steps_aside(const std::string& directory, std::int64_t after, const std::string& aside);
 
 }  // namespace forge

@@ -128,7 +128,7 @@ void add_checkpoint(std::vector<Key>& keys) {
   k.flag<&C::asynchronous>("asynchronous", "copy the state, then write it behind the next steps");
   k.choice<&C::resume>("resume", {"never", "auto"}, {},
                        "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
-                       "auto = it restarts from the newest");
+                       "auto = it restarts from the newest; a job that Slurm starts again goes on in any case");
   k.path<&C::model_from>(
       "model_from",
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "

@@ -65,16 +65,19 @@ TEST(Directory, TidiesWhatAKilledJobLeft) {
 
 TEST(Directory, MovesStepsAside) {
   const Scratch scratch;
-  write_sample(scratch.path, 5, 1);
-  EXPECT_EQ(move_steps_aside(scratch.path), (scratch.path / "old.1").string());
-  write_sample(scratch.path, 5, 1);
-  EXPECT_EQ(move_steps_aside(scratch.path), (scratch.path / "old.2").string());
-  EXPECT_TRUE(steps_of(scratch.path).empty());
-  EXPECT_TRUE(reads_back(scratch.path / "old.1" / "step_00000005"));
-  EXPECT_EQ(move_steps_aside(scratch.path), "");
+  for (const char* aside : {"old.1", "old.2"}) {
+    write_sample(scratch.path, 5, 1);
+    EXPECT_EQ(next_aside(scratch.path), aside);
+    move_steps_aside(scratch.path, -1, aside);
+    EXPECT_TRUE(steps_of(scratch.path).empty());
+    EXPECT_TRUE(reads_back(scratch.path / aside / "step_00000005"));
+  }
   for (const std::int64_t step : {5, 6, 7}) write_sample(scratch.path, step, 1);
-  EXPECT_EQ(move_steps_aside(scratch.path, 6), (scratch.path / "old.3").string());
+  move_steps_aside(scratch.path, 6, next_aside(scratch.path));
   EXPECT_EQ(steps_of(scratch.path), (std::vector<std::int64_t>{6, 5}));
+  EXPECT_EQ(steps_of(scratch.path / "old.3"), (std::vector<std::int64_t>{7}));
+  move_steps_aside(scratch.path, -1, "old.3");  // what was cut short
+  EXPECT_EQ(steps_of(scratch.path / "old.3"), (std::vector<std::int64_t>{7, 6, 5}));
 }
 
 }  // namespace
