@@ -41,7 +41,6 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
 
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
-  if (!directory.empty()) tidy_directory(directory);
   if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");
   if (directory.empty()) return {};
   const auto steps = committed_steps(directory);
@@ -140,7 +139,7 @@ std::unique_ptr<CheckpointFiles> load_first(Session<T>& session, const std::vect
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, &state); });
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(state)); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);

@@ -16,7 +16,7 @@ struct RestartRequest {
 };
 
 // The directories that a start may continue from, the best first; none: it begins with step 1. Of one rank; looks at
-// names only, and tidies checkpoint.directory. Throws BadInput where checkpoints stand and the command line doesn't say
+// names only. Throws BadInput where checkpoints stand and the command line doesn't say
 // what shall become of them, BadCheckpoint where it asks for one and there is none.
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck);
 
