@@ -32,7 +32,7 @@ class CheckpointSaver {
   void leave() { leaves_ = true; }
   // The step committed last, −1: none yet. After finish() the same on all ranks.
   std::int64_t committed() const { return committed_; }
-  // The longest of the last saves, from the start to the commit, and of the one under way so far; rests aside.
+  // What a save takes at worst (RecentTimes), from its start to the commit, rests aside; the one under way counts, too.
   double longest_seconds() const;
   // For the log of the first rank, of the saves that are done; nothing while one is under way.
   std::vector<std::string> take_notes();
@@ -50,7 +50,7 @@ class CheckpointSaver {
   WritingPace pace_;
   std::atomic<bool> leaves_ = false, writes_ = false;
   mutable std::mutex mutex_;
-  RecentTimes seconds_{8};
+  RecentTimes seconds_;
   std::future<void> writing_;  // last: it uses all of the above
 };
 

@@ -1,28 +1,30 @@
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
+#include <chrono>
+#include <deque>
 
 namespace forge {
 
-// The longest of the last few times of something that happens again and again.
+// How long something takes that happens again and again, at worst: the longest time of the last hour, or the last one
+// where that is older.
 class RecentTimes {
  public:
-  explicit RecentTimes(std::size_t remembered) : remembered_(remembered) {}
+  using Clock = std::chrono::steady_clock;
 
-  void add(double seconds) {
-    if (seconds_.size() < remembered_)
-      seconds_.push_back(seconds);
-    else
-      seconds_[next_++ % remembered_] = seconds;
+  void add(double seconds, Clock::time_point now = Clock::now()) {
+    while (!times_.empty() && times_.back().seconds <= seconds) times_.pop_back();
+    times_.push_back({now, seconds});
+    while (now - times_.front().at > std::chrono::hours(1)) times_.pop_front();
   }
   // 0: it has not happened yet.
-  double longest() const { return seconds_.empty() ? 0 : *std::max_element(seconds_.begin(), seconds_.end()); }
+  double longest() const { return times_.empty() ? 0 : times_.front().seconds; }
 
  private:
-  std::size_t remembered_, next_ = 0;
-  std::vector<double> seconds_;
+  struct Time {
+    Clock::time_point at;
+    double seconds;
+  };
+  std::deque<Time> times_;  // each shorter than the one before: the others can't become the longest any more
 };
 
 }  // namespace forge

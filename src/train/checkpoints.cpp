@@ -51,7 +51,7 @@ Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log
       saver_(session.mesh().world(), plan_of(deck(), lock), deck().asynchronous) {}
 
 // From now to the end of a job that goes on for another step: what may be saved now, that step, its validation, and the
-// save before it leaves, each as long as the longest of the last ones.
+// save before it leaves, each as long as at worst (RecentTimes).
 template <class T>
 double Checkpoints<T>::seconds_to_leave() const {
   return static_cast<double>(deck().end_margin_seconds) + steps_.longest() + validations_.longest() +

@@ -75,7 +75,7 @@ class Checkpoints {
   TrainingLog log_;
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();
-  RecentTimes steps_{32}, validations_{8};
+  RecentTimes steps_, validations_;
 };
 
 }  // namespace forge

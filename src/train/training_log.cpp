@@ -7,6 +7,7 @@ namespace forge {
 void TrainingLog::say(const std::string& text) const {
   if (!directory_) return;
   std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
   directory_->log(text);
   say_news();
 }
