@@ -41,8 +41,8 @@ struct StepTimes {
 template <class T>
 class Checkpoints {
  public:
-  // Collective. The deck has a checkpoint.directory, of which the first rank has the lock.
-  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock);
+  // Collective. The deck has a checkpoint.directory; `lock`: its lock, of the first rank, where there is one.
+  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock = nullptr);
 
   // Before the first step; all ranks. Throws Error (code saved_on_signal) on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.

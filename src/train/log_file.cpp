@@ -40,7 +40,7 @@ void write_all(int descriptor, const std::string& text, const std::string& file)
 
 LogFile::~LogFile() {
   if (descriptor_ < 0) return;
-  if (!waiting_.empty()) try_to_write(waiting_);
+  try_to_write();
   ::close(descriptor_);
 }
 
@@ -54,10 +54,10 @@ void LogFile::cut(std::uint64_t bytes) {
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("truncating", path_, errno);
 }
 
-std::string LogFile::try_to_write(const std::string& text) {
-  const auto [bytes, error] = write_some(descriptor_, text);
+void LogFile::try_to_write() {
+  const auto [bytes, error] = write_some(descriptor_, waiting_);
+  waiting_.erase(0, bytes);
   failure_ = error == 0 ? "" : std::strerror(error);
-  return text.substr(bytes);
 }
 
 void LogFile::write(const std::string& text) {
@@ -67,7 +67,7 @@ void LogFile::write(const std::string& text) {
     waiting_ += text;
   else
     lost_ += text.size();
-  waiting_ = try_to_write(waiting_);
+  try_to_write();
   if (!waited && !waiting_.empty())
     news_ = "writing " + path_ + " failed, the job goes on and tries again: " + failure_;
   if (waited && waiting_.empty())
@@ -75,7 +75,7 @@ void LogFile::write(const std::string& text) {
 }
 
 void LogFile::finish() {
-  waiting_ = try_to_write(waiting_);
+  try_to_write();
   if (!waiting_.empty())
     throw IoFailed("writing " + path_ + " failed to the end: " + failure_ + "; its last " +
                    format_bytes(waiting_.size() + lost_) + " are lost");

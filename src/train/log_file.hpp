@@ -28,8 +28,7 @@ class LogFile {
   std::string take_news();
 
  private:
-  // What is left of `text`.
-  std::string try_to_write(const std::string& text);
+  void try_to_write();  // what waits
 
   std::string path_, waiting_, failure_, news_;
   int descriptor_ = -1;

@@ -164,14 +164,12 @@ echo "full disks: $full, large enough: $complete"
 # Nothing here depends on time: each waits for the other.
 umount "$work/disk" && mount -t tmpfs -o size=16m forge_full "$work/disk"
 run=$work/disk/run
-step_of_run() { tail -c 4000 "$run/metrics.jsonl" 2> /dev/null | grep -oE '^\{"step": [0-9]+' | tail -1 | grep -oE '[0-9]+$' || echo 0; }
 wait_for() { # COMMAND…: while the job runs
   until "$@" > /dev/null 2>&1; do
     kill -0 "$job" 2> /dev/null || { fail "the job ended before: $*: $(cat "$work/screen")"; return 1; }
     sleep 0.05
   done
 }
-beyond() { [ "$(step_of_run)" -ge "$1" ]; }
 fill() { dd if=/dev/zero of="$work/disk/filler" oflag=append conv=notrunc bs=4k status=none 2> /dev/null || true; }
 # A save that fails gives back what it took: the disk is filled again and again until nothing can be written.
 all_fail() {
@@ -187,7 +185,7 @@ start_long_run() { # OPTIONS…
   "$forge" "$deck" "${larger[@]}" --set train.steps=1000000 --set checkpoint.every_steps=50 --set output.every_steps=1 \
     --set checkpoint.stop_on_failure=false "$@" > "$work/screen" 2>&1 &
   job=$!
-  wait_for beyond 20 && wait_for all_fail && kill -STOP $job
+  wait_for test -e "$work/disk/saved/latest" && wait_for all_fail && kill -STOP $job
 }
 ends_with() { # CODE: of the long run, told to leave
   local code=0

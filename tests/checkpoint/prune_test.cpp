@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/vfs.h>
 
 #include <fstream>
 
+#include "checkpoint/disk_reader.hpp"
 #include "checkpoint/save.hpp"
 #include "comm/thread_communicator.hpp"
 #include "sample.hpp"
@@ -60,6 +62,45 @@ struct SavingRun {
     save(steps, [](std::int64_t) {});
   }
 };
+
+// ext4, XFS or Btrfs.
+bool on_a_device(const fs::path& path) {
+  struct statfs status;
+  if (::statfs(path.c_str(), &status) != 0) return false;
+  const auto type = static_cast<std::uint32_t>(status.f_type);
+  return type == 0xef53 || type == 0x58465342 || type == 0x9123683e;
+}
+
+// Bytes that this process has had read from devices, −1: the kernel doesn't say.
+std::int64_t bytes_from_devices() {
+  std::ifstream in("/proc/self/io");
+  for (std::string name; in >> name;)
+    if (name == "read_bytes:") {
+      std::int64_t bytes = -1;
+      return in >> bytes ? bytes : -1;
+    }
+  return -1;
+}
+
+// A file that was just written is in the page cache; what is read back is not.
+TEST(DiskReader, ReadsPastThePageCache) {
+  const fs::path path = fs::temp_directory_path() / ("forge_disk_" + std::to_string(getpid()));
+  const std::string text = std::string(std::size_t{5} << 20, 'x') + "end";
+  put(path, text);
+  sync_file(path);
+  const std::int64_t before = bytes_from_devices();
+  const Hash cached = hash_of_file(path);
+  const std::int64_t between = bytes_from_devices();
+  const Hash read = hash_on_disk(path);
+  const std::int64_t after = bytes_from_devices();
+  fs::remove(path);
+  EXPECT_EQ(read, cached);
+  EXPECT_EQ(read, sha256(std::as_bytes(std::span(text))));
+  if (before < 0 || !on_a_device(fs::temp_directory_path()))
+    GTEST_SKIP() << fs::temp_directory_path() << " is on no device whose reads are counted";
+  EXPECT_LT(between - before, std::int64_t{1} << 20);
+  EXPECT_GE(after - between, std::int64_t{5} << 20);
+}
 
 TEST(Prune, KeepsTheNewestAndThoseOfAnInterval) {
   for (const bool asynchronous : {false, true}) {
