@@ -173,13 +173,35 @@ TEST_P(Locks, OneAtATimeOfMany) {
 // Whoever was taken for dead, because it was stopped, say, is told before it writes again.
 TEST_P(Locks, ALostLockIsNoticed) {
   const LockRig rig(GetParam());
-  const DirectoryLock lock(rig.directory(), rig.times);
-  lock.check();
-  put(rig.file(), lock_text("n7, process 1, since then", draw_nonce(), 3));
-  EXPECT_THROW(lock.check(), IoFailed);
-  // It doesn't take it back.
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  {
+    const DirectoryLock lock(rig.directory(), rig.times);
+    lock.check();
+    put(rig.file(), lock_text("n7, process 1, since then", draw_nonce(), 3));
+    EXPECT_THROW(lock.check(), IoFailed);
+    // It doesn't take it back, nor remove it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    EXPECT_EQ(read_lock_text(rig.file()).who, "n7, process 1, since then");
+  }
   EXPECT_EQ(read_lock_text(rig.file()).who, "n7, process 1, since then");
+}
+
+// A start opens the file while its holder removes it, and locks a file that has no name any more.
+TEST(Lock, OfAFileThatIsGoneIsNone) {
+  const LockRig rig;
+  fs::create_directory(rig.path);
+  const pid_t child = fork();
+  if (child == 0) {
+    set_io_fault("flock:1:stop", rig.path.c_str());  // between open and flock
+    _exit(rig.refusal().empty() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ASSERT_TRUE(fs::remove(rig.file()));
+  const DirectoryLock lock(rig.directory(), rig.times);
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "both have the lock";
 }
 
 std::string name_of(const testing::TestParamInfo<Flock>& info) {
