@@ -131,7 +131,7 @@ int faulty_open(const char* name, int directory, const char* path, int flags, mo
 int faulty_statfs(const char* name, int descriptor, struct statfs* status) {
   const int result = next<int (*)(int, struct statfs*)>(name)(descriptor, status);
   constexpr int nfs = 0x6969;
-  if (fault().call == "flock" && fault().error == 0) status->f_type = nfs;
+  if (fault().call == "flock" && fault().error == 0 && fault().signal == 0) status->f_type = nfs;
   return result;
 }
 
