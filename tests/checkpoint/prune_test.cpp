@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <sys/vfs.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "checkpoint/disk_reader.hpp"
 #include "checkpoint/save.hpp"
@@ -200,6 +202,35 @@ TEST(Prune, StepsThatChangeLaterDontCount) {
     EXPECT_EQ(run.notes.size(), 1u);
     EXPECT_EQ(run.errors, std::vector<std::string>(7));
   }
+}
+
+// What a save takes that somebody waits for: the rests behind the steps are no part of it.
+TEST(WritingPace, RestsAreNoWork) {
+  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  using Clock = std::chrono::steady_clock;
+  double rested = 0, counted = 0;
+  for (int attempt = 0; attempt < 20 && rested < 0.2; ++attempt) {
+    WritingPace pace;
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(400));  // a rest ends before three quarters of this have passed
+    pace.start(true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // its work
+    const double before = pace.seconds_of_work();
+    EXPECT_GE(before, 0.02);
+    const auto start = Clock::now();
+    pace.rest();
+    rested = seconds(start, Clock::now());
+    counted = pace.seconds_of_work() - before;
+  }
+  EXPECT_GE(rested, 0.2);
+  EXPECT_LT(counted, rested / 2);
+  WritingPace hurried;
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  hurried.start(true);
+  hurried.hurry();
+  const auto start = Clock::now();
+  while (hurried.seconds_of_work() < 0.05) hurried.rest();
+  EXPECT_LT(seconds(start, Clock::now()), 10);
 }
 
 // A job that is about to end saves, and reads nothing back: what is older goes when there is time.
