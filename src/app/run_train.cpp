@@ -2,11 +2,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/verbs.hpp"
+#include "checkpoint/directory.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/hf_config.hpp"
 #include "config/write.hpp"
@@ -128,9 +130,33 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
+// What the first rank owns for as long as the job lives.
+struct RunFiles {
+  explicit RunFiles(const Deck& deck) : directory(deck.output.directory) {
+    if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
+    if (!deck.checkpoint.directory.empty())
+      checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"});
+  }
+
+  RunDirectory directory;
+  std::optional<DirectoryLock> checkpoints;
+};
+
+// Ends what dead jobs have left in checkpoint.directory; for the log.
+std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string& directory) {
+  std::vector<std::string> notes{files.directory.lock().warning()};
+  if (files.checkpoints) {
+    notes.push_back(files.checkpoints->warning());
+    for (const std::string& path :
+         tidy_directory(directory, [&](const std::string& path) { return files.checkpoints->is_left_over(path); }))
+      notes.push_back(path + " may be of another job that runs still, and stays");
+  }
+  std::erase(notes, "");
+  return notes;
+}
+
 // Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
-Start start_of(const CommandLine& line, const Deck& deck, const World& world,
-               std::unique_ptr<RunDirectory>& directory) {
+Start start_of(const CommandLine& line, const Deck& deck, const World& world, std::unique_ptr<RunFiles>& files) {
   if (deck.checkpoint.directory.empty() && (line.restart == "latest" || line.fresh))
     throw BadInput(std::string(line.fresh ? "--fresh" : "--restart latest") +
                    ": the deck has no checkpoint.directory; legal: give one" +
@@ -138,9 +164,10 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world,
   Start start;
   std::int64_t restarts = 0;
   if (world.rank() == 0) {
-    directory = std::make_unique<RunDirectory>(deck.output.directory);
+    files = std::make_unique<RunFiles>(deck);
+    start.notes = notes_of_locks(*files, deck.checkpoint.directory);
     start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
-    start.notes = start.plan.notes;
+    append(start.notes, start.plan.notes);
     restarts = !start.plan.candidates.empty();
   }
   world.make_world()->max_host({&restarts, 1});
@@ -216,9 +243,10 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   read_first_sample(setup, data);
-  std::unique_ptr<RunDirectory> directory;
-  Start start = start_of(line, deck, world, directory);
-  if (directory) setup.deck.checkpoint.model_from = start.plan.model_from;
+  std::unique_ptr<RunFiles> files;
+  Start start = start_of(line, deck, world, files);
+  if (files) setup.deck.checkpoint.model_from = start.plan.model_from;
+  RunDirectory* const directory = files ? &files->directory : nullptr;
   if (start.restarts) {  // the checkpoint's parameters are the ones
     setup.deck.model.load_weights = false;
     setup.deck.checkpoint.model_from.clear();
@@ -234,7 +262,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
     append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
   if (directory) progress.step > 0 ? directory->resume(progress.step) : directory->begin();
   job.mesh.world().barrier();
-  const TrainingLog log(directory.get());
+  const TrainingLog log(directory);
   const JobFacts facts = facts_of(job, data, world);
   const std::string header = job_header(setup, facts) + layout_of(setup);
   log.say(header);
@@ -246,7 +274,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   std::unique_ptr<Checkpoints<T>> checkpoints;
   if (!deck.checkpoint.directory.empty()) {
     const RunFacts run{write_deck(deck), build_description(), fingerprint};
-    checkpoints = std::make_unique<Checkpoints<T>>(*job.session, run, log);
+    checkpoints = std::make_unique<Checkpoints<T>>(*job.session, run, log, files ? &*files->checkpoints : nullptr);
   }
   if (progress.step >= deck.train.steps)
     log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) + "\n");
@@ -257,7 +285,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   log.say(memory_report(job, outside));
   log.say(traffic_report(job.mesh));
   if (deck.output.sample_tokens > 0) write_sample(job, log);
-  if (deck.output.save_hf) write_model(job, directory.get(), log);
+  if (deck.output.save_hf) write_model(job, directory, log);
+  if (directory) directory->finish();
   job.mesh.world().barrier();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -94,9 +95,10 @@ void write_manifest(const std::string& file, const Manifest& manifest);
 // tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
 // and without overlap. Throws BadCheckpoint. Opens no other file.
 //
-// `wanted`: of the datasets, keep those that hold a part of its boxes only. All rows are looked at, a chunk of a table
-// at a time, so that the memory of a rank doesn't grow with the number of ranks that wrote.
-Manifest read_manifest(const std::string& file, const std::vector<StateTensor>* wanted = nullptr);
+// `wanted`: which datasets stay, none given: all. All rows are looked at, a chunk of a table at a time, so that the
+// memory of a rank doesn't grow with the number of ranks that wrote.
+using DatasetFilter = std::function<bool(const StoredDataset&, const StoredTensor&)>;
+Manifest read_manifest(const std::string& file, const DatasetFilter& wanted = {});
 
 // What one rank wrote. The tensors of all ranks are put together by name.
 struct ShardIndex {

@@ -76,10 +76,7 @@ RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck,
   RunStart start;
   start.model_from = deck.model_from;
   RunMarker found;
-  if (!deck.directory.empty()) {
-    tidy_directory(deck.directory);
-    found = read_run_marker(deck.directory);
-  }
+  if (!deck.directory.empty()) found = read_run_marker(deck.directory);
   const bool own = job.started_again && found.has(job.name);
   if (own) start.candidates = paths_of(committed_steps(deck.directory));
   if (!start.candidates.empty()) {
@@ -179,7 +176,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, &state); });
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(state)); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);

@@ -30,9 +30,8 @@ struct RunStart {
   std::vector<std::string> notes;       // for the log
 };
 
-// Of one rank; looks at names only, and tidies checkpoint.directory. A job that its batch system starts again, and
-// whose first start took effect, goes on from what checkpoint.directory holds, which is its own, whatever the command
-// line says. Throws BadInput where checkpoints stand and the command line doesn't say what shall become of them,
+// Of one rank; looks at names only. A job that its batch system starts again, and whose first start took effect, goes
+// on from what checkpoint.directory holds, which is its own, whatever the command line says. Throws BadInput where checkpoints stand and the command line doesn't say what shall become of them,
 // BadCheckpoint where it asks for one and there is none.
 RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job);
 

@@ -55,7 +55,7 @@ class Trainer {
 
  private:
   void step(std::int64_t s);
-  void validate(std::int64_t s);
+  double validate(std::int64_t s);  // what it took
   void report(const StepRecord& record);
   // What the watchdog reports as the place.
   void enter(const char* phase) {
