@@ -3,6 +3,7 @@
 
 #include "app/job.hpp"
 #include "app/verbs.hpp"
+#include "core/faults.hpp"
 #include "train/trainer.hpp"
 
 namespace forge {
@@ -17,6 +18,8 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   Job<T> job(setup, RunKind::evaluation, world);
   ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),
                            setup.share.data_rank, setup.rows());
+  world.watchdog().start_other(0, "evaluation");
+  inject_fault(world.rank(), "evaluation");
   const EvaluationResult result = evaluate_set(*job.session, validation);
   if (world.rank() != 0) return;
   const double labels = static_cast<double>(result.labels);

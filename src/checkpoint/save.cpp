@@ -66,7 +66,10 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
     });
     ManifestBuilder builder(facts);
     together(ranks, [&] {
-      ranks.collect_host(index, 0, [&](const std::string& text) { builder.add(shard_index_from(text)); });
+      ranks.collect_host(index, 0, [&](const std::string& text) {
+        builder.add(shard_index_from(text));
+        if (shards.heartbeat) shards.heartbeat->beat();
+      });
       if (!first) return;
       write_manifest(partial + "/" + manifest_name, builder.take());
       write_hash(partial);
@@ -131,10 +134,15 @@ void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<State
   auto copies = copied_to_host(tensors, stream, memory_);
   pace_.start(plan_.rests);
   writing_ = std::async(std::launch::async, [this, facts, copies = std::move(copies)] {
-    save_checkpoint(*ranks_, plan_, facts, copies, [this](void* to, const void* from, std::size_t bytes) {
-      pace_.rest();
-      std::memcpy(to, from, bytes);
-    });
+    try {
+      save_checkpoint(*ranks_, plan_, facts, copies, [this](void* to, const void* from, std::size_t bytes) {
+        pace_.rest();
+        std::memcpy(to, from, bytes);
+      });
+    } catch (...) {
+      if (plan_.failed_behind) plan_.failed_behind();
+      throw;
+    }
   });
 }
 

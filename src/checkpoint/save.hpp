@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,9 @@ struct SavePlan {
   std::int64_t keep_last = 0, keep_every = 0;
   ShardOptions shards;
   bool rests = false;  // behind the training (WritingPace): where that uses all cores
+  // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
+  // won't wait for finish() hears of it.
+  std::function<void()> failed_behind;
 };
 
 // Saves a step; all ranks of `ranks` call it. Each writes its shard and forces it to the disk; when all have said so,

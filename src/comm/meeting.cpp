@@ -1,12 +1,14 @@
 #include "comm/meeting.hpp"
 
 #include <cstring>
+#include <exception>
 
 #include "comm/thread_communicator.hpp"
 
 namespace forge {
 
 void ThreadWorld::fail(const std::string& text) {
+  if (ends_process_) std::terminate();
   std::lock_guard lock(mutex_);
   if (failed_.load()) return;
   text_ = text;

@@ -247,15 +247,19 @@ class FirstFailure {
 
 }  // namespace
 
-void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
+void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, RankErrors errors) {
   require(ranks >= 1, "a run needs at least one rank");
-  const auto world = std::make_shared<ThreadWorld>();
+  const auto world = std::make_shared<ThreadWorld>(errors == RankErrors::uncaught);
   const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
   FirstFailure failure;
+  const auto run = [&](int r) {
+    ThreadCommunicator communicator(group, r, ranks);
+    rank(communicator);
+  };
   const auto body = [&](int r) {
+    if (errors == RankErrors::uncaught) return run(r);
     try {
-      ThreadCommunicator communicator(group, r, ranks);
-      rank(communicator);
+      run(r);
     } catch (const RankFailed& error) {
       failure.add(std::current_exception(), true);
       world->fail(error.what());

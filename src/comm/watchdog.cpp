@@ -1,19 +1,24 @@
-#include "train/watchdog.hpp"
+#include "comm/watchdog.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace forge {
 
 namespace {
 
 constexpr std::size_t remembered = 63;
+constexpr auto turn = std::chrono::milliseconds(50);
+
+double seconds_of(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 
 }  // namespace
 
-Watchdog::Watchdog(Deadlines deadlines, std::function<void(const std::string&)> missed)
+Watchdog::Watchdog(Deadlines deadlines, const char* doing, std::function<void(const Missed&)> missed)
     : deadlines_(deadlines), missed_(std::move(missed)) {
-  deadline_ =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadlines.first));
+  arm(0, doing, deadlines.first, true);
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -26,16 +31,35 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::arm(std::int64_t step, const char* phase, double seconds) {
+void Watchdog::set(Deadlines deadlines) {
+  const std::lock_guard lock(mutex_);
+  deadlines_ = deadlines;
+  seconds_ = deadlines.first;
+}
+
+void Watchdog::join(int rank, int size, std::unique_ptr<Mail> mail) {
+  const std::lock_guard lock(mutex_);
+  mail_ = std::move(mail);
+  roll_call_ = std::make_unique<RollCall>(rank, size, *mail_);
+}
+
+void Watchdog::leave() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !in_turn_; });
+  roll_call_.reset();
+  mail_.reset();
+}
+
+void Watchdog::arm(std::int64_t step, const char* phase, double seconds, bool beats) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   phase_ = phase;
-  deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  changed_.notify_all();
+  seconds_ = deadlines_.first == 0 ? 0 : seconds;
+  beats_ = beats;
+  since_ = Clock::now();
 }
 
 double Watchdog::median() const {
-  const std::lock_guard lock(mutex_);
   if (recent_.empty()) return 0;
   std::vector<double> sorted = recent_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
@@ -45,7 +69,7 @@ double Watchdog::median() const {
 
 void Watchdog::start_step(std::int64_t step) {
   const double usual = median();
-  arm(step, "data", usual == 0 ? deadlines_.first : std::max(deadlines_.later, 10 * usual));
+  arm(step, "data", usual == 0 ? deadlines_.first : std::max(deadlines_.later, 10 * usual), false);
 }
 
 void Watchdog::enter(const char* phase) {
@@ -54,7 +78,7 @@ void Watchdog::enter(const char* phase) {
 }
 
 void Watchdog::start_other(std::int64_t step, const char* what) {
-  arm(step, what, std::max(deadlines_.first, 10 * median()));
+  arm(step, what, std::max(deadlines_.first, 10 * median()), true);
 }
 
 void Watchdog::step_done(double seconds) {
@@ -65,17 +89,38 @@ void Watchdog::step_done(double seconds) {
     recent_[next_++ % remembered] = seconds;
 }
 
+RankStatus Watchdog::status(Clock::time_point now) {
+  if (const std::uint64_t beats = heartbeat_.beats(); beats != seen_) {
+    seen_ = beats;
+    if (beats_) since_ = now;
+  }
+  RankStatus status{(step_ > 0 ? "step " + std::to_string(step_) + ", " : "") + phase_};
+  if (seconds_ > 0) status.remaining = seconds_ - seconds_of(now - since_);
+  return status;
+}
+
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   while (!ends_) {
-    if (Clock::now() < deadline_) {
-      changed_.wait_until(lock, deadline_);
-      continue;
+    const auto now = Clock::now();
+    const RankStatus own = status(now);
+    std::optional<Missed> missed;
+    if (roll_call_) {
+      in_turn_ = true;
+      lock.unlock();
+      if (auto outcome = roll_call_->turn(seconds_of(now.time_since_epoch()), own))
+        missed = Missed{own.doing, false, std::move(*outcome)};
+      lock.lock();
+      in_turn_ = false;
+      changed_.notify_all();
+    } else if (own.remaining <= 0) {
+      missed = Missed{own.doing, true};
     }
-    const std::string doing = (step_ > 0 ? "step " + std::to_string(step_) + ", " : "") + phase_;
-    lock.unlock();
-    missed_(doing);
-    return;
+    if (missed) {
+      lock.unlock();
+      return missed_(*missed);
+    }
+    changed_.wait_for(lock, turn, [this] { return ends_; });
   }
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <exception>
 #include <string_view>
 
 #include "checkpoint/directory.hpp"
+#include "comm/thread_communicator.hpp"
 #include "core/bytes.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
@@ -31,11 +33,6 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 
 namespace {
 
-// On CPUs the steps have all cores to themselves otherwise.
-SavePlan plan_of(const CheckpointDeck& deck) {
-  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) == "cpu"};
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -47,7 +44,30 @@ Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
-      saver_(session.mesh().world(), plan_of(deck()), deck().asynchronous) {}
+      saver_(session.mesh().world(), plan(), deck().asynchronous) {}
+
+template <class T>
+SavePlan Checkpoints<T>::plan() {
+  SavePlan plan{deck().directory, deck().keep_last, deck().keep_every_steps, {}, false, {}};
+  plan.shards.heartbeat = session_.heartbeat();
+  // On CPUs the steps have all cores to themselves otherwise.
+  plan.rests = std::string_view(device_info().kind) == "cpu";
+  plan.failed_behind = [this] { failed_behind(); };
+  return plan;
+}
+
+// Of what ends the job the next save would hear too late: now, as if nobody had caught it.
+template <class T>
+void Checkpoints<T>::failed_behind() const {
+  try {
+    throw;
+  } catch (const IoFailed&) {
+    if (deck().stop_on_failure && !leaves_) std::terminate();
+  } catch (const RankFailed&) {  // the rank that failed says why
+  } catch (...) {
+    std::terminate();
+  }
+}
 
 // The ranks agree: a signal may have reached some of them only, and their clocks differ.
 template <class T>
@@ -98,8 +118,7 @@ void Checkpoints<T>::before_first_step(std::int64_t step) const {
   std::int64_t signal = stop_signal();
   session_.mesh().world().max_host({&signal, 1});
   if (signal == 0) return;
-  throw Error("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)),
-              ExitCode::saved_on_signal);
+  throw LeftOnSignal("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)));
 }
 
 template <class T>
@@ -109,6 +128,7 @@ void Checkpoints<T>::after_step(const RunProgress& progress, double step_seconds
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);
   const bool leaves = now.signal != 0 || now.time_limit;
+  leaves_ = leaves;
   const auto attempt = [&](bool stops, auto saves) {
     try {
       saves();
@@ -121,7 +141,7 @@ void Checkpoints<T>::after_step(const RunProgress& progress, double step_seconds
   attempt(deck().stop_on_failure || leaves, [&] { save(progress, last || leaves); });
   if (!leaves || last) return;
   const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
-  throw Error("saved " + step_name(progress.step) + " and left: " + why, ExitCode::saved_on_signal);
+  throw LeftOnSignal("saved " + step_name(progress.step) + " and left: " + why);
 }
 
 #define FORGE_INSTANTIATE(T)                                                             \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,9 +8,9 @@
 
 #include "checkpoint/save.hpp"
 #include "checkpoint/storage_state.hpp"
+#include "comm/watchdog.hpp"
 #include "train/session.hpp"
 #include "train/training_log.hpp"
-#include "train/watchdog.hpp"
 
 namespace forge {
 
@@ -39,12 +40,12 @@ class Checkpoints {
   // Collective. The deck has a checkpoint.directory.
   Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log);
 
-  // Before the first step; all ranks. Throws Error (code saved_on_signal) on all ranks when a signal arrived during the
+  // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step) const;
-  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws Error (code
-  // saved_on_signal) on all ranks when it has saved because the job shall end, IoFailed where saving failed and the
-  // deck says to stop.
+  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws LeftOnSignal
+  // on all ranks when it has saved because the job shall end, IoFailed where saving failed and the deck says to stop;
+  // where it fails behind the steps the process ends then and there (core/last_words.hpp).
   void after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog = nullptr);
 
  private:
@@ -56,11 +57,14 @@ class Checkpoints {
   };
   Due due(const RunProgress& progress, double step_seconds, bool last);
   void save(const RunProgress& progress, bool wait);
+  SavePlan plan();
+  void failed_behind() const;
   const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
 
   Session<T>& session_;
   RunFacts facts_;
   TrainingLog log_;
+  std::atomic<bool> leaves_{false};  // the job: it saves once more
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();
   double save_seconds_ = 0;  // of the last one that was waited for

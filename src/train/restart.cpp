@@ -105,7 +105,10 @@ void agree(Communicator& ranks, const CheckpointFiles& files) {
 
 template <class T>
 void load(Session<T>& session, CheckpointFiles& files, const std::vector<StateTensor>& state) {
-  files.read(state, session.stream());
+  for (const StateTensor& tensor : state) {
+    files.read({tensor}, session.stream());
+    session.beat();
+  }
   session.load([](ParameterStorage<T>& storage, Stream& stream) {
     for (std::size_t u = 0; u < storage.size(); ++u) {
       const UnitStorage<T>& s = storage.unit(u);

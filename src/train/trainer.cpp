@@ -160,6 +160,7 @@ template <class T>
 void Trainer<T>::validate(std::int64_t s) {
   const auto timer = session_.timers().start(Phase::validation);
   if (watchdog_) watchdog_->start_other(s, "validation");
+  inject_fault(session_.mesh().rank(), "validation");
   const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
@@ -177,6 +178,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
     session.evaluate_microbatch(feed, 0);
+    session.beat();
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});
