@@ -104,22 +104,17 @@ void Watchdog::watch() {
   while (!ends_) {
     const auto now = Clock::now();
     const RankStatus own = status(now);
-    std::optional<Missed> missed;
-    if (roll_call_) {
-      in_turn_ = true;
-      lock.unlock();
-      if (auto outcome = roll_call_->turn(seconds_of(now.time_since_epoch()), own))
-        missed = Missed{own.doing, false, std::move(*outcome)};
-      lock.lock();
-      in_turn_ = false;
-      changed_.notify_all();
-    } else if (own.remaining <= 0) {
-      missed = Missed{own.doing, true};
-    }
-    if (missed) {
-      lock.unlock();
-      return missed_(*missed);
-    }
+    const bool alone = roll_call_ == nullptr;
+    std::optional<RollCall::Outcome> outcome;
+    in_turn_ = true;
+    lock.unlock();
+    if (!alone) outcome = roll_call_->turn(seconds_of(now.time_since_epoch()), own);
+    const bool missed = outcome || (alone && own.remaining <= 0);
+    if (missed) missed_({own.doing, alone, outcome.value_or(RollCall::Outcome{})});
+    lock.lock();
+    in_turn_ = false;
+    ends_ = ends_ || missed;
+    changed_.notify_all();
     changed_.wait_for(lock, turn, [this] { return ends_; });
   }
 }
