@@ -71,7 +71,7 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
         if (shards.heartbeat) shards.heartbeat->beat();
       });
       if (!first) return;
-      write_manifest(partial + "/" + manifest_name, builder.take());
+      write_manifest(partial + "/" + manifest_name, builder.take(), shards.heartbeat);
       write_hash(partial);
       commit_step(plan.directory, facts.step);
       prune_steps(plan.directory, plan.keep_last, plan.keep_every);
