@@ -35,9 +35,7 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world) {
   facts.nodes = world.nodes();
   facts.threads = job.threads;
   std::tie(facts.peak_flops, facts.peak_measured) = peak_of(job, job.setup.deck);
-  const MemoryPlan largest = largest_of(memory_by_stage(job.setup, RunKind::training));
-  facts.arena_bytes = largest.total();
-  facts.memory = largest.bytes;
+  facts.memory = largest_of(memory_by_stage(job.setup, RunKind::training)).bytes;
   facts.training_tokens = data.training.tokens();
   facts.training_samples = data.training.samples();
   return facts;

@@ -73,6 +73,13 @@ void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
     });
 }
 
+template <class T>
+void ParameterStorage<T>::update_copies(Stream& stream) {
+  if constexpr (!std::is_same_v<S, T>)
+    for (const UnitStorage<T>& s : storage_) convert<S, T>(stream, s.master, s.copy);
+  stream.synchronize();
+}
+
 template class ParameterStorage<double>;
 template class ParameterStorage<float>;
 template class ParameterStorage<bf16>;

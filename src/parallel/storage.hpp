@@ -48,6 +48,8 @@ class ParameterStorage {
   void fill(Stream& stream, std::size_t u, F values_of);
   // Draws the initial values of every parameter.
   void initialise(Stream& stream, std::uint64_t seed);
+  // Sets the copies in the compute type from master weights that were written from outside.
+  void update_copies(Stream& stream);
 
  private:
   void upload(Stream& stream, std::size_t u, const std::vector<S>& values);

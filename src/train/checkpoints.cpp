@@ -14,20 +14,27 @@
 
 namespace forge {
 
+template <class A>
+std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases) {
+  std::vector<StateTensor> tensors;
+  if (biases.empty()) return tensors;
+  const Extents shape{spec.E()};
+  for (const RouterBias& bias : router_biases(spec))
+    tensors.push_back({"state/" + bias.name,
+                       dtype_of<A>,
+                       shape,
+                       0,
+                       {{{{0}, shape}, reinterpret_cast<std::byte*>(biases.row(bias.layer))}}});
+  return tensors;
+}
+
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts) {
   const RunSetup& setup = session.setup();
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.share, setup.spec.E(), use, parts);
   // Every rank has the biases of all layers; the first one writes them.
-  const View<acc_t<T>, 2> biases = session.routers().biases();
-  if (!parts.parameters || biases.empty() || (use == StateUse::write && session.mesh().rank() != 0)) return tensors;
-  const Extents shape{setup.spec.E()};
-  for (const RouterBias& bias : router_biases(setup.spec))
-    tensors.push_back({"state/" + bias.name,
-                       dtype_of<acc_t<T>>,
-                       shape,
-                       0,
-                       {{{{0}, shape}, reinterpret_cast<std::byte*>(biases.row(bias.layer))}}});
+  if (parts.parameters && (use == StateUse::read || session.mesh().rank() == 0))
+    for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));
   return tensors;
 }
 
@@ -151,5 +158,7 @@ FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)
 #undef FORGE_INSTANTIATE
+template std::vector<StateTensor> bias_state<double>(const ModelSpec&, const View<double, 2>&);
+template std::vector<StateTensor> bias_state<float>(const ModelSpec&, const View<float, 2>&);
 
 }  // namespace forge

@@ -25,6 +25,9 @@ struct RunProgress {
 // appended here, as tensors of a group of their own.
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts = {});
+// Of it the routers' biases: (layers, E) of all layers, empty where the model has none.
+template <class A>
+std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases);
 
 // What every checkpoint of a run says about it.
 struct RunFacts {

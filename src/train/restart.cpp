@@ -7,7 +7,6 @@
 #include "config/safetensors.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
-#include "kernels/kernels.hpp"
 
 namespace forge {
 
@@ -26,7 +25,8 @@ std::string without_slash(std::string path) {
   return path;
 }
 
-// A checkpoint itself, or those of a directory, the newest first. `asked`: who names it.
+}  // namespace
+
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
   const std::string from = without_slash(path);
   if (fs::exists(from + "/" + manifest_name)) return {from};
@@ -36,8 +36,6 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
                         ") nor a directory of checkpoints");
   return paths_of(steps);
 }
-
-}  // namespace
 
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
@@ -103,21 +101,6 @@ void agree(Communicator& ranks, const CheckpointFiles& files) {
     throw BadCheckpoint(files.directory() + " of rank " + std::to_string(ranks.rank()) + " is not that of rank 0");
 }
 
-template <class T>
-void load(Session<T>& session, CheckpointFiles& files, const std::vector<StateTensor>& state) {
-  for (const StateTensor& tensor : state) {
-    files.read({tensor}, session.stream());
-    session.beat();
-  }
-  session.load([](ParameterStorage<T>& storage, Stream& stream) {
-    for (std::size_t u = 0; u < storage.size(); ++u) {
-      const UnitStorage<T>& s = storage.unit(u);
-      if constexpr (!std::is_same_v<acc_t<T>, T>) convert<acc_t<T>, T>(stream, s.master, s.copy);
-    }
-    stream.synchronize();
-  });
-}
-
 std::string text_of(const std::vector<std::string>& lines) {
   return joined(lines, "\n  ");
 }
@@ -131,11 +114,10 @@ std::string origin(const CheckpointFiles& files) {
 
 // The first candidate that is whole, loaded into `state`; the others are noted. Of the candidates and `check` the first
 // rank's count: what of the deck doesn't fit. `converts`: between fp32 and fp64.
-template <class T, class Check>
-std::unique_ptr<CheckpointFiles> load_first(Session<T>& session, const std::vector<StateTensor>& state, bool converts,
-                                            const std::vector<std::string>& candidates, Check check,
-                                            std::vector<std::string>& notes) {
-  Communicator& ranks = session.mesh().world();
+template <class Check>
+std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state,
+                                            bool converts, const std::vector<std::string>& candidates, Check check,
+                                            std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
@@ -153,7 +135,7 @@ std::unique_ptr<CheckpointFiles> load_first(Session<T>& session, const std::vect
         }
         compare_tensors(*files, state, converts);
       });
-    if (problem.empty()) problem = examined(ranks, [&] { load(session, *files, state); });
+    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
     if (problem.empty()) return files;
     damaged += "\n  " + problem;
     notes.push_back("checkpoint " + path + " is not usable: " + problem);
@@ -169,7 +151,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
   const auto start = std::chrono::steady_clock::now();
   DeckChanges changes;
   const auto files = load_first(
-      session, session_state(session, StateUse::read), false, candidates,
+      session.mesh().world(), session.stream(), session_state(session, StateUse::read), false, candidates,
       [&](const CheckpointFiles& found) {
         const std::string& path = found.directory();
         changes = deck_changes(deck, found.facts().deck, path);
@@ -179,7 +161,8 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
           throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
                          found.facts().data);
       },
-      notes);
+      notes, session.heartbeat());
+  session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
   std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
                                     static_cast<std::int64_t>(files->bytes_needed())};
   session.mesh().world().sum_host(bytes);
@@ -191,24 +174,30 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
   return {facts.step, facts.updates, facts.bad_in_a_row};
 }
 
-template <class T>
-void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
-  Communicator& ranks = session.mesh().world();
+void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
+                std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::vector<std::string> candidates;
   const std::string problem = examined(ranks, [&] {
     if (ranks.rank() == 0) candidates = checkpoints_at(deck.checkpoint.model_from, "checkpoint.model_from = ");
   });
   if (!problem.empty()) throw BadCheckpoint(problem);
   const auto files = load_first(
-      session, session_state(session, StateUse::read, {true, false}), true, candidates,
+      ranks, stream, state, true, candidates,
       [&](const CheckpointFiles& found) {
         const DeckChanges changes = deck_changes(deck, found.facts().deck, found.directory(), "model");
         if (!changes.illegal.empty())
-          throw BadInput("checkpoint.model_from: the deck has another model than " + found.directory() + ":\n  " +
+          throw BadInput("the deck has another model than the checkpoint " + found.directory() + ":\n  " +
                          text_of(changes.illegal));
       },
-      notes);
+      notes, heartbeat);
   notes.push_back("parameters of " + origin(*files));
+}
+
+template <class T>
+void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
+  load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, {true, false}), deck,
+             notes, session.heartbeat());
+  session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                     \

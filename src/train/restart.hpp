@@ -15,6 +15,10 @@ struct RestartRequest {
   bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside by the caller
 };
 
+// A checkpoint itself, or those of a directory, the newest first. `asked`: who names it, for the BadCheckpoint where
+// there is none. Of one rank; looks at names only.
+std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked);
+
 // The directories that a start may continue from, the best first; none: it begins with step 1. Of one rank; looks at
 // names only, and tidies checkpoint.directory. Throws BadInput where checkpoints stand and the command line doesn't say
 // what shall become of them, BadCheckpoint where it asks for one and there is none.
@@ -44,5 +48,8 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
 // where the model is another one.
 template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
+// The same into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
+void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
+                std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 
 }  // namespace forge
