@@ -12,7 +12,7 @@ void print_message(const char* kind, int rank, const std::string& text);
 
 // What all ranks of a job say is said once: the first rank speaks at once; another one waits for its turn, and where
 // the first has spoken it doesn't live that long. `least`: milliseconds of that.
-void wait_for_turn(int rank, int least = 500);
+void wait_for_turn(int rank, int least = 1000);
 
 // The code of an exception, and what people are told of it.
 struct Failure {

@@ -1,6 +1,7 @@
 #include "comm/environment.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -63,7 +64,9 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog) : impl_(st
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &impl_->size), "MPI_Comm_size");
   find_nodes();
-  watchdog.join(impl_->rank, impl_->size, mpi_mail());
+  // MPI over TCP writes to ranks that are gone: that is an error of its own, and mustn't end this one.
+  if (impl_->size > 1 && std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw Error("SIGPIPE cannot be ignored");
+  if (impl_->size > 1) watchdog.join(impl_->rank, impl_->size, mpi_mail());
   watchdog.start_other(0, "start");
   inject_fault(impl_->rank, "start");
 }

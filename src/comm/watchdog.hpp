@@ -29,8 +29,8 @@ struct Deadlines {
 class Watchdog {
  public:
   struct Missed {
-    std::string doing;             // of this rank
-    bool alone;                    // of the others nothing can be known: MPI is not up, or not any more
+    std::string doing;  // of this rank
+    bool alone;         // of the others nothing can be known: there are none, or MPI is not up, or not any more
     RollCall::Outcome ranks = {};  // unless alone
   };
   // Begins with the work `doing`, a literal as all of these names.
