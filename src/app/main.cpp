@@ -6,6 +6,7 @@
 #include "app/job.hpp"
 #include "app/verbs.hpp"
 #include "comm/thread_communicator.hpp"
+#include "core/faults.hpp"
 #include "core/last_words.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
@@ -65,7 +66,7 @@ Left run_as_threads(const CommandLine& line, const forge::Environment& environme
     watchdog.leave();
     if (ranks.rank() == 0) left = mine;
   };
-  forge::run_ranks(line.ranks, rank, forge::RankErrors::uncaught);
+  forge::run_ranks(line.ranks, rank);
   return left;
 }
 
@@ -80,6 +81,7 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
                            [&](const forge::Watchdog::Missed& missed) { forge::end_hanging_job(missed, job.load()); });
   forge::Environment environment(argc, argv, watchdog);
   job = &environment;
+  forge::inject_fault(environment.rank(), "start");
   const Left left = line.ranks > 0 ? run_as_threads(line, environment) : run_as_rank(line, environment);
   if (!left) return static_cast<int>(forge::ExitCode::done);
   if (environment.rank() == 0) forge::print_message("stopped", 0, left->what());

@@ -136,6 +136,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   Job<T> job(setup, RunKind::training, world);
   const std::string fingerprint = data_fingerprint(data.training);
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
+  world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory.get());
   const JobFacts facts = facts_of(job, data, world);
   write_header(job_header(setup, facts) + layout_of(setup), start, deck, progress, log);

@@ -48,7 +48,8 @@ struct Environment::Implementation {
   explicit Implementation(Watchdog& w) : watchdog(w) {}
 };
 
-Environment::Environment(int& argc, char**& argv, Watchdog& watchdog) : impl_(std::make_unique<Implementation>(watchdog)) {
+Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
+    : impl_(std::make_unique<Implementation>(watchdog)) {
   watchdog.start_other(0, "MPI_Init");
   inject_fault(launched_rank(), "init");
   stay_alone_without_launcher();
@@ -68,7 +69,6 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog) : impl_(st
   if (impl_->size > 1 && std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw Error("SIGPIPE cannot be ignored");
   if (impl_->size > 1) watchdog.join(impl_->rank, impl_->size, mpi_mail());
   watchdog.start_other(0, "start");
-  inject_fault(impl_->rank, "start");
 }
 
 // A node's first rank lists its ranks, those ranks exchange the lists, and hand them out.

@@ -1,14 +1,14 @@
 #include "comm/meeting.hpp"
 
 #include <cstring>
-#include <exception>
 
 #include "comm/thread_communicator.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 
 void ThreadWorld::fail(const std::string& text) {
-  if (ends_process_) std::terminate();
+  LastWords::speak_now();
   std::lock_guard lock(mutex_);
   if (failed_.load()) return;
   text_ = text;

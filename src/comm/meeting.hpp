@@ -19,10 +19,7 @@ namespace forge {
 // Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
 class ThreadWorld {
  public:
-  // ends_process: a failure is not told to the others but ends all of them (RankErrors::uncaught).
-  explicit ThreadWorld(bool ends_process = false) : ends_process_(ends_process) {}
-
-  // Of whoever caught something. Wakes whoever waits, in any group; the first call's text is kept.
+  // In a handler. Wakes whoever waits, in any group; the first call's text is kept.
   void fail(const std::string& text);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws RankFailed after fail().
@@ -30,7 +27,6 @@ class ThreadWorld {
 
  private:
   friend class OnFailure;
-  const bool ends_process_;
   std::mutex mutex_;
   std::string text_;  // written once, before failed_
   std::atomic<bool> failed_{false};

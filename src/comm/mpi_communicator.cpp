@@ -230,7 +230,7 @@ struct MpiCommunicator::Implementation {
     const bool background = !stream.runs_inline();
     stream.submit([this, background, f = std::move(f)] {
       if (!background) return f(*this, false);
-      // Nobody asks a background stream for its exception soon, but other ranks wait for its messages.
+      // Other ranks wait for the messages of a background stream, whoever asks it for its exception.
       try {
         f(*this, true);
       } catch (...) {

@@ -10,6 +10,7 @@
 
 #include "comm/add.hpp"
 #include "comm/meeting.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 
@@ -247,9 +248,9 @@ class FirstFailure {
 
 }  // namespace
 
-void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, RankErrors errors) {
+void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
   require(ranks >= 1, "a run needs at least one rank");
-  const auto world = std::make_shared<ThreadWorld>(errors == RankErrors::uncaught);
+  const auto world = std::make_shared<ThreadWorld>();
   const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
   FirstFailure failure;
   const auto run = [&](int r) {
@@ -257,7 +258,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, RankEr
     rank(communicator);
   };
   const auto body = [&](int r) {
-    if (errors == RankErrors::uncaught) return run(r);
+    if (LastWords::wanted()) return run(r);
     try {
       run(r);
     } catch (const RankFailed& error) {

@@ -13,15 +13,11 @@ class RankFailed : public Error {
   using Error::Error;
 };
 
-// rethrown: where one rank throws, the operations of all others throw RankFailed instead of waiting for it, and the
-// exception that came first is thrown to the caller, after all threads have ended. The rank that threw must not own
-// work that waits for others. uncaught: nothing is caught, as in a process of its own (core/last_words.hpp).
-enum class RankErrors { rethrown, uncaught };
-
-// Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. CPU build:
-// device memory is host memory.
-void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank,
-               RankErrors errors = RankErrors::rethrown);
+// Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. When one
+// throws, the operations of all others throw RankFailed instead of waiting for it, and the exception that came first is
+// thrown here, after all threads have ended; but where last words are wanted (core/last_words.hpp) nothing is caught,
+// as in processes. CPU build: device memory is host memory.
+void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
 // A group of this rank alone, without MPI.
 std::unique_ptr<Communicator> self_communicator();

@@ -34,4 +34,12 @@ LastWords::~LastWords() {
   std::set_terminate(before_);
 }
 
+bool LastWords::wanted() {
+  return std::get_terminate() == on_terminate;
+}
+
+void LastWords::speak_now() {
+  if (wanted()) std::terminate();
+}
+
 }  // namespace forge

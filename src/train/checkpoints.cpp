@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <exception>
 #include <string_view>
 
 #include "checkpoint/directory.hpp"
-#include "comm/thread_communicator.hpp"
 #include "core/bytes.hpp"
+#include "core/last_words.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
 
@@ -63,16 +62,15 @@ SavePlan Checkpoints<T>::plan() {
   return plan;
 }
 
-// Of what ends the job the next save would hear too late: now, as if nobody had caught it.
+// Of what ends the job the next save would hear too late.
 template <class T>
 void Checkpoints<T>::failed_behind() const {
   try {
     throw;
   } catch (const IoFailed&) {
-    if (deck().stop_on_failure && !leaves_) std::terminate();
-  } catch (const RankFailed&) {  // the rank that failed says why
+    if (deck().stop_on_failure && !leaves_) LastWords::speak_now();
   } catch (...) {
-    std::terminate();
+    LastWords::speak_now();
   }
 }
 

@@ -33,12 +33,23 @@ start=$SECONDS
 expect 0 "6/6" job slow:0:1:0 "$deck"
 usual=$((SECONDS - start + 1))
 
+# CODE TEXT FAULT VERB…: as expect. A machine under load may miss a deadline before the fault comes, in MPI_Init say: then once more.
+expect_job() {
+  local code=$1 text=$2 try got
+  shift 2
+  for try in 1 2 3; do
+    got=0 started=$SECONDS
+    job "$@" > "$work/output" 2>&1 || got=$?
+    [ $got -eq 86 ] && ! grep -qF -- "$text" "$work/output" && ! grep -q "no answer" "$work/output" || break
+  done
+  [ $got -eq "$code" ] && grep -qF -- "$text" "$work/output" || fail "exit code $got, not $code and '$text': $* (try $try): $(cat "$work/output")"
+}
 # CODE TEXT DEADLINE FAULT VERB…: the job ends at the deadline and five seconds, its steps until then aside.
 ends_with() {
-  local code=$1 text=$2 deadline=$3 start=$SECONDS
+  local code=$1 text=$2 deadline=$3
   shift 3
-  expect "$code" "$text" job "$@"
-  note_time $((SECONDS - start - deadline))
+  expect_job "$code" "$text" "$@"
+  note_time $((SECONDS - started - deadline))
 }
 others() { # RANK: "0, 2"
   case $1 in 0) echo "1 to 2" ;; 1) echo "0, 2" ;; *) echo "0 to 1" ;; esac
@@ -89,10 +100,9 @@ fi
 
 # Writing a checkpoint takes longer than the deadline, but goes on.
 while read -r rank options; do
-  start=$SECONDS
   # shellcheck disable=SC2086
-  expect 0 "model written" job "slow:$rank:write:0.15" "$deck" --set checkpoint.every_steps=6 $options
-  [ $((SECONDS - start)) -ge $((first + 2)) ] || fail "the checkpoint took less than its deadline: this tests nothing"
+  expect_job 0 "model written" "slow:$rank:write:0.15" "$deck" --set checkpoint.every_steps=6 $options
+  [ $((SECONDS - started)) -ge $((first + 2)) ] || fail "the checkpoint took less than its deadline: this tests nothing"
 done < <(for rank in 0 1 2; do printf '%s\n' "$rank" "$rank --set checkpoint.asynchronous=true"; done | drawn saves 1)
 check_times $((5 + usual))
 finish
