@@ -23,7 +23,7 @@ struct SavePlan {
   bool rests = false;  // behind the training (WritingPace): where that uses all cores
   // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
   // won't wait for finish() hears of it.
-  std::function<void()> failed_behind;
+  std::function<void()> failed_behind = nullptr;
 };
 
 // Saves a step; all ranks of `ranks` call it. Each writes its shard and forces it to the disk; when all have said so,

@@ -65,9 +65,11 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &impl_->size), "MPI_Comm_size");
   find_nodes();
-  // MPI over TCP writes to ranks that are gone: that is an error of its own, and mustn't end this one.
-  if (impl_->size > 1 && std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw Error("SIGPIPE cannot be ignored");
-  if (impl_->size > 1) watchdog.join(impl_->rank, impl_->size, mpi_mail());
+  if (impl_->size > 1) {
+    // MPI over TCP may write to a rank that is gone, which must not end this one as well.
+    if (std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw Error("SIGPIPE cannot be ignored");
+    watchdog.join(impl_->rank, impl_->size, mpi_mail());
+  }
   watchdog.start_other(0, "start");
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <sstream>
 #include <utility>
 
@@ -57,11 +56,7 @@ void RollCall::take(const Mail::Letter& letter, double now, const RankStatus& ow
   if (kind == "call") {
     int begin = 0, end = 0;
     in >> begin >> end;
-    Call fresh;
-    fresh.number = number;
-    fresh.started = now;
-    take_call(root, std::move(fresh), letter.from, begin, end, own);
-    return;
+    return take_call(root, number, letter.from, begin, end, now, own);
   }
   const auto found = calls_.find(root);
   if (found == calls_.end() || found->second.number != number) return;
@@ -78,19 +73,24 @@ void RollCall::take(const Mail::Letter& letter, double now, const RankStatus& ow
   }
 }
 
-void RollCall::take_call(int root, Call fresh, int from, int begin, int end, const RankStatus& own) {
-  const double now = fresh.started;
+RollCall::Call RollCall::begun(std::int64_t number, double now, const RankStatus& own) const {
+  Call call;
+  call.number = number;
+  call.started = now;
+  call.remaining = std::clamp(own.remaining, 0.0, far_away);
+  RankSet self;
+  self.add(rank_);
+  call.add(own.doing, self);
+  return call;
+}
+
+void RollCall::take_call(int root, std::int64_t number, int from, int begin, int end, double now,
+                         const RankStatus& own) {
   quiet_until_ = std::max(quiet_until_, now + longest + 1);
   if (root < rank_) calls_.erase(rank_);
   Call& call = calls_[root];
-  if (fresh.number < call.number) return;
-  if (fresh.number > call.number) {
-    call = std::move(fresh);
-    RankSet self;
-    self.add(rank_);
-    call.add(own.doing, self);
-    call.remaining = std::clamp(own.remaining, 0.0, far_away);
-  }
+  if (number < call.number) return;
+  if (number > call.number) call = begun(number, now, own);
   call.asked_by.add(from);
   call.changed = true;
   call.ranks = std::max(call.ranks, end - begin);
@@ -100,14 +100,9 @@ void RollCall::take_call(int root, Call fresh, int from, int begin, int end, con
 }
 
 void RollCall::start(double now, const RankStatus& own) {
-  Call call;
-  call.number = ++calls_made_;
-  call.started = now;
+  Call& call = calls_[rank_] = begun(++calls_made_, now, own);
   call.ranks = call.covered = size_;
-  RankSet self;
-  self.add(rank_);
-  call.add(own.doing, self);
-  hand_on(rank_, calls_[rank_] = std::move(call), 1, size_, now);
+  hand_on(rank_, call, 1, size_, now);
 }
 
 void RollCall::hand_on(int root, Call& call, int begin, int end, double now) {

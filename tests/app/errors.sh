@@ -85,6 +85,11 @@ if has_thread_ranks; then
   done
 fi
 
+# Without a device the library fails, not forge.
+if ! has_thread_ranks; then
+  expect 6 "forge: error: cuda" env CUDA_VISIBLE_DEVICES= "$forge" evaluate "$deck" --initial
+fi
+
 # What every rank finds wrong is told once.
 expect 2 "train.steps" job slow:0:1:0 "$deck" --set train.steps=-1
 [ "$(grep -c "forge: error" "$work/output")" -eq 1 ] || fail "a wrong deck is told more than once: $(cat "$work/output")"
