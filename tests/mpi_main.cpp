@@ -13,7 +13,8 @@ Environment* environment = nullptr;
 }  // namespace forge::test
 
 int main(int argc, char** argv) {
-  forge::Environment environment(argc, argv);
+  forge::Watchdog watchdog({0, 0}, "tests", [](const forge::Watchdog::Missed&) {});
+  forge::Environment environment(argc, argv, watchdog);
   forge::test::environment = &environment;
   testing::InitGoogleTest(&argc, argv);
   if (environment.rank() != 0) {

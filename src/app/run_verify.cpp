@@ -52,6 +52,9 @@ double gradient_error(Job<T>& job, const TrainingData& data, const std::string& 
 
 template <class T>
 Outcome run_problem(const Deck& deck, const std::string& directory, const World& world) {
+  Watchdog& watchdog = world.watchdog();
+  watchdog.set(deadlines_of(deck.machine));
+  watchdog.start_other(0, "start");
   auto references = read_reference(directory + "/reference.yaml");
   const ReferenceSeries& exact = references["fp64"];
   const RunSetup setup = make_setup(deck, world.rank());
@@ -60,9 +63,11 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
   Outcome outcome;
   outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);
   outcome.gradient_bound = deck.train.precision == PrecisionName::fp64 ? 1e-8 : 1e-4;
+  watchdog.start_other(1, "gradients");
   outcome.gradient = gradient_error(job, data, directory);
   std::vector<StepRecord> records;
-  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records)).run();
+  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records), {}, nullptr, &watchdog).run();
+  watchdog.start_other(0, "end");
   if (records.size() != exact.loss.size())
     throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
                    std::to_string(records.size()));

@@ -127,7 +127,7 @@ std::string CheckpointFiles::missing() const {
   return text;
 }
 
-void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets) {
+void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets, Heartbeat* heartbeat) {
   const StoredTensor& tensor = manifest_.tensors[static_cast<std::size_t>(d.tensor)];
   const std::size_t size = size_of(tensor.type);
   const std::string path = directory_ + "/" + shard_name(manifest_.shards[static_cast<std::size_t>(d.shard)].number);
@@ -148,6 +148,7 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
                                 std::to_string(chunk.offset) + ", is damaged: its SHA-256 is another");
           bytes_read_ += chunk.bytes;
           read = true;
+          if (heartbeat) heartbeat->beat();
         }
         const Box common = intersection(part.box, target.box);
         copy_part(common, part.box, bytes.data() + part.element * size, target.box, target.bytes.data(), size);
@@ -179,7 +180,7 @@ std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from
 
 }  // namespace
 
-void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream) {
+void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat) {
   for (const StateTensor& wanted : tensors) {
     const auto found = numbers_.find(wanted.name);
     if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
@@ -190,7 +191,7 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stre
       targets.push_back(
           {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
     as_damage([&] {
-      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
+      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets, heartbeat);
     });
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].filled != targets[i].box.size())

@@ -31,7 +31,8 @@ class CheckpointFiles {
   std::string missing() const;
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
   // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
-  void read(const std::vector<StateTensor>& tensors, Stream& stream);
+  // The heartbeat, if any, beats behind each chunk.
+  void read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat = nullptr);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
   // Bytes of the pieces filled with them.
@@ -43,7 +44,7 @@ class CheckpointFiles {
     std::vector<std::byte> bytes;
     std::int64_t filled = 0;
   };
-  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets);
+  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets, Heartbeat* heartbeat);
 
   std::string directory_;
   Hash hash_{};

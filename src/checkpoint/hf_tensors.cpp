@@ -58,7 +58,7 @@ std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
 }  // namespace
 
 template <class T>
-void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream) {
+void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
   using S = acc_t<T>;
   const TensorFiles files = TensorFiles::open(directory);
   Report report;
@@ -74,6 +74,7 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
       values.resize(static_cast<std::size_t>(range.size()));
       files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
       if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+      if (heartbeat) heartbeat->beat();
       return [&values, first = range.begin](std::int64_t element) {
         return values[static_cast<std::size_t>(element - first)];
       };
@@ -130,19 +131,24 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
     }
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
   }
-  for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
-    const auto values = tensors.collect(unit, i, source, stream);
-    if (writer)
-      writer->write(unit.parameters[i].hf_name,
-                    std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
-  });
-  for (const RouterBias& bias : routers) {
-    if (!writer) break;
-    const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
-    const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
-    writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+  try {
+    for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+      const auto values = tensors.collect(unit, i, source, stream);
+      if (writer)
+        writer->write(unit.parameters[i].hf_name,
+                      std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
+    });
+    for (const RouterBias& bias : routers) {
+      if (!writer) break;
+      const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
+      const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
+      writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+    }
+    if (writer) writer->finish(tensors.heartbeat());
+  } catch (...) {
+    writer.reset();  // here: what nobody catches unwinds nothing (core/last_words.hpp)
+    throw;
   }
-  if (writer) writer->finish();
 }
 
 template <class T>
@@ -182,7 +188,7 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                      \
-  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                            \
+  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&, Heartbeat*);                \
   template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
                                     Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
                                     const std::vector<double>&);                                                  \

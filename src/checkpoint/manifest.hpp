@@ -9,6 +9,7 @@
 #include "checkpoint/hash.hpp"
 #include "checkpoint/state.hpp"
 #include "core/error.hpp"
+#include "core/heartbeat.hpp"
 #include "core/types.hpp"
 #include "layout/boxes.hpp"
 
@@ -89,8 +90,9 @@ inline constexpr std::int64_t manifest_format = 1;
 inline constexpr const char* manifest_name = "manifest.h5";
 inline constexpr const char* manifest_hash_name = "manifest.sha256";
 
-// Writes a new file, and forces it to the disk. Throws IoFailed.
-void write_manifest(const std::string& file, const Manifest& manifest);
+// Writes a new file, and forces it to the disk. Throws IoFailed. The heartbeat, if any, beats behind each table and
+// each tensor.
+void write_manifest(const std::string& file, const Manifest& manifest, Heartbeat* heartbeat = nullptr);
 // Reads an untrusted file whose hash has been verified: hard links only, exact types and extents, one filter, and the
 // tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
 // and without overlap. Throws BadCheckpoint. Opens no other file.

@@ -51,9 +51,12 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
     });
     ManifestBuilder builder(facts);
     together(ranks, [&] {
-      ranks.collect_host(index, 0, [&](const std::string& text) { builder.add(shard_index_from(text)); });
+      ranks.collect_host(index, 0, [&](const std::string& text) {
+        builder.add(shard_index_from(text));
+        if (shards.heartbeat) shards.heartbeat->beat();
+      });
       if (!first) return;
-      write_manifest(partial + "/" + manifest_name, builder.take());
+      write_manifest(partial + "/" + manifest_name, builder.take(), shards.heartbeat);
       write_hash(partial);
       if (plan.lock) plan.lock->check();
       commit_step(plan.directory, facts.step, nonce);
@@ -137,10 +140,15 @@ void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<State
   }
   under_way_ = facts.step;
   writing_ = std::async(std::launch::async, [this, facts, copies = copied_to_host(tensors, stream, memory_)] {
-    write(facts, copies, [this](void* to, const void* from, std::size_t bytes) {
-      pace_.rest();
-      std::memcpy(to, from, bytes);
-    });
+    try {
+      write(facts, copies, [this](void* to, const void* from, std::size_t bytes) {
+        pace_.rest();
+        std::memcpy(to, from, bytes);
+      });
+    } catch (...) {
+      if (plan_.failed_behind) plan_.failed_behind();
+      throw;
+    }
   });
 }
 

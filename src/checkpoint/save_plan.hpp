@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "checkpoint/directory_lock.hpp"
@@ -14,6 +15,9 @@ struct SavePlan {
   ShardOptions shards = {};
   bool rests = false;                   // behind the training (WritingPace): where that uses all cores
   const DirectoryLock* lock = nullptr;  // of the first rank, where there is one
+  // Called in the thread that writes behind the training when that failed, where it was caught, so that somebody who
+  // won't wait for finish() hears of it.
+  std::function<void()> failed_behind = nullptr;
 };
 
 }  // namespace forge

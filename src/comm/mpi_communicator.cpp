@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -229,13 +230,11 @@ struct MpiCommunicator::Implementation {
     const bool background = !stream.runs_inline();
     stream.submit([this, background, f = std::move(f)] {
       if (!background) return f(*this, false);
-      // Nobody waits for an exception of a background stream, but other ranks wait for its messages.
+      // Other ranks wait for the messages of a background stream, whoever asks it for its exception.
       try {
         f(*this, true);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "forge: error in background communication: %s\n", error.what());
-        std::fflush(stderr);
-        MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::internal));
+      } catch (...) {
+        std::terminate();
       }
     });
   }

@@ -14,8 +14,8 @@ namespace {
 void nccl_check(ncclResult_t status, const char* call, std::source_location where = std::source_location::current()) {
   if (status == ncclSuccess) return;
   const char* last = ncclGetLastError(nullptr);
-  throw Error(std::string(call) + ": " + ncclGetErrorString(status) + (last && *last ? std::string(": ") + last : ""),
-              ExitCode::internal, where);
+  throw LibraryFailed(
+      std::string(call) + ": " + ncclGetErrorString(status) + (last && *last ? std::string(": ") + last : ""), where);
 }
 
 // Of types that ranks add.

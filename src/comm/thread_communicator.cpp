@@ -10,6 +10,7 @@
 
 #include "comm/add.hpp"
 #include "comm/meeting.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 
@@ -252,10 +253,14 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
   const auto world = std::make_shared<ThreadWorld>();
   const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
   FirstFailure failure;
+  const auto run = [&](int r) {
+    ThreadCommunicator communicator(group, r, ranks);
+    rank(communicator);
+  };
   const auto body = [&](int r) {
+    if (LastWords::wanted()) return run(r);
     try {
-      ThreadCommunicator communicator(group, r, ranks);
-      rank(communicator);
+      run(r);
     } catch (const RankFailed& error) {
       failure.add(std::current_exception(), true);
       world->fail(error.what());

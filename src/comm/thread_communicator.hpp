@@ -15,7 +15,8 @@ class RankFailed : public Error {
 
 // Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. When one
 // throws, the operations of all others throw RankFailed instead of waiting for it, and the exception that came first is
-// thrown here, after all threads have ended. CPU build: device memory is host memory.
+// thrown here, after all threads have ended; but where last words are wanted (core/last_words.hpp) nothing is caught,
+// as in processes. CPU build: device memory is host memory.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
 // A group of this rank alone, without MPI.

@@ -196,7 +196,7 @@ struct MachineDeck {
   std::int64_t threads = 0;         // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
   std::int64_t workspace_mib = 64;  // what libraries (GEMM) may use
   double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
-  std::int64_t first_deadline_seconds = 300;  // until the first step ends, and of a checkpoint; 0 = no watchdog
+  std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
 };
 

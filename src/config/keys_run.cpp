@@ -165,9 +165,9 @@ void add_machine(std::vector<Key>& keys) {
   k.number<&M::peak_tflops>("peak_tflops", at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", 0, most_steps, "",
-                                        "until the first step has ended, and for each checkpoint: a rank that takes "
-                                        "longer ends the job (exit code 86); 0 = "
-                                        "no watchdog");
+                                        "for the first step, and beside the steps (start, checkpoint, validation, "
+                                        "sample, ...) without progress: a rank that takes longer ends the job (exit "
+                                        "code 86); 0 = no watchdog");
   k.integer<&M::deadline_seconds>("deadline_seconds", 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
 }

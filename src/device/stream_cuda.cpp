@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/last_words.hpp"
 #include "device/cuda_check.hpp"
 #include "device/stream.hpp"
 
@@ -52,6 +53,7 @@ void run_host_work(void* data) {
   try {
     host->work();
   } catch (...) {
+    LastWords::speak_now();
     *host->error = std::current_exception();
   }
 }

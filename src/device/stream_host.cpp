@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/last_words.hpp"
 #include "device/isa.hpp"
 #include "device/stream.hpp"
 
@@ -61,6 +62,7 @@ struct Stream::Implementation {
       try {
         if (!failed || work.always) work.run();
       } catch (...) {
+        LastWords::speak_now();  // other ranks may wait for what comes behind, and this one for them
         thrown = std::current_exception();
       }
       work.run = nullptr;

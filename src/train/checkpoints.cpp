@@ -7,6 +7,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "core/bytes.hpp"
+#include "core/last_words.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
 
@@ -38,12 +39,6 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 
 namespace {
 
-// On CPUs the steps have all cores to themselves otherwise.
-SavePlan plan_of(const CheckpointDeck& deck, const DirectoryLock* lock) {
-  return {
-      deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) == "cpu", lock};
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -55,7 +50,32 @@ Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
-      saver_(session.mesh().world(), plan_of(deck(), lock), deck().asynchronous) {}
+      saver_(session.mesh().world(), plan(lock), deck().asynchronous) {}
+
+template <class T>
+SavePlan Checkpoints<T>::plan(const DirectoryLock* lock) {
+  SavePlan plan{.directory = deck().directory,
+                .keep_last = deck().keep_last,
+                .keep_every = deck().keep_every_steps,
+                // On CPUs the steps have all cores to themselves otherwise.
+                .rests = std::string_view(device_info().kind) == "cpu",
+                .lock = lock,
+                .failed_behind = [this] { failed_behind(); }};
+  plan.shards.heartbeat = session_.heartbeat();
+  return plan;
+}
+
+// Of what ends the job the next save would hear too late.
+template <class T>
+void Checkpoints<T>::failed_behind() const {
+  try {
+    throw;
+  } catch (const IoFailed&) {
+    if (deck().stop_on_failure && !leaves_) LastWords::speak_now();
+  } catch (...) {
+    LastWords::speak_now();
+  }
+}
 
 // From now to the end of a job that goes on for another step: what may be saved now, that step, its validation, and the
 // save before it leaves, each as long as at worst (RecentTimes).
@@ -135,6 +155,7 @@ bool Checkpoints<T>::attempt(bool stops, F saves) {
 template <class T>
 bool Checkpoints<T>::save(const RunProgress& progress, bool leaves, bool last) {
   const bool stops = deck().stop_on_failure;
+  leaves_ = leaves;
   if (leaves && !last) saver_.leave();
   attempt(stops && !leaves, [&] { saver_.finish(); });  // the one behind the steps so far
   return attempt(stops || leaves || last, [&] { write(progress, last || leaves); });
@@ -145,8 +166,7 @@ void Checkpoints<T>::before_first_step(std::int64_t step) const {
   std::int64_t signal = stop_signal();
   session_.mesh().world().max_host({&signal, 1});
   if (signal == 0) return;
-  throw Error("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)),
-              ExitCode::saved_on_signal);
+  throw LeftOnSignal("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)));
 }
 
 template <class T>
@@ -163,11 +183,12 @@ void Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& ti
     // A signal that came meanwhile, or a save that took longer than expected, finds this step saved.
     if (saved) now = due(progress, false);
     if (!now.leaves()) return;
+    leaves_ = true;
     saver_.leave();
     attempt(true, [&] { saver_.finish(); });
   }
   const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
-  throw Error("saved " + step_name(progress.step) + " and left: " + why, ExitCode::saved_on_signal);
+  throw LeftOnSignal("saved " + step_name(progress.step) + " and left: " + why);
 }
 
 #define FORGE_INSTANTIATE(T)                                                             \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,9 +8,9 @@
 
 #include "checkpoint/save.hpp"
 #include "checkpoint/storage_state.hpp"
+#include "comm/watchdog.hpp"
 #include "train/session.hpp"
 #include "train/training_log.hpp"
-#include "train/watchdog.hpp"
 
 namespace forge {
 
@@ -47,12 +48,12 @@ class Checkpoints {
   // Collective. The deck has a checkpoint.directory; `lock`: its lock, of the first rank, where there is one.
   Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock = nullptr);
 
-  // Before the first step; all ranks. Throws Error (code saved_on_signal) on all ranks when a signal arrived during the
+  // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step) const;
-  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws Error (code
-  // saved_on_signal) on all ranks when the step is saved and the job shall end, IoFailed where saving failed and the
-  // deck says to stop, or where nothing comes after it.
+  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws LeftOnSignal on all ranks
+  // when the step is saved and the job shall end, IoFailed where saving failed and the deck says to stop, or where
+  // nothing comes after it; where it fails behind the steps the process ends then and there (core/last_words.hpp).
   void after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog = nullptr);
 
  private:
@@ -71,11 +72,14 @@ class Checkpoints {
   template <class F>
   bool attempt(bool stops, F saves);
   void say_notes();
+  SavePlan plan(const DirectoryLock* lock);
+  void failed_behind() const;
   const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
 
   Session<T>& session_;
   RunFacts facts_;
   TrainingLog log_;
+  std::atomic<bool> leaves_{false};  // the job: it saves once more
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();
   RecentTimes steps_, validations_;

@@ -168,7 +168,7 @@ std::string origin(const CheckpointFiles& files) {
 template <class Check>
 std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state,
                                             bool converts, const std::vector<std::string>& candidates, Check check,
-                                            std::vector<std::string>& notes) {
+                                            std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
@@ -186,7 +186,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
         }
         compare_tensors(*files, state, converts);
       });
-    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream); });
+    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
     if (problem.empty()) return files;
     damaged += "\n  " + problem;
     notes.push_back("checkpoint " + path + " is not usable: " + problem);
@@ -212,7 +212,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
           throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
                          found.facts().data);
       },
-      notes);
+      notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
   std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
                                     static_cast<std::int64_t>(files->bytes_needed())};
@@ -226,7 +226,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
 }
 
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes) {
+                std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::vector<std::string> candidates;
   const std::string problem = examined(ranks, [&] {
     if (ranks.rank() == 0) candidates = checkpoints_at(deck.checkpoint.model_from, "checkpoint.model_from = ");
@@ -240,14 +240,14 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
           throw BadInput("the deck has another model than the checkpoint " + found.directory() + ":\n  " +
                          text_of(changes.illegal));
       },
-      notes);
+      notes, heartbeat);
   notes.push_back("parameters of " + origin(*files));
 }
 
 template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
   load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, {true, false}), deck,
-             notes);
+             notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
 }
 

@@ -66,6 +66,6 @@ template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
 // The same into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes);
+                std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 
 }  // namespace forge

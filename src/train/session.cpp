@@ -128,6 +128,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
     fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index), mtp_losses(labels));
+  inject_fault(mesh_.rank(), "gradients");
   const auto timer = timers_.start(Phase::reduce);
   sync_->finish(stream_);
   executor_->finish();

@@ -161,6 +161,7 @@ double Trainer<T>::validate(std::int64_t s) {
   const auto start = PhaseTimers::Clock::now();
   const auto timer = session_.timers().start(Phase::validation);
   if (watchdog_) watchdog_->start_other(s, "validation");
+  inject_fault(session_.mesh().rank(), "validation");
   const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
@@ -179,6 +180,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
     session.evaluate_microbatch(feed, 0);
+    session.beat();
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});
