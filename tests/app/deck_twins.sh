@@ -151,6 +151,7 @@ whole_run() {
 }
 
 kind=$1
+ran=0
 case $kind in dense | experts) set -- inputs/*.yaml ;; esac
 for deck in "$@"; do
   [ "$deck" != inputs/quickstart.yaml ] || continue
@@ -158,6 +159,9 @@ for deck in "$@"; do
   ! grep -q "^  experts:" "$deck" || has_experts=experts
   case $kind in dense | experts) [ "$has_experts" = "$kind" ] || continue ;; esac
   twin "$deck"
+  ran=$((ran + 1))
 done
+case $kind in dense) least=34 ;; experts) least=27 ;; *) least=1 ;; esac
+[ "$ran" -ge "$least" ] || fail "$ran twins of decks, not $least"
 [ "$kind" != experts ] || whole_run
 finish
