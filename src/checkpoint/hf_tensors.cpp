@@ -67,13 +67,17 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
       if (const auto problem = problem_of(files, p); !problem.empty()) report.add("", problem);
   report.throw_if_any("model.hf " + directory);
   for (std::size_t u = 0; u < storage.size(); ++u) {
-    // Only what the rank needs is read, but all of a tensor that the file has the other way round.
+    // Only what the rank needs is read, but all of a tensor that the file has the other way round, once.
     std::vector<S> values;
+    const Parameter* whole = nullptr;
     storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
       const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
-      values.resize(static_cast<std::size_t>(range.size()));
-      files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
-      if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+      if (!p.hf_transposed || whole != &p) {
+        values.resize(static_cast<std::size_t>(range.size()));
+        files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
+        if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+      }
+      whole = p.hf_transposed ? &p : nullptr;
       if (heartbeat) heartbeat->beat();
       return [&values, first = range.begin](std::int64_t element) {
         return values[static_cast<std::size_t>(element - first)];

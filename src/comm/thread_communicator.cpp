@@ -162,8 +162,8 @@ class Shown {
 
 }  // namespace
 
-void ThreadCommunicator::do_exchange(Stream& stream, std::vector<Transfer> transfers) {
-  enqueue(stream, [transfers = std::move(transfers), rank = rank()](Group& group) {
+void ThreadCommunicator::do_exchange(Stream& stream, std::span<const Transfer> list) {
+  enqueue(stream, [transfers = std::vector(list.begin(), list.end()), rank = rank()](Group& group) {
     const auto bytes = [](const Transfer& t) { return static_cast<std::size_t>(t.count) * size_of(t.type); };
     Shown sends(group.mail);
     for (const Transfer& t : transfers)

@@ -10,7 +10,7 @@ shift
 . "$(dirname "$0")/expect.sh"
 . "$(dirname "$0")/deck_values.sh"
 . "$(dirname "$0")/shrink_deck.sh"
-has_thread_ranks || { echo "SKIPPED: this build runs no ranks as threads"; exit 77; }
+has_thread_ranks || exit 77
 most_ranks=32
 export OMP_NUM_THREADS=1
 
@@ -77,6 +77,7 @@ whole_run() {
 }
 
 kind=$1
+ran=0
 case $kind in dense | experts) set -- inputs/*.yaml ;; esac
 for deck in "$@"; do
   [ "$deck" != inputs/quickstart.yaml ] || continue
@@ -84,6 +85,9 @@ for deck in "$@"; do
   ! grep -q "^  experts:" "$deck" || has_experts=experts
   case $kind in dense | experts) [ "$has_experts" = "$kind" ] || continue ;; esac
   twin "$deck"
+  ran=$((ran + 1))
 done
+case $kind in dense) least=34 ;; experts) least=27 ;; *) least=1 ;; esac
+[ "$ran" -ge "$least" ] || fail "$ran twins of decks, not $least"
 [ "$kind" != experts ] || whole_run
 finish
