@@ -25,10 +25,11 @@ const std::map<std::string, VerbEntry>& verbs() {
   static const std::map<std::string, VerbEntry> table{
       {"train", {Verb::train, "DECK", "train (the verb may be left out)"}},
       {"gradients", {Verb::gradients, "DECK", "write every gradient of step 1 to --output, a safetensors file"}},
-      {"evaluate", {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of the validation files"}},
+      {"evaluate",
+       {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of a trained model on the validation files"}},
       {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
-      {"generate", {Verb::generate, "DECK", "continue a prompt"}},
+      {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
       {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
       {"verify", {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references"}},
       {"verify-checkpoint", {Verb::verify_checkpoint, "DIR", "read and verify every byte of a checkpoint"}},
@@ -40,6 +41,11 @@ const std::map<std::string, VerbEntry>& verbs() {
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
   return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify;
+}
+
+// Verbs that look at what was trained.
+bool takes_trained_model(Verb verb) {
+  return verb == Verb::evaluate || verb == Verb::generate;
 }
 
 // The options of a verb, bound to the fields they fill.
@@ -54,6 +60,10 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("restart", po::value(&c.restart)->value_name("latest|DIR"),
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
         "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
+  if (takes_trained_model(verb))
+    o.add_options()("checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
+                    "the parameters of the newest checkpoint of checkpoint.directory that is whole, or of this one")(
+        "initial", po::bool_switch(&c.initial), "the parameters that training starts with");
   if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
   if (verb == Verb::export_model)
@@ -116,6 +126,18 @@ void read_schedule(CommandLine& c) {
   throw BadInput("--schedule " + c.schedule + ": legal are text and svg:FILE");
 }
 
+// Options whose values mean something only where they are given, and pairs of them.
+void check_given(const po::variables_map& values, const CommandLine& c) {
+  const auto empty = [&](const char* option, const std::string& value) {
+    return values.count(option) && value.empty();
+  };
+  if (empty("restart", c.restart)) throw BadInput("--restart: legal are latest and a directory");
+  if (empty("checkpoint", c.checkpoint)) throw BadInput("--checkpoint: legal are latest and a directory");
+  if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
+  if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
+  if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
+}
+
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
@@ -133,7 +155,6 @@ void check_count(const CommandLine& c, const std::string& verb) {
 }
 
 void check_values(const CommandLine& c) {
-  if (c.verb == Verb::evaluate && c.text_bytes < 0) throw BadInput("--bytes must be at least 1");
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16")
     throw BadInput("--type " + c.type + ": legal are fp32 and bf16");
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
@@ -179,8 +200,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     if (values.count("ranks")) read_ranks(values["ranks"].as<std::string>(), c);
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
-    if (values.count("restart") && c.restart.empty()) throw BadInput("--restart: legal are latest and a directory");
-    if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
+    check_given(values, c);
   } catch (const po::error& error) {
     std::stringstream legal;
     legal << options;

@@ -30,6 +30,8 @@ struct CommandLine {
   std::string restart;              // train: "", "latest" or a directory
   bool fresh = false;               // train: earlier checkpoints are moved aside
   std::string schedule;             // show: "", "text" or "svg:FILE"
+  std::string checkpoint;           // evaluate, generate: "", "latest" or a directory
+  bool initial = false;             // evaluate, generate: the parameters that training starts with
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;

@@ -1,28 +1,33 @@
 #include <cstdio>
 
 #include "app/job.hpp"
+#include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "config/byte_vocabulary.hpp"
 #include "core/bytes.hpp"
 #include "train/report.hpp"
+#include "train/restart.hpp"
 #include "train/sampling.hpp"
 
 namespace forge {
 
 namespace {
 
-std::vector<std::int32_t> prompt_of(const CommandLine& line, const ModelSpec& spec) {
+std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck) {
+  const std::int64_t ids = deck.model.vocabulary;
   std::vector<std::int32_t> prompt;
   for (const auto id : line.prompt_tokens) {
-    if (id < 0 || id >= spec.V())
-      throw BadInput("--tokens: id " + std::to_string(id) + " is outside the vocabulary of " +
-                     std::to_string(spec.V()));
+    if (id < 0 || id >= ids)
+      throw BadInput("--tokens: id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(ids));
     prompt.push_back(static_cast<std::int32_t>(id));
   }
   for (const char c : line.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (!line.prompt.empty() && spec.V() < 256)
-    throw BadInput("--prompt needs the byte vocabulary (256 ids), this model has " + std::to_string(spec.V()) +
-                   "; give the prompt as --tokens");
+  if (!line.prompt.empty() && !has_byte_vocabulary(deck))
+    throw BadInput("--prompt: this model has model.vocabulary = " + std::to_string(ids) +
+                   ", whose tokens are not bytes; legal: the prompt as --tokens from the model's own tokenizer, or a "
+                   "byte vocabulary (" +
+                   byte_vocabulary_text + ")");
   if (prompt.empty()) throw BadInput("forge generate needs --prompt TEXT or --tokens 1,2,3");
   return prompt;
 }
@@ -30,7 +35,7 @@ std::vector<std::int32_t> prompt_of(const CommandLine& line, const ModelSpec& sp
 void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& tokens) {
   if (line.prompt_tokens.empty()) {
     std::string text = line.prompt;
-    for (const auto t : tokens) text += t < 256 ? static_cast<char>(t) : '\n';
+    for (const auto t : tokens) text += t < byte_vocabulary ? static_cast<char>(t) : '\n';
     std::printf("%s\n", printable(text).c_str());
     return;
   }
@@ -38,46 +43,92 @@ void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& toke
   std::printf("\n");
 }
 
-// Those of initial values.
-std::vector<double> zero_biases(const ModelSpec& spec) {
-  if (!spec.options.router_bias) return {};
-  return std::vector<double>(static_cast<std::size_t>((spec.L() + spec.options.mtp_depth) * spec.E()), 0.0);
+constexpr StorageKind weights_only{false, false};
+
+std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& precision) {
+  std::size_t bytes = 0;
+  for (const LocalUnit& unit : units)
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, {}, weights_only))
+      bytes += align_up(buffer.bytes());
+  return bytes;
+}
+
+// The whole model on this rank, whatever the layout that it was trained on.
+template <class T>
+struct WholeModel {
+  using A = acc_t<T>;
+  ModelSpec spec;
+  Precision precision;
+  std::vector<LocalUnit> units;
+  Arena arena;
+  ParameterStorage<T> storage;
+  std::vector<double> biases;  // of the routers, (layers, E); empty: the model has none
+
+  WholeModel(const Deck& deck, Stream& stream)
+      : spec(resolve_model(deck.model)),
+        precision(precision_of(deck)),
+        units(whole_units(spec)),
+        arena(bytes_of(units, precision)),
+        storage(arena, stream, units, precision, {}, weights_only),
+        biases(spec.options.router_bias ? static_cast<std::size_t>(bias_layers() * spec.E()) : 0) {}
+
+  // From where choose_parameters has put it into the deck. Returns what to say of it.
+  std::vector<std::string> load(const Deck& deck, Communicator& rank, Stream& stream) {
+    std::vector<std::string> notes;
+    if (!deck.checkpoint.model_from.empty()) {
+      load_checkpoint(deck, rank, stream, notes);
+      return notes;
+    }
+    load_parameters(deck, storage, stream);
+    if (deck.model.load_weights) biases = load_router_biases(deck.model.hf, spec);
+    return {parameters_text(deck)};
+  }
+
+ private:
+  std::int64_t bias_layers() const { return spec.L() + spec.options.mtp_depth; }
+
+  void load_checkpoint(const Deck& deck, Communicator& rank, Stream& stream, std::vector<std::string>& notes) {
+    std::vector<StateTensor> state = state_of(storage, RankShare{}, spec.E(), StateUse::read, {true, false});
+    std::vector<A> stored(biases.size());
+    const Buffer memory(std::max<std::size_t>(stored.size(), 1) * sizeof(A));
+    View<A, 2> view;
+    if (!stored.empty()) view = View<A, 2>(reinterpret_cast<A*>(memory.data()), {{bias_layers(), spec.E()}});
+    fill_zero(stream, memory.data(), memory.bytes());
+    for (StateTensor& tensor : bias_state(spec, view)) state.push_back(std::move(tensor));
+    load_model(rank, stream, state, deck, notes);
+    storage.update_copies(stream);
+    copy_to_host(stream, stored.data(), memory.data(), stored.size() * sizeof(A));
+    stream.synchronize();
+    biases.assign(stored.begin(), stored.end());
+  }
+};
+
+template <class T>
+void generate(const CommandLine& line, const Deck& deck, const std::vector<std::int32_t>& prompt, const World& world) {
+  const auto capacity = static_cast<std::int64_t>(prompt.size()) + line.length;
+  if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
+    throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
+                   std::to_string(deck.model.max_positions));
+  Stream stream(threads_of(deck, world));
+  WholeModel<T> model(deck, stream);
+  for (const std::string& note : model.load(deck, *world.make_world(), stream))
+    std::fprintf(stderr, "forge: %s\n", note.c_str());
+  std::vector<const T*> weights;
+  for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
+  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases);
+  print_tokens(line, continue_tokens(decoder, prompt, line.length,
+                                     {line.temperature, line.top_k, line.top_p, line.sampling_seed}));
 }
 
 }  // namespace
 
 void run_generate(const CommandLine& line, const World& world) {
-  if (world.size() > 1) throw BadInput("forge generate runs as one rank");
-  const Deck deck = load_deck(line, Needs::model_only, 1);
-  if (!deck.checkpoint.model_from.empty())
-    throw BadInput(
-        "forge generate reads no checkpoint.model_from; legal: forge export it, and give model.hf with "
-        "load_weights: true");
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) {
-    const ModelSpec spec = resolve_model(deck.model);
-    const auto prompt = prompt_of(line, spec);
-    const auto capacity = static_cast<std::int64_t>(prompt.size()) + line.length;
-    if (spec.options.max_positions > 0 && capacity > spec.options.max_positions)
-      throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
-                     std::to_string(spec.options.max_positions));
-    Stream stream(threads_of(deck, world));
-    const auto units = whole_units(spec);
-    const Precision precision = precision_of(deck);
-    const StorageKind weights_only{false, false};
-    std::size_t bytes = 0;
-    for (const LocalUnit& unit : units)
-      for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, {}, weights_only))
-        bytes += align_up(buffer.bytes());
-    Arena arena(bytes);
-    ParameterStorage<T> storage(arena, stream, units, precision, {}, weights_only);
-    load_parameters(deck, storage, stream);
-    std::vector<const T*> weights;
-    for (std::size_t u = 0; u < storage.size(); ++u) weights.push_back(storage.unit(u).whole.data);
-    Decoder<T> decoder(stream, spec, precision, units, weights, capacity,
-                       deck.model.load_weights ? load_router_biases(deck.model.hf, spec) : zero_biases(spec));
-    print_tokens(line, continue_tokens(decoder, prompt, line.length,
-                                       {line.temperature, line.top_k, line.top_p, line.sampling_seed}));
-  });
+  if (world.size() > 1)
+    throw BadInput("forge generate runs as one rank, which holds the whole model; start it without a launcher");
+  Deck deck = load_deck(line, Needs::model_only, 1);
+  const auto prompt = prompt_of(line, deck);
+  choose_parameters(line, deck, true);
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, world); });
 }
 
 }  // namespace forge

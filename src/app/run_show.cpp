@@ -5,6 +5,7 @@
 #include "app/expert_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
@@ -133,9 +134,8 @@ void print_saved(const RunSetup& s) {
 }
 
 // The pipeline ranks differ; all others do the same.
-void print_memory(const RunSetup& s) {
-  const int pp = s.mesh.pp, ranks = s.mesh.world() / pp;
-  const std::vector<MemoryPlan> plans = memory_by_stage(s, RunKind::training);
+void print_memory(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
+  const int ranks = s.mesh.world() / s.mesh.pp;
   const MemoryPlan* largest = &largest_of(plans);
   const auto stage = static_cast<int>(largest - plans.data());
   std::printf("memory at a rank's peak, in the %s\n  %-16s %22s %14s %14s\n", largest->peak.c_str(), "",
@@ -185,9 +185,8 @@ void print_layout(const CommandLine& line, const Deck& deck) {
   const ModelSpec spec = resolve_model(deck.model);
   const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   const Schedule schedule = shown_schedule(deck);
-  std::printf("resolved deck\n%s\nmesh of %d ranks\n%s\n%s\n%s", write_deck(deck).c_str(), mesh.world(),
-              mesh_table(mesh, 0).c_str(), stage_table(deck, spec, schedule).c_str(),
-              schedule_line(deck, spec, schedule).c_str());
+  std::printf("mesh of %d ranks\n%s\n%s\n%s", mesh.world(), mesh_table(mesh, 0).c_str(),
+              stage_table(deck, spec, schedule).c_str(), schedule_line(deck, spec, schedule).c_str());
   if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, deck, schedule).c_str());
   std::printf("\n");
 }
@@ -196,14 +195,17 @@ void print_layout(const CommandLine& line, const Deck& deck) {
 
 void run_show(const CommandLine& line) {
   const Deck deck = load_deck(line, Needs::training, line.ranks);
-  print_layout(line, deck);
   const RunSetup setup = make_setup(deck);
+  const std::vector<MemoryPlan> memory = memory_by_stage(setup, RunKind::training);
+  std::printf("%s\n%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str());
+  print_layout(line, deck);
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);
   print_saved(setup);
-  print_memory(setup);
+  print_memory(setup, memory);
   print_traffic(setup);
+  std::printf("\nresolved deck\n%s", write_deck(deck).c_str());
 }
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/hf_config.hpp"
 #include "config/keys.hpp"
@@ -48,13 +49,18 @@ void check_checkpoint(const Deck& deck, Report& report) {
     if (key.section == "checkpoint" && key.name != "model_from" && c.directory.empty() && !is_default(key, deck))
       report.add("", key.qualified() + " = " + value_text(key, deck) +
                          " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
-  if (!c.model_from.empty() && deck.model.load_weights)
-    report.add("", "checkpoint.model_from = " + c.model_from +
-                       " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
-                       "false, or no model_from");
   if (c.keep_every_steps > 0 && c.keep_last == 0)
     report.add("", equation("checkpoint.keep_every_steps", c.keep_every_steps) +
                        " with checkpoint.keep_last = 0, which keeps all; legal: 0, or a keep_last of at least 1");
+}
+
+// Where the parameters come from.
+void check_start(const Deck& deck, Report& report) {
+  const std::string& from = deck.checkpoint.model_from;
+  if (!from.empty() && deck.model.load_weights)
+    report.add("", "checkpoint.model_from = " + from +
+                       " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
+                       "false, or no model_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
@@ -120,12 +126,19 @@ void check_data(const Deck& deck, Report& report) {
                        " without data.validation_files; legal: 0, or give the files");
 }
 
-// The sample at the end takes its prompt as bytes.
+// The sample at the end is text, as its prompt is.
+void check_sample_vocabulary(const Deck& deck, Report& report) {
+  const OutputDeck& o = deck.output;
+  if (has_byte_vocabulary(deck) || (o.sample_tokens == 0 && o.sample_prompt.empty())) return;
+  const bool prompt = o.sample_tokens == 0;
+  report.add("", (prompt ? "output.sample_prompt" : equation("output.sample_tokens", o.sample_tokens)) + " with " +
+                     equation("model.vocabulary", deck.model.vocabulary) +
+                     ": a sample is text, and only tokens that are bytes can be read as text (" + byte_vocabulary_text +
+                     "); legal: " + (prompt ? "no prompt" : "0"));
+}
+
 void check_output(const Deck& deck, Report& report) {
-  if (deck.output.sample_tokens > 0 && deck.model.vocabulary < 256)
-    report.add("", equation("output.sample_tokens", deck.output.sample_tokens) + " with " +
-                       equation("model.vocabulary", deck.model.vocabulary) +
-                       ": a sample is made of bytes; legal: 0, or a vocabulary of at least 256");
+  check_sample_vocabulary(deck, report);
   const auto prompt = static_cast<std::int64_t>(std::max<std::size_t>(deck.output.sample_prompt.size(), 1));
   const std::int64_t length = prompt + deck.output.sample_tokens;
   if (deck.output.sample_tokens > 0 && deck.model.positions == PositionKind::learned &&
@@ -147,6 +160,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, Report& report) {
     return std::none_of(sections.begin(), sections.end(), [&](const char* name) { return bad.count(name) > 0; });
   };
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
+  check_start(deck, report);
   if (needs == Needs::training) {
     if (good({"checkpoint"})) check_checkpoint(deck, report);
     if (good({"train"})) check_zero(deck.train, report);

@@ -17,7 +17,9 @@ void add_dimensions(Keys& k) {
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
       "repeat what it says, except load_weights, dropout, initial_std, residual_scaling, auxiliary losses, router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
-  k.flag<&M::load_weights>("load_weights", "start from the safetensors files of model.hf instead of initial values");
+  k.flag<&M::load_weights>(
+      "load_weights",
+      "start from the safetensors files of model.hf instead of initial values; implied for evaluate and generate");
   k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"},
                        {}, "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", 1, most_layers, "", "blocks, L").required = Required::dimension;

@@ -4,11 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace forge {
+#include "config/byte_vocabulary.hpp"
 
-// The byte vocabulary: a token's id is its byte. With document ends, one more id marks the end of each document.
-inline constexpr std::int64_t byte_vocabulary = 256;
-inline constexpr std::int32_t byte_document_end = 256;
+namespace forge {
 
 // Where documents end.
 enum class DocumentEnd {

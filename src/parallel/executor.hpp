@@ -28,7 +28,7 @@ class BatchSource {
 // Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
 // (depths, 2).
 struct MtpLosses {
-  std::vector<double> per_label;
+  ShortList<double, most_mtp_depths> per_label;
   View<double, 2> sums;
 };
 

@@ -58,10 +58,14 @@ void ParameterStorage<T>::zero_gradients(Stream& stream) const {
 }
 
 template <class T>
-void ParameterStorage<T>::upload(Stream& stream, std::size_t u, const std::vector<S>& values) {
-  const UnitStorage<T>& s = storage_[u];
-  copy_to_device(stream, s.master.data, values.data(), values.size() * sizeof(S));
-  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, s.master, s.copy);
+void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values) {
+  copy_to_device(stream, storage_[u].master.data + begin, values.data(), values.size() * sizeof(S));
+  stream.synchronize();
+}
+
+template <class T>
+void ParameterStorage<T>::convert_master(Stream& stream, std::size_t u) {
+  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, storage_[u].master, storage_[u].copy);
   stream.synchronize();
 }
 
@@ -71,6 +75,13 @@ void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
     fill(stream, u, [seed](const Parameter& p, const Range&) {
       return [seed, &p](std::int64_t element) { return initial_value(seed, p, element); };
     });
+}
+
+template <class T>
+void ParameterStorage<T>::update_copies(Stream& stream) {
+  if constexpr (!std::is_same_v<S, T>)
+    for (const UnitStorage<T>& s : storage_) convert<S, T>(stream, s.master, s.copy);
+  stream.synchronize();
 }
 
 template class ParameterStorage<double>;

@@ -16,11 +16,13 @@ std::string format(const char* how, Args... args) {
   return text;
 }
 
-std::string line(const char* title, const std::string& text) {
+}  // namespace
+
+std::string titled_line(const char* title, const std::string& text) {
   return format("  %-10s", title) + text + "\n";
 }
 
-std::string model_line(const RunSetup& s) {
+std::string model_text(const RunSetup& s) {
   const ModelSpec& m = s.spec;
   return format("%s parameters; L %lld, C %lld, H %lld, K %lld, D %lld, F %lld, V %lld",
                 format_count(static_cast<double>(parameter_count(s.units))).c_str(), static_cast<long long>(m.L()),
@@ -28,24 +30,29 @@ std::string model_line(const RunSetup& s) {
                 static_cast<long long>(m.D()), static_cast<long long>(m.F()), static_cast<long long>(m.V()));
 }
 
-std::string batch_line(const RunSetup& s) {
+std::string work_text(const RunSetup& s) {
+  return format_count(training_flops_per_token(s.spec, s.deck.train.sequence_tokens)) +
+         "FLOP a token, forward and backward";
+}
+
+std::string batch_text(const RunSetup& s) {
   return format("%lld sequences of %lld tokens a step = %d ranks x %d microbatches x %lld",
                 static_cast<long long>(s.deck.train.global_batch_sequences),
                 static_cast<long long>(s.deck.train.sequence_tokens), s.replicas(), s.microbatches,
                 static_cast<long long>(s.deck.train.microbatch_sequences));
 }
 
-std::string memory_line(const JobFacts& f) {
-  std::string text = format_bytes(f.arena_bytes) + " a rank:";
-  for (int c = 0; c < category_count; ++c)
-    if (f.memory[static_cast<std::size_t>(c)] > 0)
-      text += " " + std::string(name_of(static_cast<Category>(c))) + " " +
-              format_bytes(f.memory[static_cast<std::size_t>(c)]) + ",";
-  text.pop_back();
-  return text;
+std::string memory_text(const std::array<std::size_t, category_count>& bytes) {
+  std::size_t all = 0;
+  std::string parts;
+  for (int c = 0; c < category_count; ++c) {
+    const std::size_t part = bytes[static_cast<std::size_t>(c)];
+    all += part;
+    if (part > 0)
+      parts += (parts.empty() ? "" : ", ") + std::string(name_of(static_cast<Category>(c))) + " " + format_bytes(part);
+  }
+  return format_bytes(all) + " a rank: " + parts;
 }
-
-}  // namespace
 
 std::string build_description() {
   return format("forge %s, %s, %s %s", FORGE_VERSION, FORGE_BUILD_KIND,
@@ -58,22 +65,22 @@ std::string build_description() {
 }
 
 std::string job_header(const RunSetup& s, const JobFacts& f) {
-  const double flops = training_flops_per_token(s.spec, s.deck.train.sequence_tokens);
   const double epochs = static_cast<double>(s.deck.train.steps) *
                         static_cast<double>(s.deck.train.global_batch_sequences) /
                         static_cast<double>(f.training_samples);
   std::string out = build_description() + "\n";
-  out += line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
-                                f.device.features, f.device.cores, f.ranks, f.nodes, f.threads));
-  out += line("peak", format("%sFLOP/s, %s", format_count(f.peak_flops).c_str(),
-                             f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));
-  out += line("model", model_line(s));
-  out += line("work", format("%sFLOP a token, forward and backward", format_count(flops).c_str()));
-  out += line("batch", batch_line(s));
-  out += line("data",
-              format("%s tokens in %zu files; %.2f epochs",
+  out += titled_line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
+                                       f.device.features, f.device.cores, f.ranks, f.nodes, f.threads));
+  out += titled_line("peak",
+                     format("%sFLOP/s, %s", format_count(f.peak_flops).c_str(),
+                            f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));
+  out += titled_line("model", model_text(s));
+  out += titled_line("work", work_text(s));
+  out += titled_line("batch", batch_text(s));
+  out += titled_line(
+      "data", format("%s tokens in %zu files; %.2f epochs",
                      format_count(static_cast<double>(f.training_tokens)).c_str(), s.deck.data.files.size(), epochs));
-  out += line("memory", memory_line(f));
+  out += titled_line("memory", memory_text(f.memory));
   return out;
 }
 

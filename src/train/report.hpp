@@ -16,11 +16,19 @@ struct JobFacts {
   int ranks = 1, nodes = 1, threads = 1;
   double peak_flops = 0;  // of all ranks
   bool peak_measured = true;
-  std::size_t arena_bytes = 0;  // planned, of one rank
-  std::array<std::size_t, category_count> memory{};
+  std::array<std::size_t, category_count> memory{};  // planned, of one rank
   std::int64_t training_tokens = 0, training_samples = 0;
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
+
+// Lines of it that need no job: "9.23 G parameters; L 24, …", "16.98 GFLOP a token, …", "256 sequences of …",
+// "49.82 GiB a rank: parameters …".
+std::string model_text(const RunSetup& setup);
+std::string work_text(const RunSetup& setup);
+std::string batch_text(const RunSetup& setup);
+std::string memory_text(const std::array<std::size_t, category_count>& bytes);
+// "  model     " before such a text, and the line's end.
+std::string titled_line(const char* title, const std::string& text);
 
 // "forge 0.1.0, cpu, g++ 12.2.0, Release"
 std::string build_description();

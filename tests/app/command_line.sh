@@ -27,6 +27,10 @@ expect 2 "--output" "$forge" gradients "$deck"
 expect 2 "--top-p" "$forge" generate "$deck" --prompt a --top-p 2
 expect 2 "needs --prompt" "$forge" generate "$deck"
 expect 2 "outside the vocabulary" "$forge" generate "$deck" --tokens 1,256
+expect 2 "--checkpoint: legal are latest and a directory" "$forge" evaluate "$deck" --checkpoint ""
+expect 2 "unrecognised option" "$forge" gradients "$deck" --initial --output "$work/g.st"
+expect 2 "--bytes must be at least 1" "$forge" evaluate "$deck" --initial --bytes 0
+expect 2 "runs as one rank" mpirun -n 2 "$forge" generate "$deck" --initial --prompt a
 expect 0 "train.sequence_tokens" "$forge" help train
 expect 2 "optimizer" "$forge" help optimiser
 expect 0 "forge " "$forge" version
@@ -95,6 +99,30 @@ else
 fi
 [ ! -e "$work/run" ] || fail "a refused job made its run directory"
 
+# show: the summary first, the resolved deck last, which is a deck with the same summary
+expect 0 "" "$forge" show "$deck"
+cp "$work/output" "$work/shown"
+{
+  echo "$deck"
+  printf '  %-10s%s\n' model "10.42 k parameters; L 1, C 16, H 2, K 2, D 8, F 24, V 256" \
+    layout "1 rank = pp 1 x dp_replicate 1 x dp_shard 1 x cp 1 x tp 1" \
+    batch "2 sequences of 16 tokens a step = 1 ranks x 2 microbatches x 1" \
+    training "3 steps, 96 tokens; fp32, zero_stage 0, recompute none, schedule 1f1b"
+} > "$work/summary"
+head -n 5 "$work/shown" | cmp -s - "$work/summary" || fail "show begins with: $(head -n 5 "$work/shown")"
+peak=$(awk '$1 == "peak" && $3 == "B" { print $4, $5 }' "$work/shown")
+for part in "  memory    $peak a rank: parameters " "  in all    $peak on all ranks together" \
+  "  fits on   GPUs of 24 GB or more, one a rank: $peak of 21.37 GiB"; do
+  head -n 9 "$work/shown" | grep -qF -- "$part" || fail "show's summary has no '$part': $(head -n 9 "$work/shown")"
+done
+sed '1,/^resolved deck$/d' "$work/shown" > "$work/resolved.yaml"
+expect 0 "fits on" "$forge" show "$work/resolved.yaml"
+sed 1d "$work/output" | cmp -s - <(sed 1d "$work/shown") || fail "the resolved deck that show prints is another one"
+large=(--set model.layers=8 --set model.width=16384 --set model.heads=128 --set model.ffn=65536)
+expect 0 "fits on   no GPU of up to 180 GB: " "$forge" show "$deck" "${large[@]}"
+expect 0 "fits on   GPUs of 141 GB or more" "$forge" show "$deck" "${large[@]}" --set model.layers=2
+expect 0 "; the largest: pp rank 0" "$forge" show "$deck" --set model.layers=5 --set mesh.pp=2
+
 # show: no launcher; --ranks or what the mesh asks for
 layout=(--set mesh.pp=2 --set mesh.dp_shard=2 --set model.layers=3 --set train.global_batch_sequences=8)
 expect 0 "mesh of 4 ranks" "$forge" show "$deck" "${layout[@]}"
@@ -150,7 +178,7 @@ expect 0 "3/3" mpirun -n 2 "$forge" "$deck"
 cp "$work/run/metrics.jsonl" "$work/two.jsonl"
 if has_thread_ranks; then
   expect 0 "2 ranks on 1 nodes" "$forge" "$deck" --ranks 2
-  expect 0 "loss" "$forge" evaluate "$deck" --ranks 2 --set train.validation_sequences=4
+  expect 0 "loss" "$forge" evaluate "$deck" --initial --ranks 2 --set train.validation_sequences=4
 fi
 expect 0 "3/3" "$forge" "$work/run/deck.yaml" --set "output.directory=$work/again" --set mesh.dp_shard=1
 finish

@@ -56,7 +56,7 @@ expect 0 "loss" "$forge" evaluate "$work/from_hf.yaml"
 grep "^loss" "$work/output" | cmp -s - "$work/loaded" || fail "model_from has another loss than the export"
 expect 2 "model.vocabulary = 257, the checkpoint has 256" "$forge" "$deck" "${tuned[@]}" --set model.vocabulary=257
 expect 2 "come from one of them" "$forge" "$work/from_hf.yaml" --set "checkpoint.model_from=$work/kept"
-expect 2 "reads no checkpoint.model_from" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
+expect 0 "parameters of $work/kept/step_00000008" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
 
 # a start where checkpoints stand says what it wants, and touches nothing
 expect 2 "say --restart latest to go on from there, or --fresh" "$forge" "$deck"

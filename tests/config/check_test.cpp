@@ -137,9 +137,24 @@ TEST(Check, DataAndOutput) {
   expect_refused([](Deck& d) { d.data.document_end_token = 256; }, {"document_end_token = 256", "vocabulary = 256"});
   expect_refused([](Deck& d) { d.train.validate_every_steps = 5; },
                  {"validate_every_steps = 5", "data.validation_files"});
-  expect_refused([](Deck& d) { d.output.sample_tokens = 5, d.model.vocabulary = 97; },
-                 {"sample_tokens", "at least 256"});
   EXPECT_NO_THROW(checked([](Deck& d) { d.data.files = {"b.bin"}, d.data.dtype = TokenType::uint16; }));
+}
+
+// Text is for vocabularies whose tokens are bytes.
+TEST(Check, SampleIsText) {
+  for (const std::int64_t ids : {97, 255, 257, 32000}) {
+    const std::string vocabulary = "model.vocabulary = " + std::to_string(ids);
+    expect_refused([&](Deck& d) { d.output.sample_tokens = 5, d.model.vocabulary = ids; },
+                   {"output.sample_tokens = 5 with", vocabulary.c_str(), "257 with data.document_end_token = 256"});
+    expect_refused([&](Deck& d) { d.output.sample_prompt = "a", d.model.vocabulary = ids; },
+                   {"output.sample_prompt with", vocabulary.c_str()});
+    EXPECT_NO_THROW(checked([&](Deck& d) { d.model.vocabulary = ids; }));
+  }
+  EXPECT_NO_THROW(checked([](Deck& d) { d.output.sample_tokens = 5, d.output.sample_prompt = "a"; }));
+  EXPECT_NO_THROW(
+      checked([](Deck& d) { d.output.sample_tokens = 5, d.model.vocabulary = 257, d.data.document_end_token = 256; }));
+  expect_refused([](Deck& d) { d.output.sample_tokens = 5, d.model.vocabulary = 257, d.data.document_end_token = 10; },
+                 {"output.sample_tokens = 5"});
 }
 
 TEST(Check, Tensor) {

@@ -1,0 +1,83 @@
+#include "app/summary_text.hpp"
+
+#include <iterator>
+
+#include "app/job.hpp"
+#include "config/keys.hpp"
+#include "core/bytes.hpp"
+#include "train/report.hpp"
+
+namespace forge {
+
+namespace {
+
+// GPUs by the size that they are sold with, and what the driver reports of the smallest of that size.
+struct GpuMemory {
+  const char* sold;
+  std::size_t mib;
+};
+constexpr GpuMemory gpus[] = {{"24 GB", 23034}, {"40 GB", 40960},   {"48 GB", 46068},
+                              {"80 GB", 81559}, {"141 GB", 143771}, {"180 GB", 183359}};
+// Share of it that drivers, CUDA's context and NCCL may take. An allowance: it has not been measured.
+constexpr double outside_share = 0.05;
+
+std::string number(std::int64_t n) {
+  return std::to_string(n);
+}
+
+std::string value_of(const Deck& deck, const char* section, const char* name) {
+  return value_text(*find_key(section, name), deck);
+}
+
+std::string layout(const RunSetup& s) {
+  const MeshShape& m = s.mesh;
+  std::string text = number(m.world()) + (m.world() == 1 ? " rank" : " ranks") + " = pp " + number(m.pp) +
+                     " x dp_replicate " + number(m.dp_replicate) + " x dp_shard " + number(m.dp_shard) + " x cp " +
+                     number(m.cp) + " x tp " + number(m.tp);
+  if (s.spec.E() > 0)
+    text += "; experts: pp " + number(m.pp) + " x edp " + number(m.edp) + " x ep " + number(m.ep) + " x etp " +
+            number(m.etp);
+  return text;
+}
+
+std::string training(const RunSetup& s) {
+  const Deck& d = s.deck;
+  const double tokens = static_cast<double>(d.train.steps) * static_cast<double>(s.tokens_per_step());
+  return number(d.train.steps) + " steps, " + format_count(tokens) + " tokens; " + value_of(d, "train", "precision") +
+         ", zero_stage " + number(d.train.zero_stage) + ", recompute " + value_of(d, "train", "recompute") +
+         ", schedule " + s.schedule.name;
+}
+
+// "GPUs of 80 GB or more: …": the smallest of those on sale that have `bytes` for a rank.
+std::string fitting_gpus(std::size_t bytes) {
+  for (const GpuMemory& gpu : gpus) {
+    const auto usable = static_cast<std::size_t>(static_cast<double>(gpu.mib << 20) * (1 - outside_share));
+    if (bytes > usable) continue;
+    return "GPUs of " + std::string(gpu.sold) + " or more, one a rank: " + format_bytes(bytes) + " of " +
+           format_bytes(usable) + ", 5 % being left to drivers and libraries";
+  }
+  return "no GPU of up to " + std::string(std::end(gpus)[-1].sold) + ": " + format_bytes(bytes) + " a rank";
+}
+
+}  // namespace
+
+std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memory) {
+  const MemoryPlan& largest = largest_of(memory);
+  std::size_t all = 0;
+  for (const MemoryPlan& plan : memory) all += plan.total() * static_cast<std::size_t>(s.mesh.world() / s.mesh.pp);
+  std::string experts;
+  if (s.spec.E() > 0)
+    experts = ", E " + number(s.spec.E()) + "; " + format_count(static_cast<double>(active_parameter_count(s.spec))) +
+              " parameters at work for a token";
+  std::string text = titled_line("model", model_text(s) + experts);
+  text += titled_line("layout", layout(s));
+  text += titled_line("batch", batch_text(s));
+  text += titled_line("training", training(s));
+  text += titled_line("work", work_text(s));
+  const std::string which = s.mesh.pp > 1 ? "; the largest: pp rank " + number(&largest - memory.data()) : "";
+  text += titled_line("memory", memory_text(largest.bytes) + which);
+  text += titled_line("in all", format_bytes(all) + " on all ranks together");
+  return text + titled_line("fits on", fitting_gpus(largest.total()));
+}
+
+}  // namespace forge

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/memory.hpp"
+#include "train/setup.hpp"
+
+namespace forge {
+
+// The head of `forge show`: what the model is, how it is laid out, what a step works on, what a rank needs, and which
+// GPUs have that. `memory`: by pipeline rank, as memory_by_stage gives it.
+std::string summary_text(const RunSetup& setup, const std::vector<MemoryPlan>& memory);
+
+}  // namespace forge
