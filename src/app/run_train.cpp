@@ -100,6 +100,20 @@ std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string
   return notes;
 }
 
+// Of the first rank. A start that is refused here leaves nothing behind: what it throws is caught, so that the locks
+// go.
+void look_around(const CommandLine& line, const Deck& deck, Start& start) {
+  try {
+    start.files = std::make_unique<RunFiles>(deck);
+    start.notes = notes_of_locks(*start.files, deck.checkpoint.directory);
+    start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
+    append(start.notes, start.plan.notes);
+  } catch (...) {
+    start.files.reset();
+    throw;
+  }
+}
+
 // Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
 Start start_of(const CommandLine& line, const Deck& deck, const World& world) {
   if (deck.checkpoint.directory.empty() && (line.restart == "latest" || line.fresh))
@@ -110,10 +124,7 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world) {
   std::int64_t restarts = 0;
   world.watchdog().start_other(0, "run directory");
   if (world.rank() == 0) {
-    start.files = std::make_unique<RunFiles>(deck);
-    start.notes = notes_of_locks(*start.files, deck.checkpoint.directory);
-    start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
-    append(start.notes, start.plan.notes);
+    look_around(line, deck, start);
     restarts = !start.plan.candidates.empty();
   }
   world.make_world()->max_host({&restarts, 1});

@@ -4,7 +4,7 @@ draw_seed=$(git rev-parse HEAD 2> /dev/null || date +%j)
 
 # drawn NAME COUNT < CASES: so many of the lines, in their order; all with FORGE_LONG=1.
 drawn() {
-  if [ "${FORGE_LONG:-0}" = 1 ]; then
+  if is_long; then
     cat
   else
     nl -ba | while read -r number line; do
@@ -22,5 +22,5 @@ check_times() { # MOST
   mapfile -t sorted < <(printf '%s\n' "${times[@]}" | sort -n)
   median=${sorted[$(((${#sorted[@]} - 1) / 2))]}
   echo "${#sorted[@]} cases: median $median s, longest ${sorted[-1]} s, at most $1 s for half of them"
-  [ "${FORGE_LONG:-0}" != 1 ] || [ "$median" -le "$1" ] || fail "the median case took $median s, not $1 s"
+  ! is_long || [ "$median" -le "$1" ] || fail "the median case took $median s, not $1 s"
 }

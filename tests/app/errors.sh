@@ -48,7 +48,7 @@ while read -r rank place; do
   ends_with "$code" "$rank" "throw:$rank:$place:$code" "$deck"
   cases=$((cases + 1))
 done < <(for place in $train_places; do for rank in 0 1 2; do echo "$rank $place"; done; done | drawn train 3)
-if [ "${FORGE_LONG:-0}" = 1 ]; then expected=36; else expected=3; fi
+if is_long; then expected=36; else expected=3; fi
 [ $cases -eq $expected ] || fail "$cases cases of training, not $expected"
 
 # Other verbs.

@@ -20,6 +20,9 @@ expect() {
   [ -z "$text" ] || grep -qF -- "$text" "$work/output" || { fail "no '$text' from: $*"; cat "$work/output" >&2; }
 }
 
+# Whether all of a script's volume is wanted, not a part of each kind, as tests/run.sh --long sets it.
+is_long() { [ "${FORGE_LONG:-0}" = 1 ]; }
+
 # Whether this build runs ranks as threads (--ranks): the CUDA build doesn't, and what needs them is left out, which
 # tests/skipped.sh announces.
 has_thread_ranks() {

@@ -82,14 +82,14 @@ while IFS='|' read -r rank place what; do
   ends_with 86 "rank 0 to 2: $what" $first "hang:$rank:$place" "$deck"
   cases=$((cases + 1))
 done < <(for rank in 0 1 2; do for place in "${places[@]}"; do echo "$rank|$place"; done; done | drawn hangs 1)
-if [ "${FORGE_LONG:-0}" = 1 ]; then expected=$((3 * 11 + 3 * 7)); else expected=2; fi
+if is_long; then expected=$((3 * 11 + 3 * 7)); else expected=2; fi
 [ $cases -eq $expected ] || fail "$cases cases, not $expected"
 
 # In a step.
 ends_with 137 "signal 9" 0 kill:1:4 "$deck"
 ends_with 86 "rank 0: no answer from $(uname -n), stopped or lost; rank 1 to 2: step 4, labels" $later stop:0:4 "$deck"
 ends_with 86 "rank 0, 2: step 4, labels; rank 1: step 4, data" $later hang:1:4 "$deck"
-if [ "${FORGE_LONG:-0}" = 1 ]; then
+if is_long; then
   ends_with 86 "rank 0 to 1: step 4, labels; rank 2: no answer" $later stop:2:4 "$deck"
   ends_with 86 "rank 0: step 4, labels; rank 1 to 2: no answer" $later stop:1:4,stop:2:4 "$deck"
   ends_with 86 "rank 0 to 1: no answer from $(uname -n), stopped or lost; rank 2: step 4, labels" $later stop:1:4,stop:0:4 "$deck"

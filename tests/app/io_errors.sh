@@ -7,7 +7,6 @@ set -euo pipefail
 forge=$1
 shim=$2
 . "$(dirname "$0")/expect.sh"
-long=${FORGE_LONG:-}
 seed=$(git rev-parse --short=6 HEAD 2> /dev/null || echo 1)
 RANDOM=$((16#$seed % 32768))
 
@@ -70,7 +69,7 @@ expect_whole() { # WHAT
 # So many of each the first rank makes at least, and the second one.
 for calls in open:24:22:5 write:28:30:20 fsync:5:8:1 close:5:16:4 rename:5:3:0 unlink:5:4:0 mkdir:28:1:0; do
   IFS=: read -r call error first second <<< "$calls"
-  if [ -n "$long" ]; then
+  if is_long; then
     for rank in 0 1; do
       n=1
       while one_call $rank "$call" $n "$error"; do n=$((n + 1)); done
@@ -148,7 +147,7 @@ disk_of() { # KIB STOP_ON_FAILURE
 }
 sizes=()
 for i in $(seq 0 19); do sizes+=($((64 + i * (enough - 64) / 19 / 4 * 4))); done
-if [ -n "$long" ]; then
+if is_long; then
   for stop in true false; do for size in "${sizes[@]}"; do disk_of "$size" $stop; done; done
 else # one of each fifth
   goes_on=(true false)

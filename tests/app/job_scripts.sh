@@ -49,7 +49,7 @@ seen=()
 for script in gpu cpu container sweep; do
   lines=0
   [ $script != sweep ] || lines=$(grep -c '^  "optimizer' jobscripts/slurm_sweep.sh)
-  [ "${FORGE_LONG:-0}" = 1 ] || [ $script != sweep ] || lines=1
+  is_long || [ $script != sweep ] || lines=1
   for line in $(seq 0 $((lines > 0 ? lines - 1 : 0))); do
     image=() program=$work/named
     [ $script != container ] || { image=(image.sif); program=/opt/forge/bin/forge; }

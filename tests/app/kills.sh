@@ -5,9 +5,8 @@
 # environment: other moments. FORGE_LONG=1: 200 kills.
 set -euo pipefail
 forge=$1
-kills=${2:-${FORGE_LONG:+200}}
-kills=${kills:-20}
 . "$(dirname "$0")/expect.sh"
+kills=${2:-$(is_long && echo 200 || echo 20)}
 seed=${FORGE_KILLS_SEED:-7}
 RANDOM=$seed
 last=60 keep=2

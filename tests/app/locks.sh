@@ -6,8 +6,7 @@ set -euo pipefail
 forge=$1
 shim=$2
 . "$(dirname "$0")/expect.sh"
-rounds=${FORGE_LONG:+20}
-rounds=${rounds:-3}
+rounds=$(is_long && echo 20 || echo 3)
 
 cat docs/*.md > "$work/text"
 expect 0 "tokens" "$forge" tokenize "$work/text" --output "$work/tokens.bin"

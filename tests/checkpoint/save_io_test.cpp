@@ -3,6 +3,7 @@
 #include <set>
 
 #include "../app/io_faults.hpp"
+#include "../long_run.hpp"
 #include "checkpoint/save.hpp"
 #include "comm/thread_communicator.hpp"
 #include "sample.hpp"
@@ -117,7 +118,7 @@ TEST_P(FailingSave, LosesNothingAndSaysSo) {
 }
 
 std::vector<Case> cases() {
-  const bool all = std::getenv("FORGE_LONG") != nullptr;
+  const bool all = long_run();
   std::vector<Case> cases;
   for (const Call& call : calls)
     for (const bool asynchronous : {false, true})

@@ -39,7 +39,7 @@ ends_with 86 "rank 0, 2 to 7: step 4, labels; rank 1: step 4, data" hang:1:4 --k
 ends_with 6 "forge: error (rank 5): fails on purpose" throw:5:gradients:6 --kill-on-bad-exit=0
 
 # Any ranks, over TCP: the names are exact, each time.
-if [ "${FORGE_LONG:-0}" = 1 ]; then
+if is_long; then
   for round in $(seq 20); do
     mapfile -t stopped < <(seq 0 7 | shuf -n $((1 + round % 4)) --random-source=<(yes "$draw_seed $round") | sort -n)
     fault=$(printf ',stop:%s:4' "${stopped[@]}")

@@ -95,7 +95,7 @@ hopeless=$(FORGE_FAULT=kill:1:12 FORGE_MOST_FAILURES=2 sbatch --parsable --nodes
   "$repository/jobscripts/slurm_cpu.sh" "$work/hopeless.yaml" --set checkpoint.every_steps=5)
 
 # A limit and a requeue are no failures: the hang behind them is the first one.
-if [ "${FORGE_LONG:-0}" = 1 ]; then
+if is_long; then
   chain limits limit limit limit limit limit limit hang
   chain again requeue signal requeue kill requeue requeue
 else

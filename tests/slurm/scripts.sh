@@ -22,7 +22,7 @@ settings() {
 
 # decks NUMBER: what the script of this number takes.
 decks() {
-  if [ "${FORGE_LONG:-0}" = 1 ]; then
+  if is_long; then
     printf '%s\n' "$repository"/inputs/*.yaml
   else
     draw_deck "$1"
@@ -111,7 +111,7 @@ for deck in $(decks 2); do
   PATH=$CLUSTER/bin:$PATH run 32 "32 ranks on 8 nodes" "$deck" "$repository/jobscripts/slurm_container.sh" image.sif
 done
 
-if [ "${FORGE_LONG:-0}" = 1 ]; then least=$((3 * 62)); else least=3; fi
+if is_long; then least=$((3 * 62)); else least=3; fi
 [ $runs -ge $least ] || fail "only $runs jobs"
 nothing_left
 finish

@@ -29,7 +29,7 @@ expect 0 "$steps/$steps" mpirun -n 4 "$forge" "$work/whole.yaml"
 # Step 12 of the first start takes long enough to be met by what comes from outside.
 export FORGE_FAULT=slow:0:12:6
 signals=(USR1)
-[ "${FORGE_LONG:-0}" != 1 ] || signals+=(TERM)
+! is_long || signals+=(TERM)
 for signal in "${signals[@]}"; do
   job=$(submit "$signal")
   wait_until 180 trains "$signal"
@@ -58,7 +58,7 @@ went_on "$job" preempted SIGTERM
 ends_as "$other" COMPLETED 240
 
 # Before its time is over: a minute, of which 48 s are kept for saving.
-if [ "${FORGE_LONG:-0}" = 1 ]; then
+if is_long; then
   export FORGE_FAULT=slow:0:12:14
   job=$(deck_options="--set checkpoint.end_margin_seconds=48" submit limit --time=1 --signal=USR1@1)
   went_on_later() { [ "$(field "$job" Restarts)" = 1 ]; }
