@@ -43,13 +43,14 @@ struct SavingRun {
         pieces.add(tensor, parts[static_cast<std::size_t>(world.rank())], true);
       }
       Stream stream(1);
+      const DevicePieces on_device(pieces, stream);
       CheckpointSaver saver(world, {directory, keep_last, keep_every, {2048}}, asynchronous);
       for (const std::int64_t step : steps) {
         std::string error;
         try {
           if (world.rank() == 0) before(step);
           if (leaves) saver.leave();
-          saver.save(sample_facts(step), pieces.tensors, stream);
+          saver.save(sample_facts(step), on_device.tensors, stream);
           saver.finish();
         } catch (const IoFailed& failed) {
           error = failed.what();

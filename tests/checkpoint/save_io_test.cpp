@@ -36,9 +36,10 @@ Outcome save_on_two_ranks(const std::string& directory, std::int64_t step, bool 
       pieces.add(tensor, parts[static_cast<std::size_t>(ranks.rank())], true);
     }
     Stream stream(1);
+    const DevicePieces on_device(pieces, stream);
     CheckpointSaver saver(ranks, {directory, 2, 0, {2048}}, asynchronous);
     try {
-      saver.save(sample_facts(step), pieces.tensors, stream);
+      saver.save(sample_facts(step), on_device.tensors, stream);
       saver.finish();
     } catch (const IoFailed& error) {
       outcome.thrown[static_cast<std::size_t>(ranks.rank())] = error.what();
