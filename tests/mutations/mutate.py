@@ -58,7 +58,7 @@ def mutated(root: pathlib.Path, mutation: pathlib.Path):
 
 def check(root, *mutations):
     failed = False
-    mutations = mutations or sorted(pathlib.Path(root).glob("tests/mutations/*.mutation"))
+    mutations = mutations or sorted(pathlib.Path(root).glob("tests/mutations/**/*.mutation"))
     for mutation in map(pathlib.Path, mutations):
         try:
             mutated(pathlib.Path(root), mutation)
@@ -93,7 +93,7 @@ def is_program(directory, name):
 def copy(root, build, to):
     root, source = pathlib.Path(root).resolve(), pathlib.Path(to).resolve() / "source"
     source.mkdir(parents=True, exist_ok=True)
-    for name in ("src", "tests"):
+    for name in ("src", "tests", "jobscripts"):
         shutil.copytree(root / name, source / name, symlinks=True, dirs_exist_ok=True)
     for path in root.glob("CMake*"):
         shutil.copy2(path, source)
