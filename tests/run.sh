@@ -5,6 +5,8 @@
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
 #      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: everything is compiled and linked; where a GPU is too, the tests run on it (label gpu).
+#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, layouts and planted mistakes
+#      drawn by the commit.
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -73,6 +75,14 @@ run_cuda() {
   fi
 }
 
+run_vgpu() {
+  local tests=(device kernels kernels_moe kernels_gemm kernels_attention nn vgpu comm_device_threads)
+  build vgpu forge "${tests[@]/#/test_}" test_sample || return 1
+  FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error \
+    -R "^($(IFS='|' && echo "${tests[*]}")|sample_.*|verify)\$" &&
+    tests/mutations/drawn.sh build/vgpu device 2
+}
+
 # find_cuda: puts nvcc on the PATH where it is installed in its usual place.
 find_cuda() {
   command -v nvcc > /dev/null && return 0
@@ -90,11 +100,12 @@ if find_cuda; then
 else
   echo "== no nvcc here: the cuda preset is not built"
 fi
+step "an emulated GPU (vgpu)" run_vgpu
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$jobs" --no-tests=error "$@"
 fi
 # CTest says little of tests that are skipped; with CI=true they fail.
-tests/skipped.sh build/cpu build/asan build/cuda || failed+=("tests were skipped")
+tests/skipped.sh build/cpu build/asan build/cuda build/vgpu || failed+=("tests were skipped")
 printf '== %s\n' "${parts[@]}" "$(printf '%5d s in all, on %d cores' "$SECONDS" "$jobs")"
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"
