@@ -10,7 +10,8 @@
 #   --reference DIR   a build for the CPU, whose gradients are compared with; default build/cpu
 #   --limit SECONDS   a lower limit of each part
 #   --rehearse        all parts with the CPU build at tiny sizes: tries the script, measures nothing
-#   --pack FILE       instead: packs what a machine without a network needs into FILE (.tar.xz); --with-nccl packs NCCL too
+#   --pack FILE       instead: packs what a machine without a network needs into FILE, a .tar.xz or else a folder
+#   --with-nccl       packs NCCL too, for a machine without PyTorch's
 # Ends with 0: all passed; 1: a case of correctness failed; 2: wrong options; 3: parts are unfinished; 4: only measurements failed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

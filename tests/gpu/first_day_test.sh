@@ -17,7 +17,7 @@ parts=(correct broken measured slow)
 about() { echo "about \$1"; }
 begin() { :; }
 finish() { :; }
-count() { run_case "\$1" "\$2" bash -c 'echo >> "\$1"; eval "\$2"' _ "$work/\$1" "\$3"; }
+count() { run_case "\$1" "\$2" bash -c 'echo \$\$ >> "\$1"; eval "\$2"' _ "$work/\$1" "\$3"; }
 part_correct() { count one 60 true; count two 60 true; }
 part_broken() { count wrong 60 'echo it is wrong; exit 3'; count behind 60 true; }
 part_measured() { count missing 60 'echo no such tool; exit 77'; count refused 60 false; }
@@ -69,6 +69,12 @@ for _ in $(seq 600); do
 done
 kill -TERM "$killed"
 wait "$killed" && fail "a killed call ends with 0"
+case_id=$(tail -n 1 "$work/sleeps")
+for _ in $(seq 300); do
+  kill -0 "$case_id" 2> /dev/null || break
+  sleep 0.1
+done
+! kill -0 "$case_id" 2> /dev/null || fail "the case of a killed call goes on"
 [ ! -e "$work/killed/slow/sleeps.result" ] || fail "a killed case has a result"
 [ -e "$work/killed/slow/first.result" ] || fail "what came before the kill is lost"
 touch "$work/awake"
@@ -119,4 +125,37 @@ grep -q "^### REHEARSAL" "$work/rehearsal/table.md" || fail "the table of a rehe
 for row in "7B down, weight gradient" "| backward | B=" "AdamW, fp32" "uneven, forward" "| toy | 2 x 32 | forge" "| toy_moe | 2 x 32 | forge"; do
   grep -qF "$row" "$work/rehearsal/table.md" || fail "the table has no row $row"
 done
+
+# packed, on a machine that has neither Open MPI nor most of the libraries: its folders are hidden in a namespace of mounts
+mkdir "$work/build"
+cp "$build/forge" "$build/kernel_bench" "$work/build"
+expect 0 "there: forge_first_day/tests/gpu/first_day.sh" "$day" --pack "$work/packed" --build "$work/build" --reference "$build"
+expect 2 "is there already" "$day" --pack "$work/packed" --build "$work/build"
+expect 2 "there is no $work/none/forge" "$day" --pack "$work/packed2" --build "$work/none"
+cat > "$work/bare" << 'BARE'
+set -eu
+mount -t tmpfs tmpfs "$1" || exit 77
+libraries=$(dirname "$(ldconfig -p | awk '/libmpi.so.40 / { print $NF; exit }')")
+for folder in "$libraries" /usr/bin; do
+  mkdir -p "$1/over$folder" "$1/work$folder"
+  mount -t overlay overlay -o "lowerdir=$folder,upperdir=$1/over$folder,workdir=$1/work$folder" "$folder" || exit 77
+done
+rm -rf "$libraries"/{openmpi,pmix2} "$libraries"/lib{mpi,open-,pmix,hdf5,dnnl,yaml-cpp,boost_program,hwloc,event,sz.,aec,curl}*
+rm -f /usr/bin/{mpirun,mpiexec,orte,ompi,ctest}*
+cd "$2/forge_first_day"
+! command -v mpirun && ldd build/cuda/forge | grep -q 'libmpi.* not found' || { echo "the machine is not bare"; exit 9; }
+exec tests/gpu/first_day.sh --rehearse --build build/cuda --output "$1/out" --part gradients --part ranks
+BARE
+mkdir "$work/mounts"
+code=77
+if [ "$(id -u)" -eq 0 ]; then
+  code=0
+  unshare -m bash "$work/bare" "$work/mounts" "$work/packed" > "$work/output" 2>&1 || code=$?
+  grep '^== ' "$work/output" || true
+fi
+if [ "$code" -eq 77 ]; then
+  echo "SKIPPED: first_day.sh on a machine without libraries: it needs root and mounts"
+elif [ "$code" -ne 0 ] || ! grep -q "== ranks: passed" "$work/output"; then
+  fail "what was packed doesn't run, code $code: $(cat "$work/output")"
+fi
 finish

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pack.sh FILE BUILD REFERENCE WITH_NCCL: what `first_day.sh --pack FILE` does, on a Debian machine with both builds: FILE (.tar.xz)
-# holds a folder forge_first_day like a checkout, with the programs (stripped), the list of tests, and in carried/ the
+# pack.sh FILE BUILD REFERENCE WITH_NCCL: what `first_day.sh --pack FILE` does, on a Debian machine with both builds: FILE, a
+# .tar.xz or else a new folder, has a folder forge_first_day like a checkout, with the programs (stripped), the list of tests, and in carried/ the
 # libraries and Open MPI that a bare machine lacks. Left out: the C and C++ libraries and CUDA's large ones, which come with the
 # toolkit or PyTorch; NCCL too, without --with-nccl.
 set -euo pipefail
@@ -11,6 +11,7 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 to=$stage/forge_first_day
 
+[ ! -d "$file" ] || { echo "pack: $file is there already" >&2; exit 2; }
 [ -x "$build/forge" ] || { echo "pack: there is no $build/forge" >&2; exit 2; }
 [ -x "$build/kernel_bench" ] || { echo "pack: there is no $build/kernel_bench: cmake --build $build --target kernel_bench" >&2; exit 2; }
 mkdir -p "$to/build/cuda" "$to/build/cpu" "$to/carried/lib"
@@ -29,15 +30,16 @@ fi
 python3 tests/gpu/list_tests.py "$build" gpu | sed "s#${build#"$root"/}/#build/cuda/#g" > "$to/build/cuda/gpu_tests"
 sed -n 's/ absent / is left out: /p' "$to/build/cuda/gpu_tests" | sed 's/^/pack: test /'
 
-# Open MPI as the packages have it, then all libraries that anything here needs.
-while read -r path; do
-  case $path in
-    /usr/bin/* | /usr/lib/* | /usr/share/openmpi* | /usr/share/pmix* | /etc/*) ;;
-    *) continue ;;
-  esac
-  [ ! -f "$path" ] && [ ! -L "$path" ] || cp -a --parents "$path" "$to/carried"
-done < <(dpkg -L openmpi-bin openmpi-common libopenmpi3 libpmix2)
-ln -sf orterun "$to/carried/usr/bin/mpirun"
+# Open MPI's launcher, help texts and plugins, but for those of networks that one machine doesn't need, whose libraries are many;
+# then all libraries that anything here needs.
+system=/usr/lib/$(gcc -print-multiarch 2> /dev/null || echo x86_64-linux-gnu)
+for path in /usr/bin/orterun /usr/bin/orted "$system/openmpi/lib" "$system/pmix2/lib" "$system/pmix2/share" /usr/share/openmpi /etc/openmpi; do
+  [ ! -e "$path" ] || { mkdir -p "$to/carried$(dirname "$path")" && cp -a "$path" "$to/carried$path"; }
+done
+[ -x "$to/carried/usr/bin/orterun" ] || { echo "pack: Open MPI is not installed as Debian's packages openmpi-bin and libopenmpi3 have it" >&2; exit 2; }
+ln -s orterun "$to/carried/usr/bin/mpirun"
+find "$to/carried" -name '*.a' -delete
+find "$to/carried/usr/lib" \( -name '*ucx*' -o -name '*ofi*' -o -name '*openib*' -o -name '*verbs*' -o -name '*psm*' -o -name '*java*' \) -delete
 mapfile -t plugins < <(find "$to/carried/usr/lib" -name '*.so*' -type f)
 while read -r library; do
   case $(basename "$library") in
@@ -48,9 +50,14 @@ while read -r library; do
   esac
 done < <(ldd "${programs[@]}" "${plugins[@]}" /usr/bin/orterun | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u)
 
-# The programs share most of their bytes: a dictionary as large as all of them finds that.
-tar -C "$stage" --sort=name -cf - forge_first_day | xz -T1 -3 --lzma2=preset=3,dict=256MiB > "$file.new"
-mv "$file.new" "$file"
-size=$(stat -c %s "$file")
-echo "pack: $file, $((size / 1048576)) MiB: unpack it there and call forge_first_day/tests/gpu/first_day.sh"
-[ "$size" -le $((64 * 1048576)) ] || echo "pack: more than 64 MiB"
+size=$(du -sm "$to" | cut -f 1)
+if [[ $file = *.tar.xz ]]; then
+  # The programs share most of their bytes, which a dictionary as large as several of them finds.
+  tar -C "$stage" --sort=name -cf - forge_first_day | xz -T1 --lzma2=preset=3,dict=128MiB > "$file.new"
+  mv "$file.new" "$file"
+  size=$(($(stat -c %s "$file") / 1048576))
+else
+  mv "$stage" "$file"
+fi
+echo "pack: $file, $size MiB; there: forge_first_day/tests/gpu/first_day.sh"
+[ "$size" -le 64 ] || echo "pack: more than 64 MiB"
