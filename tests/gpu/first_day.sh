@@ -97,6 +97,9 @@ note() {
   printf '  %-44s %-8s %5s s  %s\n' "$1" "$2" "$3" "${4:-}"
 }
 
+# The last line of a log that says something.
+last_words() { grep '[^[:space:]]' "$1" | tail -n 1 | cut -c 1-160; }
+
 # run_case NAME LIMIT COMMAND…: runs it unless it has a result. Code 0: passed; 77: absent, its last line says what is
 # missing; its own limit: "limit". A case that the end of the part cuts short has no result, and is run by the next call, unless
 # it had the part for itself.
@@ -118,7 +121,7 @@ run_case() {
   running=""
   case $code in
     0) note "$name" passed $((SECONDS - start)) ;;
-    77) note "$name" absent $((SECONDS - start)) "$(tail -n 1 "$folder/$name.log")" ;;
+    77) note "$name" absent $((SECONDS - start)) "$(last_words "$folder/$name.log")" ;;
     124 | 137)
       if [ "$most" -eq "$left" ] && [ "$case_number" -gt 1 ]; then
         pending=$((pending + 1))
@@ -126,7 +129,7 @@ run_case() {
         note "$name" limit $((SECONDS - start)) "stopped after $most s"
       fi
       ;;
-    *) note "$name" failed $((SECONDS - start)) "code $code: $(tail -n 1 "$folder/$name.log" | cut -c 1-160)" ;;
+    *) note "$name" failed $((SECONDS - start)) "code $code: $(last_words "$folder/$name.log")" ;;
   esac
 }
 

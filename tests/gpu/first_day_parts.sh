@@ -36,6 +36,9 @@ begin() {
   [ -x "$forge" ] || refuse "there is no $forge; build it, or name a build with --build"
   . "$here/libraries.sh"
   use_carried_libraries "$root/carried" "$out/libraries" "$build"
+  if "$forge" version | grep -q '^forge [^,]*, cuda' && [ ! -e /dev/nvidia0 ] && ! nvidia-smi -L > /dev/null 2>&1; then
+    refuse "there is no GPU here for $forge; --rehearse tries the script with a build for the CPU"
+  fi
   {
     date -u +'date %Y-%m-%d %H:%M UTC'
     echo "program $("$forge" version 2>&1 | head -n 1)"
@@ -67,7 +70,7 @@ listed_tests() {
   if [ -e "$build/gpu_tests" ]; then
     cat "$build/gpu_tests"
   else
-    "$python" "$here/list_tests.py" "$build" "$([ "$rehearse" = yes ] && echo cpu || echo gpu)"
+    "$python" "$here/list_tests.py" "$build" "$([ "$rehearse" = yes ] && echo '(cpu|gpu)' || echo gpu)"
   fi
 }
 
@@ -99,7 +102,12 @@ part_program() {
     return
   fi
   while read -r name command; do
-    [[ $command = tests/app/* ]] || continue
+    [[ $command = tests/app/* && $name != verify ]] || continue  # part verify does that
+    case $name in
+      app_install | app_job_scripts | app_quickstart)  # they need the build's folder, and the network
+        [ ! -d "$root/carried" ] || command="absent it is not for a packed build"
+        ;;
+    esac
     # shellcheck disable=SC2086
     run_listed 500 "$name" $command
   done < <(listed_tests)

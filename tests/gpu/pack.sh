@@ -21,6 +21,7 @@ git rev-parse HEAD > "$to/carried/commit" 2> /dev/null || true
 programs=("$build/forge" "$build/kernel_bench")
 for program in "$build"/test_*; do [ ! -x "$program" ] || programs+=("$program"); done
 for program in "${programs[@]}"; do strip -o "$to/build/cuda/$(basename "$program")" "$program"; done
+(cd "$build" && find . -name 'lib*.so' -exec cp --parents {} "$to/build/cuda" \;)  # what tests preload
 if [ -x "$reference/forge" ]; then
   strip -o "$to/build/cpu/forge" "$reference/forge"
   programs+=("$reference/forge")
