@@ -3,8 +3,9 @@
 
     python3 tests/benchmark/peer.py --model tiny [--compile] [--precision bf16] [--threads 2] [--steps 20]
 
-on a GPU with --device cuda; prints the median of the step times and the tokens per second. With --serve it reads commands from standard input
-(`steps N`, `sgemm`) and answers each with a line of JSON; compare.py uses this so that a model is compiled once.
+prints the median of the step times and the tokens per second, of a GPU with --device cuda. With --serve it reads commands
+from standard input (`steps N`, `sgemm`) and answers each with a line of JSON; compare.py uses this so that a model is
+compiled once.
 """
 
 import argparse

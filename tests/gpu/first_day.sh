@@ -57,17 +57,13 @@ if [ -z "$build" ]; then
   [ "$rehearse" = no ] || build=build/cpu
 fi
 
-# Paths from where the command was typed; everything runs in the repository's folder.
+# Paths from where the command was typed, or else from the repository's folder, where everything runs.
 absolute() { realpath -m -- "$1"; }
-parts_file=$(absolute "$parts_file")
-[[ $build = /* || ! -e $build ]] || build=$(absolute "$build")
-if [ -n "$pack" ]; then
-  cd "$root"
-  exec "$here/pack.sh" "$(cd "$OLDPWD" && absolute "$pack")" "$build" "$reference" "$with_nccl"
-fi
+found() { if [ -e "$1" ]; then absolute "$1"; else (cd "$root" && absolute "$1"); fi; }
+build=$(found "$build") reference=$(found "$reference") parts_file=$(absolute "$parts_file")
+if [ -n "$pack" ]; then exec "$here/pack.sh" "$(absolute "$pack")" "$build" "$reference" "$with_nccl"; fi
 out=$(absolute "$out")
 cd "$root"
-build=$(absolute "$build") reference=$(absolute "$reference")
 python=${PYTHON:-python3}
 
 # Correctness parts say so: correctness_parts holds their names, parts all of them in their order (first_day_parts.sh).

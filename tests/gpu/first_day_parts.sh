@@ -31,6 +31,21 @@ problems() {
   for problem in verify/*/reference.yaml; do basename "$(dirname "$problem")"; done
 }
 
+# Results of another build are put aside: parts of two programs make no table.
+put_aside_results() {
+  local digest number=1 part
+  digest=$(sha256sum < "$forge" | cut -d ' ' -f 1)
+  if [ -e "$out/program_digest" ] && [ "$(cat "$out/program_digest")" != "$digest" ]; then
+    while [ -e "$out/earlier_$number" ]; do number=$((number + 1)); done
+    mkdir "$out/earlier_$number"
+    for part in "${parts[@]}" summary.txt table.md machine.txt; do
+      [ ! -e "$out/$part" ] || mv "$out/$part" "$out/earlier_$number"
+    done
+    echo "== $out: results of another build are in earlier_$number"
+  fi
+  echo "$digest" > "$out/program_digest"
+}
+
 # What the machine and the program are, for the table; and libraries that were carried here, where some are missing.
 begin() {
   [ -x "$forge" ] || refuse "there is no $forge; build it, or name a build with --build"
@@ -39,6 +54,7 @@ begin() {
   if "$forge" version | grep -q '^forge [^,]*, cuda' && [ ! -e /dev/nvidia0 ] && ! nvidia-smi -L > /dev/null 2>&1; then
     refuse "there is no GPU here for $forge; --rehearse tries the script with a build for the CPU"
   fi
+  put_aside_results
   {
     date -u +'date %Y-%m-%d %H:%M UTC'
     echo "program $("$forge" version 2>&1 | head -n 1)"

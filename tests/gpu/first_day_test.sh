@@ -125,6 +125,14 @@ grep -q "^### REHEARSAL" "$work/rehearsal/table.md" || fail "the table of a rehe
 for row in "7B down, weight gradient" "| backward | B=" "AdamW, fp32" "uneven, forward" "| toy | 2 x 32 | forge" "| toy_moe | 2 x 32 | forge"; do
   grep -qF "$row" "$work/rehearsal/table.md" || fail "the table has no row $row"
 done
+rehearse() { "$day" --rehearse --build "$1" --output "$work/rehearsal" --part program; }
+expect 0 "program: passed, not run again" rehearse "$build"
+mkdir "$work/other"
+{ cat "$forge" && echo; } > "$work/other/forge"
+chmod +x "$work/other/forge"
+expect 0 "results of another build are in earlier_1" rehearse "$work/other"
+grep -q "version  *passed" "$work/output" || fail "another build is not looked at"
+[ -e "$work/rehearsal/earlier_1/verify/verdict" ] || fail "earlier results are lost"
 
 # packed, on a machine that has neither Open MPI nor most of the libraries: its folders are hidden in a namespace of mounts
 mkdir "$work/build"

@@ -39,7 +39,7 @@ use_carried_libraries() {
   name=$(missing_of "$build/forge" | tr '\n' ' ')
   [ -z "$name" ] || refuse "no ${name}on this machine, neither carried nor in CUDA's or PyTorch's folders"
   export LD_LIBRARY_PATH=$links${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  [ "$mpi" = yes ] || command -v mpirun > /dev/null && [ "$mpi" = no ] && return 0
+  if [ "$mpi" = no ] && command -v mpirun > /dev/null; then return; fi
   export OPAL_PREFIX=$carried/usr PATH=$carried/usr/bin:$PATH OMPI_MCA_plm=isolated
   export OMPI_MCA_mca_base_component_show_load_errors=0 PMIX_MCA_pcompress_base_silence_warning=1
 }
