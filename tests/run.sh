@@ -80,7 +80,7 @@ run_vgpu() {
   build vgpu forge "${tests[@]/#/test_}" test_sample || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error \
     -R "^($(IFS='|' && echo "${tests[*]}")|sample_.*|verify)\$" &&
-    tests/mutations/drawn.sh build/vgpu device 2
+    FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 2
 }
 
 # find_cuda: puts nvcc on the PATH where it is installed in its usual place.
