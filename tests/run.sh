@@ -4,7 +4,8 @@
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, layouts, verify, format, layering.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
 #      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
-#   3. cuda preset, where nvcc is: everything is compiled and linked; where a GPU is too, the tests run on it (label gpu).
+#   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
+#      of the preset's architectures, and the tests run on it (label gpu).
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, layouts and planted mistakes
 #      drawn by the commit.
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
@@ -31,7 +32,8 @@ build() {
   local preset=$1
   shift
   local log=$root/build/$preset-configure.log
-  cmake --preset "$preset" -DFORGE_WERROR="$(strict "$preset")" -DFORGE_TESTS=ON > "$log" 2>&1 || { cat "$log"; return 1; }
+  cmake --preset "$preset" -DFORGE_WERROR="$(strict "$preset")" -DFORGE_TESTS=ON \
+    ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"} > "$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }
 
@@ -67,11 +69,11 @@ run_asan() {
 }
 
 run_cuda() {
-  build cuda || return 1
   if command -v nvidia-smi > /dev/null && nvidia-smi -L > /dev/null 2>&1; then
-    ctest --test-dir build/cuda -L gpu --no-tests=error
+    build cuda && ctest --test-dir build/cuda -L gpu --no-tests=error
   else
-    echo "no GPU here: the tests of the cuda preset are built, not run"
+    echo "no GPU here: of the cuda preset forge is built, for one architecture"
+    architectures=90 build cuda forge
   fi
 }
 

@@ -39,7 +39,7 @@ report < <(
   done | sort -u
 )
 if ! command -v nvidia-smi > /dev/null || ! nvidia-smi -L > /dev/null 2>&1; then
-  echo "== left out, no GPU here: the tests of the cuda preset are built, not run"
+  echo "== left out, no GPU here: the tests of the cuda preset are not built"
 fi
 [ "$missing" -gt 0 ] || echo "== nothing is skipped that this machine could run"
 [ "$missing" -eq 0 ] || [ "${CI:-}" != true ]
