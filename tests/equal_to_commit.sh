@@ -42,7 +42,7 @@ run() {
     > "$to/log" 2>&1 || code=$?
   if [ $code -ne 0 ]; then
     echo "$deck: $forge ends with $code"
-    grep -h '^forge: ' "$to/gradients" "$to/log" | head -3
+    cat "$to/gradients" "$to/log" | tail -3
     return 0
   fi
   grep '^loss' "$to/gradients" > "$to/loss"

@@ -9,7 +9,6 @@
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
-#include "layout/chunk_buffers.hpp"
 #include "model/flops.hpp"
 #include "plan/traffic.hpp"
 

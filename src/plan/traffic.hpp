@@ -6,9 +6,12 @@
 
 #include "core/traffic.hpp"
 #include "model/buffers.hpp"
-#include "schedule/rank_share.hpp"
+#include "schedule/tasks.hpp"
 
 namespace forge {
+
+// The collectives of a task. What the task's groups of one rank would send counts nothing.
+std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share, const Task& task);
 
 // What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
 // groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures

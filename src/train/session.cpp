@@ -29,10 +29,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
   if (run_set_.has(Buf::mtp_sums)) mtp_sums_ = run_set_.matrix<double>(Buf::mtp_sums);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
-  if (kind.gradients)
-    sync_ = std::make_unique<GradientSync<T>>(
-        arena_, stream_, *storage_, mesh,
-        uses_of_units(share.units, setup_.spec.options.tied_embeddings, share.chunks, setup_.microbatches));
+  if (kind.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, and rows on their way to experts while shared experts compute.
   if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
@@ -49,8 +46,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_set_);
   context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
-  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(),
-                                            PipelinePart{setup_.schedule, share.pp_rank, share.chunks},
+  PipelinePart part{share, {}, evaluation_tasks(share, setup_.schedule), setup_.microbatches};
+  if (kind.gradients) part.step = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
+  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), std::move(part),
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline(), timers_);
   for (std::size_t u = 0; u < storage_->size(); ++u)
     counted_.push_back(counted_ranges(storage_->local(u), storage_->zero(u), share.counts[u] != 0));
@@ -161,6 +159,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
 
 template <class T>
 void Session<T>::begin_evaluation() {
+  if (setup_.share.zero.front().stage == 3) gather_->gather_all(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
 }
 

@@ -35,7 +35,9 @@ class Session {
     parameters_changed();
   }
   // The master weights' copies have changed.
-  void parameters_changed() { gather_->changed(stream_); }
+  void parameters_changed() {
+    if (setup_.share.zero.front().stage < 3) gather_->gather_all(stream_);
+  }
 
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "layout/chunk_units.hpp"
+#include "layout/stage.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -62,6 +62,7 @@ struct BlockRig {
     slot.add(saved_of_block(buffers, 0), arena, Category::activations);
     slot.add(head_input(buffers), arena, Category::activations);
     slot.add(saved_of_head(buffers), arena, Category::activations);
+    slot.add(head_output(buffers), arena, Category::activations);
     fill_batch();
     if (spec.options.router_bias) {
       // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
@@ -135,7 +136,7 @@ struct BlockRig {
   template <class P>
   View<P, 2> table(UnitKind kind) const {
     const std::size_t unit = find_unit(storage.units(), kind);
-    return unit == ChunkUnits::none ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
+    return unit == no_unit ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
   }
   template <class P>
   EmbeddingTensors<P> embedding_of() const {
@@ -162,6 +163,19 @@ struct BlockRig {
   Context<T> context;
   BufferSet run, slot;
 };
+
+// B and W of a block in one frame, as the tasks of a fused backward do it.
+inline void block_backward(Context<double>& ctx, std::int64_t layer, const BlockTensors<const double>& w,
+                           const BlockTensors<double>& g, const BufferSet& slot, View<const double, 2> d_out,
+                           View<double, 2> dx) {
+  Frame frame(ctx.arena);
+  BufferSet s = slot;
+  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  block_rebuild(ctx, layer, w, s);
+  s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  block_backward_input(ctx, layer, w, g, s, d_out, dx);
+  block_backward_weight(ctx, layer, g, s, d_out);
+}
 
 inline double dot(const double* a, const double* b, std::size_t n) {
   double sum = 0;

@@ -126,7 +126,7 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   const double forward = derivative(f);
   f(0);
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
+  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
   double backward = dot(dx.data(), vx.data(), dx.size()), scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
   for (std::size_t k = 0; k < vp.size(); ++k) {
@@ -149,7 +149,7 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   std::vector<double> out(x.size()), dx(x.size());
   block_forward<double>(rig.context, 0, rig.block(), rig.slot, rig.rows_of(out));
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
+  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
   for (const std::size_t u : rig.layer_units()) {
     const LocalUnit& unit = rig.storage.local(u);
     const auto g = rig.storage.unit(u).gradient;
@@ -186,8 +186,7 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
                                      rig.rows_of(dx));
         block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, rig.rows_of(u));
       } else {
-        block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u),
-                               rig.rows_of(dx));
+        block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, rig.rows_of(u), rig.rows_of(dx));
       }
       results.push_back(out);
       results.back().insert(results.back().end(), dx.begin(), dx.end());
@@ -227,6 +226,7 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   auto forward = [&](const HeadTensors<double>* g) {
     sums[0] = sums[1] = 0;
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
+    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
     head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, loss, z);
     return (sums[0] + scale.z_coefficient * sums[1]) * scale.per_label;
   };
@@ -265,6 +265,7 @@ TEST_P(HeadTest, ChunksDontMatter) {
     BlockRig rig(model, Recompute::none, {2, 7}, chunk);
     double sums[2] = {0, 0};
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
+    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
     head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, View<double, 1>(sums, {{1}}),
                          View<double, 1>(sums + 1, {{1}}));
     losses.push_back(sums[0]);
