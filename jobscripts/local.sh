@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # jobscripts/local.sh DECK [ARGUMENTS]: from a fresh checkout to a trained model on this machine's CPUs. Installs what is
 # missing, builds the cpu preset, prepares the quickstart's data when the deck asks for it, and trains with every core.
-# ARGUMENTS go to forge, such as --set train.steps=100. Relative paths start at the working directory.
+# ARGUMENTS go to forge, such as --set train.steps=100. Relative paths start at the working directory. Of an installation, without
+# sources, it runs the program that was installed.
 #
 # One process uses all cores as threads, which is the fastest on one machine. RANKS=4 starts four data-parallel ranks under
 # mpirun instead, which share the cores.
@@ -15,11 +16,17 @@ ranks=${RANKS:-1}
 [[ $ranks =~ ^[1-9][0-9]*$ ]] || { echo "local.sh: RANKS=$ranks is no number of ranks" >&2; exit 2; }
 
 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-"$root/jobscripts/setup.sh"
-configured=$(cd "$root" && cmake --preset cpu 2>&1) || { printf '%s\n' "$configured" >&2; exit 1; }
-cmake --build "$root/build/cpu" --target forge -j "$cores"
+. "$root/jobscripts/job.sh"
+if [ -f "$root/CMakeLists.txt" ]; then
+  "$root/jobscripts/setup.sh"
+  configured=$(cd "$root" && cmake --preset cpu 2>&1) || { printf '%s\n' "$configured" >&2; exit 1; }
+  cmake --build "$root/build/cpu" --target forge -j "$cores"
+  forge=$root/build/cpu/forge
+else
+  forge=$(find_forge cpu)
+fi
 if grep -q 'data/quickstart/' "$deck"; then
-  "$root/jobscripts/prepare_quickstart.sh" data/quickstart
+  FORGE=$forge "$root/jobscripts/prepare_quickstart.sh" data/quickstart
 fi
 
 # What mpirun needs as root, with more ranks than cores, and to leave threads where the system puts them.
@@ -31,6 +38,6 @@ if [ "$ranks" -gt "$cores" ]; then
   export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
 fi
 if [ "$ranks" -eq 1 ]; then
-  exec "$root/build/cpu/forge" "$deck" "$@"
+  exec "$forge" "$deck" "$@"
 fi
-exec mpirun -n "$ranks" "$root/build/cpu/forge" "$deck" "$@"
+exec mpirun -n "$ranks" "$forge" "$deck" "$@"

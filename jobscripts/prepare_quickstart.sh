@@ -4,18 +4,18 @@
 # plain text) from the Debian and Ubuntu package dict-gcide. Every 100th entry is held out for validation. The same
 # package gives the same bytes. Does nothing when both files are there.
 #
-# FORGE names the forge program (default build/cpu/forge of this tree). GCIDE may name a gcide.dict.dz that was fetched
+# FORGE names the forge program (default: this tree's, or the one on the PATH). GCIDE may name a gcide.dict.dz that was fetched
 # by hand, where there is no apt-get.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
 directory=${1:-data/quickstart}
-forge=${FORGE:-$root/build/cpu/forge}
 
 if [ -f "$directory/train.bin" ] && [ -f "$directory/validation.bin" ]; then
   exit 0
 fi
-[ -x "$forge" ] || { echo "prepare_quickstart: $forge is not built" >&2; exit 2; }
+. "$root/jobscripts/job.sh"
+forge=$(find_forge cpu)
 mkdir -p "$directory"
 work=$(mktemp -d "$directory/partial.XXXXXX")
 trap 'rm -rf "$work"' EXIT

@@ -20,7 +20,7 @@ packages=(
 optional=(clang-format-14)
 case ${1:-} in
   "") ;;
-  --tests) optional+=(slurm-wlm munge iproute2 clang libclang-rt-14-dev) ;;
+  --tests) optional+=(slurm-wlm munge iproute2 clang libclang-rt-14-dev environment-modules) ;;
   *) echo "usage: jobscripts/setup.sh [--tests]" >&2 && exit 2 ;;
 esac
 

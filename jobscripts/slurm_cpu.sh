@@ -10,17 +10,14 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=USR1@120
 set -uo pipefail
+# Slurm runs a copy of this script: what it belongs to is FORGE_ROOT, or where sbatch was called, or what holds the original.
 root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
+command=$(squeue -h -j "$SLURM_JOB_ID" -o %o | head -n 1)
+[ -e "$root/jobscripts/job.sh" ] || root=$(dirname "${command%" $*"}")/..
+. "$root/jobscripts/job.sh" || exit 2
+forge=$(find_forge cpu) || exit 2
 deck=${1:?the deck is missing}
 shift
 
-# When the job's time is over, where Slurm doesn't say it (22.05 doesn't): forge saves before.
-export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK OMP_PLACES=cores OMP_PROC_BIND=close
-srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores --distribution=block:cyclic \
-  "$root/build/cpu/forge" "$deck" --set checkpoint.resume=auto "$@"
-code=$?
-if [ $code -eq 75 ] || { [ $code -eq 86 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
-  scontrol requeue "$SLURM_JOB_ID"
-fi
-exit $code
+export OMP_PLACES=cores OMP_PROC_BIND=close
+run_job --distribution=block:cyclic "$forge" "$deck" --set checkpoint.resume=auto "$@"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# sbatch --array=0-5 jobscripts/slurm_sweep.sh DECK: one job for each line of the table below, each with its own directories.
+# sbatch --array=0-5 jobscripts/slurm_sweep.sh DECK [ARGUMENTS for forge]: one job for each line of the table below, each with its own
+# directories.
 #SBATCH --job-name=forge-sweep
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4
@@ -10,8 +11,14 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=USR1@120
 set -uo pipefail
+# Slurm runs a copy of this script: what it belongs to is FORGE_ROOT, or where sbatch was called, or what holds the original.
 root=${FORGE_ROOT:-$SLURM_SUBMIT_DIR}
+command=$(squeue -h -j "$SLURM_JOB_ID" -o %o | head -n 1)
+[ -e "$root/jobscripts/job.sh" ] || root=$(dirname "${command%" $*"}")/..
+. "$root/jobscripts/job.sh" || exit 2
+forge=$(find_forge cuda) || exit 2
 deck=${1:?the deck is missing}
+shift
 
 sweep=(
   "optimizer.learning_rate=1e-4"
@@ -22,17 +29,10 @@ sweep=(
   "optimizer.learning_rate=1e-3 optimizer.weight_decay=0"
 )
 options=()
-for setting in ${sweep[$SLURM_ARRAY_TASK_ID]:?the table has no such line}; do options+=(--set "$setting"); done
+for setting in ${sweep[${SLURM_ARRAY_TASK_ID:?this script is for sbatch --array=0-5}]:?the table has no such line}; do
+  options+=(--set "$setting")
+done
 run=runs/sweep_$SLURM_ARRAY_JOB_ID/$SLURM_ARRAY_TASK_ID
 
-# When the job's time is over, where Slurm doesn't say it (22.05 doesn't): forge saves before.
-export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2> /dev/null)}
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
-srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores \
-  "$root/build/cuda/forge" "$deck" "${options[@]}" --set "output.directory=$run" --set "checkpoint.directory=$run/checkpoints" \
-  --set checkpoint.resume=auto
-code=$?
-if [ $code -eq 75 ] || { [ $code -eq 86 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 5 ]; }; then
-  scontrol requeue "$SLURM_JOB_ID"
-fi
-exit $code
+run_job --distribution=block:block "$forge" "$deck" --set checkpoint.resume=auto "$@" "${options[@]}" \
+  --set "output.directory=$run" --set "checkpoint.directory=$run/checkpoints"

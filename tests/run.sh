@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# tests/run.sh [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it passed.
+# tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
+# passed. --long takes all of what is a part otherwise (docs/testing.md): hours.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, layouts, verify, format, layering.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
 #      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: everything is compiled and linked; where a GPU is too, the tests run on it (label gpu).
-# JOBS sets how many compilers and tests run at once (default: the cores). The last lines are CTest's summary of the first.
+# JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
+# and processor seconds of each part.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -13,7 +15,11 @@ untrusted=(config data checkpoint)
 
 # Threads of tests that run side by side must not spin while they wait for each other.
 export OMP_WAIT_POLICY=passive CTEST_OUTPUT_ON_FAILURE=1
-failed=()
+failed=() parts=()
+if [ "${1:-}" = --long ]; then
+  export FORGE_LONG=1
+  shift
+fi
 
 # Warnings are errors, but not under sanitizers, where g++ warns of what cannot happen.
 strict() { if [ "$1" = asan ]; then echo OFF; else echo ON; fi; }
@@ -23,22 +29,30 @@ build() {
   local preset=$1
   shift
   local log=$root/build/$preset-configure.log
-  mkdir -p "$root/build"
   cmake --preset "$preset" -DFORGE_WERROR="$(strict "$preset")" -DFORGE_TESTS=ON > "$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }
 
+# The processor seconds of all that this shell has waited for, in $cpu.
+count_cpu() {
+  times > "$root/build/times"
+  cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += 60 * t[1] + t[2] } printf "%d", sum }' "$root/build/times")
+}
+
 # step NAME COMMAND…: remembers a failure and goes on.
 step() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS cpu before result=passed
   shift
+  count_cpu
+  before=$cpu
   echo "== $name"
-  if "$@"; then
-    echo "== $name: passed in $((SECONDS - start)) s"
-  else
-    echo "== $name: FAILED after $((SECONDS - start)) s"
+  if ! "$@"; then
+    result=FAILED
     failed+=("$name")
   fi
+  count_cpu
+  parts+=("$(printf '%5d s, %5d s of processor time: %s, %s' $((SECONDS - start)) $((cpu - before)) "$name" "$result")")
+  echo "== $name: $result after $((SECONDS - start)) s, $((cpu - before)) s of processor time"
 }
 
 run_asan() {
@@ -66,7 +80,9 @@ find_cuda() {
   export PATH=/usr/local/cuda/bin:$PATH
 }
 
-jobscripts/setup.sh --tests
+mkdir -p build
+step "set-up" jobscripts/setup.sh --tests
+[ "${#failed[@]}" -eq 0 ] || exit 1
 step "build (cpu)" build cpu
 step "untrusted files (asan)" run_asan
 if find_cuda; then
@@ -77,8 +93,9 @@ fi
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$jobs" --no-tests=error "$@"
 fi
-# CTest says little of tests that are skipped.
-cluster=$(tests/slurm/cluster.sh --nodes 1 true 2>&1) || printf '== tests of Slurm: %s\n' "$cluster"
+# CTest says little of tests that are skipped; with CI=true they fail.
+tests/skipped.sh build/cpu build/asan build/cuda || failed+=("tests were skipped")
+printf '== %s\n' "${parts[@]}" "$(printf '%5d s in all, on %d cores' "$SECONDS" "$jobs")"
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}"
   exit 1

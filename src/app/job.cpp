@@ -11,6 +11,7 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
+#include "core/faults.hpp"
 #include "layout/local_units.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/csv.hpp"
@@ -53,8 +54,23 @@ void check_srun(const MeshDeck& mesh, const World& world) {
 
 }  // namespace
 
+Deadlines deadlines_of(const MachineDeck& machine) {
+  return {static_cast<double>(machine.first_deadline_seconds), static_cast<double>(machine.deadline_seconds)};
+}
+
+Deadlines deadlines_of(const CommandLine& line) {
+  if (line.verb == Verb::generate) return {0, 0};
+  if (line.verb == Verb::verify) return {};
+  try {
+    return deadlines_of(read_deck_of(line, Needs::training).machine);
+  } catch (const Error&) {  // load_deck() will say what is wrong, once for all ranks
+    return {};
+  }
+}
+
 Deck load_deck(const CommandLine& line, Needs needs, const World& world) {
   Deck deck = read_deck_of(line, needs);
+  world.watchdog().set(deadlines_of(deck.machine));
   check_srun(deck.mesh, world);
   check_deck(deck, world.size(), needs);
   return deck;
@@ -107,9 +123,9 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
 }
 
 template <class T>
-void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream) {
+void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
   if (deck.model.load_weights)
-    load_hf_tensors(deck.model.hf, storage, stream);
+    load_hf_tensors(deck.model.hf, storage, stream, heartbeat);
   else
     storage.initialise(stream, deck.train.seed);
 }
@@ -117,6 +133,8 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 namespace {
 
 int prepared_threads(const Deck& deck, const World& world) {
+  world.watchdog().start_other(0, "communicators");
+  inject_fault(world.rank(), "mesh");
   select_device(world.local_rank());
   return threads_of(deck, world);
 }
@@ -130,9 +148,13 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
       mesh(world.make_world(), run.mesh, groups_of(run)),
       memory(plan_memory(run.buffers, run.share, run.schedule,
                          static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)) {
+  world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(
       setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads);
-  session->load([this](ParameterStorage<T>& storage, Stream& stream) { load_parameters(setup.deck, storage, stream); });
+  session->set_heartbeat(&world.watchdog().heartbeat());
+  session->load([this](ParameterStorage<T>& storage, Stream& stream) {
+    load_parameters(setup.deck, storage, stream, session->heartbeat());
+  });
   if (setup.deck.model.load_weights)
     session->routers().set_biases(session->stream(), load_router_biases(setup.deck.model.hf, setup.spec));
   if (!setup.deck.checkpoint.model_from.empty()) load_model(*session, setup.deck, notes);
@@ -140,11 +162,12 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
 
 template <class T>
 WholeTensors<T> Job<T>::whole_tensors() {
-  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank); }};
+  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank); },
+          session->heartbeat()};
 }
 
-#define FORGE_INSTANTIATE(T)                                                    \
-  template void load_parameters<T>(const Deck&, ParameterStorage<T>&, Stream&); \
+#define FORGE_INSTANTIATE(T)                                                                \
+  template void load_parameters<T>(const Deck&, ParameterStorage<T>&, Stream&, Heartbeat*); \
   template struct Job<T>;
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

@@ -17,14 +17,19 @@ namespace forge {
 // The deck of a command line: read, its model.hf resolved, and checked against the world; world_size 0: the ranks that
 // its mesh asks for.
 Deck load_deck(const CommandLine& line, Needs needs, int world_size);
-// The same on all ranks of a job; where srun started too few, the message is the option that is missing.
+// The same on all ranks of a job; where srun started too few, the message is the option that is missing. The watchdog
+// has the deck's deadlines from here on.
 Deck load_deck(const CommandLine& line, Needs needs, const World& world);
+Deadlines deadlines_of(const MachineDeck& machine);
+// What the watchdog of the command line's ranks allows until load_deck() has told it; the defaults where the deck
+// cannot be read, none where a single rank is all there is.
+Deadlines deadlines_of(const CommandLine& line);
 // Throws BadInput on every rank when the ranks' decks, or their schedule files, differ.
 void agree_on_deck(const Deck& deck, const World& world);
 
 // Fills the parameters: from model.hf where the deck loads weights, else with initial values.
 template <class T>
-void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream);
+void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat = nullptr);
 
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.

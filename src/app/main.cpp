@@ -1,53 +1,51 @@
-#include <unistd.h>
+#include <atomic>
+#include <optional>
+#include <string>
 
-#include <cstdio>
-#include <exception>
-#include <memory>
-
+#include "app/end_of_job.hpp"
+#include "app/job.hpp"
 #include "app/verbs.hpp"
-#include "comm/environment.hpp"
 #include "comm/thread_communicator.hpp"
-#include "core/error.hpp"
+#include "core/faults.hpp"
+#include "core/last_words.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
 
 namespace {
 
-// Half a second; two where the launcher has sent SIGTERM, as it may kill this rank only after one.
-void let_first_rank_speak() {
-  constexpr int turn = 10, usual = 500, ending = 2000;  // milliseconds
-  for (int waited = 0; waited < (forge::stop_signal() == 0 ? usual : ending); waited += turn) usleep(1000 * turn);
-}
+using forge::CommandLine;
+using forge::Verb;
 
-// One message per job: the first rank speaks; another rank waits a moment, for the case that all failed alike.
-void print_error(const forge::Environment* environment, const std::string& text, const char* kind = "error") {
-  const int rank = environment ? environment->rank() : 0;
-  if (rank > 0) let_first_rank_speak();
-  std::fflush(stdout);
-  const std::string who = rank > 0 ? " (rank " + std::to_string(rank) + ")" : "";
-  std::fprintf(stderr, "forge: %s%s: %s\n", kind, who.c_str(), text.c_str());
-  std::fflush(stderr);
-}
+// What all ranks have agreed to leave for, if they have.
+using Left = std::optional<forge::LeftOnSignal>;
 
-// A verb that needs a model, as one of the ranks.
-void run_as_rank(const forge::CommandLine& line, const forge::World& world) {
-  using forge::Verb;
-  switch (line.verb) {
-    case Verb::gradients:
-      return forge::run_gradients(line, world);
-    case Verb::evaluate:
-      return forge::run_evaluate(line, world);
-    case Verb::generate:
-      return forge::run_generate(line, world);
-    case Verb::verify:
-      return forge::run_verify(line, world);
-    default:
-      return forge::run_train(line, world);
+// A verb that needs a model, as one of the ranks. Of what it throws nothing else is caught here or further up.
+Left run_as_rank(const CommandLine& line, const forge::World& world) {
+  try {
+    switch (line.verb) {
+      case Verb::gradients:
+        forge::run_gradients(line, world);
+        break;
+      case Verb::evaluate:
+        forge::run_evaluate(line, world);
+        break;
+      case Verb::generate:
+        forge::run_generate(line, world);
+        break;
+      case Verb::verify:
+        forge::run_verify(line, world);
+        break;
+      default:
+        forge::run_train(line, world);
+    }
+  } catch (const forge::LeftOnSignal& left) {
+    return left;
   }
+  return {};
 }
 
 // --ranks: every rank is a thread of this process.
-void run_as_threads(const forge::CommandLine& line, const forge::Environment& environment) {
+Left run_as_threads(const CommandLine& line, const forge::Environment& environment) {
   const std::string option = "--ranks " + std::to_string(line.ranks);
   if (environment.size() > 1)
     throw forge::BadInput(option + " makes ranks of one process's threads, but a launcher started " +
@@ -56,55 +54,78 @@ void run_as_threads(const forge::CommandLine& line, const forge::Environment& en
     throw forge::BadInput(option + ": the CUDA build has one process per GPU; start them with mpirun -n " +
                           std::to_string(line.ranks) + " or srun --ntasks=" + std::to_string(line.ranks) +
                           ", or use the CPU build");
-  forge::run_ranks(line.ranks, [&](forge::Communicator& ranks) { run_as_rank(line, forge::ThreadRank(ranks)); });
+  environment.watchdog().set({0, 0});  // each rank has its own
+  forge::ThreadPost post(line.ranks);
+  Left left;
+  const auto rank = [&](forge::Communicator& ranks) {
+    forge::Watchdog watchdog(forge::deadlines_of(line), "start", [&](const forge::Watchdog::Missed& missed) {
+      forge::end_hanging_job(missed, &environment);
+    });
+    watchdog.join(ranks.rank(), ranks.size(), post.mail_of(ranks.rank()));
+    const Left mine = run_as_rank(line, forge::ThreadRank(ranks, watchdog));
+    watchdog.leave();
+    if (ranks.rank() == 0) left = mine;
+  };
+  forge::run_ranks(line.ranks, rank);
+  return left;
 }
 
-void run(const forge::CommandLine& line, std::unique_ptr<forge::Environment>& environment, int& argc, char**& argv) {
-  using forge::Verb;
-  switch (line.verb) {
-    case Verb::show:
-      return forge::run_show(line);
-    case Verb::tokenize:
-      return forge::run_tokenize(line);
-    case Verb::export_model:
-      return forge::run_export(line);
-    case Verb::verify_checkpoint:
-      return forge::run_verify_checkpoint(line);
-    case Verb::help:
-      return forge::run_help(line);
-    case Verb::version:
-      return forge::run_version();
-    default:
-      break;
-  }
+// The verbs of several ranks. A rank that fails alone tells it at once and ends the others, which wait for it: nothing
+// that it throws is unwound.
+int run_job(const CommandLine& line, int& argc, char**& argv) {
+  std::atomic<const forge::Environment*> job{nullptr};
+  const forge::LastWords last_words([&](const std::exception_ptr& error) { forge::end_failed_job(error, job.load()); });
   // Before MPI starts, which takes seconds on many nodes: a job that is told to leave must not fail instead.
   if (line.verb == Verb::train) forge::catch_stop_signals();
-  environment = std::make_unique<forge::Environment>(argc, argv);
-  if (line.ranks > 0) return run_as_threads(line, *environment);
-  run_as_rank(line, *environment);
+  forge::Watchdog watchdog(forge::deadlines_of(line), "start",
+                           [&](const forge::Watchdog::Missed& missed) { forge::end_hanging_job(missed, job.load()); });
+  forge::Environment environment(argc, argv, watchdog);
+  job = &environment;
+  forge::inject_fault(environment.rank(), "start");
+  const Left left = line.ranks > 0 ? run_as_threads(line, environment) : run_as_rank(line, environment);
+  if (!left) return static_cast<int>(forge::ExitCode::done);
+  if (environment.rank() == 0) forge::print_message("stopped", 0, left->what());
+  return static_cast<int>(left->code());
+}
+
+// The verbs that are no job of ranks; false: it is another one.
+bool run_alone(const CommandLine& line) {
+  switch (line.verb) {
+    case Verb::show:
+      forge::run_show(line);
+      return true;
+    case Verb::tokenize:
+      forge::run_tokenize(line);
+      return true;
+    case Verb::export_model:
+      forge::run_export(line);
+      return true;
+    case Verb::verify_checkpoint:
+      forge::run_verify_checkpoint(line);
+      return true;
+    case Verb::help:
+      forge::run_help(line);
+      return true;
+    case Verb::version:
+      forge::run_version();
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::unique_ptr<forge::Environment> environment;
-  int code = static_cast<int>(forge::ExitCode::done);
+  CommandLine line;
   try {
-    run(forge::parse_command_line(argc, argv), environment, argc, argv);
-  } catch (const forge::Error& error) {
-    code = static_cast<int>(error.code());
-    // Every rank has saved, and leaves by itself.
-    if (error.code() == forge::ExitCode::saved_on_signal) {
-      if (!environment || environment->rank() == 0) print_error(environment.get(), error.what(), "stopped");
-      return code;
-    }
-    const bool internal = error.code() == forge::ExitCode::internal;
-    print_error(environment.get(), internal ? std::string(error.what()) + " [" + error.where() + "]" : error.what());
-  } catch (const std::exception& error) {
-    print_error(environment.get(), error.what());
-    code = static_cast<int>(forge::ExitCode::internal);
+    line = forge::parse_command_line(argc, argv);
+    if (run_alone(line)) return static_cast<int>(forge::ExitCode::done);
+  } catch (...) {
+    const forge::Failure failure = forge::failure_of(std::current_exception());
+    forge::wait_for_turn(forge::launched_rank());
+    forge::print_message("error", forge::launched_rank(), failure.text);
+    return static_cast<int>(failure.code);
   }
-  // A rank that fails alone must not leave the others waiting for it.
-  if (code != 0 && environment && environment->size() > 1) environment->abort(code);
-  return code;
+  return run_job(line, argc, argv);
 }

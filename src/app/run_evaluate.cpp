@@ -5,6 +5,7 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
+#include "core/faults.hpp"
 #include "train/trainer.hpp"
 
 namespace forge {
@@ -33,6 +34,8 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   Job<T> job(setup, RunKind::evaluation, world);
   ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),
                            setup.share.data_rank, setup.rows());
+  world.watchdog().start_other(0, "evaluation");
+  inject_fault(world.rank(), "evaluation");
   const EvaluationResult result = evaluate_set(*job.session, validation);
   if (world.rank() != 0) return;
   if (const std::string from = parameters_text(deck); !from.empty()) std::printf("%s\n", from.c_str());

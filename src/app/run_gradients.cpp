@@ -4,6 +4,7 @@
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
+#include "core/faults.hpp"
 #include "data/loader.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
@@ -17,10 +18,15 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   Job<T> job(setup, RunKind::gradients, world);
+  Watchdog& watchdog = world.watchdog();
+  watchdog.start_step(1);
   const FirstBatch first(setup, data, job.mesh);
+  watchdog.enter("gradients");
   BatchFeed feed(first.batch);
   job.session->compute_gradients(feed, 1, first.labels);
   const StepResult result = job.session->read_step(first.labels);
+  watchdog.start_other(1, "export");
+  inject_fault(world.rank(), "export");
   WholeTensors<T> tensors = job.whole_tensors();
   write_hf_tensors(line.output, setup.units, tensors, TensorSource::gradients, job.session->stream(),
                    {{"loss", format_exact(result.loss)},

@@ -31,7 +31,7 @@ double relative(double value, double reference) {
 // fp64: DESIGN's bounds. fp32: what ten steps of rounding leave, seen from the fp64 reference: four times as far as the
 // peer's own fp32 run is from it, and never less than 16 eps.
 double loss_bound_of(PrecisionName precision, const ReferenceSeries& exact, const ReferenceSeries& single) {
-  if (precision == PrecisionName::fp64) return 1e-9;
+  if (precision == PrecisionName::fp64) return 1e-12;
   double bound = 16 * 1.2e-7;
   for (std::size_t i = 0; i < exact.loss.size(); ++i)
     bound = std::max(
@@ -52,6 +52,9 @@ double gradient_error(Job<T>& job, const TrainingData& data, const std::string& 
 
 template <class T>
 Outcome run_problem(const Deck& deck, const std::string& directory, const World& world) {
+  Watchdog& watchdog = world.watchdog();
+  watchdog.set(deadlines_of(deck.machine));
+  watchdog.start_other(0, "start");
   auto references = read_reference(directory + "/reference.yaml");
   const ReferenceSeries& exact = references["fp64"];
   const RunSetup setup = make_setup(deck, world.rank());
@@ -59,10 +62,12 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
   Job<T> job(setup, RunKind::training, world);
   Outcome outcome;
   outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);
-  outcome.gradient_bound = deck.train.precision == PrecisionName::fp64 ? 1e-8 : 1e-4;
+  outcome.gradient_bound = deck.train.precision == PrecisionName::fp64 ? 1e-11 : 1e-4;
+  watchdog.start_other(1, "gradients");
   outcome.gradient = gradient_error(job, data, directory);
   std::vector<StepRecord> records;
-  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records)).run();
+  Trainer<T>(*job.session, data, 1, TrainingLog(nullptr, &records), {}, nullptr, &watchdog).run();
+  watchdog.start_other(0, "end");
   if (records.size() != exact.loss.size())
     throw BadInput(directory + ": reference.yaml has " + std::to_string(exact.loss.size()) + " steps, the deck " +
                    std::to_string(records.size()));

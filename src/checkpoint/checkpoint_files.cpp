@@ -9,13 +9,26 @@
 #include <thread>
 
 #include "checkpoint/directory.hpp"
-#include "checkpoint/shard_writer.hpp"
+#include "checkpoint/shard_check.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
+
+DatasetFilter datasets_of(const std::vector<StateTensor>& tensors) {
+  std::map<std::string, const StateTensor*> by_name;
+  for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+  return [by_name](const StoredDataset& dataset, const StoredTensor& tensor) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) return false;
+    for (const StoredPiece& stored : dataset.pieces)
+      for (const StatePiece& piece : found->second->pieces)
+        if (piece.box.offset.size() == stored.box.offset.size() && overlap(stored.box, piece.box)) return true;
+    return false;
+  };
+}
 
 namespace {
 
@@ -67,21 +80,21 @@ Hash hash_of_file(const std::string& path) {
   });
 }
 
-Hash verified_manifest(const std::string& directory) {
+Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::string& path)) {
   const std::string name = directory + "/" + manifest_hash_name;
   std::string text = as_damage([&] { return read_text_file(name, 256, "the manifest's hash"); });
   // "<hash>  manifest.h5\n", as sha256sum writes and checks it.
   Hash expected;
   if (!read_hex(text.substr(0, 64), expected) || text.substr(64) != std::string("  ") + manifest_name + "\n")
     throw BadCheckpoint(name + " holds no SHA-256 of " + manifest_name);
-  const Hash hash = hash_of_file(directory + "/" + manifest_name);
+  const Hash hash = as_damage([&] { return hash_of(directory + "/" + manifest_name); });
   if (hash != expected)
     throw BadCheckpoint(directory + "/" + manifest_name + " has SHA-256 " + hex_of(hash) + ", " + name + " says " +
                         hex_of(expected));
   return hash;
 }
 
-CheckpointFiles::CheckpointFiles(const std::string& directory, const std::vector<StateTensor>* wanted)
+CheckpointFiles::CheckpointFiles(const std::string& directory, const DatasetFilter& wanted)
     : directory_(directory),
       hash_(verified_manifest(directory)),
       manifest_(read_manifest(directory + "/" + manifest_name, wanted)),
@@ -114,7 +127,7 @@ std::string CheckpointFiles::missing() const {
   return text;
 }
 
-void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets) {
+void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets, Heartbeat* heartbeat) {
   const StoredTensor& tensor = manifest_.tensors[static_cast<std::size_t>(d.tensor)];
   const std::size_t size = size_of(tensor.type);
   const std::string path = directory_ + "/" + shard_name(manifest_.shards[static_cast<std::size_t>(d.shard)].number);
@@ -135,6 +148,7 @@ void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& 
                                 std::to_string(chunk.offset) + ", is damaged: its SHA-256 is another");
           bytes_read_ += chunk.bytes;
           read = true;
+          if (heartbeat) heartbeat->beat();
         }
         const Box common = intersection(part.box, target.box);
         copy_part(common, part.box, bytes.data() + part.element * size, target.box, target.bytes.data(), size);
@@ -166,7 +180,7 @@ std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from
 
 }  // namespace
 
-void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream) {
+void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat) {
   for (const StateTensor& wanted : tensors) {
     const auto found = numbers_.find(wanted.name);
     if (found == numbers_.end()) throw BadCheckpoint(directory_ + " has no tensor " + wanted.name);
@@ -177,7 +191,7 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stre
       targets.push_back(
           {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
     as_damage([&] {
-      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets);
+      for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets, heartbeat);
     });
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].filled != targets[i].box.size())
@@ -192,37 +206,34 @@ void CheckpointFiles::read(const std::vector<StateTensor>& tensors, Stream& stre
 
 namespace {
 
-std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number) {
+std::vector<std::string> verify_shard(const std::string& directory, const Manifest& manifest, std::size_t number,
+                                      const std::function<void()>& between = {}) {
+  std::vector<const StoredDataset*> datasets;
+  for (const StoredDataset& d : manifest.datasets)
+    if (d.shard == static_cast<std::int64_t>(number)) datasets.push_back(&d);
   const StoredShard& shard = manifest.shards[number];
-  const std::string path = directory + "/" + shard_name(shard.number);
+  return shard_damage(directory + "/" + shard_name(shard.number), shard, manifest.tensors, datasets, between);
+}
+
+}  // namespace
+
+std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
+                                     const std::function<void()>& between) {
+  const auto is_mine = [&](std::int64_t shard) { return shard % parts == part; };
   std::vector<std::string> findings;
   try {
-    const FileHandle file = FileHandle::open_to_read(path, "shard");
-    if (const std::uint64_t bytes = file.size(); bytes != shard.bytes)
-      return {path + " has " + std::to_string(bytes) + " bytes, the manifest says " + std::to_string(shard.bytes)};
-    std::vector<const StoredDataset*> datasets;
-    std::vector<std::byte> bytes;
-    for (const StoredDataset& d : manifest.datasets) {
-      if (d.shard != static_cast<std::int64_t>(number)) continue;
-      datasets.push_back(&d);
-      for (const StoredChunk& chunk : d.chunks) {
-        bytes.resize(chunk.bytes);
-        file.read_at(chunk.offset, bytes.data(), bytes.size());
-        if (sha256(bytes) != chunk.hash)
-          findings.push_back(path + ": bytes " + std::to_string(chunk.offset) + " to " +
-                             std::to_string(chunk.offset + chunk.bytes - 1) + ", of " +
-                             manifest.tensors[static_cast<std::size_t>(d.tensor)].name + ", are damaged");
-      }
+    const CheckpointFiles files(directory,
+                                [&](const StoredDataset& d, const StoredTensor&) { return is_mine(d.shard); });
+    for (std::size_t i = 0; i < files.manifest().shards.size(); ++i) {
+      if (!is_mine(static_cast<std::int64_t>(i))) continue;
+      const auto found = verify_shard(directory, files.manifest(), i, between);
+      findings.insert(findings.end(), found.begin(), found.end());
     }
-    if (hash_of_rest(path, datasets, shard.bytes) != shard.rest)
-      findings.push_back(path + ": bytes outside of the tensors' chunks are damaged");
   } catch (const Error& error) {
     findings.push_back(error.what());
   }
   return findings;
 }
-
-}  // namespace
 
 std::vector<std::string> verify_checkpoint(const std::string& directory, int threads) {
   std::unique_ptr<CheckpointFiles> files;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,12 +10,15 @@
 
 namespace forge {
 
+// The datasets that hold a part of these tensors' pieces, which live longer than the filter.
+DatasetFilter datasets_of(const std::vector<StateTensor>& tensors);
+
 // A committed checkpoint, read without libhdf5 but for its manifest, whose hash is verified first.
 class CheckpointFiles {
  public:
   // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent.
-  // `wanted`: the tensors that read() will be asked for, or a part of them; the table holds no more than these need.
-  explicit CheckpointFiles(const std::string& directory, const std::vector<StateTensor>* wanted = nullptr);
+  // `wanted`: what the table holds; read() is asked for no more than that.
+  explicit CheckpointFiles(const std::string& directory, const DatasetFilter& wanted = {});
 
   const std::string& directory() const { return directory_; }
   const Manifest& manifest() const { return manifest_; }
@@ -27,7 +31,8 @@ class CheckpointFiles {
   std::string missing() const;
   // Fills every piece of these tensors, each byte of which is verified before it is used, converted where one is fp32
   // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
-  void read(const std::vector<StateTensor>& tensors, Stream& stream);
+  // The heartbeat, if any, beats behind each chunk.
+  void read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat = nullptr);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
   // Bytes of the pieces filled with them.
@@ -39,7 +44,7 @@ class CheckpointFiles {
     std::vector<std::byte> bytes;
     std::int64_t filled = 0;
   };
-  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets);
+  void read_dataset(const StoredDataset& dataset, std::vector<Target>& targets, Heartbeat* heartbeat);
 
   std::string directory_;
   Hash hash_{};
@@ -51,11 +56,16 @@ class CheckpointFiles {
 
 // SHA-256 of a whole file, in small parts.
 Hash hash_of_file(const std::string& path);
-// Throws BadCheckpoint unless `directory` has a manifest that is what manifest.sha256 says; its hash.
-Hash verified_manifest(const std::string& directory);
+// Throws BadCheckpoint unless `directory` has a manifest that is what manifest.sha256 says; its hash. `hash_of`: how
+// its file is read.
+Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::string& path) = hash_of_file);
 
-// Reads and verifies every byte of a checkpoint's files. Returns what is wrong, one text for each finding; empty: it is
-// whole. `threads` shards at a time.
+// Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns what is wrong, one text
+// for each finding; empty: it is whole. `threads` shards at a time.
 std::vector<std::string> verify_checkpoint(const std::string& directory, int threads);
+// The same shared out: of the shards one in `parts`, all parts together are the whole. `between` is called now and
+// then.
+std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
+                                     const std::function<void()>& between = {});
 
 }  // namespace forge

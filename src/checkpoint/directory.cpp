@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "checkpoint/io_errors.hpp"
+#include "checkpoint/lock_text.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
@@ -24,18 +26,10 @@ constexpr const char* prefix = "step_";
 constexpr const char* partial = ".partial";    // being written
 constexpr const char* replaced = ".replaced";  // on its way out, a newer one takes its name
 constexpr const char* removed = ".removed";    // on its way out
+constexpr const char* temporary = ".tmp";      // a file that is being written
 
-template <class F>
-auto with_io_errors(F f) {
-  try {
-    return f();
-  } catch (const fs::filesystem_error& error) {
-    throw IoFailed(error.what());
-  }
-}
-
-std::string hidden(const std::string& directory, std::int64_t step, const char* suffix) {
-  return directory + "/." + step_name(step) + suffix;
+std::string hidden(const std::string& directory, std::int64_t step, const std::string& nonce, const char* suffix) {
+  return directory + "/." + step_name(step) + "." + nonce + suffix;
 }
 
 void rename_directory(const std::string& from, const std::string& to) {
@@ -92,22 +86,46 @@ std::vector<StepDirectory> committed_steps(const std::string& directory) {
   });
 }
 
-std::string start_step(const std::string& directory, std::int64_t step) {
+namespace {
+
+std::vector<fs::path> entries_of(const std::string& directory) {
+  std::vector<fs::path> entries;
+  io_call("read", directory);
+  for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
+  return entries;
+}
+
+// The step that a hidden name is about, "" where it isn't forge's: ".step_00001000.<nonce>.partial", and without a
+// nonce, as earlier versions wrote it.
+std::string step_of_hidden(const std::string& name) {
+  const std::size_t end = name.find('.', 1), last = name.rfind('.');
+  if (name[0] != '.' || end == std::string::npos) return "";
+  const std::string step = name.substr(1, end - 1), suffix = name.substr(last);
+  if (step_of_name(step) < 0 || (suffix != partial && suffix != replaced && suffix != removed)) return "";
+  return end == last || is_nonce(name.substr(end + 1, last - end - 1)) ? step : "";
+}
+
+}  // namespace
+
+std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
   return with_io_errors([&] {
-    const std::string path = hidden(directory, step, partial);
     io_call("mkdir", directory);
     fs::create_directories(directory);
-    remove_directory(path);
+    for (const fs::path& path : entries_of(directory))
+      if (!step_of_hidden(path.filename()).empty() && ends_with(path.stem(), "." + nonce) &&
+          path.extension() != replaced)
+        remove_directory(path);
+    const std::string path = hidden(directory, step, nonce, partial);
     io_call("mkdir", path);
     fs::create_directory(path);
     return path;
   });
 }
 
-void commit_step(const std::string& directory, std::int64_t step) {
+void commit_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
   with_io_errors([&] {
-    const std::string from = hidden(directory, step, partial), to = directory + "/" + step_name(step),
-                      old = hidden(directory, step, replaced);
+    const std::string from = hidden(directory, step, nonce, partial), to = directory + "/" + step_name(step),
+                      old = hidden(directory, step, nonce, replaced);
     sync_directory(from);
     if (!fs::exists(to)) {
       rename_directory(from, to);
@@ -119,63 +137,81 @@ void commit_step(const std::string& directory, std::int64_t step) {
     }
     sync_directory(directory);
     remove_directory(old);
-    FileHandle latest = FileHandle::open_to_write(directory + "/.latest.tmp");
+    FileHandle latest = FileHandle::open_to_write(directory + "/.latest." + nonce + temporary);
     const std::string name = step_name(step) + "\n";
     latest.write_at(0, name.data(), name.size());
     latest.commit_as(directory + "/latest");
   });
 }
 
-void abandon_step(const std::string& directory, std::int64_t step) {
+void abandon_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
   std::error_code ignored;  // what failed before is what counts
-  fs::remove_all(hidden(directory, step, partial), ignored);
+  const std::string visible = directory + "/" + step_name(step), old = hidden(directory, step, nonce, replaced);
+  if (!fs::exists(visible, ignored) && fs::exists(old, ignored)) fs::rename(old, visible, ignored);
+  fs::remove_all(hidden(directory, step, nonce, partial), ignored);
+  fs::remove(directory + "/.latest." + nonce + temporary, ignored);
 }
 
-void prune_steps(const std::string& directory, std::int64_t keep_last, std::int64_t keep_every) {
-  if (keep_last == 0) return;
+void remove_step(const std::string& directory, const StepDirectory& step, const std::string& nonce) {
   with_io_errors([&] {
-    const auto steps = committed_steps(directory);
-    for (std::size_t i = static_cast<std::size_t>(keep_last); i < steps.size(); ++i) {
-      if (keep_every > 0 && steps[i].step % keep_every == 0) continue;
-      const std::string gone = hidden(directory, steps[i].step, removed);
-      remove_directory(gone);
-      rename_directory(steps[i].path, gone);
-      remove_directory(gone);
-    }
+    const std::string gone = hidden(directory, step.step, nonce, removed);
+    remove_directory(gone);
+    rename_directory(step.path, gone);
+    remove_directory(gone);
   });
 }
 
-void tidy_directory(const std::string& directory) {
-  with_io_errors([&] {
-    if (!fs::is_directory(directory)) return;
-    std::vector<fs::path> entries;
-    for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-    for (const fs::path& path : entries) {
-      const std::string name = path.filename();
-      if (name == ".latest.tmp") fs::remove(path);
-      if (name.rfind(std::string(".") + prefix, 0) != 0) continue;
-      const fs::path visible = path.parent_path() / path.stem().string().substr(1);
-      if (ends_with(name, replaced) && !fs::exists(visible) && is_committed(path)) {
+namespace {
+
+bool is_hidden_latest(const std::string& name) {
+  constexpr std::string_view begin = ".latest.";
+  if (name == ".latest.tmp") return true;  // of earlier versions
+  return name.size() > begin.size() + 4 && name.compare(0, begin.size(), begin) == 0 && ends_with(name, temporary) &&
+         is_nonce(name.substr(begin.size(), name.size() - begin.size() - 4));
+}
+
+}  // namespace
+
+std::vector<std::string> tidy_directory(const std::string& directory,
+                                        const std::function<bool(const std::string& path)>& is_left_over) {
+  return with_io_errors([&] {
+    std::vector<std::string> kept;
+    if (!fs::is_directory(directory)) return kept;
+    for (const fs::path& path : entries_of(directory)) {
+      const std::string name = path.filename(), step = step_of_hidden(name);
+      if (step.empty() && !is_hidden_latest(name)) continue;
+      const std::string visible = directory + "/" + step;
+      if (ends_with(name, replaced) && !fs::exists(visible) && is_committed(path))
         rename_directory(path, visible);
-      } else if (ends_with(name, partial) || ends_with(name, replaced) || ends_with(name, removed)) {
+      else if (is_left_over(path))
         fs::remove_all(path);
-      }
+      else
+        kept.push_back(path);
     }
+    return kept;
   });
 }
 
-std::string move_steps_aside(const std::string& directory, std::int64_t after) {
-  return with_io_errors([&]() -> std::string {
-    std::vector<StepDirectory> steps;
-    for (const StepDirectory& step : committed_steps(directory))
-      if (step.step > after) steps.push_back(step);
-    if (steps.empty()) return "";
-    std::string old;
-    for (int n = 1; old.empty() || fs::exists(old); ++n) old = directory + "/old." + std::to_string(n);
-    fs::create_directory(old);
-    for (const StepDirectory& step : steps) rename_directory(step.path, old + "/" + step_name(step.step));
+std::string next_aside(const std::string& directory) {
+  return with_io_errors([&] {
+    std::string name;
+    for (int n = 1; name.empty() || fs::exists(directory + "/" + name); ++n) name = "old." + std::to_string(n);
+    return name;
+  });
+}
+
+void move_steps_aside(const std::string& directory, std::int64_t after, const std::string& aside) {
+  with_io_errors([&] {
+    auto steps = committed_steps(directory);
+    std::reverse(steps.begin(), steps.end());
+    const std::string to = directory + "/" + aside;
+    io_call("mkdir", to);
+    fs::create_directories(to);
+    for (const StepDirectory& step : steps)
+      if (step.step > after) rename_directory(step.path, to + "/" + step_name(step.step));
+    sync_directory(to);
+    sync_directory(directory);
     fs::remove(directory + "/latest");
-    return old;
   });
 }
 

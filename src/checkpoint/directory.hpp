@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 namespace forge {
 
 // checkpoint.directory: step_00001000 and so on, each committed by the rename that gives it this name. Names that begin
-// with "." are unfinished or about to go. Failures throw IoFailed.
+// with "." are unfinished or about to go; they carry their job's nonce (".step_00001000.<nonce>.partial"), so that no
+// job touches another one's. Failures throw IoFailed.
 
 std::string step_name(std::int64_t step);
 // The step of such a name, −1: it is none.
@@ -22,19 +24,23 @@ struct StepDirectory {
 // The newest first. A directory that doesn't exist has none.
 std::vector<StepDirectory> committed_steps(const std::string& directory);
 
-// An empty directory for a step that is being saved: "<directory>/.step_00001000.partial".
-std::string start_step(const std::string& directory, std::int64_t step);
+// An empty directory for a step that is being saved. What this job has not finished before goes.
+std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce);
 // Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`.
-void commit_step(const std::string& directory, std::int64_t step);
-// Removes what start_step made.
-void abandon_step(const std::string& directory, std::int64_t step);
+void commit_step(const std::string& directory, std::int64_t step, const std::string& nonce);
+// Removes what start_step made; a step that was on its way out gets its name back.
+void abandon_step(const std::string& directory, std::int64_t step, const std::string& nonce);
+// Removes a committed step.
+void remove_step(const std::string& directory, const StepDirectory& step, const std::string& nonce);
 
-// Removes all but the newest `keep_last` steps (0: all stay) and those that keep_every divides (0: none for that).
-void prune_steps(const std::string& directory, std::int64_t keep_last, std::int64_t keep_every);
-// Ends what a killed job has left: unfinished steps, removals; a step whose replacement was cut short comes back.
-void tidy_directory(const std::string& directory);
-// Moves the steps behind `after` (−1: all) into "<directory>/old.1" or the next free number; its path, "" where there
-// is none to move.
-std::string move_steps_aside(const std::string& directory, std::int64_t after = -1);
+// Ends what killed jobs have left: unfinished steps, removals; a step whose replacement was cut short comes back. What
+// `is_left_over` says no to stays, and is returned.
+std::vector<std::string> tidy_directory(const std::string& directory,
+                                        const std::function<bool(const std::string& path)>& is_left_over);
+// "old.1" or the next name that is free.
+std::string next_aside(const std::string& directory);
+// Moves the steps behind `after` (−1: all) into "<directory>/<aside>", the newest last. May be called again where it
+// was cut short.
+void move_steps_aside(const std::string& directory, std::int64_t after, const std::string& aside);
 
 }  // namespace forge

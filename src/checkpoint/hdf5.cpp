@@ -76,7 +76,7 @@ Hid create_file(const std::string& path) {
   check_hdf5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "H5Pset_fclose_degree", path);
   const Hid creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "H5Pcreate", path);
   check_hdf5(H5Pset_obj_track_times(creation, 0), "H5Pset_obj_track_times", path);
-  return {H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose, "H5Fcreate", path};
+  return {H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation, access), H5Fclose, "H5Fcreate", path};
 }
 
 void make_group_of(hid_t file, const std::string& name, const std::string& path) {

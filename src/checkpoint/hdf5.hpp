@@ -45,8 +45,8 @@ class Hid {
 // Throws IoFailed where `status` is negative.
 void check_hdf5(long long status, const char* call, const std::string& file);
 
-// A new file of the format that HDF5 1.10 and later read. No object has a time of its own: what is the same gives the
-// same bytes.
+// A new file, which must not be there yet, of the format that HDF5 1.10 and later read. No object has a time of its
+// own: what is the same gives the same bytes.
 Hid create_file(const std::string& path);
 // Makes the group that "/group/name" or "group/name" stands in, if it isn't there.
 void make_group_of(hid_t file, const std::string& name, const std::string& path);

@@ -58,7 +58,7 @@ std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
 }  // namespace
 
 template <class T>
-void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream) {
+void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
   using S = acc_t<T>;
   const TensorFiles files = TensorFiles::open(directory);
   Report report;
@@ -67,13 +67,18 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
       if (const auto problem = problem_of(files, p); !problem.empty()) report.add("", problem);
   report.throw_if_any("model.hf " + directory);
   for (std::size_t u = 0; u < storage.size(); ++u) {
-    // Only what the rank needs is read, but all of a tensor that the file has the other way round.
+    // Only what the rank needs is read, but all of a tensor that the file has the other way round, once.
     std::vector<S> values;
+    const Parameter* whole = nullptr;
     storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
       const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
-      values.resize(static_cast<std::size_t>(range.size()));
-      files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
-      if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+      if (!p.hf_transposed || whole != &p) {
+        values.resize(static_cast<std::size_t>(range.size()));
+        files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
+        if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
+      }
+      whole = p.hf_transposed ? &p : nullptr;
+      if (heartbeat) heartbeat->beat();
       return [&values, first = range.begin](std::int64_t element) {
         return values[static_cast<std::size_t>(element - first)];
       };
@@ -130,19 +135,24 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
     }
     writer = std::make_unique<SafetensorsWriter>(file, infos, metadata);
   }
-  for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
-    const auto values = tensors.collect(unit, i, source, stream);
-    if (writer)
-      writer->write(unit.parameters[i].hf_name,
-                    std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
-  });
-  for (const RouterBias& bias : routers) {
-    if (!writer) break;
-    const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
-    const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
-    writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+  try {
+    for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
+      const auto values = tensors.collect(unit, i, source, stream);
+      if (writer)
+        writer->write(unit.parameters[i].hf_name,
+                      std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
+    });
+    for (const RouterBias& bias : routers) {
+      if (!writer) break;
+      const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
+      const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
+      writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+    }
+    if (writer) writer->finish(tensors.heartbeat());
+  } catch (...) {
+    writer.reset();  // here: what nobody catches unwinds nothing (core/last_words.hpp)
+    throw;
   }
-  if (writer) writer->finish();
 }
 
 template <class T>
@@ -182,7 +192,7 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                      \
-  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&);                            \
+  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&, Heartbeat*);                \
   template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
                                     Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
                                     const std::vector<double>&);                                                  \

@@ -12,9 +12,10 @@ namespace forge {
 
 // Fills the master weights of this rank from a directory's safetensors files, converted to the storage type. One
 // BadInput lists every tensor that is missing or has another shape. Holds one tensor at a time on the host. Whoever
-// calls it tells the session that the parameters have changed.
+// calls it tells the session that the parameters have changed. The heartbeat, if any, beats behind each.
 template <class T>
-void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream);
+void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream,
+                     Heartbeat* heartbeat = nullptr);
 
 // The routers' biases of the same files, (layers, E) in one line; empty: the model has none. A DeepSeek checkpoint must
 // have them; the others' start at 0 where the file has none.
@@ -22,7 +23,7 @@ std::vector<double> load_router_biases(const std::string& directory, const Model
 
 // Writes every parameter of the model, or its gradient, to one safetensors file, and with parameters the routers'
 // biases (layers, E), where there are any: F64 where the storage type is double, else F32. The file appears under its
-// name when it is complete. All ranks call it; the first one writes.
+// name when it is complete; nothing of it stays where writing fails. All ranks call it; the first one writes.
 template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
                       TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "checkpoint/hash.hpp"
 #include "checkpoint/state.hpp"
 #include "core/error.hpp"
+#include "core/heartbeat.hpp"
 #include "core/types.hpp"
 #include "layout/boxes.hpp"
 
@@ -88,15 +90,17 @@ inline constexpr std::int64_t manifest_format = 1;
 inline constexpr const char* manifest_name = "manifest.h5";
 inline constexpr const char* manifest_hash_name = "manifest.sha256";
 
-// Writes a new file, and forces it to the disk. Throws IoFailed.
-void write_manifest(const std::string& file, const Manifest& manifest);
+// Writes a new file, and forces it to the disk. Throws IoFailed. The heartbeat, if any, beats behind each table and
+// each tensor.
+void write_manifest(const std::string& file, const Manifest& manifest, Heartbeat* heartbeat = nullptr);
 // Reads an untrusted file whose hash has been verified: hard links only, exact types and extents, one filter, and the
 // tables consistent: pieces within their tensors, as many elements as the tensor has, chunks within their shard's file
 // and without overlap. Throws BadCheckpoint. Opens no other file.
 //
-// `wanted`: of the datasets, keep those that hold a part of its boxes only. All rows are looked at, a chunk of a table
-// at a time, so that the memory of a rank doesn't grow with the number of ranks that wrote.
-Manifest read_manifest(const std::string& file, const std::vector<StateTensor>* wanted = nullptr);
+// `wanted`: which datasets stay, none given: all. All rows are looked at, a chunk of a table at a time, so that the
+// memory of a rank doesn't grow with the number of ranks that wrote.
+using DatasetFilter = std::function<bool(const StoredDataset&, const StoredTensor&)>;
+Manifest read_manifest(const std::string& file, const DatasetFilter& wanted = {});
 
 // What one rank wrote. The tensors of all ranks are put together by name.
 struct ShardIndex {

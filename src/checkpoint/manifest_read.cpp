@@ -14,11 +14,7 @@ constexpr std::int64_t most_elements = std::int64_t{1} << 56;
 // Everything below comes from the file: each number is checked before it is used.
 class ManifestReader {
  public:
-  ManifestReader(const std::string& path, const std::vector<StateTensor>* wanted)
-      : path_(path), file_(path), all_(!wanted) {
-    if (wanted)
-      for (const StateTensor& tensor : *wanted) wanted_[tensor.name] = &tensor;
-  }
+  ManifestReader(const std::string& path, const DatasetFilter& wanted) : path_(path), file_(path), wanted_(wanted) {}
 
   Manifest read() {
     if (const std::int64_t format = file_.number("format"); format != manifest_format)
@@ -137,19 +133,9 @@ class ManifestReader {
       std::int64_t& n = elements_[static_cast<std::size_t>(d.tensor)];
       if (d.elements > most_elements - n) bad("has more elements than its tensors");
       n += d.elements;
-      if (is_wanted(d)) m_.datasets.push_back(std::move(d));
+      if (!wanted_ || wanted_(d, m_.tensors[static_cast<std::size_t>(d.tensor)])) m_.datasets.push_back(std::move(d));
     }
     if (pieces.left() > 0 || chunks.left() > 0) bad("has pieces or chunks of no dataset");
-  }
-
-  bool is_wanted(const StoredDataset& d) const {
-    if (all_) return true;
-    const auto found = wanted_.find(m_.tensors[static_cast<std::size_t>(d.tensor)].name);
-    if (found == wanted_.end()) return false;
-    for (const StoredPiece& stored : d.pieces)
-      for (const StatePiece& piece : found->second->pieces)
-        if (piece.box.offset.size() == stored.box.offset.size() && overlap(stored.box, piece.box)) return true;
-    return false;
   }
 
   void read_piece(const std::int64_t* row, StoredDataset& d) {
@@ -198,8 +184,7 @@ class ManifestReader {
 
   std::string path_;
   TableFile file_;
-  bool all_;
-  std::map<std::string, const StateTensor*> wanted_;
+  const DatasetFilter& wanted_;
   Manifest m_;
   std::int64_t filled_ = 0;             // elements of the dataset that is being read
   std::vector<std::int64_t> elements_;  // of the datasets of each tensor
@@ -207,7 +192,7 @@ class ManifestReader {
 
 }  // namespace
 
-Manifest read_manifest(const std::string& path, const std::vector<StateTensor>* wanted) {
+Manifest read_manifest(const std::string& path, const DatasetFilter& wanted) {
   return ManifestReader(path, wanted).read();
 }
 

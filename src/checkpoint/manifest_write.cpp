@@ -54,19 +54,23 @@ PlacementTables tables_of(const Manifest& m) {
   return t;
 }
 
-void write_placement(hid_t file, const std::string& name, const Manifest& manifest) {
+template <class Beat>
+void write_placement(hid_t file, const std::string& name, const Manifest& manifest, Beat beat) {
   const PlacementTables t = tables_of(manifest);
-  write_table(file, name, "/placement/tensor_names", text_table(t.names), "one name per line");
-  write_table(file, name, "/placement/tensors", t.tensors,
-              "type (0 fp64, 1 fp32, 2 bf16), dimensions, extents (4, the unused ones 0)");
-  write_table(file, name, "/placement/shards", t.shards, "number in the file's name, bytes");
-  write_table(file, name, "/placement/shard_hashes", t.shard_hashes, "SHA-256 of the bytes outside of chunks");
-  write_table(file, name, "/placement/datasets", t.datasets,
-              "row of tensors, row of shards, elements, elements of a chunk, number of pieces, number of chunks");
-  write_table(file, name, "/placement/pieces", t.pieces,
-              "first element in the dataset, offset in the tensor (4), extent (4); in the order of datasets");
-  write_table(file, name, "/placement/chunks", t.chunks, "offset in the shard's file, bytes; in the order of datasets");
-  write_table(file, name, "/placement/chunk_hashes", t.chunk_hashes, "SHA-256 of the chunk's bytes");
+  const auto table = [&](const char* path, const auto& values, const char* columns) {
+    write_table(file, name, path, values, columns);
+    beat();
+  };
+  table("/placement/tensor_names", text_table(t.names), "one name per line");
+  table("/placement/tensors", t.tensors, "type (0 fp64, 1 fp32, 2 bf16), dimensions, extents (4, the unused ones 0)");
+  table("/placement/shards", t.shards, "number in the file's name, bytes");
+  table("/placement/shard_hashes", t.shard_hashes, "SHA-256 of the bytes outside of chunks");
+  table("/placement/datasets", t.datasets,
+        "row of tensors, row of shards, elements, elements of a chunk, number of pieces, number of chunks");
+  table("/placement/pieces", t.pieces,
+        "first element in the dataset, offset in the tensor (4), extent (4); in the order of datasets");
+  table("/placement/chunks", t.chunks, "offset in the shard's file, bytes; in the order of datasets");
+  table("/placement/chunk_hashes", t.chunk_hashes, "SHA-256 of the chunk's bytes");
 }
 
 // A tensor as people see it: its pieces, where they stand in the shards.
@@ -101,7 +105,10 @@ void write_virtual(hid_t file, const std::string& name, const Manifest& manifest
 
 }  // namespace
 
-void write_manifest(const std::string& path, const Manifest& manifest) {
+void write_manifest(const std::string& path, const Manifest& manifest, Heartbeat* heartbeat) {
+  const auto beat = [&] {
+    if (heartbeat) heartbeat->beat();
+  };
   {
     const Hdf5Lock lock;
     Hid file = create_file(path);
@@ -117,11 +124,15 @@ void write_manifest(const std::string& path, const Manifest& manifest) {
     write_table(file, path, "/run/deck", text_table(facts.deck), "YAML");
     write_table(file, path, "/run/build", text_table(facts.build), "text");
     write_table(file, path, "/run/data", text_table(facts.data), "text");
-    write_placement(file, path, manifest);
+    beat();
+    write_placement(file, path, manifest, beat);
     std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());
     for (const StoredDataset& d : manifest.datasets) datasets[static_cast<std::size_t>(d.tensor)].push_back(&d);
-    for (std::size_t t = 0; t < datasets.size(); ++t)
+    for (std::size_t t = 0; t < datasets.size(); ++t) {
+      beat();
       write_virtual(file, path, manifest, static_cast<std::int64_t>(t), datasets[t]);
+    }
+    beat();
     check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
     file.close("H5Fclose", path);
   }

@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/together.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
 #include "device/memory.hpp"
@@ -11,25 +12,6 @@
 namespace forge {
 
 namespace {
-
-// Runs f on this rank; then all ranks throw what the first rank that failed says.
-template <class F>
-void together(Communicator& ranks, F f) {
-  std::string problem;
-  try {
-    f();
-  } catch (const std::exception& error) {
-    problem = error.what();
-    if (problem.empty()) problem = "failed";
-  }
-  // The texts go around only where there is one.
-  std::int64_t failed = problem.empty() ? 0 : 1;
-  ranks.max_host({&failed, 1});
-  if (failed == 0) return;
-  const auto problems = ranks.gather_host(problem);
-  for (std::size_t r = 0; r < problems.size(); ++r)
-    if (!problems[r].empty()) throw IoFailed("checkpoint: " + problems[r] + " (rank " + std::to_string(r) + ")");
-}
 
 void write_hash(const std::string& directory) {
   const Hash hash = hash_of_file(directory + "/" + manifest_name);
@@ -39,16 +21,18 @@ void write_hash(const std::string& directory) {
   file.commit_as(directory + "/" + manifest_hash_name);
 }
 
-}  // namespace
-
-void save_checkpoint(Communicator& ranks, const SavePlan& plan, const CheckpointFacts& facts,
-                     const std::vector<StateTensor>& tensors, const CopyToHost& copy) {
+// All ranks: each writes its shard and forces it to the disk; when all have said so, the first one writes the manifest
+// and gives the directory its name. Returns what this rank wrote. Throws the same IoFailed on every rank where any of
+// it failed: the steps saved before are as they were. `nonce`: of the first rank.
+ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::string& nonce, const CheckpointFacts& facts,
+                      const std::vector<StateTensor>& tensors, const CopyToHost& copy, const SaveFaults& faults) {
   const bool first = ranks.rank() == 0;
-  const SaveFaults faults(ranks.rank(), facts.step);
   try {
     std::string partial;
     together(ranks, [&] {
-      if (first) partial = start_step(plan.directory, facts.step);
+      if (!first) return;
+      if (plan.lock) plan.lock->check();
+      partial = start_step(plan.directory, facts.step, nonce);
     });
     ranks.broadcast_host(partial, 0);
     // The manifest has a row for each chunk: not more of them than a rank can hold, however large the model.
@@ -56,9 +40,10 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
     ShardOptions shards = plan.shards;
     shards.least_bytes =
         std::max(shards.least_bytes, bytes_of(tensors) * static_cast<std::size_t>(ranks.size()) / most_chunks);
+    ShardIndex written;
     std::string index;
     together(ranks, [&] {
-      const ShardIndex written = write_shard(partial, ranks.rank(), tensors, copy, shards);
+      written = write_shard(partial, ranks.rank(), tensors, copy, shards);
       if (written.shard.bytes > 0)
         faults.shard_written(partial + "/" + shard_name(written.shard.number),
                              written.datasets.front().chunks.front().offset);
@@ -66,44 +51,31 @@ void save_checkpoint(Communicator& ranks, const SavePlan& plan, const Checkpoint
     });
     ManifestBuilder builder(facts);
     together(ranks, [&] {
-      ranks.collect_host(index, 0, [&](const std::string& text) { builder.add(shard_index_from(text)); });
+      ranks.collect_host(index, 0, [&](const std::string& text) {
+        builder.add(shard_index_from(text));
+        if (shards.heartbeat) shards.heartbeat->beat();
+      });
       if (!first) return;
-      write_manifest(partial + "/" + manifest_name, builder.take());
+      write_manifest(partial + "/" + manifest_name, builder.take(), shards.heartbeat);
       write_hash(partial);
-      commit_step(plan.directory, facts.step);
-      prune_steps(plan.directory, plan.keep_last, plan.keep_every);
+      if (plan.lock) plan.lock->check();
+      commit_step(plan.directory, facts.step, nonce);
     });
+    return written;
   } catch (const IoFailed&) {
-    if (first) abandon_step(plan.directory, facts.step);
+    if (first) abandon_step(plan.directory, facts.step, nonce);
     throw;
   }
 }
 
-void WritingPace::start(bool rests) {
-  const auto now = Clock::now();
-  // Done before the next save is due, if that comes after as long a time as this one.
-  until_ = rests ? now + (now - started_) * 3 / 4 : now;
-  started_ = worked_from_ = now;
-  const std::lock_guard lock(mutex_);
-  hurried_ = false;
-}
-
-void WritingPace::hurry() {
-  const std::lock_guard lock(mutex_);
-  hurried_ = true;
-  changed_.notify_all();
-}
-
-void WritingPace::rest() {
-  constexpr int rest_of_work = 24;  // 4 % of a core's time
-  const auto now = Clock::now();
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, std::min(until_, now + rest_of_work * (now - worked_from_)), [&] { return hurried_; });
-  worked_from_ = Clock::now();
-}
+}  // namespace
 
 CheckpointSaver::CheckpointSaver(Communicator& ranks, SavePlan plan, bool asynchronous)
-    : ranks_(ranks.duplicate()), plan_(std::move(plan)), asynchronous_(asynchronous) {}
+    : ranks_(ranks.duplicate()),
+      plan_(std::move(plan)),
+      asynchronous_(asynchronous),
+      nonce_(plan_.lock ? plan_.lock->nonce() : draw_nonce()),
+      pruner_(plan_, nonce_) {}
 
 CheckpointSaver::~CheckpointSaver() {
   pace_.hurry();
@@ -117,10 +89,49 @@ void CheckpointSaver::finish() {
   committed_ = under_way_;
 }
 
+std::vector<std::string> CheckpointSaver::take_notes() {
+  return writing_.valid() ? std::vector<std::string>() : pruner_.take_notes();
+}
+
+namespace {
+
+// While a save is not committed.
+struct Writing {
+  explicit Writing(std::atomic<bool>& flag) : writes(flag) { writes = true; }
+  ~Writing() { writes = false; }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+  std::atomic<bool>& writes;
+};
+
+}  // namespace
+
+double CheckpointSaver::longest_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(seconds_.longest(), writes_ ? pace_.seconds_of_work() : 0);
+}
+
+void CheckpointSaver::write(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors,
+                            const CopyToHost& copy) {
+  const SaveFaults faults(ranks_->rank(), facts.step);
+  ShardIndex written;
+  {
+    const Writing now(writes_);
+    written = write_step(*ranks_, plan_, nonce_, facts, tensors, copy, faults);
+    const std::lock_guard lock(mutex_);
+    seconds_.add(pace_.seconds_of_work());
+  }
+  pruner_.prune(*ranks_, facts.step, written, [this] {
+    if (leaves_) throw PruningStops();
+    pace_.rest();
+  });
+}
+
 void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, Stream& stream) {
   finish();
+  pace_.start(asynchronous_ && plan_.rests);
   if (!asynchronous_) {
-    save_checkpoint(*ranks_, plan_, facts, tensors, [&](void* to, const void* from, std::size_t bytes) {
+    write(facts, tensors, [&](void* to, const void* from, std::size_t bytes) {
       copy_to_host(stream, to, from, bytes);
       stream.synchronize();
     });
@@ -128,13 +139,16 @@ void CheckpointSaver::save(const CheckpointFacts& facts, const std::vector<State
     return;
   }
   under_way_ = facts.step;
-  auto copies = copied_to_host(tensors, stream, memory_);
-  pace_.start(plan_.rests);
-  writing_ = std::async(std::launch::async, [this, facts, copies = std::move(copies)] {
-    save_checkpoint(*ranks_, plan_, facts, copies, [this](void* to, const void* from, std::size_t bytes) {
-      pace_.rest();
-      std::memcpy(to, from, bytes);
-    });
+  writing_ = std::async(std::launch::async, [this, facts, copies = copied_to_host(tensors, stream, memory_)] {
+    try {
+      write(facts, copies, [this](void* to, const void* from, std::size_t bytes) {
+        pace_.rest();
+        std::memcpy(to, from, bytes);
+      });
+    } catch (...) {
+      if (plan_.failed_behind) plan_.failed_behind();
+      throw;
+    }
   });
 }
 

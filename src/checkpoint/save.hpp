@@ -1,49 +1,20 @@
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/shard_writer.hpp"
+#include "checkpoint/prune.hpp"
+#include "checkpoint/save_plan.hpp"
 #include "checkpoint/state.hpp"
+#include "checkpoint/writing_pace.hpp"
 #include "comm/communicator.hpp"
+#include "core/recent.hpp"
 
 namespace forge {
-
-struct SavePlan {
-  std::string directory;  // checkpoint.directory
-  std::int64_t keep_last = 0, keep_every = 0;
-  ShardOptions shards;
-  bool rests = false;  // behind the training (WritingPace): where that uses all cores
-};
-
-// Saves a step; all ranks of `ranks` call it. Each writes its shard and forces it to the disk; when all have said so,
-// the first one writes the manifest, gives the directory its name and removes older steps. Throws the same IoFailed on
-// every rank where any of it failed: the steps saved before are as they were.
-void save_checkpoint(Communicator& ranks, const SavePlan& plan, const CheckpointFacts& facts,
-                     const std::vector<StateTensor>& tensors, const CopyToHost& copy);
-
-// How fast a checkpoint is written behind the training: hashes and copies cost processor time that the steps need where
-// they use all cores. The writing thread works 4 % of its time, for at most three quarters of what has passed between
-// the last two saves, and no longer than until somebody waits for it.
-class WritingPace {
- public:
-  void start(bool rests);  // of a save
-  void hurry();
-  void rest();  // by the writing thread, now and then
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point started_ = Clock::now(), until_, worked_from_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool hurried_ = false;
-};
 
 // Saves at once, or behind the training: a copy of the rank's state is written by a thread, with a communicator of its
 // own, while the next steps run. At most one is under way. All ranks call the same in the same order.
@@ -54,19 +25,32 @@ class CheckpointSaver {
   // Waits for the one under way; what failed there is lost, so that finish() comes first.
   ~CheckpointSaver();
 
-  // First waits for the one under way, and throws what failed there.
+  // First waits for the one under way, and throws what failed there: the same IoFailed on all ranks.
   void save(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, Stream& stream);
   void finish();
+  // The job is about to end: from here on steps are saved, and no older ones are removed.
+  void leave() { leaves_ = true; }
   // The step committed last, −1: none yet. After finish() the same on all ranks.
   std::int64_t committed() const { return committed_; }
+  // What a save takes at worst (RecentTimes), from its start to the commit, rests aside; the one under way counts, too.
+  double longest_seconds() const;
+  // For the log of the first rank, of the saves that are done; nothing while one is under way.
+  std::vector<std::string> take_notes();
 
  private:
+  void write(const CheckpointFacts& facts, const std::vector<StateTensor>& tensors, const CopyToHost& copy);
+
   std::unique_ptr<Communicator> ranks_;
   SavePlan plan_;
   bool asynchronous_;
+  std::string nonce_;  // of the first rank
+  Pruner pruner_;
   std::int64_t committed_ = -1, under_way_ = -1;
   std::vector<std::byte> memory_;
   WritingPace pace_;
+  std::atomic<bool> leaves_ = false, writes_ = false;
+  mutable std::mutex mutex_;
+  RecentTimes seconds_;
   std::future<void> writing_;  // last: it uses all of the above
 };
 

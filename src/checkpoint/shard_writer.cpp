@@ -33,7 +33,8 @@ void sync_path(const std::string& path, int flags) {
 // hashed.
 class EarlyWriting {
  public:
-  explicit EarlyWriting(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  EarlyWriting(const std::string& path, Heartbeat* heartbeat)
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), heartbeat_(heartbeat) {}
   ~EarlyWriting() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
@@ -43,6 +44,7 @@ class EarlyWriting {
   // A hint: what fails here, fsync will tell.
   void written(std::size_t bytes) {
     constexpr std::size_t at_once = std::size_t{16} << 20;
+    if (heartbeat_) heartbeat_->beat();
     bytes_ += bytes;
     if (bytes_ < at_once) return;
     bytes_ = 0;
@@ -53,6 +55,7 @@ class EarlyWriting {
 
  private:
   int descriptor_;
+  Heartbeat* heartbeat_;
   std::size_t bytes_ = 0;
 };
 
@@ -235,12 +238,13 @@ ShardIndex write_shard(const std::string& directory, std::int64_t number, const 
   {
     const Hdf5Lock lock;
     Hid file = create_file(path);
-    EarlyWriting early(path);
+    EarlyWriting early(path, options.heartbeat);
     ShardBuffers buffers;
     for (const StateTensor& tensor : tensors) write_tensor(file, path, tensor, copy, options, buffers, early, index);
     check_hdf5(H5Fflush(file, H5F_SCOPE_GLOBAL), "H5Fflush", path);
     file.close("H5Fclose", path);
   }
+  if (options.heartbeat) FileHandle::open_to_read(path, "shard").write_back(*options.heartbeat);
   sync_file(path);
   index.shard.bytes = FileHandle::open_to_read(path, "shard").size();
   std::vector<const StoredDataset*> datasets;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/state.hpp"
+#include "core/heartbeat.hpp"
 
 namespace forge {
 
@@ -18,6 +19,7 @@ struct ShardOptions {
   // less than so many bytes.
   std::size_t most_bytes = std::size_t{1} << 20;
   std::size_t parts = 64, strip_parts = 128, least_bytes = std::size_t{4} << 10;
+  Heartbeat* heartbeat = nullptr;  // beats behind each chunk, and behind parts that are on the disk
 };
 
 // Elements of a chunk of a dataset that has these pieces of a tensor. Where it can, a chunk ends wherever an eighth of

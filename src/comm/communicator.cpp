@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -100,41 +101,46 @@ void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DTy
 }
 
 void Communicator::all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), count);
-  all_to_all(stream, in, counts, out, counts, type);
+  for (auto& [list, data] : {std::pair{&sent_, in}, {&received_, static_cast<const void*>(out)}}) {
+    list->clear();
+    for (int r = 0; r < size_; ++r)
+      list->push_back({bytes_of(const_cast<void*>(data)) + byte_count(r * count, type), count});
+  }
+  all_to_all(stream, sent_, received_, type);
 }
 
 void Communicator::all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                               std::span<const std::int64_t> receive_counts, DType type) {
-  const auto parts = [type](const void* data, std::span<const std::int64_t> counts) {
-    std::vector<Part> list;
+  const auto set_parts = [type](std::vector<Part>& list, const void* data, std::span<const std::int64_t> counts) {
+    list.clear();
     std::byte* at = bytes_of(const_cast<void*>(data));
     for (const std::int64_t count : counts) {
       list.push_back({at, count});
       at += byte_count(count, type);
     }
-    return list;
   };
-  all_to_all(stream, parts(in, send_counts), parts(out, receive_counts), type);
+  set_parts(sent_, in, send_counts);
+  set_parts(received_, out, receive_counts);
+  all_to_all(stream, sent_, received_, type);
 }
 
 void Communicator::all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type) {
   const auto size = static_cast<std::size_t>(size_), self = static_cast<std::size_t>(rank_);
   require(send.size() == size && receive.size() == size, "an all-to-all needs one part a rank");
   require(send[self].count == receive[self].count, "an all-to-all's own part has two lengths");
-  std::vector<Transfer> transfers;
+  transfers_.clear();
   std::int64_t sent = 0;
   for (std::size_t r = 0; r < size; ++r) {
     if (r == self) continue;
     const int peer = static_cast<int>(r);
-    if (send[r].count > 0) transfers.push_back({bytes_of(send[r].data), send[r].count, type, peer, true});
-    if (receive[r].count > 0) transfers.push_back({bytes_of(receive[r].data), receive[r].count, type, peer, false});
+    if (send[r].count > 0) transfers_.push_back({bytes_of(send[r].data), send[r].count, type, peer, true});
+    if (receive[r].count > 0) transfers_.push_back({bytes_of(receive[r].data), receive[r].count, type, peer, false});
     sent += send[r].count;
   }
   count_sent(Collective::all_to_all, sent, type);
   if (send[self].count > 0 && send[self].data != receive[self].data)
     copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
-  if (!transfers.empty()) exchange(stream, std::move(transfers));
+  if (!transfers_.empty()) exchange(stream, transfers_);
 }
 
 void Communicator::group_begin() {
@@ -145,7 +151,8 @@ void Communicator::group_begin() {
 void Communicator::group_end(Stream& stream) {
   require(grouping_, "a group of transfers ended that had not begun");
   grouping_ = false;
-  if (!group_.empty()) exchange(stream, std::exchange(group_, {}));
+  if (!group_.empty()) exchange(stream, group_);
+  group_.clear();
 }
 
 void Communicator::transfer(Stream& stream, Transfer t) {
@@ -155,11 +162,11 @@ void Communicator::transfer(Stream& stream, Transfer t) {
   if (grouping_)
     group_.push_back(t);
   else
-    exchange(stream, {t});
+    exchange(stream, {&t, 1});
 }
 
-void Communicator::exchange(Stream& stream, std::vector<Transfer> transfers) {
-  if (size_ > 1) return do_exchange(stream, std::move(transfers));
+void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers) {
+  if (size_ > 1) return do_exchange(stream, transfers);
   std::vector<Transfer> sends, receives;
   for (const Transfer& t : transfers) (t.sends ? sends : receives).push_back(t);
   require(sends.size() == receives.size(), "one rank alone sends and receives in pairs, within a group");
@@ -182,12 +189,16 @@ void Communicator::receive(Stream& stream, void* data, std::int64_t count, DType
 template <class T, class Combine>
 void Communicator::combine_host(std::span<T> values, Combine combine) {
   if (size_ == 1 || values.empty()) return;
-  std::vector<T> all(values.size() * static_cast<std::size_t>(size_));
-  do_gather_host(reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<std::byte*>(all.data()),
-                 values.size_bytes());
+  host_values_.resize(values.size_bytes() * static_cast<std::size_t>(size_));
+  do_gather_host(reinterpret_cast<const std::byte*>(values.data()), host_values_.data(), values.size_bytes());
+  const auto of_rank = [&](int r, std::size_t i) {
+    T value;
+    std::memcpy(&value, host_values_.data() + (static_cast<std::size_t>(r) * values.size() + i) * sizeof(T), sizeof(T));
+    return value;
+  };
   for (std::size_t i = 0; i < values.size(); ++i) {
-    T value = all[i];
-    for (std::size_t at = i + values.size(); at < all.size(); at += values.size()) value = combine(value, all[at]);
+    T value = of_rank(0, i);
+    for (int r = 1; r < size_; ++r) value = combine(value, of_rank(r, i));
     values[i] = value;
   }
 }

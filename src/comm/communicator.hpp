@@ -139,8 +139,8 @@ class Communicator {
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                  DType type) = 0;
   virtual void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) = 0;
-  // All of the transfers proceed together; those of zero elements are left out.
-  virtual void do_exchange(Stream& stream, std::vector<Transfer> transfers) = 0;
+  // All of the transfers proceed together; those of zero elements are left out. The list is the caller's.
+  virtual void do_exchange(Stream& stream, std::span<const Transfer> transfers) = 0;
   // out(size · bytes) ← every rank's in(bytes).
   virtual void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) = 0;
   virtual void do_broadcast_host(std::byte* data, std::size_t bytes, int root) = 0;
@@ -172,14 +172,17 @@ class Communicator {
   template <class T, class Combine>
   void combine_host(std::span<T> values, Combine combine);
   void transfer(Stream& stream, Transfer t);
-  void exchange(Stream& stream, std::vector<Transfer> transfers);
+  void exchange(Stream& stream, std::span<const Transfer> transfers);
   void count_sent(Collective collective, std::int64_t elements, DType type);
   void check_peer(int peer) const;
 
   int rank_, size_;
   std::optional<Grid> grid_;  // of cartesian()
   bool grouping_ = false;
-  std::vector<Transfer> group_;
+  // Kept from call to call, so that a step asks for no memory: transfers of a group, of an all-to-all, and its parts.
+  std::vector<Transfer> group_, transfers_;
+  std::vector<Part> sent_, received_;
+  std::vector<std::byte> host_values_;
   Traffic traffic_;
 };
 

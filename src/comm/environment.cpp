@@ -1,13 +1,17 @@
 #include "comm/environment.hpp"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/mpi_mail.hpp"
+#include "comm/rank_set.hpp"
+#include "core/faults.hpp"
 
 namespace forge {
 
@@ -20,52 +24,94 @@ void stay_alone_without_launcher() {
   setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
 }
 
+// Returns when all ranks have come here. Cores may have other work.
+void meet_all() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi_check(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
+  for (int done = 0; !done; std::this_thread::sleep_for(std::chrono::microseconds(200)))
+    mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+}
+
 }  // namespace
 
-constexpr int roll_call_answerers = 2;  // the second one answers where the first one is the rank that hangs
-
-using NodeName = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
 
 struct Environment::Implementation {
-  MPI_Comm roll_call = MPI_COMM_NULL;  // of its own: a message of the training must not meet it
-  int rank = 0, size = 1, local_rank = 0, local_size = 1, nodes = 1;
-  std::vector<NodeName> node_names;  // by rank
+  Watchdog& watchdog;
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+  std::vector<std::pair<std::string, RankSet>> nodes;  // name, ranks: in the order of their first ones
+
+  explicit Implementation(Watchdog& w) : watchdog(w) {}
 };
 
-Environment::Environment(int& argc, char**& argv) : impl_(std::make_unique<Implementation>()) {
+Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
+    : impl_(std::make_unique<Implementation>(watchdog)) {
+  watchdog.start_other(0, "MPI_Init");
+  inject_fault(launched_rank(), "init");
   stay_alone_without_launcher();
   int provided = MPI_THREAD_SINGLE;
   mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
     MPI_Finalize();
-    throw Error(
+    throw LibraryFailed(
         "this MPI gives no MPI_THREAD_MULTIPLE, which forge needs to communicate behind computation; "
         "use an MPI that was built with thread support");
   }
   mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &impl_->size), "MPI_Comm_size");
-  MPI_Comm node = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, impl_->rank, MPI_INFO_NULL, &node),
+  find_nodes();
+  if (impl_->size > 1) {
+    // MPI over TCP may write to a rank that is gone, which must not end this one as well.
+    if (std::signal(SIGPIPE, SIG_IGN) == SIG_ERR) throw Error("SIGPIPE cannot be ignored");
+    watchdog.join(impl_->rank, impl_->size, mpi_mail());
+  }
+  watchdog.start_other(0, "start");
+}
+
+// A node's first rank lists its ranks, those ranks exchange the lists, and hand them out.
+void Environment::find_nodes() {
+  MPI_Comm shared = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, impl_->rank, MPI_INFO_NULL, &shared),
             "MPI_Comm_split_type");
-  mpi_check(MPI_Comm_rank(node, &impl_->local_rank), "MPI_Comm_rank");
-  mpi_check(MPI_Comm_size(node, &impl_->local_size), "MPI_Comm_size");
-  mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
-  const int first_of_node = impl_->local_rank == 0;
-  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->roll_call), "MPI_Comm_dup");
-  mpi_check(MPI_Allreduce(&first_of_node, &impl_->nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
-  NodeName name{};
+  mpi_check(MPI_Comm_rank(shared, &impl_->local_rank), "MPI_Comm_rank");
+  mpi_check(MPI_Comm_size(shared, &impl_->local_size), "MPI_Comm_size");
+  int first = impl_->rank;
+  mpi_check(MPI_Bcast(&first, 1, MPI_INT, 0, shared), "MPI_Bcast");
+  mpi_check(MPI_Comm_free(&shared), "MPI_Comm_free");
+  char name[MPI_MAX_PROCESSOR_NAME];
   int length = 0;
-  mpi_check(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-  impl_->node_names.resize(static_cast<std::size_t>(impl_->size));
-  mpi_check(MPI_Allgather(name.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, impl_->node_names.data(),
-                          MPI_MAX_PROCESSOR_NAME, MPI_CHAR, MPI_COMM_WORLD),
-            "MPI_Allgather");
+  mpi_check(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
+
+  const auto world = make_world();
+  const auto node = world->split(first, impl_->rank);
+  const auto firsts = world->split(impl_->local_rank == 0 ? 0 : -1, impl_->rank);
+  RankSet ranks;
+  for (const std::string& rank : node->gather_host(std::to_string(impl_->rank))) ranks.add(std::stoi(rank));
+  std::string lists;
+  if (firsts)
+    for (const std::string& list : firsts->gather_host(std::string(name) + "\t" + ranks.code())) lists += list + "\n";
+  node->broadcast_host(lists, 0);
+  for (std::size_t at = 0; at < lists.size();) {
+    const std::size_t tab = lists.find('\t', at), end = lists.find('\n', tab);
+    impl_->nodes.emplace_back(lists.substr(at, tab - at), RankSet::from_code(lists.substr(tab + 1, end - tab - 1)));
+    at = end + 1;
+  }
 }
 
 Environment::~Environment() {
-  MPI_Comm_free(&impl_->roll_call);
+  impl_->watchdog.start_other(0, "end");
+  inject_fault(impl_->rank, "end");
+  meet_all();
+  impl_->watchdog.leave();
+  impl_->watchdog.start_other(0, "MPI_Finalize");
+  inject_fault(impl_->rank, "finalize");
   MPI_Finalize();
+  impl_->watchdog.set({0, 0});
 }
 
 int Environment::rank() const {
@@ -81,44 +127,27 @@ int Environment::local_size() const {
   return impl_->local_size;
 }
 int Environment::nodes() const {
-  return impl_->nodes;
+  return static_cast<int>(impl_->nodes.size());
 }
 std::string Environment::node_name(int rank) const {
-  return impl_->node_names.at(static_cast<std::size_t>(rank)).data();
+  for (const auto& [name, ranks] : impl_->nodes)
+    if (ranks.contains(rank)) return name;
+  return "";
 }
-
-std::vector<std::string> Environment::roll_call(const std::string& doing, double seconds) const {
-  std::vector<MPI_Request> requests;
-  for (int to = 0; to < std::min(roll_call_answerers, impl_->size); ++to) {
-    requests.emplace_back();
-    mpi_check(
-        MPI_Isend(doing.data(), static_cast<int>(doing.size()), MPI_CHAR, to, 0, impl_->roll_call, &requests.back()),
-        "MPI_Isend");
-  }
-  std::vector<std::string> answers(impl_->rank < roll_call_answerers ? static_cast<std::size_t>(impl_->size) : 0);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  const auto all_answered = [&] {
-    return std::none_of(answers.begin(), answers.end(), [](const std::string& a) { return a.empty(); });
-  };
-  while (!all_answered() && std::chrono::steady_clock::now() < end) {
-    int arrived = 0, length = 0;
-    MPI_Status status;
-    mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, 0, impl_->roll_call, &arrived, &status), "MPI_Iprobe");
-    if (!arrived) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      continue;
-    }
-    mpi_check(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
-    std::string text(static_cast<std::size_t>(length), '\0');
-    mpi_check(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, 0, impl_->roll_call, MPI_STATUS_IGNORE),
-              "MPI_Recv");
-    answers[static_cast<std::size_t>(status.MPI_SOURCE)] = text;
-  }
-  return answers;  // who called is about to abort: the sends are left as they are
+Watchdog& Environment::watchdog() const {
+  return impl_->watchdog;
 }
 
 void Environment::abort(int code) const {
-  MPI_Abort(MPI_COMM_WORLD, code);
+  // A launcher that doesn't hear, or MPI on its way out, must not keep this rank.
+  std::thread([code] {
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    std::_Exit(code);
+  }).detach();
+  if (impl_->size > 1)
+    MPI_Abort(MPI_COMM_WORLD, code);
+  else
+    MPI_Finalize();  // it has files to remove
   std::_Exit(code);
 }
 

@@ -6,11 +6,16 @@
 
 namespace forge {
 
+// The rank that a launcher gives this process, as its environment says before MPI starts; 0 without a launcher.
+int launched_rank();
+
 // The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world
-// is one rank. Ends MPI when destroyed.
+// is one rank. Ends MPI when destroyed. The watchdog, which outlives it, is told what all this waits for, and takes
+// part in the roll calls of the ranks in between.
 class Environment final : public World {
  public:
-  Environment(int& argc, char**& argv);
+  Environment(int& argc, char**& argv, Watchdog& watchdog);
+  // Waits for all ranks.
   ~Environment() override;
 
   int rank() const override;
@@ -19,12 +24,14 @@ class Environment final : public World {
   int local_size() const override;
   int nodes() const override;
   std::string node_name(int rank) const override;
-  std::vector<std::string> roll_call(const std::string& doing, double seconds) const override;
+  Watchdog& watchdog() const override;
   [[noreturn]] void abort(int code) const override;
   std::unique_ptr<Communicator> make_world() const override;
 
  private:
   struct Implementation;
+  void find_nodes();
+
   std::unique_ptr<Implementation> impl_;
 };
 

@@ -3,10 +3,12 @@
 #include <cstring>
 
 #include "comm/thread_communicator.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 
 void ThreadWorld::fail(const std::string& text) {
+  LastWords::speak_now();
   std::lock_guard lock(mutex_);
   if (failed_.load()) return;
   text_ = text;

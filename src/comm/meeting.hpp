@@ -19,7 +19,7 @@ namespace forge {
 // Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
 class ThreadWorld {
  public:
-  // Wakes whoever waits, in any group; the first call's text is kept.
+  // In a handler. Wakes whoever waits, in any group; the first call's text is kept.
   void fail(const std::string& text);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Throws RankFailed after fail().

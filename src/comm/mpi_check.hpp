@@ -18,8 +18,7 @@ inline void mpi_check(int status, const char* call, std::source_location where =
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(status, text, &length);
-  throw Error(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)), ExitCode::internal,
-              where);
+  throw LibraryFailed(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)), where);
 }
 
 }  // namespace forge

@@ -1,8 +1,11 @@
 #include "comm/mpi_communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -69,7 +72,12 @@ struct MpiCommunicator::Implementation {
   int rank = 0, size = 1;
   bool oversubscribed;
   std::int64_t message_bytes;
+  // Kept from call to call, so that a step asks for no memory; by the stream that the communicator serves.
   std::vector<std::byte> scratch;  // two messages, made at the first long sum
+  std::vector<MPI_Request> requests;
+  // Lists of transfers on their way to a background stream, and such as came back from there.
+  std::mutex lists_mutex;
+  std::vector<std::vector<Transfer>> spare_lists;
 
   // Takes its own duplicates of `parent`.
   Implementation(MPI_Comm parent, bool oversubscribed_, std::int64_t message_bytes_)
@@ -94,13 +102,13 @@ struct MpiCommunicator::Implementation {
   bool is_short(std::int64_t count, DType type) const { return count <= message_elements(type); }
 
   // MPI waits by spinning. Where the core has other work, the waiting thread sleeps between looks instead.
-  void wait(std::vector<MPI_Request>& requests, bool background) const {
-    const int count = static_cast<int>(requests.size());
+  void wait(std::span<MPI_Request> all, bool background) const {
+    const int count = static_cast<int>(all.size());
     if (!background && !oversubscribed)
-      return mpi_check(MPI_Waitall(count, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+      return mpi_check(MPI_Waitall(count, all.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
     int done = 0;
     for (int look = 0;; ++look) {
-      mpi_check(MPI_Testall(count, requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      mpi_check(MPI_Testall(count, all.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (done) return;
       if (look < patient_polls)
         std::this_thread::yield();
@@ -108,13 +116,10 @@ struct MpiCommunicator::Implementation {
         std::this_thread::sleep_for(nap);
     }
   }
-  void wait(MPI_Request request, bool background) const {
-    std::vector<MPI_Request> one{request};
-    wait(one, background);
-  }
+  void wait(MPI_Request request, bool background) const { wait({&request, 1}, background); }
 
-  // Posts one transfer in messages of bounded length.
-  void post(const Transfer& t, int tag, std::vector<MPI_Request>& requests) const {
+  // Posts one transfer in messages of bounded length, behind the requests there are.
+  void post(const Transfer& t, int tag) {
     const std::int64_t piece = message_elements(t.type);
     for (std::int64_t begin = 0; begin < t.count; begin += piece) {
       const int n = static_cast<int>(std::min(piece, t.count - begin));
@@ -126,11 +131,11 @@ struct MpiCommunicator::Implementation {
         mpi_check(MPI_Irecv(data, n, mpi_type(t.type), t.peer, tag, device, &request), "MPI_Irecv");
     }
   }
-  void exchange(const std::vector<Transfer>& transfers, int tag, bool background) const {
-    std::vector<MPI_Request> requests;
+  void exchange(std::span<const Transfer> transfers, int tag, bool background) {
+    requests.clear();
     for (const bool sends : {false, true})  // receives first: a message finds its place
       for (const Transfer& t : transfers)
-        if (t.sends == sends) post(t, tag, requests);
+        if (t.sends == sends) post(t, tag);
     wait(requests, background);
   }
 
@@ -167,22 +172,23 @@ struct MpiCommunicator::Implementation {
     if (out != part(rank)) std::memcpy(out, part(rank), static_cast<std::size_t>(cut.size(rank)) * element);
     for (int step = 1; step < size; ++step) {
       const int to = (rank + step) % size, from = (rank - step + size) % size;
-      std::vector<MPI_Request> sends;
-      post({part(to), cut.size(to), type, to, true}, tag_reduce, sends);
+      requests.clear();
+      post({part(to), cut.size(to), type, to, true}, tag_reduce);
       add_received(out, cut.size(rank), type, from, background);
-      wait(sends, background);
+      wait(requests, background);
     }
   }
 
   // Every part of data from the rank of its number, handed on around the ring.
-  void gather_parts(std::byte* data, Cut cut, DType type, bool background) const {
+  void gather_parts(std::byte* data, Cut cut, DType type, bool background) {
     const std::size_t element = size_of(type);
     const int right = (rank + 1) % size, left = (rank - 1 + size) % size;
     for (int step = 0; step < size - 1; ++step) {
       const int given = (rank - step + size) % size, taken = (rank - step - 1 + size) % size;
-      exchange({{data + static_cast<std::size_t>(cut.begin(given)) * element, cut.size(given), type, right, true},
-                {data + static_cast<std::size_t>(cut.begin(taken)) * element, cut.size(taken), type, left, false}},
-               tag_gather, background);
+      const std::array<Transfer, 2> turn{
+          {{data + static_cast<std::size_t>(cut.begin(given)) * element, cut.size(given), type, right, true},
+           {data + static_cast<std::size_t>(cut.begin(taken)) * element, cut.size(taken), type, left, false}}};
+      exchange(turn, tag_gather, background);
     }
   }
 
@@ -199,7 +205,7 @@ struct MpiCommunicator::Implementation {
     gather_parts(data, cut, type, background);
   }
 
-  void all_gather(const std::byte* in, std::byte* out, std::int64_t count, DType type, bool background) const {
+  void all_gather(const std::byte* in, std::byte* out, std::int64_t count, DType type, bool background) {
     const std::size_t part = static_cast<std::size_t>(count) * size_of(type);
     std::byte* own = out + static_cast<std::size_t>(rank) * part;
     if (own != in) std::memcpy(own, in, part);
@@ -211,9 +217,9 @@ struct MpiCommunicator::Implementation {
     wait(request, background);
   }
 
-  void broadcast(std::byte* data, std::int64_t count, DType type, int root, bool background) const {
+  void broadcast(std::byte* data, std::int64_t count, DType type, int root, bool background) {
     const std::int64_t piece = message_elements(type);
-    std::vector<MPI_Request> requests;
+    requests.clear();
     for (std::int64_t begin = 0; begin < count; begin += piece)
       mpi_check(MPI_Ibcast(data + static_cast<std::size_t>(begin) * size_of(type),
                            static_cast<int>(std::min(piece, count - begin)), mpi_type(type), root, device,
@@ -222,20 +228,35 @@ struct MpiCommunicator::Implementation {
     wait(requests, background);
   }
 
+  std::vector<Transfer> copy_of(std::span<const Transfer> transfers) {
+    std::vector<Transfer> list;
+    {
+      std::lock_guard lock(lists_mutex);
+      if (!spare_lists.empty()) {
+        list = std::move(spare_lists.back());
+        spare_lists.pop_back();
+      }
+    }
+    list.assign(transfers.begin(), transfers.end());
+    return list;
+  }
+  void give_back(std::vector<Transfer> list) {
+    std::lock_guard lock(lists_mutex);
+    spare_lists.push_back(std::move(list));
+  }
+
   // Queues f(impl, background): a stream of its own thread is background.
   template <class F>
   void enqueue(Stream& stream, F f) {
     require(!stream.native(), "MPI ranks exchange host memory; device memory needs device_communicator()");
     const bool background = !stream.runs_inline();
-    stream.submit([this, background, f = std::move(f)] {
+    stream.submit([this, background, f = std::move(f)]() mutable {
       if (!background) return f(*this, false);
-      // Nobody waits for an exception of a background stream, but other ranks wait for its messages.
+      // Other ranks wait for the messages of a background stream, whoever asks it for its exception.
       try {
         f(*this, true);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "forge: error in background communication: %s\n", error.what());
-        std::fflush(stderr);
-        MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::internal));
+      } catch (...) {
+        std::terminate();
       }
     });
   }
@@ -274,9 +295,10 @@ void MpiCommunicator::do_broadcast(Stream& stream, std::byte* data, std::int64_t
                  [=](Implementation& impl, bool background) { impl.broadcast(data, count, type, root, background); });
 }
 
-void MpiCommunicator::do_exchange(Stream& stream, std::vector<Transfer> transfers) {
-  impl_->enqueue(stream, [transfers = std::move(transfers)](Implementation& impl, bool background) {
-    impl.exchange(transfers, tag_exchange, background);
+void MpiCommunicator::do_exchange(Stream& stream, std::span<const Transfer> transfers) {
+  impl_->enqueue(stream, [list = impl_->copy_of(transfers)](Implementation& impl, bool background) mutable {
+    impl.exchange(list, tag_exchange, background);
+    impl.give_back(std::move(list));
   });
 }
 

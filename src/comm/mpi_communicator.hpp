@@ -26,7 +26,7 @@ class MpiCommunicator final : public Communicator {
   void do_all_gather(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_reduce_scatter(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_broadcast(Stream&, std::byte* data, std::int64_t count, DType, int root) override;
-  void do_exchange(Stream&, std::vector<Transfer>) override;
+  void do_exchange(Stream&, std::span<const Transfer>) override;
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;

@@ -14,8 +14,8 @@ namespace {
 void nccl_check(ncclResult_t status, const char* call, std::source_location where = std::source_location::current()) {
   if (status == ncclSuccess) return;
   const char* last = ncclGetLastError(nullptr);
-  throw Error(std::string(call) + ": " + ncclGetErrorString(status) + (last && *last ? std::string(": ") + last : ""),
-              ExitCode::internal, where);
+  throw LibraryFailed(
+      std::string(call) + ": " + ncclGetErrorString(status) + (last && *last ? std::string(": ") + last : ""), where);
 }
 
 // Of types that ranks add.
@@ -82,7 +82,7 @@ class NcclCommunicator final : public Communicator {
   void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) override {
     nccl_check(ncclBroadcast(data, data, bytes(count, type), ncclUint8, root, comm_, native(stream)), "ncclBroadcast");
   }
-  void do_exchange(Stream& stream, std::vector<Transfer> transfers) override {
+  void do_exchange(Stream& stream, std::span<const Transfer> transfers) override {
     nccl_check(ncclGroupStart(), "ncclGroupStart");
     for (const Transfer& t : transfers)
       if (t.sends)

@@ -10,6 +10,7 @@
 
 #include "comm/add.hpp"
 #include "comm/meeting.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 
@@ -161,8 +162,8 @@ class Shown {
 
 }  // namespace
 
-void ThreadCommunicator::do_exchange(Stream& stream, std::vector<Transfer> transfers) {
-  enqueue(stream, [transfers = std::move(transfers), rank = rank()](Group& group) {
+void ThreadCommunicator::do_exchange(Stream& stream, std::span<const Transfer> list) {
+  enqueue(stream, [transfers = std::vector(list.begin(), list.end()), rank = rank()](Group& group) {
     const auto bytes = [](const Transfer& t) { return static_cast<std::size_t>(t.count) * size_of(t.type); };
     Shown sends(group.mail);
     for (const Transfer& t : transfers)
@@ -252,10 +253,14 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank) {
   const auto world = std::make_shared<ThreadWorld>();
   const auto group = std::make_shared<ThreadCommunicator::Group>(world, ranks);
   FirstFailure failure;
+  const auto run = [&](int r) {
+    ThreadCommunicator communicator(group, r, ranks);
+    rank(communicator);
+  };
   const auto body = [&](int r) {
+    if (LastWords::wanted()) return run(r);
     try {
-      ThreadCommunicator communicator(group, r, ranks);
-      rank(communicator);
+      run(r);
     } catch (const RankFailed& error) {
       failure.add(std::current_exception(), true);
       world->fail(error.what());

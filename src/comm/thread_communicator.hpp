@@ -15,7 +15,8 @@ class RankFailed : public Error {
 
 // Runs rank(world) in `ranks` threads of this process, each with its own communicator over all of them. When one
 // throws, the operations of all others throw RankFailed instead of waiting for it, and the exception that came first is
-// thrown here, after all threads have ended. CPU build: device memory is host memory.
+// thrown here, after all threads have ended; but where last words are wanted (core/last_words.hpp) nothing is caught,
+// as in processes. CPU build: device memory is host memory.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank);
 
 // A group of this rank alone, without MPI.
@@ -35,7 +36,7 @@ class ThreadCommunicator final : public Communicator {
   void do_all_gather(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_reduce_scatter(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_broadcast(Stream&, std::byte* data, std::int64_t count, DType, int root) override;
-  void do_exchange(Stream&, std::vector<Transfer>) override;
+  void do_exchange(Stream&, std::span<const Transfer>) override;
   void do_gather_host(const std::byte* in, std::byte* out, std::size_t bytes) override;
   void do_collect_host(const std::string& text, int root, const std::function<void(const std::string&)>& take) override;
   void do_broadcast_host(std::byte* data, std::size_t bytes, int root) override;

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/watchdog.hpp"
 
 namespace forge {
 
@@ -28,12 +28,8 @@ class World {
   virtual std::string node_name(int rank) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
-
-  // For a watchdog, when an operation of all ranks doesn't end: each rank that still runs calls it, from any thread,
-  // with what it is doing. After `seconds`, or sooner when all have called, the first two ranks know who has called:
-  // the texts by rank, empty where there is none. The others, and ranks of one process, get nothing. Once in the life
-  // of a job.
-  virtual std::vector<std::string> roll_call(const std::string& doing, double seconds) const = 0;
+  // Is to be told what this rank does.
+  virtual Watchdog& watchdog() const = 0;
   // Ends every rank of the job with this exit code.
   [[noreturn]] virtual void abort(int code) const = 0;
 };
@@ -41,7 +37,7 @@ class World {
 // One of the threads of run_ranks (comm/thread_communicator.hpp), which gives it `ranks`.
 class ThreadRank final : public World {
  public:
-  explicit ThreadRank(Communicator& ranks) : ranks_(ranks) {}
+  ThreadRank(Communicator& ranks, Watchdog& watchdog) : ranks_(ranks), watchdog_(watchdog) {}
 
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
@@ -50,11 +46,12 @@ class ThreadRank final : public World {
   int nodes() const override { return 1; }
   std::string node_name(int) const override { return ""; }
   std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
-  std::vector<std::string> roll_call(const std::string&, double) const override { return {}; }
+  Watchdog& watchdog() const override { return watchdog_; }
   [[noreturn]] void abort(int code) const override { std::_Exit(code); }
 
  private:
   Communicator& ranks_;
+  Watchdog& watchdog_;
 };
 
 }  // namespace forge

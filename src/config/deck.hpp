@@ -37,6 +37,8 @@ enum class SampleOrder { sequential, shuffled };
 enum class Resume { never, automatic };
 enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
 
+inline constexpr std::size_t most_mtp_depths = 64;
+
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
 struct ModelDeck {
   std::string hf;  // Hugging Face directory; "" = dimensions from the deck
@@ -113,7 +115,7 @@ struct ModelDeck {
   DispatchMethod dispatch = DispatchMethod::all_to_all;
   double dispatch_rows = 1.5;  // rows of a dropless round, times the balanced count
 
-  std::int64_t mtp_depth = 0;
+  std::int64_t mtp_depth = 0;  // at most most_mtp_depths
   double mtp_loss_factor = 0.1;
 
   std::vector<std::string> given;  // names of this section's keys that the deck itself has; no key of its own
@@ -196,7 +198,7 @@ struct MachineDeck {
   std::int64_t threads = 0;         // per rank; 0 = OMP_NUM_THREADS, else cores / ranks of this node
   std::int64_t workspace_mib = 64;  // what libraries (GEMM) may use
   double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
-  std::int64_t first_deadline_seconds = 300;  // until the first step ends, and of a checkpoint; 0 = no watchdog
+  std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
 };
 

@@ -95,7 +95,8 @@ void add_expert_keys(Keys& k) {
   add_layout(k);
   add_router(k);
   add_dispatch(k);
-  k.integer<&M::mtp_depth>("mtp_depth", 0, 64, "", "further tokens that extra layers predict (multi-token prediction)");
+  k.integer<&M::mtp_depth>("mtp_depth", 0, static_cast<std::int64_t>(most_mtp_depths), "",
+                           "further tokens that extra layers predict (multi-token prediction)");
   k.number<&M::mtp_loss_factor>("mtp_loss_factor", at_least(0),
                                 "adds this times the mean loss over the depths to total_loss");
 }

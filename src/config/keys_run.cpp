@@ -122,22 +122,26 @@ void add_checkpoint(std::vector<Key>& keys) {
   k.integer<&C::every_steps>("every_steps", 0, most_steps, "", "steps between two of them; 0 = not by steps");
   k.integer<&C::every_seconds>("every_seconds", 0, most_steps, "",
                                "seconds between two of them, at the end of a step; 0 = not by time");
-  k.integer<&C::keep_last>("keep_last", 0, 1 << 20, "", "how many stay; 0 = all");
+  k.integer<&C::keep_last>("keep_last", 0, 1 << 20, "",
+                           "how many whole ones stay; older ones go when the new one was read back; 0 = all stay");
   k.integer<&C::keep_every_steps>("keep_every_steps", 0, most_steps, "",
                                   "beside those, the steps that this divides stay; 0 = none");
   k.flag<&C::asynchronous>("asynchronous", "copy the state, then write it behind the next steps");
   k.choice<&C::resume>("resume", {"never", "auto"}, {},
                        "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
-                       "auto = it restarts from the newest");
+                       "auto = it restarts from the newest; a job that Slurm starts again goes on in any case");
   k.path<&C::model_from>(
       "model_from",
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
-  k.flag<&C::stop_on_failure>("stop_on_failure", "when saving fails: true = stop (exit code 5), false = say so, go on");
+  k.flag<&C::stop_on_failure>(
+      "stop_on_failure",
+      "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory what "
+      "log.txt and metrics.jsonl have no room for; the last save must succeed");
   k.integer<&C::end_margin_seconds>(
       "end_margin_seconds", 0, most_steps, "",
       "save and leave (exit code 75) so many seconds before the job's time limit (SLURM_JOB_END_TIME), and the time of "
-      "a step and of saving");
+      "a step, a validation and two saves");
 }
 
 void add_output(std::vector<Key>& keys) {
@@ -161,9 +165,9 @@ void add_machine(std::vector<Key>& keys) {
   k.number<&M::peak_tflops>("peak_tflops", at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", 0, most_steps, "",
-                                        "until the first step has ended, and for each checkpoint: a rank that takes "
-                                        "longer ends the job (exit code 86); 0 = "
-                                        "no watchdog");
+                                        "for the first step, and beside the steps (start, checkpoint, validation, "
+                                        "sample, ...) without progress: a rank that takes longer ends the job (exit "
+                                        "code 86); 0 = no watchdog");
   k.integer<&M::deadline_seconds>("deadline_seconds", 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
 }

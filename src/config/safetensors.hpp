@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/heartbeat.hpp"
+
 namespace forge {
 
 // Files of named tensors (https://huggingface.co/docs/safetensors): eight bytes that give the header's length, a JSON
@@ -70,8 +72,9 @@ class SafetensorsWriter {
 
   // Puts bytes at `offset` within a tensor; in any order, each byte once. Throws IoFailed when writing fails.
   void write(const std::string& name, std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  // Forces the file to the disk and gives it its name. Every byte of every tensor must have been written.
-  void finish();
+  // Forces the file to the disk and gives it its name. Every byte of every tensor must have been written. The
+  // heartbeat, if any, beats behind parts of it.
+  void finish(Heartbeat* heartbeat = nullptr);
 
  private:
   struct State;

@@ -100,12 +100,13 @@ void SafetensorsWriter::write(const std::string& name, std::span<const std::byte
   tensor.written += bytes.size();
 }
 
-void SafetensorsWriter::finish() {
+void SafetensorsWriter::finish(Heartbeat* heartbeat) {
   require(state_ != nullptr, "a safetensors file is finished once");
   for (const auto& [name, tensor] : state_->tensors)
     if (tensor.written != tensor.info.bytes)
       throw Error("safetensors: " + std::to_string(tensor.written) + " of the " + std::to_string(tensor.info.bytes) +
                   " bytes of tensor " + name + " were written to " + state_->path);
+  if (heartbeat) state_->file.write_back(*heartbeat);
   state_->file.commit_as(state_->path);
   state_.reset();
 }

@@ -14,6 +14,7 @@ enum class ExitCode : int {
   no_checkpoint = 3,     // no usable checkpoint
   not_finite = 4,        // stopped on NaN or Inf
   io_failed = 5,         // input or output failed
+  library_failed = 6,    // a device, or MPI, NCCL, cuBLAS, oneDNN
   saved_on_signal = 75,  // saved and left
   deadline_missed = 86,  // a rank missed its deadline
 };
@@ -44,6 +45,20 @@ class IoFailed : public Error {
  public:
   explicit IoFailed(const std::string& text, std::source_location where = std::source_location::current())
       : Error(text, ExitCode::io_failed, where) {}
+};
+
+// A device, or a library that drives one or communicates, failed (exit code 6): another start may do well.
+class LibraryFailed : public Error {
+ public:
+  explicit LibraryFailed(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, ExitCode::library_failed, where) {}
+};
+
+// All ranks leave together, because somebody asked for it, and nothing is wrong (exit code 75).
+class LeftOnSignal : public Error {
+ public:
+  explicit LeftOnSignal(const std::string& text, std::source_location where = std::source_location::current())
+      : Error(text, ExitCode::saved_on_signal, where) {}
 };
 
 // An invariant of forge's own; a message without a cause in the input is a defect.

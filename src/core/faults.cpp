@@ -2,12 +2,17 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -16,85 +21,140 @@ namespace forge {
 namespace {
 
 struct Fault {
-  std::string kind;
+  std::string kind, place;  // place: empty, of a step
   std::int64_t rank = -1, step = -1;
   double argument = 0;
-
-  bool at(int r, std::int64_t s) const { return r == rank && s == step; }
 };
 
 // The kinds, and what their argument is: none, one that may be left out (then it is the number here), or one that must
-// be there.
+// be there. Some happen in steps only.
 enum class Argument { none, optional, required };
 struct Kind {
   const char* name;
   Argument argument;
   double otherwise;
+  bool steps_only;
 };
-constexpr Kind kinds[] = {{"kill", Argument::none, 0},    {"stop", Argument::none, 0},
-                          {"hang", Argument::none, 0},    {"slow", Argument::required, 0},
-                          {"nan", Argument::optional, 1}, {"flip", Argument::optional, -1},
-                          {"fail", Argument::required, 0}};
+constexpr Kind kinds[] = {{"kill", Argument::none, 0, false},      {"stop", Argument::none, 0, false},
+                          {"hang", Argument::none, 0, false},      {"slow", Argument::required, 0, false},
+                          {"throw", Argument::optional, 1, false}, {"nan", Argument::optional, 1, true},
+                          {"flip", Argument::optional, -1, true},  {"fail", Argument::required, 0, true}};
+constexpr const char* places[] = {"init",       "start",    "mesh",   "gradients",  "save", "write",
+                                  "validation", "sampling", "export", "evaluation", "end",  "finalize"};
 
-// Whether the rest of the text is what this kind takes.
-bool takes(const Kind& kind, std::istringstream& in, Fault& fault) {
-  char colon = 0;
-  fault.argument = kind.otherwise;
-  if (in.eof() || (in >> colon).fail()) return kind.argument != Argument::required;
-  if (kind.argument == Argument::none || colon != ':') return false;
-  in >> fault.argument;
-  return !in.fail() && in.eof() && fault.argument >= 0;
+constexpr const char* writing = "write";  // each call on a file, of a rank's saves: slow alone
+
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  if (text.empty() || text.back() == separator) parts.emplace_back();
+  return parts;
 }
 
-// None: a rank of −1.
-Fault environment_fault() {
+template <class N>
+bool read_number(const std::string& text, N& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && number >= 0;
+}
+
+// None where the text isn't legal.
+std::optional<Fault> fault_of(const std::string& text) {
+  const auto parts = parts_of(text, ':');
+  if (parts.size() < 3 || parts.size() > 4) return {};
+  const auto kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const Kind& k) { return parts[0] == k.name; });
+  if (kind == std::end(kinds)) return {};
+  Fault fault{parts[0], "", -1, -1, kind->otherwise};
+  if (!read_number(parts[1], fault.rank)) return {};
+  if (!read_number(parts[2], fault.step)) {
+    if (kind->steps_only || std::find(std::begin(places), std::end(places), parts[2]) == std::end(places)) return {};
+    if (parts[2] == writing && fault.kind != "slow") return {};
+    fault.place = parts[2];
+    fault.step = -1;
+  }
+  if (parts.size() == 3) return kind->argument == Argument::required ? std::nullopt : std::optional(fault);
+  if (kind->argument == Argument::none || !read_number(parts[3], fault.argument)) return {};
+  const double most_code = static_cast<double>(ExitCode::library_failed);
+  if (fault.kind == "throw" && (fault.argument < 1 || fault.argument > most_code)) return {};
+  return fault;
+}
+
+std::vector<Fault> environment_faults() {
   const char* text = std::getenv("FORGE_FAULT");
   if (!text) return {};
-  std::istringstream in(text);
-  Fault fault;
-  char colon = 0;
-  std::getline(in, fault.kind, ':');
-  in >> fault.rank >> colon >> fault.step;
-  if (!in.fail() && colon == ':')
-    for (const Kind& kind : kinds)
-      if (fault.kind == kind.name && takes(kind, in, fault)) return fault;
-  throw BadInput(std::string("FORGE_FAULT=") + text +
-                 ": legal are kill:RANK:STEP, stop:RANK:STEP, hang:RANK:STEP, slow:RANK:STEP:SECONDS, "
-                 "nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT] and fail:RANK:STEP:CALL");
+  std::vector<Fault> faults;
+  for (const std::string& part : parts_of(text, ',')) {
+    const auto fault = fault_of(part);
+    if (!fault) {
+      std::string names;
+      for (const char* place : places) names += (names.empty() ? "" : ", ") + std::string(place);
+      throw BadInput("FORGE_FAULT=" + part +
+                     ": legal are kill:RANK:WHERE, stop:RANK:WHERE, hang:RANK:WHERE, slow:RANK:WHERE:SECONDS, "
+                     "throw:RANK:WHERE[:CODE], nan:RANK:STEP[:STEPS], flip:RANK:STEP[:BIT] and fail:RANK:STEP:CALL, "
+                     "several with commas between; WHERE is a step or one of " +
+                     names);
+    }
+    faults.push_back(*fault);
+  }
+  return faults;
 }
 
-// Calls until the one that fails, 0: none does. Of the thread that saves: ranks may be threads, and each may save
-// behind its steps.
-thread_local std::int64_t calls_left = 0;
-
-}  // namespace
-
-void inject_fault(int rank, std::int64_t step) {
-  const Fault fault = environment_fault();
-  if (!fault.at(rank, step)) return;
+void happen(const Fault& fault) {
   if (fault.kind == "kill") raise(SIGKILL);
   if (fault.kind == "stop") raise(SIGSTOP);
   if (fault.kind == "slow") std::this_thread::sleep_for(std::chrono::duration<double>(fault.argument));
   for (volatile std::int64_t turns = 0; fault.kind == "hang";) turns = turns + 1;
+  if (fault.kind != "throw") return;
+  const std::string text = "fails on purpose (FORGE_FAULT)";
+  const auto code = static_cast<ExitCode>(fault.argument);
+  if (code == ExitCode::io_failed) throw IoFailed(text);
+  throw Error(text, code);
+}
+
+// Calls until the one that fails, 0: none does; seconds that each takes. Of the thread that saves: ranks may be
+// threads, and each may save behind its steps.
+thread_local std::int64_t calls_left = 0;
+thread_local double call_seconds = 0;
+
+}  // namespace
+
+void inject_fault(int rank, std::int64_t step) {
+  for (const Fault& fault : environment_faults())
+    if (fault.rank == rank && fault.step == step) happen(fault);
+}
+
+void inject_fault(int rank, const char* place) {
+  for (const Fault& fault : environment_faults())
+    if (fault.rank == rank && fault.place == place) happen(fault);
 }
 
 bool nan_fault(int rank, std::int64_t step) {
-  const Fault fault = environment_fault();
-  return fault.kind == "nan" && rank == fault.rank && step >= fault.step &&
-         static_cast<double>(step - fault.step) < fault.argument;
+  for (const Fault& fault : environment_faults())
+    if (fault.kind == "nan" && rank == fault.rank && step >= fault.step &&
+        static_cast<double>(step - fault.step) < fault.argument)
+      return true;
+  return false;
 }
 
 SaveFaults::SaveFaults(int rank, std::int64_t step) {
-  const Fault fault = environment_fault();
   calls_left = 0;
-  if (!fault.at(rank, step)) return;
-  if (fault.kind == "fail") calls_left = static_cast<std::int64_t>(fault.argument);
-  flips_ = fault.kind == "flip";
-  bit_ = fault.argument;
+  call_seconds = 0;
+  for (const Fault& fault : environment_faults()) {
+    if (fault.rank != rank) continue;
+    if (fault.kind == "slow" && fault.place == writing) call_seconds = fault.argument;
+    if (fault.step != step) continue;
+    if (fault.kind == "fail") calls_left = static_cast<std::int64_t>(fault.argument);
+    if (fault.kind == "flip") {
+      flips_ = true;
+      bit_ = fault.argument;
+    }
+  }
+  inject_fault(rank, "save");
 }
 
 SaveFaults::~SaveFaults() {
   calls_left = 0;
+  call_seconds = 0;
 }
 
 void SaveFaults::shard_written(const std::string& file, std::uint64_t tensor) const {
@@ -110,6 +170,7 @@ void SaveFaults::shard_written(const std::string& file, std::uint64_t tensor) co
 }
 
 void io_call(const char* call, const std::string& file) {
+  if (call_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(call_seconds));
   if (calls_left > 0 && --calls_left == 0)
     throw IoFailed(std::string(call) + " " + file + ": fails on purpose (FORGE_FAULT)");
 }

@@ -5,17 +5,20 @@
 
 namespace forge {
 
-// Faults on purpose, in builds with tests: FORGE_FAULT=kind:rank:step[:argument] in the environment
-// (docs/checkpoint.md). Builds without tests know none of it. Each function throws BadInput where the text is none of
-// the legal ones.
+// Faults on purpose, in builds with tests: FORGE_FAULT=kind:rank:where[:argument], several with commas between, in the
+// environment (docs/checkpoint.md). `where` is a step, or the name of a place. Builds without tests know none of it.
+// Each function throws BadInput where the text is none of the legal ones.
 
-// kill, stop, hang, slow: what a rank does at the start of a step.
+// kill, stop, hang, slow, throw: what a rank does at the start of a step.
 void inject_fault(int rank, std::int64_t step);
+// The same at a place: "start", "sampling", ….
+void inject_fault(int rank, const char* place);
 
 // nan: whether a gradient of this rank is NaN in this step.
 bool nan_fault(int rank, std::int64_t step);
 
-// fail, flip: a save of one rank and step, for as long as this object lives, on the thread that made it.
+// The place "save", and fail, flip, slow at the place "write": a save of one rank and step, for as long as this object
+// lives, on the thread that made it.
 class SaveFaults {
  public:
   SaveFaults(int rank, std::int64_t step);

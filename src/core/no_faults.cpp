@@ -4,6 +4,8 @@ namespace forge {
 
 void inject_fault(int, std::int64_t) {}
 
+void inject_fault(int, const char*) {}
+
 bool nan_fault(int, std::int64_t) {
   return false;
 }

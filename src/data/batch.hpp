@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/deck.hpp"
+#include "core/short_list.hpp"
 #include "data/row_share.hpp"
 
 namespace forge {
@@ -16,10 +18,9 @@ inline constexpr std::int32_t foreign_token = -1;
 
 // Labels of a step or a batch that aren't masked: of the model, and of each depth of multi-token prediction.
 struct LabelCounts {
-  LabelCounts(std::int64_t labels = 0, std::vector<std::int64_t> of_depths = {})
-      : main(labels), mtp(std::move(of_depths)) {}
+  LabelCounts(std::int64_t labels = 0) : main(labels) {}
   std::int64_t main;
-  std::vector<std::int64_t> mtp;
+  ShortList<std::int64_t, most_mtp_depths> mtp;
 };
 
 // What depth d (from 1) of multi-token prediction sees of a batch's rows: at position t the token t + d and as label

@@ -12,8 +12,7 @@ namespace forge {
 // Throws when a CUDA runtime call failed; the message carries CUDA's own text and the place of the call.
 inline void cuda_check(cudaError_t status, const char* call,
                        std::source_location where = std::source_location::current()) {
-  if (status != cudaSuccess)
-    throw Error(std::string(call) + ": " + cudaGetErrorString(status), ExitCode::internal, where);
+  if (status != cudaSuccess) throw LibraryFailed(std::string(call) + ": " + cudaGetErrorString(status), where);
 }
 
 }  // namespace forge

@@ -1,7 +1,9 @@
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
+
+#include "device/stream_work.hpp"
 
 namespace forge {
 
@@ -20,7 +22,7 @@ class Stream {
 
   int threads() const { return threads_; }
   // Runs host work in the order of the stream. An exception of a worker is thrown by the next call of synchronize().
-  void submit(std::function<void()> work);
+  void submit(StreamWork work);
   // Whether work given to the stream runs in the calling thread: parallel_for then needs no copy of its body.
   bool runs_inline() const;
   void synchronize();
@@ -50,8 +52,10 @@ class Event {
   bool ready() const;
 
  private:
+  friend class Stream;
   struct Implementation;
   std::shared_ptr<Implementation> impl_;
+  std::uint64_t position_ = 0;  // CPU build: in the stream's queue
 };
 
 }  // namespace forge

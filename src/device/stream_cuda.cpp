@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/last_words.hpp"
 #include "device/cuda_check.hpp"
 #include "device/stream.hpp"
 
@@ -42,7 +43,7 @@ void* Stream::native() const {
 namespace {
 
 struct HostWork {
-  std::function<void()> work;
+  StreamWork work;
   std::exception_ptr* error;
 };
 
@@ -52,13 +53,14 @@ void run_host_work(void* data) {
   try {
     host->work();
   } catch (...) {
+    LastWords::speak_now();
     *host->error = std::current_exception();
   }
 }
 
 }  // namespace
 
-void Stream::submit(std::function<void()> work) {
+void Stream::submit(StreamWork work) {
   auto host = std::make_unique<HostWork>(HostWork{std::move(work), &impl_->error});
   cuda_check(cudaLaunchHostFunc(impl_->stream, run_host_work, host.get()), "cudaLaunchHostFunc");
   host.release();

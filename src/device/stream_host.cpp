@@ -1,51 +1,75 @@
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
+#include "core/last_words.hpp"
 #include "device/isa.hpp"
 #include "device/stream.hpp"
 
 namespace forge {
 
-// A queue of closures; `done` counts finished ones, so that an event is "queue position n was passed".
-struct Stream::Implementation {
-  Kind kind;
+namespace {
+
+struct Work {
+  StreamWork run;
+  bool always = false;  // events: whoever waits for one is released after a failure too
+};
+
+// First in, first out, in a ring that grows when it is full and keeps its size.
+class WorkQueue {
+ public:
+  bool empty() const { return count_ == 0; }
+  void push(Work work) {
+    if (count_ == ring_.size()) grow();
+    ring_[(first_ + count_++) % ring_.size()] = std::move(work);
+  }
+  Work pop() {
+    Work work = std::move(ring_[first_]);
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+    return work;
+  }
+
+ private:
+  void grow() {
+    std::vector<Work> larger(2 * ring_.size());
+    for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move(ring_[(first_ + i) % ring_.size()]);
+    ring_ = std::move(larger);
+    first_ = 0;
+  }
+
+  std::vector<Work> ring_ = std::vector<Work>(64);
+  std::size_t first_ = 0, count_ = 0;
+};
+
+}  // namespace
+
+// A worker's queue of closures; `done` counts finished ones, so that an event is "queue position n was passed". Events
+// may outlive their stream.
+struct Event::Implementation {
   std::mutex mutex;
   std::condition_variable changed;
-  struct Work {
-    std::function<void()> run;
-    bool always;  // events: whoever waits for one is released after a failure too
-  };
-  std::deque<Work> queue;
+  WorkQueue queue;
   std::uint64_t given = 0, done = 0;
   std::exception_ptr error;
   bool stopping = false;
-  std::thread worker;
 
-  explicit Implementation(Kind k) : kind(k) {
-    if (kind == Kind::Worker) worker = std::thread([this] { run(); });
-  }
-  ~Implementation() {
+  void push(StreamWork work, bool always) {
     {
       std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    changed.notify_all();
-    if (worker.joinable()) worker.join();
-  }
-
-  void push(std::function<void()> work, bool always) {
-    if (kind == Kind::Inline) return work();
-    {
-      std::lock_guard lock(mutex);
-      queue.push_back({std::move(work), always});
+      queue.push({std::move(work), always});
       ++given;
     }
     changed.notify_all();
+  }
+
+  void wait_for(std::uint64_t position) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done >= position; });
   }
 
   void run() {
@@ -53,22 +77,42 @@ struct Stream::Implementation {
     while (true) {
       changed.wait(lock, [this] { return stopping || !queue.empty(); });
       if (queue.empty()) return;
-      auto work = std::move(queue.front());
-      queue.pop_front();
+      Work work = queue.pop();
       const bool failed = error != nullptr;
       lock.unlock();
       std::exception_ptr thrown;
       try {
         if (!failed || work.always) work.run();
       } catch (...) {
+        LastWords::speak_now();  // other ranks may wait for what comes behind, and this one for them
         thrown = std::current_exception();
       }
-      work.run = nullptr;
+      work.run.clear();
       lock.lock();
       if (thrown && !error) error = thrown;
       ++done;
       changed.notify_all();
     }
+  }
+};
+
+struct Stream::Implementation {
+  std::shared_ptr<Event::Implementation> queue;  // null: work runs in the calling thread
+  std::thread worker;
+
+  explicit Implementation(Kind kind) {
+    if (kind == Kind::Inline) return;
+    queue = std::make_shared<Event::Implementation>();
+    worker = std::thread([queue = queue] { queue->run(); });
+  }
+  ~Implementation() {
+    if (!queue) return;
+    {
+      std::lock_guard lock(queue->mutex);
+      queue->stopping = true;
+    }
+    queue->changed.notify_all();
+    worker.join();
   }
 };
 
@@ -80,62 +124,55 @@ Stream::Stream(int threads, Kind kind) : threads_(threads), impl_(std::make_uniq
 Stream::~Stream() = default;
 
 bool Stream::runs_inline() const {
-  return impl_->kind == Kind::Inline;
+  return !impl_->queue;
 }
 
 void* Stream::native() const {
   return nullptr;
 }
 
-void Stream::submit(std::function<void()> work) {
-  impl_->push(std::move(work), false);
+void Stream::submit(StreamWork work) {
+  if (impl_->queue)
+    impl_->queue->push(std::move(work), false);
+  else
+    work();
 }
 
 void Stream::synchronize() {
-  std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [this] { return impl_->done == impl_->given; });
-  if (impl_->error) std::rethrow_exception(std::exchange(impl_->error, nullptr));
+  if (!impl_->queue) return;
+  Event::Implementation& queue = *impl_->queue;
+  std::unique_lock lock(queue.mutex);
+  queue.changed.wait(lock, [&] { return queue.done == queue.given; });
+  if (queue.error) std::rethrow_exception(std::exchange(queue.error, nullptr));
 }
-
-// Set once the stream has reached the point; each record() makes a new one, so that waiters of the old one stay right.
-struct Event::Implementation {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool passed = false;
-
-  void pass() {
-    std::lock_guard lock(mutex);
-    passed = true;
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return passed; });
-  }
-};
 
 Event::Event() = default;
 Event::~Event() = default;
 Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 
+// What runs in the calling thread is done by the time that it is recorded.
 void Event::record(Stream& stream) {
-  impl_ = std::make_shared<Implementation>();
-  stream.impl_->push([point = impl_] { point->pass(); }, true);
+  impl_ = stream.impl_->queue;
+  if (!impl_) return;
+  std::lock_guard lock(impl_->mutex);
+  position_ = impl_->given;
 }
 
 void Event::wait(Stream& stream) const {
-  if (impl_) stream.impl_->push([point = impl_] { point->wait(); }, true);
+  if (!impl_) return;
+  if (stream.runs_inline()) return impl_->wait_for(position_);
+  stream.impl_->queue->push([point = impl_, position = position_] { point->wait_for(position); }, true);
 }
 
 void Event::synchronize() const {
-  if (impl_) impl_->wait();
+  if (impl_) impl_->wait_for(position_);
 }
 
 bool Event::ready() const {
   if (!impl_) return true;
   std::lock_guard lock(impl_->mutex);
-  return impl_->passed;
+  return impl_->done >= position_;
 }
 
 }  // namespace forge

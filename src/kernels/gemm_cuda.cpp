@@ -21,7 +21,7 @@ using std::int64_t;
 void cublas_check(cublasStatus_t status, const char* call,
                   std::source_location where = std::source_location::current()) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw Error(std::string(call) + ": " + cublasLtGetStatusString(status), ExitCode::internal, where);
+    throw LibraryFailed(std::string(call) + ": " + cublasLtGetStatusString(status), where);
 }
 
 template <class T>

@@ -46,8 +46,8 @@ void library_sgemm(int threads, bool transpose_a, bool transpose_b, std::int64_t
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (status != dnnl_success)
-    throw Error("dnnl_sgemm of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
-                " failed with status " + std::to_string(status));
+    throw LibraryFailed("dnnl_sgemm of " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+                        " failed with status " + std::to_string(status));
 }
 
 bool Bf16Matmul::fast() {
@@ -95,12 +95,15 @@ const std::optional<Bf16Matmul::Implementation::Primitive>& Bf16Matmul::Implemen
     const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine);
     made = Primitive{description, dnnl::matmul(description), description.scratchpad_desc().get_size()};
   } catch (const dnnl::error& error) {
-    if (error.status != dnnl_unimplemented) throw Error(std::string("oneDNN could not make a matmul: ") + error.what());
+    if (error.status != dnnl_unimplemented) throw;
   }
   return primitives.emplace(key, std::move(made)).first->second;
 }
 
-Bf16Matmul::Bf16Matmul() : impl_(std::make_unique<Implementation>()) {}
+Bf16Matmul::Bf16Matmul() try : impl_(std::make_unique<Implementation>()) {
+} catch (const dnnl::error& error) {
+  throw LibraryFailed(std::string("oneDNN doesn't start: ") + error.what());
+}
 Bf16Matmul::~Bf16Matmul() = default;
 
 template <class TC>
@@ -108,21 +111,21 @@ bool Bf16Matmul::operator()(int threads, std::int64_t m, std::int64_t n, std::in
                             Operand<bf16> b, float beta, TC* c, std::int64_t pitch, void* workspace,
                             std::size_t workspace_bytes) {
   const OmpThreads scope(threads);
-  const auto& primitive =
-      impl_->find({m, n, k, a.row, a.column, b.row, b.column, pitch, threads, std::is_same_v<TC, float>, alpha, beta});
-  if (!primitive || primitive->scratchpad_bytes > workspace_bytes) return false;
-  const auto& description = primitive->description;
-  const auto memory = [&](const dnnl::memory::desc& d, const void* p) {
-    return dnnl::memory(d, impl_->engine, const_cast<void*>(p));
-  };
   try {
+    const auto& primitive = impl_->find(
+        {m, n, k, a.row, a.column, b.row, b.column, pitch, threads, std::is_same_v<TC, float>, alpha, beta});
+    if (!primitive || primitive->scratchpad_bytes > workspace_bytes) return false;
+    const auto& description = primitive->description;
+    const auto memory = [&](const dnnl::memory::desc& d, const void* p) {
+      return dnnl::memory(d, impl_->engine, const_cast<void*>(p));
+    };
     primitive->matmul.execute(impl_->stream, {{DNNL_ARG_SRC, memory(description.src_desc(), a.data)},
                                               {DNNL_ARG_WEIGHTS, memory(description.weights_desc(), b.data)},
                                               {DNNL_ARG_DST, memory(description.dst_desc(), c)},
                                               {DNNL_ARG_SCRATCHPAD, memory(description.scratchpad_desc(), workspace)}});
     impl_->stream.wait();
   } catch (const dnnl::error& error) {
-    throw Error(std::string("oneDNN's matmul failed: ") + error.what());
+    throw LibraryFailed(std::string("oneDNN's matmul failed: ") + error.what());
   }
   return true;
 }

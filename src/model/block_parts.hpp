@@ -47,7 +47,7 @@ struct TaggedBuffer {
   Keep keep;
   BufferSpec buffer;
 };
-using TaggedBuffers = std::vector<TaggedBuffer>;
+using TaggedBuffers = ShortList<TaggedBuffer, 64>;
 
 // Attention and its norm: x → h.
 void add_attention_forward(const BufferContext&, TaggedBuffers&);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/array.hpp"
+#include "core/short_list.hpp"
 #include "core/types.hpp"
 #include "model/spec.hpp"
 
@@ -201,7 +202,8 @@ struct BufferSpec {
 
   std::size_t bytes() const { return static_cast<std::size_t>(extents[0] * extents[1]) * size_of(dtype); }
 };
-using BufferList = std::vector<BufferSpec>;
+// Made anew wherever a layer works: no memory is asked for.
+using BufferList = ShortList<BufferSpec, 64>;
 
 // Arena bytes of a list: each buffer rounded up.
 std::size_t aligned_bytes(const BufferList& list);

@@ -62,7 +62,7 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::open_stream:
       return open(gradient_stream(context_.buffers));
     case TaskOp::close:
-      return frames_.pop_back();
+      return close();
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
     case TaskOp::wait_parameters:
@@ -101,8 +101,21 @@ void Executor<T>::run_layer(const Task& task) {
 
 template <class T>
 void Executor<T>::open(const BufferList& list) {
-  frames_.push_back({std::make_unique<Frame>(context_.arena), {}});
-  frames_.back().buffers.add(list, context_.arena, Category::workspace);
+  require(open_ < frames_.size(), "tasks open more frames than the executor holds");
+  OpenFrame& frame = frames_[open_++];
+  frame.frame.emplace(context_.arena);
+  frame.buffers = {};
+  frame.buffers.add(list, context_.arena, Category::workspace);
+}
+
+template <class T>
+void Executor<T>::close() {
+  frames_[--open_].frame.reset();
+}
+
+template <class T>
+void Executor<T>::add_frames(BufferSet& set) const {
+  for (std::size_t i = 0; i < open_; ++i) set.merge(frames_[i].buffers);
 }
 
 // The model's own rows, and those of the depths whose layers or losses are here.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "nn/block.hpp"
@@ -26,7 +28,7 @@ class BatchSource {
 // Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
 // (depths, 2).
 struct MtpLosses {
-  std::vector<double> per_label;
+  ShortList<double, most_mtp_depths> per_label;
   View<double, 2> sums;
 };
 
@@ -69,13 +71,15 @@ class Executor {
   };
   // Buffers that live for some tasks: in the workspace, until their close.
   struct OpenFrame {
-    std::unique_ptr<Frame> frame;
+    std::optional<Frame> frame;
     BufferSet buffers;
   };
 
   void run(const Task& task);
   void run_layer(const Task& task);
   void open(const BufferList& list);
+  void close();
+  void add_frames(BufferSet& set) const;
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
@@ -150,7 +154,8 @@ class Executor {
   PhaseTimers& timers_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::vector<OpenFrame> frames_;
+  std::array<OpenFrame, 3> frames_;  // as deep as tasks nest them: stream, recomputed, gradients
+  std::size_t open_ = 0;
   Step step_;
 };
 

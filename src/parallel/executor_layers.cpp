@@ -32,7 +32,7 @@ View<T, 2> Executor<T>::residual_gradient(const Task& task, int position) const 
   if (position == 0 && !c.embedding) return edge(task, Region::input_gradient);
   if (position == c.layers && !c.final_norm()) return edge(task, Region::output_gradient);
   if (task.fused())  // the two take turns
-    return frames_.front().buffers.template matrix<T>(position % 2 ? Buf::d_stream_a : Buf::d_stream_b);
+    return frames_[0].buffers.template matrix<T>(position % 2 ? Buf::d_stream_a : Buf::d_stream_b);
   const std::size_t owner = position > 0 ? block_at(task, position - 1) : layer_of(task, LayerKind::embedding, 0);
   return left(task, owner).template matrix<T>(Buf::d_stream_a);
 }
@@ -41,7 +41,7 @@ template <class T>
 View<T, 2> Executor<T>::state(const Task& task, int number) const {
   if (!is_own(task, number)) return edge(task, Region::input, number);
   const BufferSet& set = saved(task, layer_of(task, LayerKind::norm, number));
-  return (set.has(Buf::n_final) ? set : frames_.back().buffers).template matrix<T>(Buf::n_final);
+  return (set.has(Buf::n_final) ? set : frames_[open_ - 1].buffers).template matrix<T>(Buf::n_final);
 }
 
 // That of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
@@ -61,15 +61,14 @@ View<T, 2> Executor<T>::output_of(const Task& task, const StageLayer& block) con
 template <class T>
 View<T, 2> Executor<T>::output_gradient_of(const Task& task, const StageLayer& block) const {
   if (block.state == 0) return residual_gradient(task, position_of(task, block) + 1);
-  const BufferSet& set =
-      task.fused() ? frames_.front().buffers : left(task, layer_of(task, LayerKind::block, block.state));
+  const BufferSet& set = task.fused() ? frames_[0].buffers : left(task, layer_of(task, LayerKind::block, block.state));
   return set.matrix<T>(Buf::d_stream_a);
 }
 
 template <class T>
 View<T, 2> Executor<T>::input_gradient_of(const Task& task, const StageLayer& block) const {
   if (block.state == 0) return residual_gradient(task, position_of(task, block));
-  if (task.fused()) return frames_.front().buffers.template matrix<T>(Buf::d_stream_b);
+  if (task.fused()) return frames_[0].buffers.template matrix<T>(Buf::d_stream_b);
   return left(task, layer_of(task, LayerKind::mtp_input, block.state)).template matrix<T>(Buf::d_mtp_block);
 }
 
@@ -81,7 +80,7 @@ BufferSet Executor<T>::buffers_of(const Task& task, const StageLayer& layer) con
   BufferSet s = slots_.batch(task.action.chunk, task.action.microbatch, layer.state);
   s.merge(saved(task, l));
   if (task.op != TaskOp::forward && !task.fused()) s.merge(left(task, l));
-  for (const OpenFrame& frame : frames_) s.merge(frame.buffers);
+  add_frames(s);
   if (layer.kind == LayerKind::block && layer.state == 0) s.name(Buf::x, residual(task, position_of(task, layer)));
   if (layer.kind == LayerKind::mtp_input) s.name(Buf::x, saved(task, l + 1).template matrix<T>(Buf::x));
   return s;
@@ -90,7 +89,7 @@ BufferSet Executor<T>::buffers_of(const Task& task, const StageLayer& layer) con
 template <class T>
 BufferSet Executor<T>::norm_buffers(const Task& task, const StageLayer& layer) const {
   BufferSet s = saved(task, static_cast<std::size_t>(task.layer));
-  for (const OpenFrame& frame : frames_) s.merge(frame.buffers);
+  add_frames(s);
   if (layer.state == 0) s.name(Buf::x_final, residual(task, content(task).layers));
   return s;
 }

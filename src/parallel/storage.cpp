@@ -58,10 +58,14 @@ void ParameterStorage<T>::zero_gradients(Stream& stream) const {
 }
 
 template <class T>
-void ParameterStorage<T>::upload(Stream& stream, std::size_t u, const std::vector<S>& values) {
-  const UnitStorage<T>& s = storage_[u];
-  copy_to_device(stream, s.master.data, values.data(), values.size() * sizeof(S));
-  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, s.master, s.copy);
+void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values) {
+  copy_to_device(stream, storage_[u].master.data + begin, values.data(), values.size() * sizeof(S));
+  stream.synchronize();
+}
+
+template <class T>
+void ParameterStorage<T>::convert_master(Stream& stream, std::size_t u) {
+  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, storage_[u].master, storage_[u].copy);
   stream.synchronize();
 }
 

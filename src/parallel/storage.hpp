@@ -42,8 +42,9 @@ class ParameterStorage {
   const ZeroOfClass& zero() const { return zero_; }
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies. values_of(parameter, elements) gives a
-  // function of an element of the whole tensor, which is called within that range only. Host work, then one copy.
-  // Whoever calls it tells the ParameterGather.
+  // function of an element of the whole tensor, which is called within that range only; a parameter comes in several
+  // ranges, one after the other. Host work in pieces of bounded size, so that no second unit is ever in memory. Whoever
+  // calls it tells the ParameterGather.
   template <class F>
   void fill(Stream& stream, std::size_t u, F values_of);
   // Draws the initial values of every parameter.
@@ -52,7 +53,13 @@ class ParameterStorage {
   void update_copies(Stream& stream);
 
  private:
-  void upload(Stream& stream, std::size_t u, const std::vector<S>& values);
+  // The same within a part of the state.
+  template <class F>
+  void fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of);
+  // Elements of the state from `begin`, which the caller may overwrite afterwards.
+  void upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values);
+  // Copies the master weights into the compute type, where that is another.
+  void convert_master(Stream& stream, std::size_t u);
 
   std::vector<LocalUnit> units_;
   std::vector<UnitStorage<T>> storage_;
@@ -63,9 +70,18 @@ class ParameterStorage {
 template <class T>
 template <class F>
 void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
+  constexpr std::int64_t most = std::int64_t{1} << 18;
   const Range& state = storage_[u].state;
-  std::vector<S> values(static_cast<std::size_t>(state.size()), S(0));
-  const std::vector<Run> runs = runs_of(units_[u], state);
+  for (std::int64_t at = state.begin; at < state.end; at += most)
+    fill_part(stream, u, {at, std::min(at + most, state.end)}, values_of);
+  convert_master(stream, u);
+}
+
+template <class T>
+template <class F>
+void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of) {
+  std::vector<S> values(static_cast<std::size_t>(part.size()), S(0));
+  const std::vector<Run> runs = runs_of(units_[u], part);
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // The runs of one piece follow each other.
     while (end < runs.size() && runs[end].piece == runs[begin].piece) ++end;
@@ -73,13 +89,13 @@ void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
                                  Range{runs[begin].global, runs[end - 1].global + runs[end - 1].count});
     for (std::size_t r = begin; r < end; ++r) {
       const Run& run = runs[r];
-      S* to = values.data() + (run.local - state.begin);
+      S* to = values.data() + (run.local - part.begin);
       const int threads = stream.threads();
 #pragma omp parallel for num_threads(threads) schedule(static) if (run.count > 4096)
       for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<S>(value(run.global + i));
     }
   }
-  upload(stream, u, values);
+  upload(stream, u, part.begin - storage_[u].state.begin, values);
 }
 
 }  // namespace forge

@@ -15,8 +15,9 @@ std::size_t index_of(const RankShare& share, const Unit& unit) {
 }  // namespace
 
 template <class T>
-WholeTensors<T>::WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of)
-    : storage_(storage), mesh_(mesh), own_(share_of(mesh.rank())) {
+WholeTensors<T>::WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
+                              Heartbeat* heartbeat)
+    : storage_(storage), mesh_(mesh), own_(share_of(mesh.rank())), heartbeat_(heartbeat) {
   for (int r = 0; receives() && r < mesh.world().size(); ++r) shares_.push_back(share_of(r));
 }
 
@@ -67,6 +68,7 @@ std::vector<typename WholeTensors<T>::S> WholeTensors<T>::collect(const Unit& un
   std::vector<S> values(static_cast<std::size_t>(arrives)), whole;
   if (receives()) copy_to_host(stream, values.data(), out.data(), values.size() * sizeof(S));
   stream.synchronize();
+  if (heartbeat_) heartbeat_->beat();
   if (!receives()) return whole;
   whole.resize(static_cast<std::size_t>(unit.parameters[parameter].elements()));
   require(whole.size() == values.size(), "the ranks together don't hold every element of a tensor once");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/mesh.hpp"
+#include "core/heartbeat.hpp"
 #include "device/memory.hpp"
 #include "parallel/storage.hpp"
 #include "schedule/rank_share.hpp"
@@ -18,10 +19,12 @@ template <class T>
 class WholeTensors {
  public:
   using S = acc_t<T>;
-  // `share_of`: what any rank holds.
-  WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of);
+  // `share_of`: what any rank holds. The heartbeat, if any, beats behind each tensor.
+  WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
+               Heartbeat* heartbeat = nullptr);
 
   bool receives() const { return mesh_.rank() == 0; }
+  Heartbeat* heartbeat() const { return heartbeat_; }
   // All elements of a parameter of a unit of the whole model, row-major; empty where nothing is received.
   std::vector<S> collect(const Unit& unit, std::size_t parameter, TensorSource source, Stream& stream);
 
@@ -34,6 +37,7 @@ class WholeTensors {
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
   RankShare own_;
+  Heartbeat* heartbeat_;
   std::vector<RankShare> shares_;  // of all ranks, where tensors are received
 };
 

@@ -7,6 +7,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "core/bytes.hpp"
+#include "core/last_words.hpp"
 #include "device/memory.hpp"
 #include "train/stop_request.hpp"
 
@@ -38,11 +39,6 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 
 namespace {
 
-// On CPUs the steps have all cores to themselves otherwise.
-SavePlan plan_of(const CheckpointDeck& deck) {
-  return {deck.directory, deck.keep_last, deck.keep_every_steps, {}, std::string_view(device_info().kind) == "cpu"};
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -50,20 +46,52 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 template <class T>
-Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log)
+Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock)
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
-      saver_(session.mesh().world(), plan_of(deck()), deck().asynchronous) {}
+      saver_(session.mesh().world(), plan(lock), deck().asynchronous) {}
+
+template <class T>
+SavePlan Checkpoints<T>::plan(const DirectoryLock* lock) {
+  SavePlan plan{.directory = deck().directory,
+                .keep_last = deck().keep_last,
+                .keep_every = deck().keep_every_steps,
+                // On CPUs the steps have all cores to themselves otherwise.
+                .rests = std::string_view(device_info().kind) == "cpu",
+                .lock = lock,
+                .failed_behind = [this] { failed_behind(); }};
+  plan.shards.heartbeat = session_.heartbeat();
+  return plan;
+}
+
+// Of what ends the job the next save would hear too late.
+template <class T>
+void Checkpoints<T>::failed_behind() const {
+  try {
+    throw;
+  } catch (const IoFailed&) {
+    if (deck().stop_on_failure && !leaves_) LastWords::speak_now();
+  } catch (...) {
+    LastWords::speak_now();
+  }
+}
+
+// From now to the end of a job that goes on for another step: what may be saved now, that step, its validation, and the
+// save before it leaves, each as long as at worst (RecentTimes).
+template <class T>
+double Checkpoints<T>::seconds_to_leave() const {
+  return static_cast<double>(deck().end_margin_seconds) + steps_.longest() + validations_.longest() +
+         2 * saver_.longest_seconds();
+}
 
 // The ranks agree: a signal may have reached some of them only, and their clocks differ.
 template <class T>
-typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, double step_seconds, bool last) {
+typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, bool last) {
   std::array<std::int64_t, 3> votes{stop_signal(), 0, 0};
   if (session_.mesh().world().rank() == 0) {
-    const double needed = static_cast<double>(deck().end_margin_seconds) + 2 * step_seconds + 2 * save_seconds_;
     const std::int64_t end = job_end_time();
-    votes[1] = end > 0 && static_cast<double>(std::time(nullptr)) + needed >= static_cast<double>(end);
+    votes[1] = end > 0 && static_cast<double>(std::time(nullptr)) + seconds_to_leave() >= static_cast<double>(end);
     votes[2] = deck().every_seconds > 0 && seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
   }
   session_.mesh().world().max_host(votes);
@@ -73,8 +101,7 @@ typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, do
 }
 
 template <class T>
-void Checkpoints<T>::save(const RunProgress& progress, bool wait) {
-  const auto start = Clock::now();
+CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
   const RunSetup& setup = session_.setup();
   CheckpointFacts facts;
   facts.step = progress.step;
@@ -87,17 +114,51 @@ void Checkpoints<T>::save(const RunProgress& progress, bool wait) {
   facts.deck = facts_.deck;
   facts.build = facts_.build;
   facts.data = facts_.data;
-  saver_.save(facts, session_state(session_, StateUse::write), session_.stream());
+  return facts;
+}
+
+template <class T>
+void Checkpoints<T>::write(const RunProgress& progress, bool wait) {
+  const auto start = Clock::now();
+  saver_.save(facts_of(progress), session_state(session_, StateUse::write), session_.stream());
   if (wait) saver_.finish();
-  const std::string name = step_name(progress.step);
+  const std::string name = step_name(progress.step), seconds = format_seconds(seconds_since(start));
   last_save_ = Clock::now();
-  if (saver_.committed() != progress.step) {
-    log_.say("            " + name + " is being written behind the next steps, which waited " +
-             format_seconds(seconds_since(start)) + "\n");
-    return;
+  if (saver_.committed() == progress.step)
+    log_.say("            saved " + name + " in " + seconds + "\n");
+  else
+    log_.say("            " + name + " is being written behind the next steps, which waited " + seconds + "\n");
+}
+
+template <class T>
+void Checkpoints<T>::say_notes() {
+  for (const std::string& note : saver_.take_notes()) log_.say("            " + note + "\n");
+}
+
+// Whether it succeeded.
+template <class T>
+template <class F>
+bool Checkpoints<T>::attempt(bool stops, F saves) {
+  bool done = false;
+  try {
+    saves();
+    done = true;
+  } catch (const IoFailed& error) {
+    if (stops) throw;
+    log_.say(std::string("saving failed, the job goes on: ") + error.what() + "\n");
   }
-  save_seconds_ = seconds_since(start);
-  log_.say("            saved " + name + " in " + format_seconds(save_seconds_) + "\n");
+  say_notes();
+  return done;
+}
+
+// Whether the step is saved, or is being written. A save that nothing comes after must succeed.
+template <class T>
+bool Checkpoints<T>::save(const RunProgress& progress, bool leaves, bool last) {
+  const bool stops = deck().stop_on_failure;
+  leaves_ = leaves;
+  if (leaves && !last) saver_.leave();
+  attempt(stops && !leaves, [&] { saver_.finish(); });  // the one behind the steps so far
+  return attempt(stops || leaves || last, [&] { write(progress, last || leaves); });
 }
 
 template <class T>
@@ -105,30 +166,29 @@ void Checkpoints<T>::before_first_step(std::int64_t step) const {
   std::int64_t signal = stop_signal();
   session_.mesh().world().max_host({&signal, 1});
   if (signal == 0) return;
-  throw Error("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)),
-              ExitCode::saved_on_signal);
+  throw LeftOnSignal("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)));
 }
 
 template <class T>
-void Checkpoints<T>::after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog) {
-  const Due now = due(progress, step_seconds, last);
+void Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
+  steps_.add(times.step);
+  if (times.validation > 0) validations_.add(times.validation);
+  Due now = due(progress, last);
   if (!now.save) return;
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);
-  const bool leaves = now.signal != 0 || now.time_limit;
-  const auto attempt = [&](bool stops, auto saves) {
-    try {
-      saves();
-    } catch (const IoFailed& error) {
-      if (stops) throw;
-      log_.say(std::string("saving failed, the job goes on: ") + error.what() + "\n");
-    }
-  };
-  attempt(deck().stop_on_failure && !leaves, [&] { saver_.finish(); });  // the one behind the steps so far
-  attempt(deck().stop_on_failure || leaves, [&] { save(progress, last || leaves); });
-  if (!leaves || last) return;
+  const bool saved = save(progress, now.leaves(), last);
+  if (last) return;
+  if (!now.leaves()) {
+    // A signal that came meanwhile, or a save that took longer than expected, finds this step saved.
+    if (saved) now = due(progress, false);
+    if (!now.leaves()) return;
+    leaves_ = true;
+    saver_.leave();
+    attempt(true, [&] { saver_.finish(); });
+  }
   const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
-  throw Error("saved " + step_name(progress.step) + " and left: " + why, ExitCode::saved_on_signal);
+  throw LeftOnSignal("saved " + step_name(progress.step) + " and left: " + why);
 }
 
 #define FORGE_INSTANTIATE(T)                                                             \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -7,9 +8,9 @@
 
 #include "checkpoint/save.hpp"
 #include "checkpoint/storage_state.hpp"
+#include "comm/watchdog.hpp"
 #include "train/session.hpp"
 #include "train/training_log.hpp"
-#include "train/watchdog.hpp"
 
 namespace forge {
 
@@ -35,20 +36,26 @@ struct RunFacts {
   std::string data;  // data_fingerprint
 };
 
+// What the last step took, and the validation behind it (0: there was none).
+struct StepTimes {
+  double step = 0, validation = 0;
+};
+
 // When a run saves: every so many steps or seconds, at the end, on a signal, before the job's time limit.
 template <class T>
 class Checkpoints {
  public:
-  // Collective. The deck has a checkpoint.directory.
-  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log);
+  // Collective. The deck has a checkpoint.directory; `lock`: its lock, of the first rank, where there is one.
+  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock = nullptr);
 
-  // Before the first step; all ranks. Throws Error (code saved_on_signal) on all ranks when a signal arrived during the
+  // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step) const;
-  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws Error (code
-  // saved_on_signal) on all ranks when it has saved because the job shall end, IoFailed where saving failed and the
-  // deck says to stop.
-  void after_step(const RunProgress& progress, double step_seconds, bool last, Watchdog* watchdog = nullptr);
+  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws LeftOnSignal on all
+  // ranks when the step is saved and the job shall end, IoFailed where saving failed and the deck says to stop, or
+  // where nothing comes after it; where it fails behind the steps the process ends then and there
+  // (core/last_words.hpp).
+  void after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog = nullptr);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -56,17 +63,27 @@ class Checkpoints {
     bool save = false;
     int signal = 0;
     bool time_limit = false;
+    bool leaves() const { return signal != 0 || time_limit; }
   };
-  Due due(const RunProgress& progress, double step_seconds, bool last);
-  void save(const RunProgress& progress, bool wait);
+  Due due(const RunProgress& progress, bool last);
+  double seconds_to_leave() const;
+  CheckpointFacts facts_of(const RunProgress& progress) const;
+  bool save(const RunProgress& progress, bool leaves, bool last);
+  void write(const RunProgress& progress, bool wait);
+  template <class F>
+  bool attempt(bool stops, F saves);
+  void say_notes();
+  SavePlan plan(const DirectoryLock* lock);
+  void failed_behind() const;
   const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
 
   Session<T>& session_;
   RunFacts facts_;
   TrainingLog log_;
+  std::atomic<bool> leaves_{false};  // the job: it saves once more
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();
-  double save_seconds_ = 0;  // of the last one that was waited for
+  RecentTimes steps_, validations_;
 };
 
 }  // namespace forge

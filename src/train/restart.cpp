@@ -37,9 +37,11 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
   return paths_of(steps);
 }
 
+namespace {
+
+// What the command line lets a start continue from, the best first.
 std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck) {
   const std::string& directory = deck.directory;
-  if (!directory.empty()) tidy_directory(directory);
   if (!request.from.empty() && request.from != "latest") return checkpoints_at(request.from, "--restart ");
   if (directory.empty()) return {};
   const auto steps = committed_steps(directory);
@@ -52,6 +54,55 @@ std::vector<std::string> restart_candidates(const RestartRequest& request, const
                    fs::path(steps.front().path).filename().string() +
                    "); say --restart latest to go on from there, or --fresh to move them aside and start anew");
   return {};
+}
+
+bool same_directory(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;  // what doesn't exist is not the same
+  return fs::equivalent(a, b, ignored);
+}
+
+// Where `path`, the directory itself or a step in it, is when all steps have been moved to `aside`: relative to the
+// directory. "" when it is neither.
+std::string moved_place(const std::string& path, const std::string& directory, const std::string& aside) {
+  const fs::path from = without_slash(path);
+  if (same_directory(from, directory)) return aside;
+  if (!from.has_filename() || !same_directory(fs::absolute(from).parent_path(), directory)) return "";
+  return step_of_name(from.filename()) < 0 ? "" : aside + "/" + from.filename().string();
+}
+
+}  // namespace
+
+RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job) {
+  RunStart start;
+  start.model_from = deck.model_from;
+  RunMarker found;
+  if (!deck.directory.empty()) found = read_run_marker(deck.directory);
+  const bool own = job.started_again && found.has(job.name);
+  if (own) start.candidates = paths_of(committed_steps(deck.directory));
+  if (!start.candidates.empty()) {
+    start.notes.push_back("started again as job " + job.name + ", which goes on from its own checkpoints");
+  } else {
+    start.candidates = restart_candidates(request, deck);
+    if (own) start.marker.model = found.model;
+    if (!start.marker.model.empty()) start.model_from = deck.directory + "/" + found.model;
+  }
+  start.goes_on =
+      !start.candidates.empty() && same_directory(fs::absolute(start.candidates.front()).parent_path(), deck.directory);
+  if (start.goes_on) start.marker.jobs = found.jobs;
+  if (!job.name.empty() && !start.marker.has(job.name)) start.marker.jobs.push_back(job.name);
+  return start;
+}
+
+std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step) {
+  const std::string aside = next_aside(deck.directory);
+  RunMarker marker = start.marker;
+  if (const std::string moved = moved_place(start.model_from, deck.directory, aside); !start.goes_on && !moved.empty())
+    marker.model = moved;
+  std::vector<std::string> notes;
+  if (take_over(deck.directory, start.goes_on ? step : -1, aside, marker))
+    notes.push_back((start.goes_on ? "later" : "earlier") + (" checkpoints moved to " + deck.directory) + "/" + aside);
+  if (const std::string problem = write_job_file(deck.directory); !problem.empty()) notes.push_back(problem);
+  return notes;
 }
 
 namespace {
@@ -117,7 +168,7 @@ std::string origin(const CheckpointFiles& files) {
 template <class Check>
 std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state,
                                             bool converts, const std::vector<std::string>& candidates, Check check,
-                                            std::vector<std::string>& notes) {
+                                            std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
@@ -125,7 +176,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, &state); });
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(state)); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);
@@ -135,7 +186,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
         }
         compare_tensors(*files, state, converts);
       });
-    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream); });
+    if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
     if (problem.empty()) return files;
     damaged += "\n  " + problem;
     notes.push_back("checkpoint " + path + " is not usable: " + problem);
@@ -161,7 +212,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
           throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
                          found.facts().data);
       },
-      notes);
+      notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
   std::array<std::int64_t, 2> bytes{static_cast<std::int64_t>(files->bytes_read()),
                                     static_cast<std::int64_t>(files->bytes_needed())};
@@ -175,7 +226,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
 }
 
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes) {
+                std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::vector<std::string> candidates;
   const std::string problem = examined(ranks, [&] {
     if (ranks.rank() == 0) candidates = checkpoints_at(deck.checkpoint.model_from, "checkpoint.model_from = ");
@@ -189,14 +240,14 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
           throw BadInput("the deck has another model than the checkpoint " + found.directory() + ":\n  " +
                          text_of(changes.illegal));
       },
-      notes);
+      notes, heartbeat);
   notes.push_back("parameters of " + origin(*files));
 }
 
 template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
   load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, {true, false}), deck,
-             notes);
+             notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
 }
 

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/run_marker.hpp"
 #include "data/token_set.hpp"
+#include "train/batch_job.hpp"
 #include "train/checkpoints.hpp"
 
 namespace forge {
@@ -12,17 +14,32 @@ namespace forge {
 // What a command line says of earlier checkpoints.
 struct RestartRequest {
   std::string from;    // "latest", a step's directory, a directory of steps; "" = not given
-  bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside by the caller
+  bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside
 };
 
 // A checkpoint itself, or those of a directory, the newest first. `asked`: who names it, for the BadCheckpoint where
 // there is none. Of one rank; looks at names only.
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked);
 
-// The directories that a start may continue from, the best first; none: it begins with step 1. Of one rank; looks at
-// names only, and tidies checkpoint.directory. Throws BadInput where checkpoints stand and the command line doesn't say
-// what shall become of them, BadCheckpoint where it asks for one and there is none.
-std::vector<std::string> restart_candidates(const RestartRequest& request, const CheckpointDeck& deck);
+// How a run starts.
+struct RunStart {
+  std::vector<std::string> candidates;  // what it may continue from, the best first; none: it begins with step 1
+  std::string model_from;               // checkpoint.model_from; elsewhere where the job's first start has moved it
+  bool goes_on = false;                 // the candidates stand in checkpoint.directory
+  RunMarker marker;                     // of checkpoint.directory from now on
+  std::vector<std::string> notes;       // for the log
+};
+
+// Of one rank; looks at names only. A job that its batch system starts again, and whose first start took effect, goes
+// on from what checkpoint.directory holds, which is its own, whatever the command line says. Throws BadInput where
+// checkpoints stand and the command line doesn't say what shall become of them, BadCheckpoint where it asks for one and
+// there is none.
+RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck, const BatchJob& job);
+
+// When nothing can be wrong with the start any more; of the same rank. `step`: the one that the run goes on behind.
+// Moves aside the steps behind it, or all where the run goes on from elsewhere or begins anew, and marks what is left
+// as this job's. Lines for the log.
+std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step);
 
 // What the training files hold, in short: two sets of files with the same samples have the same.
 std::string data_fingerprint(const TokenSet& set);
@@ -50,6 +67,6 @@ template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
 // The same into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes);
+                std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 
 }  // namespace forge

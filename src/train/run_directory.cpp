@@ -1,18 +1,12 @@
 #include "train/run_directory.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <thread>
-#include <utility>
 
+#include "config/file_handle.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -20,48 +14,6 @@ namespace forge {
 namespace fs = std::filesystem;
 
 namespace {
-
-[[noreturn]] void fail(const std::string& what, const std::string& file) {
-  throw IoFailed(what + " " + file + " failed: " + std::strerror(errno));
-}
-
-void write_all(int fd, const std::string& text, const std::string& file) {
-  const char* p = text.data();
-  std::size_t left = text.size();
-  while (left > 0) {
-    const ssize_t n = write(fd, p, left);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("writing", file);
-    p += n;
-    left -= static_cast<std::size_t>(n);
-  }
-}
-
-int open_append(const std::string& file) {
-  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) fail("opening", file);
-  return fd;
-}
-
-int lock_directory(const std::string& directory, double wait_seconds) {
-  const std::string file = directory + "/.lock";
-  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) fail("opening", file);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds);
-  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      close(fd);
-      fail("locking", file);
-    }
-    if (std::chrono::steady_clock::now() > deadline) {
-      close(fd);
-      throw BadInput("output.directory " + directory + " is in use by another forge job (it holds " + file +
-                     "); wait for it to end, or choose another directory");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  return fd;
-}
 
 // metrics.jsonl → metrics.1.jsonl, or the next free number.
 void move_aside(const fs::path& file) {
@@ -96,18 +48,24 @@ std::uint64_t kept_bytes(const std::string& file, std::int64_t last_step) {
   return kept;
 }
 
-void remove_temporaries(const fs::path& directory) {
+// A file that is being written: ".<nonce>.tmp".
+bool is_temporary(const std::string& name) {
+  constexpr std::size_t digits = 16;
+  return name.size() == digits + 5 && name.front() == '.' && is_nonce(name.substr(1, digits)) &&
+         name.substr(1 + digits) == ".tmp";
+}
+
+void remove_temporaries(const fs::path& directory, const DirectoryLock& lock) {
   for (const auto& entry : fs::directory_iterator(directory))
-    if (entry.path().extension() == ".tmp") fs::remove(entry.path());
+    if (is_temporary(entry.path().filename()) && lock.is_left_over(entry.path())) fs::remove(entry.path());
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, double wait_seconds) : path_(path) {
+RunDirectory::RunDirectory(const std::string& path, double wait_seconds)
+    : path_(path), lock_({"output.directory", path, ".lock"}, LockTimes{wait_seconds}) {
   try {
-    fs::create_directories(path_);
-    lock_ = lock_directory(path_, wait_seconds);
-    remove_temporaries(path_);
+    remove_temporaries(path_, lock_);
   } catch (const fs::filesystem_error& error) {
     throw IoFailed("output.directory " + path_ + ": " + error.code().message());
   }
@@ -125,41 +83,41 @@ void RunDirectory::begin() {
 
 void RunDirectory::resume(std::int64_t step) {
   open_logs();
-  const std::string file = path_ + "/metrics.jsonl";
-  if (ftruncate(metrics_, static_cast<off_t>(kept_bytes(file, step))) != 0) fail("truncating", file);
+  metrics_.cut(kept_bytes(path_ + "/metrics.jsonl", step));
 }
 
 void RunDirectory::open_logs() {
-  log_ = open_append(path_ + "/log.txt");
-  metrics_ = open_append(path_ + "/metrics.jsonl");
+  log_.open(path_ + "/log.txt");
+  metrics_.open(path_ + "/metrics.jsonl");
 }
 
-RunDirectory::~RunDirectory() {
-  for (const int fd : {metrics_, log_, lock_})
-    if (fd >= 0) close(fd);
+void RunDirectory::keep_what_fails() {
+  log_.keep_what_fails();
+  metrics_.keep_what_fails();
 }
 
 void RunDirectory::write_file(const std::string& name, const std::string& text) const {
-  const std::string file = path_ + "/" + name, temporary = file + ".tmp";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail("opening", temporary);
+  const std::string temporary = path_ + "/." + lock_.nonce() + ".tmp";
   try {
-    write_all(fd, text, temporary);
+    FileHandle file = FileHandle::open_to_write(temporary);
+    file.write_at(0, text.data(), text.size());
+    file.commit_as(path_ + "/" + name);
   } catch (...) {
-    close(fd);
     unlink(temporary.c_str());
     throw;
   }
-  if (close(fd) != 0) fail("closing", temporary);
-  if (rename(temporary.c_str(), file.c_str()) != 0) fail("renaming", temporary);
 }
 
-void RunDirectory::log(const std::string& text) {
-  write_all(log_, text, path_ + "/log.txt");
+void RunDirectory::finish() {
+  metrics_.finish();
+  log_.finish();
 }
 
-void RunDirectory::metrics(const std::string& line) {
-  write_all(metrics_, line, path_ + "/metrics.jsonl");
+std::string RunDirectory::take_news() {
+  std::string news;
+  for (LogFile* file : {&metrics_, &log_})
+    if (const std::string text = file->take_news(); !text.empty()) news += text + "\n";
+  return news;
 }
 
 }  // namespace forge

@@ -3,35 +3,42 @@
 #include <cstdint>
 #include <string>
 
+#include "checkpoint/directory_lock.hpp"
+#include "train/log_file.hpp"
+
 namespace forge {
 
 // output.directory while a job owns it: deck.yaml, job_info, log.txt, metrics.jsonl. Only one rank of a job has one.
-// Every write is one call of write(2), so that a killed job leaves whole lines; failures throw IoFailed.
+// Failures throw IoFailed.
 class RunDirectory {
  public:
-  // Makes and locks the directory, waiting up to `wait_seconds` for a job that is ending; then BadInput names the file.
-  // Left-over temporaries are removed. One of the two below comes next.
+  // Makes and locks the directory (DirectoryLock), waiting up to `wait_seconds` for a job that is ending; then BadInput
+  // names that job. Temporaries that a dead job has left are removed. One of the two below comes next.
   RunDirectory(const std::string& path, double wait_seconds = 30);
   // A new run: metrics and log of an earlier one are moved aside (metrics.1.jsonl, …).
   void begin();
   // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line, a torn line included; the log
   // grows.
   void resume(std::int64_t step);
-  ~RunDirectory();
-  RunDirectory(const RunDirectory&) = delete;
-  RunDirectory& operator=(const RunDirectory&) = delete;
+  // The log and the metrics that can't be written wait for the disk, instead of an error (LogFile).
+  void keep_what_fails();
 
   // A whole file, under its name only when it is complete.
   void write_file(const std::string& name, const std::string& text) const;
-  void log(const std::string& text);
-  void metrics(const std::string& line);
-  const std::string& path() const { return path_; }
+  void log(const std::string& text) { log_.write(text); }
+  void metrics(const std::string& line) { metrics_.write(line); }
+  // At the end of a run: throws where some of it waits still.
+  void finish();
+  // For the screen: what has begun to fail, or works again.
+  std::string take_news();
+  const DirectoryLock& lock() const { return lock_; }
 
  private:
   void open_logs();
 
   std::string path_;
-  int lock_ = -1, log_ = -1, metrics_ = -1;
+  DirectoryLock lock_;
+  LogFile log_, metrics_;
 };
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/heartbeat.hpp"
 #include "nn/decoder.hpp"
 
 namespace forge {
@@ -19,14 +20,17 @@ struct SamplingOptions {
 // reaches top_p (Holtzman et al. 2020). The draw is keyed by seed and position.
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
 
-// Continues a prompt by `count` tokens (fewer when the decoder is full); the result holds only the new ones.
+// Continues a prompt by `count` tokens (fewer when the decoder is full); the result holds only the new ones. The
+// heartbeat, if any, beats behind each.
 template <class T>
 std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
-                                          std::int64_t count, const SamplingOptions& options) {
+                                          std::int64_t count, const SamplingOptions& options,
+                                          Heartbeat* heartbeat = nullptr) {
   std::vector<std::int32_t> out;
   std::vector<double> logits = decoder.append(prompt);
   while (static_cast<std::int64_t>(out.size()) < count) {
     out.push_back(sample_token(logits, options, decoder.length()));
+    if (heartbeat) heartbeat->beat();
     if (decoder.length() == decoder.capacity()) break;
     logits = decoder.append({out.back()});
   }

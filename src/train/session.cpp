@@ -1,5 +1,6 @@
 #include "train/session.hpp"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -73,7 +74,7 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
   MtpLosses losses{{}, mtp_sums_};
   const double factor = setup_.spec.options.mtp_loss_factor / static_cast<double>(setup_.spec.options.mtp_depth);
   for (std::int64_t k = 0; k < setup_.spec.options.mtp_depth; ++k) {
-    const std::int64_t n = labels.mtp.at(static_cast<std::size_t>(k));
+    const std::int64_t n = labels.mtp[static_cast<std::size_t>(k)];
     losses.per_label.push_back(n > 0 ? factor / static_cast<double>(n) : 0);
   }
   return losses;
@@ -82,8 +83,8 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
 template <class T>
 double Session<T>::read_mtp_loss(const LabelCounts& labels) {
   if (mtp_sums_.empty()) return 0;
-  std::vector<double> sums(static_cast<std::size_t>(mtp_sums_.size()));
-  copy_to_host(stream_, sums.data(), mtp_sums_.data, sums.size() * sizeof(double));
+  std::array<double, 2 * most_mtp_depths> sums;
+  copy_to_host(stream_, sums.data(), mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
   stream_.synchronize();
   double loss = 0;
   for (std::size_t k = 0; k < labels.mtp.size(); ++k)
@@ -126,6 +127,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
     fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index), mtp_losses(labels));
+  inject_fault(mesh_.rank(), "gradients");
   const auto timer = timers_.start(Phase::reduce);
   sync_->finish(stream_);
   executor_->finish();

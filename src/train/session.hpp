@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "comm/mesh.hpp"
+#include "core/heartbeat.hpp"
 #include "data/batch.hpp"
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
@@ -59,6 +60,12 @@ class Session {
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
+  // Of the rank's watchdog, null: none. Whoever does long work with the session beats it.
+  void set_heartbeat(Heartbeat* heartbeat) { heartbeat_ = heartbeat; }
+  Heartbeat* heartbeat() const { return heartbeat_; }
+  void beat() {
+    if (heartbeat_) heartbeat_->beat();
+  }
 
  private:
   View<double, 1> scalar(int index) const {
@@ -74,6 +81,7 @@ class Session {
 
   RunSetup setup_;
   Mesh& mesh_;
+  Heartbeat* heartbeat_ = nullptr;
   Arena arena_;
   // Streams end before the memory that their work may still touch.
   Stream stream_;

@@ -78,9 +78,9 @@ void Trainer<T>::run() {
   log_.say(step_titles());
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
-    if (validation_ && (s % train().validate_every_steps == 0 || s == train().steps)) validate(s);
-    if (checkpoints_)
-      checkpoints_->after_step({s, updates_, bad_in_a_row_}, step_seconds_, s == train().steps, watchdog_);
+    StepTimes times{step_seconds_};
+    if (validation_ && (s % train().validate_every_steps == 0 || s == train().steps)) times.validation = validate(s);
+    if (checkpoints_) checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
   }
 }
 
@@ -157,9 +157,11 @@ void Trainer<T>::report(const StepRecord& record) {
 }
 
 template <class T>
-void Trainer<T>::validate(std::int64_t s) {
+double Trainer<T>::validate(std::int64_t s) {
+  const auto start = PhaseTimers::Clock::now();
   const auto timer = session_.timers().start(Phase::validation);
   if (watchdog_) watchdog_->start_other(s, "validation");
+  inject_fault(session_.mesh().rank(), "validation");
   const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
@@ -167,6 +169,7 @@ void Trainer<T>::validate(std::int64_t s) {
   std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
                 std::exp(result.loss));
   log_.say(text);
+  return std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
 }
 
 template <class T>
@@ -177,6 +180,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
     session.evaluate_microbatch(feed, 0);
+    session.beat();
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});

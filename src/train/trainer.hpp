@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "comm/mesh.hpp"
+#include "comm/watchdog.hpp"
 #include "data/loader.hpp"
 #include "data/validation.hpp"
 #include "optim/adamw.hpp"
@@ -10,7 +11,6 @@
 #include "train/report.hpp"
 #include "train/session.hpp"
 #include "train/training_log.hpp"
-#include "train/watchdog.hpp"
 
 namespace forge {
 
@@ -55,7 +55,7 @@ class Trainer {
 
  private:
   void step(std::int64_t s);
-  void validate(std::int64_t s);
+  double validate(std::int64_t s);  // what it took
   void report(const StepRecord& record);
   // What the watchdog reports as the place.
   void enter(const char* phase) {

@@ -9,10 +9,18 @@ void TrainingLog::say(const std::string& text) const {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
   directory_->log(text);
+  say_news();
 }
 
 void TrainingLog::metrics(const std::string& line) const {
-  if (directory_) directory_->metrics(line);
+  if (!directory_) return;
+  directory_->metrics(line);
+  say_news();
+}
+
+void TrainingLog::say_news() const {
+  std::fputs(directory_->take_news().c_str(), stdout);
+  std::fflush(stdout);
 }
 
 void TrainingLog::step(const StepRecord& record) const {

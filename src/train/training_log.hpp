@@ -20,6 +20,8 @@ class TrainingLog {
   void step(const StepRecord& record) const;
 
  private:
+  void say_news() const;  // of files that can't be written
+
   RunDirectory* directory_;
   std::vector<StepRecord>* records_;
 };

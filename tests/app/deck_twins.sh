@@ -2,14 +2,15 @@
 # deck_twins.sh FORGE dense|experts|DECK…: a small twin of every deck of inputs/ without or with experts, or of the decks
 # that are named, runs with ranks as threads: the same axes, halved until at most 32 ranks are left; the same schedule, split,
 # ZeRO stage, recomputation, context-parallel method, router and kind of model; tiny dimensions that leave remainders. In fp64
-# its loss and gradient norm are those of one rank; then it trains for two steps in the deck's own precision.
+# its loss and gradient norm are those of one rank; then it trains for two steps in the deck's own precision, and saves.
 set -euo pipefail
 forge=$1
 shift
 [ $# -gt 0 ] || { echo "deck_twins.sh FORGE dense|experts|DECK…"; exit 2; }
 . "$(dirname "$0")/expect.sh"
 . "$(dirname "$0")/deck_values.sh"
-has_thread_ranks || { echo "SKIPPED: this build runs no ranks as threads"; exit 77; }
+. "$(dirname "$0")/shrink_deck.sh"
+has_thread_ranks || exit 77
 most_ranks=32
 export OMP_NUM_THREADS=1
 
@@ -17,97 +18,20 @@ cat docs/*.md > "$work/text"
 "$forge" tokenize "$work/text" --output "$work/tokens.bin" > /dev/null
 "$forge" tokenize docs/notation.md --output "$work/held_out.bin" > /dev/null
 
-# The axes of a twin: the largest one is halved until the ranks fit.
-shrink() {
-  echo "$@" | awk -v most="$most_ranks" '{
-    for (;;) {
-      product = 1; largest = 1
-      for (i = 1; i <= NF; ++i) { product *= $i; if ($i > $largest) largest = i }
-      if (product <= most) break
-      $largest = int($largest / 2)
-    }
-    print
-  }'
-}
-
 # Numbers that differ by at most 1e-9 of their size.
 agree() {
   awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; if (d < 0) d = -d; s = a < 0 ? -a : a; exit !(a != "" && b != "" && d <= 1e-9 * s) }'
 }
 
-# The largest ep, halved from the deck's, whose groups of etp fit the ranks of a stage.
-shrink_ep() {
-  local ep=$1 etp=$2 ranks=$3
-  while [ $((ranks % (ep * etp))) -ne 0 ]; do ep=$((ep / 2)); done
-  echo "$ep"
-}
-
-# Stages of a layout string: the first with a layer more, then one layer each, multi-token layers and the head on the last.
-layout_string() {
-  local stages=$1 last=$2
-  echo "Ett|(t|)*$((stages - 2))t${last}L"
-}
-
-# Settings of the experts' dimensions and of latent attention, a word a line.
-small_experts() {
-  local shown=$1 ep=$2 experts chosen
-  set_key() { printf '%s\n' --set "model.$1=$2"; }
-  if [ "$(value "$shown" model attention)" = mla ]; then
-    set_key head_dim 0
-    [ "$(value "$shown" model q_lora)" -eq 0 ] || set_key q_lora 12
-    set_key kv_lora 16; set_key nope_dim 4; set_key rope_dim 2; set_key value_dim 4
-  fi
-  experts=$((ep * (ep > 4 ? 2 : 3)))
-  chosen=$(value "$shown" model experts_per_token)
-  if [ "$(value "$shown" model router_groups)" -gt 1 ]; then
-    set_key router_groups 4
-    set_key router_groups_used 2
-  fi
-  set_key experts "$experts"
-  set_key experts_per_token $((chosen > 3 ? 3 : chosen))
-  set_key expert_ffn "$([ "$(value "$shown" model expert_ffn)" -eq "$(value "$shown" model ffn)" ] && echo 48 || echo 24)"
-  [ "$(value "$shown" model shared_expert_ffn)" -eq 0 ] || set_key shared_expert_ffn 40
-  [ "$(value "$shown" model first_dense_layers)" -eq 0 ] || set_key first_dense_layers 1
-}
-
 numbers() { sed -n 's/^loss \([^ ]*\) .*grad_norm \([^ ]*\)$/\1 \2/p' "$1"; }
 
 twin() {
-  local deck=$1 shown=$work/shown
+  local deck=$1 shown=$work/shown pp replicate shard cp tp ranks axes small mesh
   "$forge" show "$deck" > "$shown"
-  local pp replicate shard cp tp
-  read -r pp replicate shard cp tp <<< "$(shrink $(mesh_column "$shown" 2))"
-  if [ $((pp * replicate * shard * cp * tp)) -eq 1 ] && [ "$(value "$shown" train zero_stage)" -gt 0 ]; then shard=2; fi
-  local ranks=$((pp * replicate * shard * cp * tp)) chunks heads=8 kv_heads=2
-  chunks=$(value "$shown" schedule chunks_per_stage)
-  [ "$(value "$shown" model kv_heads)" != "$(value "$shown" model heads)" ] || kv_heads=$heads
-  local microbatches=$((2 * pp))  # a multiple of pp, for interleaved schedules
-  local small=(--set model.layers=$((pp * chunks + 1)) --set model.width=32 --set model.heads=$heads --set model.kv_heads=$kv_heads
-    --set model.head_dim=4 --set model.ffn=48 --set model.vocabulary=257 --set model.rope_original_positions=0
-    --set model.rope_scaling=none --set model.rope_factor=1 --set model.rope_mscale=0 --set model.rope_mscale_all_dim=0
-    --set model.initial_std=0.2 --set train.sequence_tokens=64
-    --set train.microbatch_sequences=1 --set train.global_batch_sequences=$((replicate * shard * microbatches))
-    --set train.validation_sequences=$((replicate * shard)) --set "data.files=[$work/tokens.bin]" --set data.dtype=uint16
-    --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set "output.directory=$work/run" --set train.steps=2
-    --set optimizer.warmup_steps=1)
+  shrink_deck "$shown" most $most_ranks
+  small+=(--set "data.files=[$work/tokens.bin]" --set data.dtype=uint16 --set "output.directory=$work/run"
+    --set "checkpoint.directory=$work/saved" --set train.steps=2)
   [ "$(value "$shown" data validation_files)" = "[]" ] || small+=(--set "data.validation_files=[$work/held_out.bin]")
-  local experts=none more=() axes=""
-  experts=$(value "$shown" model experts)
-  if [ "$experts" -gt 0 ]; then
-    local ep etp
-    etp=$([ "$(value "$shown" mesh etp)" -eq 1 ] && echo 1 || echo "$tp")
-    ep=$(shrink_ep "$(value "$shown" mesh ep)" "$etp" $((ranks / pp)))
-    mapfile -t more < <(small_experts "$shown" "$ep")
-    small+=("${more[@]}")
-    axes=", ep $ep x etp $etp"
-  fi
-  local split
-  split=$(value "$shown" schedule split)
-  case $split in
-    *E*) split=$(layout_string $((pp * chunks)) "$([ "$(value "$shown" model mtp_depth)" -eq 0 ] || echo m)") ;;
-  esac
-  local mesh=(--set "schedule.split=$split" --set mesh.pp=$pp --set mesh.dp_replicate=$replicate --set mesh.dp_shard=$shard --set mesh.cp=$cp --set mesh.tp=$tp)
-  [ -z "$axes" ] || mesh+=(--set mesh.ep="$ep" --set mesh.etp="$etp")
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
     --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.chunks_per_stage=1 --set schedule.split=even)
   expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${one[@]}" --set train.precision=fp64 --output "$work/one.st"
@@ -119,7 +43,9 @@ twin() {
   together=$(numbers "$work/output")
   agree "${alone% *}" "${together% *}" || fail "$deck: loss ${together% *}, on one rank ${alone% *}"
   agree "${alone#* }" "${together#* }" || fail "$deck: gradient norm ${together#* }, on one rank ${alone#* }"
-  expect 0 "2/2" "$forge" "$deck" "${small[@]}" "${mesh[@]}" --ranks "$ranks"
+  expect 0 "saved step_00000002" "$forge" "$deck" "${small[@]}" "${mesh[@]}" --ranks "$ranks" --fresh
+  grep -q " 2/2 " "$work/output" || fail "$deck: no step 2: $(cat "$work/output")"
+  rm -rf "$work/saved"
   echo "$deck: $ranks ranks = $pp x $replicate x $shard x $cp x $tp$axes"
 }
 
@@ -132,9 +58,9 @@ whole_run() {
     --set train.global_batch_sequences=16 --set train.steps=10 --set optimizer.learning_rate=1e-2 --set optimizer.warmup_steps=1
     --set "data.files=[$work/tokens.bin]" --set "data.validation_files=[$work/held_out.bin]" --set data.dtype=uint16
     --set train.validate_every_steps=5 --set train.validation_sequences=8 --set machine.workspace_mib=1 --set machine.peak_tflops=1)
-  expect 0 "10/10" "$forge" "$deck" "${small[@]}" --ranks 32 --set "output.directory=$work/all"
+  expect 0 "10/10" "$forge" "$deck" "${small[@]}" --ranks 32 --set "output.directory=$work/all" --set "checkpoint.directory=$work/all"
   expect 0 "10/10" "$forge" "$deck" "${small[@]}" --set mesh.dp_shard=1 --set mesh.tp=1 --set mesh.ep=1 \
-    --set "output.directory=$work/alone"
+    --set "output.directory=$work/alone" --set "checkpoint.directory=$work/alone"
   for file in deck.yaml job_info log.txt metrics.jsonl; do
     [ -s "$work/all/$file" ] || fail "$deck: the run directory has no $file"
   done
@@ -151,6 +77,7 @@ whole_run() {
 }
 
 kind=$1
+ran=0
 case $kind in dense | experts) set -- inputs/*.yaml ;; esac
 for deck in "$@"; do
   [ "$deck" != inputs/quickstart.yaml ] || continue
@@ -158,6 +85,9 @@ for deck in "$@"; do
   ! grep -q "^  experts:" "$deck" || has_experts=experts
   case $kind in dense | experts) [ "$has_experts" = "$kind" ] || continue ;; esac
   twin "$deck"
+  ran=$((ran + 1))
 done
+case $kind in dense) least=34 ;; experts) least=27 ;; *) least=1 ;; esac
+[ "$ran" -ge "$least" ] || fail "$ran twins of decks, not $least"
 [ "$kind" != experts ] || whole_run
 finish

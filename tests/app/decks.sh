@@ -60,6 +60,34 @@ published inputs/deepseek_v3_1024gpu.yaml 671.0 1e9
 published inputs/kimi_k2_512gpu.yaml 1026.4 1e9
 published inputs/mixtral_8x7b_32gpu.yaml 46.70 1e9
 
+# What KempnerForge's presets say besides the model: steps between checkpoints, how many stay, whether they are written behind the
+# steps, steps between lines, seed, time-out of collectives in seconds (60: none of their own).
+preset() {
+  "$forge" show "inputs/$1.yaml" > "$work/shown"
+  local said
+  said="$(value "$work/shown" checkpoint every_steps) $(value "$work/shown" checkpoint keep_last) $(value "$work/shown" checkpoint asynchronous)"
+  said+=" $(value "$work/shown" output every_steps) $(value "$work/shown" train seed) $(value "$work/shown" machine deadline_seconds)"
+  [ "$said" = "$2" ] || fail "inputs/$1.yaml has $said, its preset $2"
+}
+preset debug "50 2 false 5 42 60"
+preset debug_moe "25 2 false 5 0 60"
+preset hf_wikitext "100 3 false 10 42 60"
+preset 7b "1000 3 true 10 42 60"
+preset 7b_12gpu_tp4 "100 3 true 1 42 600"
+preset 7b_16gpu_adamw "500 3 true 10 42 600"
+preset 7b_32gpu_fsdp "25 2 true 1 42 600"
+preset 13b_24gpu_validation "200 3 false 5 42 1200"
+preset 13b_32gpu_tp4_pp2 "100 2 false 1 42 1200"
+preset 29b_32gpu_tp4_pp2 "100 2 false 1 42 1200"
+preset 70b_32gpu_tp4 "100 2 true 1 42 1200"
+preset 70b_32gpu_tp4_pp4 "100 2 false 1 42 1200"
+preset moe_8gpu_stress "1000 1 false 1 0 600"
+preset moe_24gpu "50 2 false 5 0 60"
+preset moe_ep_32gpu "50 2 false 1 0 600"
+"$forge" show inputs/13b_24gpu_validation.yaml > "$work/shown"
+[ "$(value "$work/shown" train validate_every_steps) $(value "$work/shown" train validation_sequences)" = "200 240" ] ||
+  fail "inputs/13b_24gpu_validation.yaml: not every 200 steps, 20 microbatches of 2 on 6 data-parallel ranks"
+
 # Memory of states by hand, ZeRO 1 in bf16: n elements that are cut over z ranks take 2n + 4n/z bytes as parameters, 4n as
 # gradients and 8n/z in the optimizer. `dense` and `experts` are a rank's elements of the largest stage.
 states() {

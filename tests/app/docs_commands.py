@@ -66,7 +66,7 @@ def commands_of(text):
         for i, line in enumerate(joined):
             if session and not line.startswith("$ "):
                 continue
-            line = re.split(r"\s{2,}|\s#", line.strip())[0]
+            line = re.split(r"\s{2,}|\s#", line.strip())[0].replace("$FORGE_ROOT/", "")
             if FIRST.match(line):
                 quoted = "\n".join(joined[i + 1:]) if line.startswith("$ ") else ""
                 found.append((place, line.removeprefix("$ "), quoted))

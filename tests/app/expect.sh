@@ -11,18 +11,24 @@ fail() {
   failures=$((failures + 1))
 }
 
-# expect CODE TEXT COMMAND…: the exit code, and a text that standard output or error contains.
+# expect CODE TEXT COMMAND…: the exit code, and a text that standard output or error contains ("": any).
 expect() {
   local code=$1 text=$2 got=0
   shift 2
   "$@" > "$work/output" 2>&1 || got=$?
   [ "$got" -eq "$code" ] || { fail "exit code $got, not $code: $*"; cat "$work/output" >&2; }
-  grep -qF -- "$text" "$work/output" || { fail "no '$text' from: $*"; cat "$work/output" >&2; }
+  [ -z "$text" ] || grep -qF -- "$text" "$work/output" || { fail "no '$text' from: $*"; cat "$work/output" >&2; }
 }
 
-# Whether this build runs ranks as threads (--ranks): the CUDA build doesn't.
+# Whether all of a script's volume is wanted, not a part of each kind, as tests/run.sh --long sets it.
+is_long() { [ "${FORGE_LONG:-0}" = 1 ]; }
+
+# Whether this build runs ranks as threads (--ranks): the CUDA build doesn't, and what needs them is left out, which
+# tests/skipped.sh announces.
 has_thread_ranks() {
-  ! "$forge" version | grep -q "^forge [^,]*, cuda"
+  "$forge" version | grep -q "^forge [^,]*, cuda" || return 0
+  echo "SKIPPED: what needs ranks as threads: this build has none"
+  return 1
 }
 
 finish() {

@@ -8,7 +8,8 @@ forge=$1
 cat docs/*.md verify/README.md src/*/*.hpp > "$work/text"
 "$forge" tokenize "$work/text" --output "$work/train.bin" > /dev/null
 small=(--set "data.files=[$work/train.bin]" --set "data.validation_files=[$work/train.bin]" --set "output.directory=$work/run"
-  --set model.layers=2 --set model.width=64 --set model.ffn=128 --set train.steps=60 --set train.global_batch_sequences=8 --set train.microbatch_sequences=8 --set train.validation_sequences=8
+  --set "checkpoint.directory=$work/checkpoints" --set model.layers=2 --set model.width=64 --set model.ffn=128
+  --set train.steps=60 --set train.global_batch_sequences=8 --set train.microbatch_sequences=8 --set train.validation_sequences=8
   --set train.validate_every_steps=60 --set optimizer.warmup_steps=5 --set optimizer.learning_rate=5e-3
   --set train.sequence_tokens=128 --set output.sample_tokens=60)
 expect 0 "sample (temperature" "$forge" inputs/quickstart.yaml "${small[@]}"

@@ -4,9 +4,10 @@
     python3 tests/benchmark/checkpoint.py [--repeats 3] [--directory DIR]
 
     saving    bytes of the shards over the time that the log gives for `saved`, to four dd that write as much beside each
-              other, each with conv=fsync, from a file in memory. In turn; the first save of a run is left out.
+              other, each with conv=fsync, from a file in memory. In turn; the first save of a run is left out. Each
+              is read back from the disk before an older one is removed; with --keep-last 0 none is.
     behind    steps of a run that saves once behind its steps (checkpoint.asynchronous), to those of a run that saves
-              nothing, in turn: what the steps take longer, with the copy of the state.
+              nothing, in turn: what the steps take longer, with the copy of the state, reading back included.
     loading   on another layout, from the disk (the files are put out of the page cache before): seconds, bytes read over
               bytes that the ranks hold.
 
@@ -47,7 +48,7 @@ def seconds_of(text):
 
 class Bench:
     def __init__(self, arguments, folder):
-        self.forge, self.folder = arguments.forge, folder
+        self.forge, self.folder, self.keep_last = arguments.forge, folder, arguments.keep_last
         with open(os.path.join(folder, "tokens.bin"), "wb") as file:
             array.array("H", (i * 977 % 8191 for i in range(1 << 16))).tofile(file)
 
@@ -87,7 +88,7 @@ class Bench:
     def save_rates(self):
         """GB/s of each save but the first."""
         self.clear()
-        log = self.train(4, f"directory: {self.saved()}, every_steps: 1, keep_last: 1")
+        log = self.train(4, f"directory: {self.saved()}, every_steps: 1, keep_last: {self.keep_last}")
         times = [seconds_of(text) for text in re.findall(r"saved step_\d+ in (.*)", log)]
         return [self.shard_bytes() / t / 1e9 for t in times[1:]]
 
@@ -133,10 +134,14 @@ class Bench:
         costs = []
         for _ in range(repeats):
             self.clear()
-            plain = self.step_times(steps, "")
-            # One save, in the run's first half; the one at the end is waited for and doesn't count.
+            plain = self.step_times(steps - 1, "")
+            # An older step that will go; then one save in the run's first half. The one at the end is waited for and
+            # doesn't count.
+            self.train(1, f"directory: {self.saved()}, keep_last: {self.keep_last}", tokens=128)
             saving = self.step_times(
-                steps, f"directory: {self.saved()}, every_steps: {steps // 2}, asynchronous: true"
+                steps,
+                f"directory: {self.saved()}, every_steps: {steps // 2}, asynchronous: true, "
+                f"keep_last: {self.keep_last}, resume: auto",
             )
             costs.append((saving - plain, plain))
             self.clear()
@@ -169,6 +174,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=24, help="of each run of `behind`")
+    parser.add_argument("--keep-last", type=int, default=1, help="checkpoint.keep_last; 0: nothing is read back")
     parser.add_argument("--forge", default="build/cpu/forge")
     parser.add_argument("--directory", default="build")
     parser.add_argument("--only", choices=["saving", "behind", "loading"])

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "../long_run.hpp"
 #include "sample.hpp"
 
 namespace forge::test {
@@ -78,7 +79,8 @@ class Damage : public testing::Test {
     for (std::size_t f = 0; f < names.size(); ++f) put(path / names[f], originals[f]);
   }
 
-  void report() {
+  void report(std::uint64_t trials) {
+    EXPECT_EQ(static_cast<std::uint64_t>(refused_ + read_ + unchanged_), trials);
     EXPECT_FALSE(changed());
     EXPECT_TRUE(verify_checkpoint(path, 2).empty());
     std::printf("%d damaged and refused, %d damaged where no tensor is, %d without a change of content\n", refused_,
@@ -96,7 +98,7 @@ TEST_F(Damage, EveryFlippedBitIsFound) {
   ASSERT_EQ(names.size(), 5u);
   std::uint64_t bytes = 0;
   for (const std::string& text : originals) bytes += text.size();
-  const std::uint64_t flips = count("FORGE_DAMAGE_FLIPS", 300);
+  const std::uint64_t flips = count("FORGE_DAMAGE_FLIPS", long_run() ? 5000 : 300);
   for (std::uint64_t flip = 0; flip < flips; ++flip) {
     Draw draw(5, flip);
     // Half of them in a file of drawn number: small files would hardly be hit.
@@ -115,7 +117,7 @@ TEST_F(Damage, EveryFlippedBitIsFound) {
     expect_nothing_silent(names[f] + " byte " + std::to_string(at) + " bit " + std::to_string(bit));
     put(path / names[f], originals[f]);
   }
-  report();
+  report(flips);
 }
 
 // What goes wrong with whole files: cut, swapped, renamed, linked, or taken from other checkpoints.
@@ -286,14 +288,18 @@ const std::vector<Mixtures::Kind>& Mixtures::kinds() {
 }
 
 TEST_F(Mixtures, AreFoundOrWithoutEffect) {
-  const std::uint64_t trials = count("FORGE_DAMAGE_MIXTURES", 100);
+  const std::uint64_t trials = count("FORGE_DAMAGE_MIXTURES", long_run() ? 1040 : 104);
+  ASSERT_EQ(kinds().size(), 13u);
+  std::vector<std::uint64_t> of_kind(kinds().size());
   for (std::uint64_t trial = 0; trial < trials; ++trial) {
     Draw draw(8, trial);
     const Kind kind = kinds()[trial % kinds().size()];
     expect_nothing_silent(std::to_string(trial) + ": " + (this->*kind)(draw));
     restore();
+    ++of_kind[trial % kinds().size()];
   }
-  report();
+  for (const std::uint64_t n : of_kind) EXPECT_GE(n, trials / 13);  // every kind in its turn
+  report(trials);
   EXPECT_GE(refused_, static_cast<int>(trials / 2));
 }
 

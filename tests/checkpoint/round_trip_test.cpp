@@ -116,7 +116,7 @@ TEST(RoundTrip, HoldsOnlyTheRowsThatAreWanted) {
         for (const Box& box : boxes) meets = meets || overlap(piece.box, box);
       needed += meets;
     }
-    CheckpointFiles files(path, &wanted.tensors);
+    CheckpointFiles files(path, datasets_of(wanted.tensors));
     EXPECT_EQ(files.manifest().datasets.size(), needed);
     EXPECT_LE(needed, 5u);
     EXPECT_EQ(files.manifest().tensors.size(), all.manifest().tensors.size());

@@ -34,7 +34,8 @@ void expect_bitwise_restarts(const Deck& model, const Layout& layout, PrecisionN
   Deck again = deck;
   again.checkpoint.directory = scratch.path / "again";
   again.checkpoint.every_steps = 0;  // at the end
-  for (std::int64_t k = 1; k < steps; ++k) {
+  int restarts = 0;
+  for (std::int64_t k = 1; k < steps; ++k, ++restarts) {
     std::vector<StepRecord> rest;
     run_ranks(ranks, [&](Communicator& world) {
       Rank<T> rank(world, again);
@@ -52,6 +53,7 @@ void expect_bitwise_restarts(const Deck& model, const Layout& layout, PrecisionN
     EXPECT_EQ(whole_state(again.checkpoint.directory + "/" + step_name(steps)), end)
         << layout.name << ", restart at " << k;
   }
+  EXPECT_EQ(restarts, 29);
 }
 
 // One microbatch or two a step.

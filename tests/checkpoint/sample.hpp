@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/lock_text.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
@@ -105,7 +106,7 @@ inline CheckpointFacts sample_facts(std::int64_t step) {
 // writes, `salt` the values.
 inline std::string write_sample(const std::string& directory, std::int64_t step, int ranks,
                                 const ShardOptions& options = {64}, std::uint64_t key = 1, std::uint64_t salt = 0) {
-  const std::string partial = start_step(directory, step);
+  const std::string nonce = draw_nonce(), partial = start_step(directory, step, nonce);
   std::vector<ShardIndex> shards;
   for (int rank = 0; rank < ranks; ++rank) {
     SamplePieces pieces;
@@ -120,7 +121,7 @@ inline std::string write_sample(const std::string& directory, std::int64_t step,
   write_manifest(partial + "/" + manifest_name, merged(sample_facts(step), std::move(shards)));
   const std::string text = hex_of(hash_of_file(partial + "/" + manifest_name)) + "  " + manifest_name + "\n";
   FileHandle::open_to_write(partial + "/" + manifest_hash_name).write_at(0, text.data(), text.size());
-  commit_step(directory, step);
+  commit_step(directory, step, nonce);
   return directory + "/" + step_name(step);
 }
 

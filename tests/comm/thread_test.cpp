@@ -58,7 +58,9 @@ TEST(ThreadRanks, GroupsOfAGridNeedAGrid) {
 // What the verbs ask of where they run.
 TEST(ThreadRanks, AreAWorldOnOneNode) {
   run_ranks(3, [](Communicator& ranks) {
-    const ThreadRank world(ranks);
+    Watchdog watchdog({0, 0}, "test", [](const Watchdog::Missed&) {});
+    const ThreadRank world(ranks, watchdog);
+    EXPECT_EQ(&world.watchdog(), &watchdog);
     EXPECT_EQ(world.rank(), ranks.rank());
     EXPECT_EQ(world.local_rank(), ranks.rank());
     EXPECT_EQ(world.local_size(), 3);

@@ -1,13 +1,16 @@
 #include "device/stream.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/last_words.hpp"
 
 namespace forge {
 namespace {
@@ -110,6 +113,19 @@ TEST(Event, may_be_recorded_again) {
   go = true;
   event.synchronize();
   a.synchronize();
+}
+
+// Where last words are wanted: the caller waits for something else, which never comes.
+TEST(StreamDeathTest, a_failure_is_told_before_anybody_asks) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto waits = [] {
+    const LastWords last_words([](const std::exception_ptr&) { std::_Exit(5); });
+    alarm(60);
+    Stream s(1, Stream::Kind::Worker);
+    s.submit([] { throw std::runtime_error("lost"); });
+    for (;;) pause();
+  };
+  EXPECT_EXIT(waits(), testing::ExitedWithCode(5), "");
 }
 
 // A failure must not leave a waiter of an event behind it hanging.

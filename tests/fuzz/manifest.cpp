@@ -84,7 +84,7 @@ class Fuzzed {
       SamplePieces wanted;
       for (const SampleTensor& tensor : sample_tensors()) wanted.add(tensor, cut(tensor.shape, 3, 5)[1], false);
       Stream stream(1);
-      CheckpointFiles(path_, &wanted.tensors).read(wanted.tensors, stream);
+      CheckpointFiles(path_, datasets_of(wanted.tensors)).read(wanted.tensors, stream);
       // All of it, on several layouts. With hashes that were made to fit, the values may be others.
       for (const int readers : {1, 3})
         if (!reads_back(files, readers, 5)) return result;

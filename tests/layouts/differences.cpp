@@ -30,8 +30,8 @@ Deviations deviations_of(const Tensors& tensors, const Tensors& one) {
   Deviations result;
   for (const auto& [name, values] : tensors) {
     const auto found = one.find(name);
-    result[name] = {found == one.end() ? HUGE_VAL : distance(values, found->second),
-                    static_cast<std::int64_t>(values.size())};
+    result[name].largest = found == one.end() ? HUGE_VAL : distance(values, found->second);
+    result[name].owned = static_cast<std::int64_t>(values.size());
   }
   return result;
 }

@@ -150,19 +150,24 @@ std::string illegality(Deck& deck) {
   }
 }
 
-std::vector<LayoutCase> all_layouts(int most, int parts, int part) {
+std::vector<LayoutCase> all_layouts(int most, bool every, int parts, int part) {
   const auto models = test_models();
   std::vector<LayoutCase> cases;
-  std::size_t number = 0;
+  std::size_t number = 0, taken = 0;
   for (int ranks = 1; ranks <= most; ++ranks)
-    for (const MeshDeck& mesh : meshes_of(ranks))
-      for (const Choice& choice : choices_of(mesh)) {
+    for (const MeshDeck& mesh : meshes_of(ranks)) {
+      const auto choices = choices_of(mesh);
+      const std::size_t of_zero = choices.size() / zero_choices().size();
+      for (std::size_t c = 0; c < choices.size(); ++c) {
         // Models and variations change with periods that have no factor in common with those of the choices.
         const std::size_t variation = static_cast<std::size_t>(mix(3, number++) % 60);
-        if (static_cast<int>(number % static_cast<std::size_t>(parts)) != part) continue;
+        const std::size_t drawn = mix(7, number - c % of_zero) % of_zero;
+        if (!every && c % of_zero != drawn) continue;
+        if (static_cast<int>(++taken % static_cast<std::size_t>(parts)) != part) continue;
         const TestModel& model = models[mix(5, number) % models.size()];
-        cases.push_back({model.name, layout_deck(model.deck, mesh, choice, variation)});
+        cases.push_back({model.name, layout_deck(model.deck, mesh, choices[c], variation)});
       }
+    }
   return cases;
 }
 

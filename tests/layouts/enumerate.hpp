@@ -50,7 +50,7 @@ std::vector<LayoutCase> drawn_moe_layouts(int ranks, std::uint64_t key);
 std::string illegality(Deck& deck);
 
 // All layouts of 1 … `most` ranks, models and what layout_deck() varies taking turns; those whose number is `part`
-// modulo `parts`.
-std::vector<LayoutCase> all_layouts(int most, int parts, int part);
+// modulo `parts`. Not `every`: of each mesh and ZeRO choice only one, with a drawn recompute policy and schedule.
+std::vector<LayoutCase> all_layouts(int most, bool every, int parts, int part);
 
 }  // namespace forge::test

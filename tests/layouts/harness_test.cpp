@@ -131,9 +131,12 @@ TEST_F(Harness, SeesEveryStepOfTraining) {
 
 TEST(HarnessCases, FailuresAreReported) {
   const std::vector<LayoutCase> cases{{"a", test_models().front().deck}, {"b", test_models().front().deck}};
-  EXPECT_EQ(failures_of(cases, [](const LayoutCase&) { return std::string(); }), "");
-  EXPECT_NE(failures_of(cases, [](const LayoutCase& c) { return c.name == "b" ? "wrong" : ""; }), "");
-  EXPECT_NE(failures_of(cases, [](const LayoutCase&) -> std::string { throw std::runtime_error("x"); }), "");
+  const auto well = [](const LayoutCase&) { return std::string(); };
+  EXPECT_EQ(failures_of(cases, 2, well), "");
+  EXPECT_NE(failures_of(cases, 3, well), "");
+  EXPECT_NE(failures_of({}, 2, well), "");
+  EXPECT_NE(failures_of(cases, 2, [](const LayoutCase& c) { return c.name == "b" ? "wrong" : ""; }), "");
+  EXPECT_NE(failures_of(cases, 2, [](const LayoutCase&) -> std::string { throw std::runtime_error("x"); }), "");
   Deck refused = test_models().front().deck;
   refused.mesh.tp = 3;
   References references;

@@ -53,22 +53,23 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
     const LocalUnit& unit = session.storage().local(u);
     const auto& s = session.storage().unit(u);
     const auto& values = source == TensorSource::gradients ? s.gradient : s.master;
+    const auto distance = [&](const Run& run, std::int64_t i) {
+      const auto found = one.find(unit.parameters[run.piece->parameter].name);
+      const auto at = static_cast<std::size_t>(run.global + i);
+      if (found == one.end() || at >= found->second.size()) return HUGE_VAL;
+      const double d = std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at]);
+      return std::isnan(d) ? HUGE_VAL : d;
+    };
     for (const Run& run : runs_of(unit, s.state)) {
-      const std::string& name = unit.parameters[run.piece->parameter].name;
-      Deviation& deviation = result[name];
-      const auto found = one.find(name);
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        const auto at = static_cast<std::size_t>(run.global + i);
-        const bool exists = found != one.end() && at < found->second.size();
-        const double d = exists
-                             ? std::abs(static_cast<double>(values[run.local - s.state.begin + i]) - found->second[at])
-                             : HUGE_VAL;
-        deviation.largest = std::max(deviation.largest, std::isnan(d) ? HUGE_VAL : d);
-      }
+      Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
+      for (std::int64_t i = 0; i < run.count; ++i) deviation.largest = std::max(deviation.largest, distance(run, i));
     }
     for (const Range& counted : counted_ranges(unit, zero_of(setup.share.zero, unit), setup.share.counts[u] != 0))
-      for (const Run& run : runs_of(unit, counted))
-        result[unit.parameters[run.piece->parameter].name].owned += run.count;
+      for (const Run& run : runs_of(unit, counted)) {
+        Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
+        deviation.owned += run.count;
+        for (std::int64_t i = 0; i < run.count; ++i) deviation.squares += distance(run, i) * distance(run, i);
+      }
   }
   return result;
 }
@@ -219,6 +220,7 @@ void add_deviations(Deviations& to, const Deviations& from) {
   for (const auto& [name, deviation] : from) {
     to[name].largest = std::max(to[name].largest, deviation.largest);
     to[name].owned += deviation.owned;
+    to[name].squares += deviation.squares;
   }
 }
 
@@ -234,6 +236,16 @@ LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, c
       return run_typed<bf16>(std::move(world), deck, options);
   }
   throw Error("unknown precision");
+}
+
+Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck) {
+  const RunSetup setup = make_setup(deck, world->rank());
+  Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
+  const MemoryPlan plan =
+      plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
+  Session<double> session(setup, plan.total(), {true, true}, mesh, 1);
+  session.initialise();
+  return collect(setup, session, TensorSource::parameters);
 }
 
 LayoutResult merged(std::vector<LayoutResult> ranks) {

@@ -17,7 +17,8 @@ using Tensors = std::map<std::string, std::vector<double>>;
 // How far what ranks hold of a tensor is from one rank's: every copy, whether it counts in norms or not.
 struct Deviation {
   double largest = 0;      // max|a − b|; infinite where an element is NaN
-  std::int64_t owned = 0;  // elements that count in norms and go to files
+  double squares = 0;      // Σ (a − b)² over the elements that count in norms
+  std::int64_t owned = 0;  // how many those are
 };
 using Deviations = std::map<std::string, Deviation>;
 
@@ -46,6 +47,9 @@ struct RunOptions {
 
 // The gradients of step 1 of a checked deck on all ranks of `world`, and training. All ranks call it.
 LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options);
+
+// The parameters that a run of a checked fp64 deck starts with: whole tensors, on the first rank. All ranks call it.
+Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck);
 
 // The result of all ranks: the first one's, the deviations and problems of all, and a problem where the ranks don't
 // agree on a loss or norm to the last bit.

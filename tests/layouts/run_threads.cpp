@@ -61,6 +61,15 @@ LayoutResult run_threads(const Deck& deck, const RunOptions& options) {
   return merged(std::move(results));
 }
 
+Tensors initial_tensors(const Deck& deck) {
+  Tensors tensors;
+  run_ranks(static_cast<int>(ranks_of(deck.mesh)), [&](Communicator& world) {
+    Tensors whole = initial_tensors(world.duplicate(), deck);
+    if (world.rank() == 0) tensors = std::move(whole);
+  });
+  return tensors;
+}
+
 Deck one_rank(const Deck& deck) {
   const Deck defaults;
   Deck one = deck;
@@ -97,10 +106,10 @@ const LayoutResult& References::of(const Deck& deck, std::int64_t train_steps) {
   return entry->result;
 }
 
-std::string failures_of(const std::vector<LayoutCase>& cases,
+std::string failures_of(const std::vector<LayoutCase>& cases, std::size_t expected,
                         const std::function<std::string(const LayoutCase&)>& check) {
   const bool verbose = std::getenv("FORGE_LAYOUTS_VERBOSE") != nullptr;
-  std::atomic<std::size_t> next{0}, failed{0};
+  std::atomic<std::size_t> next{0}, failed{0}, checked{0};
   std::mutex mutex;
   Places places;
   std::string failures;
@@ -112,6 +121,7 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
       try {
         const Places::Taken taken(places, ranks_of(cases[i].deck.mesh));
         wrong = check(cases[i]);
+        ++checked;
       } catch (const std::exception& error) {
         wrong = std::string("threw ") + error.what();
       }
@@ -124,6 +134,9 @@ std::string failures_of(const std::vector<LayoutCase>& cases,
     std::vector<std::jthread> threads;
     for (std::size_t lane = 0; lane < lanes; ++lane) threads.emplace_back(run_lane);
   }
+  if (failures.empty() && (checked != expected || cases.size() != expected))
+    failures = std::to_string(cases.size()) + " cases, " + std::to_string(checked) + " of them checked, and " +
+               std::to_string(expected) + " are expected\n";
   return failures;
 }
 

@@ -16,6 +16,9 @@ namespace forge::test {
 // A checked deck on as many threads as it has ranks.
 LayoutResult run_threads(const Deck& deck, const RunOptions& options);
 
+// initial_tensors() on as many threads as the deck has ranks.
+Tensors initial_tensors(const Deck& deck);
+
 // The deck of the same model, data and training on one rank, without any choice of layout.
 Deck one_rank(const Deck& deck);
 
@@ -35,9 +38,10 @@ class References {
 };
 
 // Runs check(case) for all cases, a few at a time: ranks that are threads wait for each other more than they compute.
-// A case fails with the text that `check` returns or throws; after the first few failures the rest is left out.
-// Returns the failures, one line each.
-std::string failures_of(const std::vector<LayoutCase>& cases,
+// A case fails with the text that `check` returns or throws; after the first few failures the rest is left out. Another
+// number of cases than `expected`, which the test has written down, is a failure too. Returns the failures, one line
+// each.
+std::string failures_of(const std::vector<LayoutCase>& cases, std::size_t expected,
                         const std::function<std::string(const LayoutCase&)>& check);
 
 // What most tests ask: gradients of step 1 equal to one rank's; where train_steps > 0, training too, to

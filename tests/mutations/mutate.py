@@ -1,8 +1,16 @@
 #!/usr/bin/env python3
-"""mutate.py check ROOT [FILE…]: does every mutation still fit the sources?   mutate.py apply ROOT FILE: plant one.
+"""Planted mistakes (README.md):
 
-A mutation says in its first lines what it plants, then what to change, as often as needed:
+  mutate.py check ROOT [FILE…]      does every mutation still fit the sources?
+  mutate.py apply ROOT FILE         plants one
+  mutate.py tests FILE              executables and filters that must notice it, a line each
+  mutate.py draw KEY NUMBER FILE…   so many of them, by the key
+  mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so
+                                    that nothing in it is out of date
 
+A mutation says in its first lines what it plants, then perhaps who must notice it, then what to change, as often as needed:
+
+    tests: test_model InitialValues.*
     file: src/some/file.cpp
     <<<<
     text that stands in the file exactly once
@@ -10,11 +18,15 @@ A mutation says in its first lines what it plants, then what to change, as often
     what stands there instead
     >>>>
 """
+import hashlib
+import os
 import pathlib
 import re
+import shutil
 import sys
 
 CHANGE = re.compile(r"<<<<\n(.*?)\n====\n(.*?)\n?>>>>", re.S)
+USUAL = ["test_layouts Quick.*", "test_layouts NotFinite.*"]
 
 
 def changes_of(mutation: pathlib.Path):
@@ -25,6 +37,10 @@ def changes_of(mutation: pathlib.Path):
     if not changes or not parts[0].strip():
         raise ValueError("names no change, or doesn't say what it plants")
     return changes
+
+
+def tests_of(mutation: pathlib.Path):
+    return re.findall(r"^tests: (\S+ \S+)$", mutation.read_text(), flags=re.M) or USUAL
 
 
 def mutated(root: pathlib.Path, mutation: pathlib.Path):
@@ -40,26 +56,69 @@ def mutated(root: pathlib.Path, mutation: pathlib.Path):
     return texts
 
 
-def main(verb, root, *mutations):
+def check(root, *mutations):
     failed = False
-    if verb == "check" and not mutations:
-        mutations = sorted(pathlib.Path(root).glob("tests/mutations/*.mutation"))
+    mutations = mutations or sorted(pathlib.Path(root).glob("tests/mutations/*.mutation"))
     for mutation in map(pathlib.Path, mutations):
         try:
-            texts = mutated(pathlib.Path(root), mutation)
+            mutated(pathlib.Path(root), mutation)
         except (ValueError, OSError) as error:
             print(f"{mutation.stem} no longer applies: {error}")
             failed = True
-            continue
-        if verb == "apply":
-            for name, text in texts.items():
-                (pathlib.Path(root) / name).write_text(text)
-    if verb == "check" and not failed:
+    if not failed:
         print(f"{len(mutations)} mutations apply")
     return 1 if failed or not mutations else 0
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < (4 if sys.argv[1:2] == ["apply"] else 3) or sys.argv[1] not in ("check", "apply"):
+def apply(root, mutation):
+    for name, text in mutated(pathlib.Path(root), pathlib.Path(mutation)).items():
+        (pathlib.Path(root) / name).write_text(text)
+    return 0
+
+
+def draw(key, number, *mutations):
+    """Sorted by a hash of key and name: any two are as likely as others."""
+    by_key = sorted(mutations, key=lambda m: hashlib.sha256(f"{key} {pathlib.Path(m).stem}".encode()).digest())
+    print("\n".join(by_key[: int(number)]))
+    return 0
+
+
+def is_program(directory, name):
+    """Executables of the build: made anew where they are wanted, and much the largest files."""
+    path = pathlib.Path(directory, name)
+    with_suffix = path.suffix in (".so", ".sh", ".py")
+    return path.is_file() and os.access(path, os.X_OK) and not with_suffix
+
+
+def copy(root, build, to):
+    root, source = pathlib.Path(root).resolve(), pathlib.Path(to).resolve() / "source"
+    source.mkdir(parents=True, exist_ok=True)
+    for name in ("src", "tests"):
+        shutil.copytree(root / name, source / name, symlinks=True, dirs_exist_ok=True)
+    for path in root.glob("CMake*"):
+        shutil.copy2(path, source)
+    made = source / build
+    leave = lambda directory, names: [n for n in names if n == "Testing" or is_program(directory, n)]
+    shutil.copytree(root / build, made, symlinks=True, dirs_exist_ok=True, ignore=leave)
+    for path in made.rglob("*"):
+        if not path.is_file() or path.is_symlink() or path.suffix in (".o", ".a", ".so", ".gch"):
+            continue
+        before, data = path.stat(), path.read_bytes()
+        if str(root).encode() in data:
+            path.write_bytes(data.replace(str(root).encode(), str(source).encode()))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return 0
+
+
+def main(verb="", *arguments):
+    if verb == "tests" and len(arguments) == 1:
+        print("\n".join(tests_of(pathlib.Path(arguments[0]))))
+        return 0
+    verbs = {"check": (check, 1), "apply": (apply, 2), "draw": (draw, 3), "copy": (copy, 3)}
+    if verb not in verbs or len(arguments) < verbs[verb][1]:
         sys.exit(__doc__)
+    return verbs[verb][0](*arguments)
+
+
+if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

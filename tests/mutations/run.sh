@@ -1,47 +1,56 @@
 #!/usr/bin/env bash
-# tests/mutations/run.sh [NAME…]: plants each known mistake of trainers (all, or the named ones) in a copy of the sources
-# and runs a quick choice of the layout tests, which must fail. Prints a table; ends with 1 where a mistake was missed,
-# doesn't compile or no longer applies. See README.md.
-#   WORK   folder of the copy and its build, kept for the next run (default: a temporary one)
+# tests/mutations/run.sh [--build BUILD] [--made] [NAME…]: plants each known mistake of trainers (all, or the named ones), one at a time,
+# in a copy of the sources and of a build with its objects, so that only what the mistake changes is compiled, and runs the
+# tests that must notice it. Prints a table; ends with 1 where a mistake was missed, doesn't compile or no longer applies.
+#   BUILD  relative to the repository (default: build/cpu); the tests that are needed are made there first, and must pass
+#   --made they are there, and somebody else sees that they pass
+#   WORK   folder of the copy, kept (default: a temporary one)
 #   JOBS   compilers at once (default: the cores)
 #   LIMIT  seconds after which the tests count as hanging, which catches a mistake too (default: 600)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-jobs=${JOBS:-$(nproc)}
+jobs=${JOBS:-$(env -u OMP_NUM_THREADS nproc)}
 limit=${LIMIT:-600}
+build=build/cpu
+if [ "${1:-}" = --build ]; then
+  build=$2
+  shift 2
+fi
+made=
+if [ "${1:-}" = --made ]; then
+  made=1
+  shift
+fi
 if [ -n "${WORK:-}" ]; then
-  work=$WORK
-  mkdir -p "$work"
+  work=$(mkdir -p "$WORK" && cd "$WORK" && pwd)
 else
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
 fi
-source=$work/source build=$work/build log=$work/log.txt
+copy=$work/source log=$work/log.txt
 export OMP_WAIT_POLICY=passive
 
-# Copies what differs: whatever stays as it is keeps its time, and is not compiled again.
-copy() {
-  mkdir -p "$source"
-  (cd "$root" && find src tests CMakeLists.txt -type f) > "$work/files"
-  while read -r file; do
-    cmp -s "$root/$file" "$source/$file" && continue
-    mkdir -p "$source/$(dirname "$file")"
-    cp "$root/$file" "$source/$file"
-  done < "$work/files"
+mutate() { python3 "$here/mutate.py" "$@"; }
+# targets MUTATION…: the executables that their tests need.
+targets() { for m in "$@"; do mutate tests "$m"; done | cut -d ' ' -f 1 | sort -u; }
+# compile FOLDER TARGET…
+compile() {
+  local folder=$1
+  shift
+  cmake --build "$folder" -j "$jobs" --target "$@" > "$log" 2>&1
 }
-compile() { cmake --build "$build" -j "$jobs" --target test_layouts > "$log" 2>&1; }
-# Ends with the tests' exit code at the first failure.
-quick() {
-  local tests code
-  for tests in 'Quick.*' 'NotFinite.*'; do
+# notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails.
+notice() {
+  local program filter code
+  while read -r program filter; do
     code=0
-    timeout "$limit" "$build/test_layouts" --gtest_fail_fast --gtest_filter="$tests" > "$log" 2>&1 || code=$?
+    timeout "$limit" "$1/$program" --gtest_fail_fast --gtest_filter="$filter" > "$log" 2>&1 || code=$?
     [ $code -eq 0 ] || return $code
-  done
+  done < <(mutate tests "$2")
 }
 # What the tests said first: the part of a failure that names a tensor or number.
-reason() { grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90; }
+reason() { grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*|The difference between .*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90; }
 
 mutations=()
 if [ $# -gt 0 ]; then
@@ -49,27 +58,39 @@ if [ $# -gt 0 ]; then
 else
   mutations=("$here"/*.mutation)
 fi
-python3 "$here/mutate.py" check "$root" "${mutations[@]}"
-copy
-cmake -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DFORGE_TESTS=ON > "$log" 2>&1 || { cat "$log"; exit 1; }
-compile || { tail -40 "$log"; exit 1; }
-if ! quick; then
-  tail -40 "$log"
-  echo "the tests fail without any mistake"
-  exit 1
-fi
+mutate check "$root" "${mutations[@]}"
+# The tests are made, and pass as they are; that they run at all is theirs to say (run_tests.cpp).
+check_tests() {
+  local all program filter
+  [ -f "$root/$build/CMakeCache.txt" ] ||
+    cmake -S "$root" -B "$root/$build" -DCMAKE_BUILD_TYPE=Release > "$log" 2>&1 || { cat "$log"; return 1; }
+  mapfile -t all < <(targets "${mutations[@]}")
+  compile "$root/$build" "${all[@]}" || { tail -40 "$log"; return 1; }
+  for mutation in "${mutations[@]}"; do mutate tests "$mutation"; done | sort -u > "$work/tests"
+  while read -r program filter; do
+    (cd "$root" && timeout "$limit" "$build/$program" --gtest_filter="$filter") > "$log" 2>&1 || {
+      tail -40 "$log"
+      echo "the tests fail without any mistake"
+      return 1
+    }
+  done < "$work/tests"
+}
+[ -n "$made" ] || check_tests
 
-bad=0
+bad=0 count=0
 for mutation in "${mutations[@]}"; do
   name=$(basename "$mutation" .mutation)
-  python3 "$here/mutate.py" apply "$source" "$mutation"
-  if ! compile; then
+  rm -rf "$copy"
+  mutate copy "$root" "$build" "$work"
+  mutate apply "$copy" "$mutation"
+  mapfile -t needed < <(targets "$mutation")
+  if ! compile "$copy/$build" "${needed[@]}"; then
     result="DOES NOT COMPILE"
     bad=1
     cp "$log" "$work/$name.log"
   else
     code=0
-    quick || code=$?
+    (cd "$root" && notice "$copy/$build" "$mutation") || code=$?
     case $code in
       0)
         result="MISSED"
@@ -79,7 +100,9 @@ for mutation in "${mutations[@]}"; do
       *) result="caught: $(reason || echo "exit code $code")" ;;
     esac
   fi
+  count=$((count + 1))
   printf '%-36s %s\n' "$name" "$result"
-  copy
 done
+[ "$count" -eq "${#mutations[@]}" ] || bad=1
+printf '%d of %d mistakes planted\n' "$count" "${#mutations[@]}"
 exit $bad

@@ -84,6 +84,7 @@ SlurmctldTimeout=10
 SlurmdTimeout=6
 KillWait=5
 InactiveLimit=0
+MinJobAge=86400
 TmpFS=$TMPDIR
 StateSaveLocation=$CLUSTER/state
 SlurmctldPidFile=$CLUSTER/slurmctld.pid

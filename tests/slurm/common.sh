@@ -4,14 +4,18 @@ repository=$(cd "$slurm/../.." && pwd)
 # Temporary files of a node are its own; what all nodes see lies elsewhere.
 TMPDIR=$CLUSTER . "$slurm/../app/expect.sh"
 
-# Job scripts look for forge where the cpu preset builds it.
+# Job scripts look for forge where the presets build it: this one in the place of both.
 export FORGE_ROOT=$work/root
+mkdir "$FORGE_ROOT"
+ln -s "$repository/jobscripts" "$repository/inputs" "$FORGE_ROOT"
 for preset in cpu cuda; do
   mkdir -p "$FORGE_ROOT/build/$preset"
   ln -s "$(readlink -f "$forge")" "$FORGE_ROOT/build/$preset/forge"
 done
 cat "$repository"/docs/*.md > "$work/text"
 "$forge" tokenize "$work/text" --output "$work/tokens.bin" > /dev/null
+# Where jobs are submitted, and leave runs/jobs.
+cd "$work"
 
 # write_deck NAME STEPS: $work/NAME.yaml, with checkpoints in $work/NAME and its run directory in $work/NAME.run.
 write_deck() {
@@ -24,6 +28,12 @@ output: {directory: $work/$1.run, every_steps: 5}
 checkpoint: {directory: $work/$1, keep_last: 1, resume: auto}
 machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
 YAML
+}
+
+# install: the program, decks and scripts into $installed, as `cmake --install` does it.
+install_forge() {
+  installed=$work/installed
+  cmake --install "$(dirname "$(readlink -f "$forge")")" --prefix "$installed" > "$work/output" 2>&1 || fail "cmake --install: $(cat "$work/output")"
 }
 
 # Lines of steps without their times, and the last checkpoint's tensors: equal for runs that are equal to the last bit.

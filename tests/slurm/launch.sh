@@ -12,23 +12,28 @@ expect 0 "8 ranks on 1 nodes" mpirun -n 8 "$forge" "$work/local.yaml"
 same_run "$work/local" "$work/plain"
 nothing_left
 
-# Four on each: a small twin of moe_32gpu.yaml, tensor parallel inside a node and experts on pairs of nodes.
-twin=(inputs/moe_32gpu.yaml --set model.layers=2 --set model.width=32 --set model.heads=8 --set model.kv_heads=4 --set model.ffn=48
+# Four on each: `srun -N 8 forge inputs/moe_32gpu.yaml` in an allocation, with the forge of an installation on the PATH. The deck is
+# made small by settings behind it; tensor parallel inside a node and experts on pairs of nodes.
+install_forge
+small=(--set model.layers=2 --set model.width=32 --set model.heads=8 --set model.kv_heads=4 --set model.ffn=48
   --set model.vocabulary=257 --set train.sequence_tokens=32 --set train.microbatch_sequences=1 --set train.global_batch_sequences=16
   --set train.steps=5 --set optimizer.learning_rate=1e-2 --set optimizer.warmup_steps=1 --set "data.files=[$work/tokens.bin]"
   --set data.dtype=uint16 --set machine.workspace_mib=1 --set machine.peak_tflops=1)
-cd "$repository"
-expect 0 "32 ranks on 8 nodes" srun -N 8 --ntasks-per-node=4 --mpi=pmix "$forge" "${twin[@]}" \
-  --set "output.directory=$work/twin.run" --set "checkpoint.directory=$work/twin"
-expect 0 "32 ranks on 1 nodes" mpirun -n 32 "$forge" "${twin[@]}" \
+cd "$installed/share/forge"
+PATH=$installed/bin:$PATH expect 0 "32 ranks on 8 nodes" salloc -N 8 --ntasks-per-node=4 \
+  bash -c 'srun -N 8 forge inputs/moe_32gpu.yaml "$@"' srun "${small[@]}"
+cd "$work"
+expect 0 "32 ranks on 1 nodes" mpirun -n 32 "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}" \
   --set "output.directory=$work/twin_local.run" --set "checkpoint.directory=$work/twin_local"
+mv "$installed/share/forge/checkpoints/moe_32gpu" "$work/twin"
+mv "$installed/share/forge/runs/moe_32gpu" "$work/twin.run"
 same_run "$work/twin_local" "$work/twin"
 nothing_left
 
 # A forgotten option is named; the job ends at once.
 start=$SECONDS
 expect 2 "the deck's mesh has 32 ranks, but srun started 8 ranks on 8 nodes; the option that is missing: --ntasks-per-node=4" \
-  srun -N 8 --mpi=pmix "$forge" "${twin[@]}"
+  srun -N 8 --mpi=pmix "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}"
 [ $((SECONDS - start)) -le 30 ] || fail "a wrong number of ranks took $((SECONDS - start)) s to be told"
 nothing_left
 # Threads of a rank are what srun gives it.

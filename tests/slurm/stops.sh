@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # stops.sh FORGE: jobs of jobscripts/slurm_cpu.sh that are told to leave (signals, preemption, the time limit) save, leave with 75,
-# are started again by Slurm, and end as a run that was never disturbed, to the last bit.
+# are started again by Slurm, and end as a run that was never disturbed, to the last bit. SIGTERM and the time limit with FORGE_LONG=1:
+# preemption sends the one, and requeues.sh has jobs that run into the other.
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/common.sh"
@@ -27,7 +28,9 @@ expect 0 "$steps/$steps" mpirun -n 4 "$forge" "$work/whole.yaml"
 
 # Step 12 of the first start takes long enough to be met by what comes from outside.
 export FORGE_FAULT=slow:0:12:6
-for signal in USR1 TERM; do
+signals=(USR1)
+! is_long || signals+=(TERM)
+for signal in "${signals[@]}"; do
   job=$(submit "$signal")
   wait_until 180 trains "$signal"
   scancel --signal=$signal "$job"
@@ -55,12 +58,14 @@ went_on "$job" preempted SIGTERM
 ends_as "$other" COMPLETED 240
 
 # Before its time is over: a minute, of which 48 s are kept for saving.
-export FORGE_FAULT=slow:0:12:14
-job=$(deck_options="--set checkpoint.end_margin_seconds=48" submit limit --time=1 --signal=USR1@1)
-went_on_later() { [ "$(field "$job" Restarts)" = 1 ]; }
-wait_until 180 went_on_later
-scontrol update JobId="$job" TimeLimit=10
-went_on "$job" limit "the job's time limit is near"
+if is_long; then
+  export FORGE_FAULT=slow:0:12:14
+  job=$(deck_options="--set checkpoint.end_margin_seconds=48" submit limit --time=1 --signal=USR1@1)
+  went_on_later() { [ "$(field "$job" Restarts)" = 1 ]; }
+  wait_until 180 went_on_later
+  scontrol update JobId="$job" TimeLimit=10
+  went_on "$job" limit "the job's time limit is near"
+fi
 
 # Cancelled by its owner: it saves, and stays away.
 export FORGE_FAULT=slow:0:12:2

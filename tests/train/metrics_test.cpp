@@ -96,10 +96,21 @@ TEST_F(RunDirectoryTest, IsLockedWhileInUse) {
   }
 }
 
-TEST_F(RunDirectoryTest, RemovesTemporaries) {
-  std::ofstream(path / "deck.yaml.tmp") << "torn";
-  const RunDirectory directory(path.string());
-  EXPECT_FALSE(fs::exists(path / "deck.yaml.tmp"));
+// Of a dead job; what a person has named so stays.
+TEST_F(RunDirectoryTest, RemovesItsTemporaries) {
+  const std::vector<std::string> others{"notes.tmp", ".notes.tmp", ".0123456789abcde.tmp", ".0123456789abcdeg.tmp",
+                                        "0123456789abcdef.tmp"};
+  for (const std::string& name : others) std::ofstream(path / name) << "mine";
+  std::ofstream(path / ".0123456789abcdef.tmp") << "torn";
+  {
+    const RunDirectory directory(path.string());
+    EXPECT_FALSE(fs::exists(path / ".0123456789abcdef.tmp"));
+    directory.write_file("deck.yaml", "text");
+    EXPECT_THROW(directory.write_file("none/deck.yaml", "text"), IoFailed);
+  }
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(path / name)) << name;
+  EXPECT_TRUE(fs::exists(path / "deck.yaml"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), static_cast<std::ptrdiff_t>(others.size() + 1));
 }
 
 TEST(RunDirectory, SaysWhyItCannotBeMade) {

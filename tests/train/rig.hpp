@@ -86,7 +86,7 @@ struct Rig {
       : setup(make_setup(deck, world->rank())),
         plan(plan_memory(setup.buffers, setup.share, setup.schedule,
                          static_cast<std::size_t>(deck.machine.workspace_mib) << 20, kind)),
-        mesh(std::move(world), setup.mesh),
+        mesh(std::move(world), setup.mesh, groups_of(setup)),
         session(setup, plan.total(), {kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads) {
     session.initialise();
   }

@@ -1,0 +1,87 @@
+# jobscripts/job.sh: what the scripts beside it share. They source it, after setting `root`: a checkout, or the share/forge of an
+# installation.
+
+# find_forge PRESET: the program. What FORGE names; else the preset's build below FORGE_ROOT or `root`; else the one that was installed
+# with `root`; else the one on the PATH.
+find_forge() {
+  local candidate built=${FORGE_ROOT:-$root}/build/$1/forge
+  for candidate in "${FORGE:-$built}" "$root/../../bin/forge" "$(command -v forge)"; do
+    if [ -f "$candidate" ] && [ -x "$candidate" ]; then
+      echo "$candidate"
+      return
+    fi
+    [ -z "${FORGE:-}" ] || break
+  done
+  if [ -n "${FORGE:-}" ]; then
+    echo "job.sh: FORGE=$FORGE is no program" >&2
+  else
+    echo "job.sh: there is no forge: not $built, none on the PATH, and FORGE is not set" >&2
+  fi
+  return 2
+}
+
+# run_job OPTIONS-OF-SRUN… PROGRAM ARGUMENTS…: starts the program on all ranks of the job and ends this script with its exit code.
+# Starts the job again, through Slurm, where it may go on:
+#   75            saved because of a signal, preemption or the time limit: always
+#   86, 137       a rank or its node didn't answer, a rank was killed
+#   5, 6          input or output failed, a device or communication library failed
+#   138, 143      SIGUSR1 or SIGTERM came before the program could listen to them
+# but for FORGE_MOST_FAILURES of the latter in a row, without a checkpoint of a newer step in between. Never on others: bad input, no
+# usable checkpoint and NaN would only come back. Slurm by itself starts jobs again only where it preempts them or sees that a node is
+# lost. docs/cluster.md has the files in runs/jobs.
+run_job() {
+  local code
+  # A task of an array: the number alone may stand for all of its tasks.
+  job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+  job=${job:-$SLURM_JOB_ID}
+  # When the job's time is over, where Slurm doesn't say it (22.05 doesn't): forge saves before.
+  export SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$job" -o %e)" +%s 2> /dev/null)}
+  export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
+  # Where forge tells the directory of its checkpoints.
+  export FORGE_JOB_FILE=$PWD/runs/jobs/$job
+  mkdir -p "$PWD/runs/jobs"
+  [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures" # a cancelled job of this number
+  # Without --kill-on-bad-exit a rank that was killed alone on its node would leave the others waiting for ever.
+  srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores "$@"
+  code=$?
+  case $code in
+    75) requeue 75 ;;
+    5 | 6 | 86 | 137 | 138 | 143) ! counts_as_hopeless $code || end_job $code; requeue $code ;;
+    *) end_job $code ;;
+  esac
+}
+
+end_job() { # CODE
+  rm -f "$FORGE_JOB_FILE" "$FORGE_JOB_FILE.failures"
+  exit "$1"
+}
+
+requeue() { # CODE
+  scontrol requeue "$job" || echo "job.sh: Slurm doesn't start job $job again" >&2
+  exit "$1"
+}
+
+# The newest step of the job's checkpoints, 0 where there is none.
+newest_step() {
+  local directory name newest=0
+  directory=$(cat "$FORGE_JOB_FILE" 2> /dev/null) || directory=
+  for name in "$directory"/step_*; do
+    name=${name##*/step_}
+    if [[ $directory && $name =~ ^[0-9]{8,}$ ]] && [ $((10#$name)) -gt $newest ]; then newest=$((10#$name)); fi
+  done
+  echo $newest
+}
+
+# counts_as_hopeless CODE: counts a failure, and whether it was the last that is allowed. The file has the number of failures and the
+# newest step at the last one.
+counts_as_hopeless() {
+  local failures=0 step=-1 newest most=${FORGE_MOST_FAILURES:-5}
+  newest=$(newest_step)
+  [ ! -e "$FORGE_JOB_FILE.failures" ] || read -r failures step < "$FORGE_JOB_FILE.failures"
+  [ "$newest" -le "$step" ] || failures=0
+  failures=$((failures + 1))
+  echo "job.sh: code $1, failure $failures of at most $most in a row without a checkpoint newer than step $newest" >&2
+  [ $failures -lt "$most" ] || return 0
+  echo "$failures $newest" > "$FORGE_JOB_FILE.failures.tmp" && mv "$FORGE_JOB_FILE.failures.tmp" "$FORGE_JOB_FILE.failures" && return 1
+  echo "job.sh: failures can't be counted in $FORGE_JOB_FILE.failures" >&2
+}

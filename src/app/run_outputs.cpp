@@ -1,0 +1,102 @@
+#include "app/run_outputs.hpp"
+
+#include <filesystem>
+
+#include "checkpoint/hf_tensors.hpp"
+#include "config/hf_config.hpp"
+#include "core/bytes.hpp"
+#include "core/faults.hpp"
+#include "device/memory.hpp"
+#include "train/report.hpp"
+#include "train/sampling.hpp"
+
+namespace forge {
+
+namespace {
+
+// What this rank has sent on each group since the start, by the least that the operations need.
+std::string traffic_report(Mesh& mesh) {
+  std::string text;
+  for (const auto& [group, traffic] : mesh.traffic())
+    if (traffic.total_bytes() > 0)
+      text += (text.empty() ? "sent by rank 0: " : ", ") + group + " " +
+              format_bytes(static_cast<std::size_t>(traffic.total_bytes()));
+  return text.empty() ? text : text + "\n";
+}
+
+// What was planned, what the arena held, and what the process took on the host. Outside: libraries, MPI, the batches
+// that are read ahead.
+template <class T>
+std::string memory_report(Job<T>& job, std::size_t outside) {
+  const Arena& arena = job.session->arena();
+  return "memory of rank 0: planned " + std::to_string(job.memory.total()) + " B, high-water mark " +
+         std::to_string(arena.high_water()) + " B; resident on the host " + std::to_string(host_memory().peak) +
+         " B, of which " + std::to_string(outside) + " B outside at the start\n";
+}
+
+// What the trained model writes after output.sample_prompt; all ranks.
+template <class T>
+void write_sample(Job<T>& job, const TrainingLog& log) {
+  const OutputDeck& o = job.setup.deck.output;
+  std::vector<std::int32_t> prompt;
+  for (const char c : o.sample_prompt) prompt.push_back(static_cast<unsigned char>(c));
+  if (prompt.empty()) prompt.push_back('\n');
+  WholeTensors<T> tensors = job.whole_tensors();
+  const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
+  if (!tensors.receives()) return;
+  Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, whole.units, whole.weights,
+                     static_cast<std::int64_t>(prompt.size()) + o.sample_tokens,
+                     job.session->routers().read_biases(job.session->stream()));
+  std::string text = o.sample_prompt;
+  for (const auto t :
+       continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed},
+                       job.session->heartbeat()))
+    text += t < 256 ? static_cast<char>(t) : '\n';
+  log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" + printable(text) + "\n");
+}
+
+// All ranks; the first one has the directory.
+template <class T>
+void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log) {
+  const std::string path = job.setup.deck.output.directory + "/hf";
+  if (directory) std::filesystem::create_directories(path);
+  WholeTensors<T> tensors = job.whole_tensors();
+  write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
+                   job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
+                   job.session->routers().read_biases(job.session->stream()));
+  if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
+  log.say("model written to " + path + "\n");
+}
+
+}  // namespace
+
+template <class T>
+void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const RunDirectory* directory,
+                   const TrainingLog& log) {
+  const OutputDeck& output = job.setup.deck.output;
+  const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin.time).count();
+  log.say(time_table(job.session->timers(), total));
+  log.say(memory_report(job, begin.outside));
+  log.say(traffic_report(job.mesh));
+  const auto begins = [&](const char* what) {
+    world.watchdog().start_other(0, what);
+    inject_fault(world.rank(), what);
+  };
+  if (output.sample_tokens > 0) {
+    begins("sampling");
+    write_sample(job, log);
+  }
+  if (output.save_hf) {
+    begins("export");
+    write_model(job, directory, log);
+  }
+}
+
+#define FORGE_INSTANTIATE(T) \
+  template void write_outputs<T>(Job<T>&, const World&, const RunBegin&, const RunDirectory*, const TrainingLog&);
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+#include "app/job.hpp"
+#include "train/training_log.hpp"
+
+namespace forge {
+
+// What was before a run.
+struct RunBegin {
+  std::chrono::steady_clock::time_point time;
+  std::size_t outside;  // bytes on the host: libraries, MPI
+};
+
+// What a run tells at its end (times, memory, traffic) and writes as the deck asks: a sample, the trained model. All
+// ranks; the first one has the directory.
+template <class T>
+void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const RunDirectory* directory,
+                   const TrainingLog& log);
+
+}  // namespace forge

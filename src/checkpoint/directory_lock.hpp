@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "checkpoint/lock_text.hpp"
+
+namespace forge {
+
+// What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that.
+struct LockedDirectory {
+  std::string key, path, file;
+};
+
+// Seconds.
+struct LockTimes {
+  double wait = 30;  // for a job that is ending
+  double same_job =
+      240;  // for an earlier start of the same Slurm job: file servers keep a lost node's locks for minutes
+  // Where the file's text counts: how often a holder renews it; how long it stays as it is until its holder counts as
+  // dead; when a new holder looks whether another one has written it at the same time.
+  double beat = 3, silence = 15, settle = 1;
+};
+
+// The right to write in a directory, of one job at a time: a lock (flock) on a file there, whose text says who holds
+// it. The lock ends with its process, however that ends; a file that a killed job has left is no obstacle. Some file
+// systems have no such locks, others have them for each node: there the text counts too, which its holder renews.
+class DirectoryLock {
+ public:
+  // Waits for a job that holds it; then throws BadInput with that job's node, process and start. Throws IoFailed where
+  // the file can't be written.
+  explicit DirectoryLock(LockedDirectory directory, LockTimes times = {});
+  // Removes the file, and the directory where this object made it and it is empty.
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  // No other job can be writing there. Else warning() says why, for the log.
+  bool certain() const { return reach_ == Reach::everywhere; }
+  std::string warning() const;
+  const std::string& nonce() const { return nonce_; }
+  // Whether something unfinished in the directory was left by a job that is dead. Where that isn't certain, what was
+  // written to within an hour, by the file system's clock, may be a living job's.
+  bool is_left_over(const std::string& path) const;
+  // Throws IoFailed where another job has taken the directory.
+  void check() const;
+
+ private:
+  struct Descriptor {
+    explicit Descriptor(int n) : number(n) {}
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int number;
+  };
+  enum class Reach { everywhere, this_node, nowhere };  // of flock
+
+  void wait_for_turn();
+  bool try_lock();
+  bool is_free(const LockText& holder, double silent) const;
+  bool claim();
+  void write_text(int descriptor, std::uint64_t beats) const;
+  void renew_text(const std::stop_token& stop) const;
+
+  LockedDirectory directory_;
+  LockTimes times_;
+  std::string file_, who_, nonce_;
+  Reach reach_ = Reach::everywhere;
+  std::unique_ptr<Descriptor> lock_;
+  bool made_directory_ = false;
+  std::jthread renewal_;  // last: it uses all of the above
+};
+
+}  // namespace forge

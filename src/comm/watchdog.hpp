@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/roll_call.hpp"
+#include "core/heartbeat.hpp"
+
+namespace forge {
+
+// Seconds that a rank may take. first: for the first step, and for each piece of work beside the steps (the start, a
+// checkpoint, a validation, …) or, where that beats, from one beat to the next; 0: for ever, also in the steps.
+// later: of a step, at least: ten times the median step where that is longer.
+struct Deadlines {
+  double first = 300, later = 60;
+};
+
+// A thread of every rank that notices when the job doesn't go on: a rank that is stopped or loops makes all others
+// wait, and MPI offers nothing for this: a collective operation that a rank never joins doesn't end. It knows what the
+// rank does ("step 12, gradients"), answers the roll calls of others, calls them when the rank's deadline is missed,
+// and calls `missed` once, in its own thread, where the job hangs and it is this rank that says so.
+class Watchdog {
+ public:
+  struct Missed {
+    std::string doing;  // of this rank
+    bool alone;         // of the others nothing can be known: there are none, or MPI is not up, or not any more
+    RollCall::Outcome ranks = {};  // unless alone
+  };
+  // Begins with the work `doing`, a literal as all of these names.
+  Watchdog(Deadlines deadlines, const char* doing, std::function<void(const Missed&)> missed);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // Other deadlines from here on, also of what the rank does now.
+  void set(Deadlines deadlines);
+  // Takes part in the roll calls of so many ranks, until leave().
+  void join(int rank, int size, std::unique_ptr<Mail> mail);
+  void leave();
+
+  // A step begins: its deadline runs from here.
+  void start_step(std::int64_t step);
+  // What the step does now, for the report.
+  void enter(const char* phase);
+  // Something beside the steps begins: "checkpoint"; step 0: before the first one. Its deadline runs from the last
+  // beat.
+  void start_other(std::int64_t step, const char* what);
+  // A step has taken so long.
+  void step_done(double seconds);
+  Heartbeat& heartbeat() { return heartbeat_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void arm(std::int64_t step, const char* phase, double seconds, bool beats);
+  void watch();
+  RankStatus status(Clock::time_point now);
+  double median() const;
+
+  Deadlines deadlines_;
+  std::function<void(const Missed&)> missed_;
+  Heartbeat heartbeat_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t step_ = 0;
+  const char* phase_;
+  double seconds_ = 0;  // that the phase may take, or its next part; 0: for ever
+  Clock::time_point since_;
+  bool beats_ = true;           // the phase has parts
+  std::uint64_t seen_ = 0;      // of the heartbeats
+  std::vector<double> recent_;  // seconds of the last steps, in a ring
+  std::size_t next_ = 0;
+  std::unique_ptr<Mail> mail_;
+  std::unique_ptr<RollCall> roll_call_;
+  bool in_turn_ = false, ends_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace forge

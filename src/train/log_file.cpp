@@ -1,0 +1,89 @@
+#include "train/log_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/bytes.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::size_t most_waiting = std::size_t{64} << 20;
+
+[[noreturn]] void fail(const std::string& what, const std::string& file, int error) {
+  throw IoFailed(what + " " + file + " failed: " + std::strerror(error));
+}
+
+// Bytes written, and the error that ended it, or 0.
+std::pair<std::size_t, int> write_some(int descriptor, const std::string& text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const ssize_t n = ::write(descriptor, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return {at, errno};
+    at += static_cast<std::size_t>(n);
+  }
+  return {at, 0};
+}
+
+}  // namespace
+
+void write_all(int descriptor, const std::string& text, const std::string& file) {
+  if (const auto [bytes, error] = write_some(descriptor, text); error != 0) fail("writing", file, error);
+}
+
+LogFile::~LogFile() {
+  if (descriptor_ < 0) return;
+  try_to_write();
+  ::close(descriptor_);
+}
+
+void LogFile::open(const std::string& path) {
+  path_ = path;
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail("opening", path, errno);
+}
+
+void LogFile::cut(std::uint64_t bytes) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("truncating", path_, errno);
+}
+
+void LogFile::try_to_write() {
+  const auto [bytes, error] = write_some(descriptor_, waiting_);
+  waiting_.erase(0, bytes);
+  failure_ = error == 0 ? "" : std::strerror(error);
+}
+
+void LogFile::write(const std::string& text) {
+  if (!keeps_) return write_all(descriptor_, text, path_);
+  const bool waited = !waiting_.empty();
+  if (waiting_.size() + text.size() <= most_waiting)
+    waiting_ += text;
+  else
+    lost_ += text.size();
+  try_to_write();
+  if (!waited && !waiting_.empty())
+    news_ = "writing " + path_ + " failed, the job goes on and tries again: " + failure_;
+  if (waited && waiting_.empty())
+    news_ = path_ + " is written again" + (lost_ > 0 ? ", without " + format_bytes(lost_) + " that are lost" : "");
+}
+
+void LogFile::finish() {
+  try_to_write();
+  if (!waiting_.empty())
+    throw IoFailed("writing " + path_ + " failed to the end: " + failure_ + "; its last " +
+                   format_bytes(waiting_.size() + lost_) + " are lost");
+  if (lost_ > 0) throw IoFailed(path_ + " lacks " + format_bytes(lost_) + " of a time when it could not be written");
+}
+
+std::string LogFile::take_news() {
+  return std::exchange(news_, "");
+}
+
+}  // namespace forge

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace forge {
+
+// Writes all of `text` to the file's descriptor; throws IoFailed.
+void write_all(int descriptor, const std::string& text, const std::string& file);
+
+// A file that only grows. Every text is one call of write(2), so that a killed job leaves whole lines.
+class LogFile {
+ public:
+  LogFile() = default;
+  ~LogFile();
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+
+  // Throws IoFailed, as all below.
+  void open(const std::string& path);
+  void cut(std::uint64_t bytes);
+  // What can't be written waits and goes first the next time, instead of an error: the disk may be full for a while.
+  void keep_what_fails() { keeps_ = true; }
+  void write(const std::string& text);
+  // Tries again; throws where something waits still.
+  void finish();
+  // What a person should know since the last call: writing has begun to fail, or works again. "": nothing.
+  std::string take_news();
+
+ private:
+  void try_to_write();  // what waits
+
+  std::string path_, waiting_, failure_, news_;
+  int descriptor_ = -1;
+  bool keeps_ = false;
+  std::uint64_t lost_ = 0;  // bytes that found no room among what waits
+};
+
+}  // namespace forge

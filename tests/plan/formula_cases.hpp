@@ -1,0 +1,41 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/traffic.hpp"
+#include "sent_bytes.hpp"
+
+namespace forge::test {
+
+inline SentBytes by_kind(const Traffic& traffic) {
+  const auto of = [&](Collective c) { return traffic.bytes[static_cast<std::size_t>(c)]; };
+  EXPECT_EQ(of(Collective::broadcast), 0);
+  return {of(Collective::all_reduce), of(Collective::all_gather),
+          of(Collective::reduce_scatter) + of(Collective::all_to_all) + of(Collective::send)};
+}
+
+inline std::string bytes_text(const SentBytes& b) {
+  return "all-reduce " + std::to_string(b.all_reduce) + ", all-gather " + std::to_string(b.all_gather) + ", messages " +
+         std::to_string(b.messages);
+}
+
+// Takes from a deck what the formula has no word for.
+inline void simplify(Deck& deck) {
+  deck.schedule.split = "even";
+  ModelDeck& m = deck.model;
+  const MeshDeck& mesh = deck.mesh;
+  if (m.qkv_bias && mesh.tp > m.kv_heads) m.qkv_bias = false;
+  const bool closed = mesh.pp == 1 && !m.tied_embeddings && m.positions == PositionKind::rope &&
+                      deck.schedule.name != ScheduleName::zb_v && deck.schedule.chunks_per_stage == 1;
+  if (deck.train.zero_stage == 3 && !closed) deck.train.gather = GatherPolicy::step;
+  if (m.experts == 0) return;
+  // What goes to experts depends on the router, but for static shapes: here all of a rank's pairs, balanced, at once.
+  if (m.capacity_scope == CapacityScope::rank) return;
+  m.capacity_factor = 0;
+  m.capacity_drop = CapacityDrop::position;
+  m.dispatch_rows = static_cast<double>(m.experts);
+}
+
+}  // namespace forge::test

@@ -1,0 +1,369 @@
+#include "sent_bytes.hpp"
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "unit_sizes.hpp"
+
+namespace forge::test {
+
+namespace {
+
+std::int64_t bytes_of(bool wide, bool narrow) {
+  return wide ? 8 : narrow ? 2 : 4;
+}
+
+// Where ranks stand: coordinates in both views, the slowest axis first.
+class Places {
+ public:
+  enum Dense { pp, replicate, shard, cp, tp };
+  enum Expert { stage, slow, fast, ep, etp };
+
+  explicit Places(const MeshDeck& m) {
+    const std::int64_t shards = m.dp_shard * m.cp * m.tp, spread = m.ep * m.etp;
+    const std::int64_t copies = m.dp_replicate * shards / spread;
+    expert_shards = shards % spread == 0 ? shards / spread : 1;
+    dense_ = {m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp};
+    expert_ = {m.pp, copies / expert_shards, expert_shards, m.ep, m.etp};
+  }
+  std::int64_t expert_shards;
+  std::int64_t expert_copies() const { return expert_[slow] * expert_[fast]; }
+  int world() const {
+    return static_cast<int>(std::accumulate(dense_.begin(), dense_.end(), std::int64_t{1}, std::multiplies<>()));
+  }
+
+  std::int64_t dense(int rank, Dense axis) const { return coordinates(dense_, rank)[axis]; }
+  std::int64_t expert(int rank, Expert axis) const { return coordinates(expert_, rank)[axis]; }
+
+  // Ranks that differ from this one in these axes only.
+  std::vector<int> group(int rank, std::initializer_list<Dense> axes) const { return along(dense_, rank, axes); }
+  std::vector<int> group(int rank, std::initializer_list<Expert> axes) const { return along(expert_, rank, axes); }
+
+ private:
+  using Five = std::array<std::int64_t, 5>;
+  static Five coordinates(const Five& extents, std::int64_t rank) {
+    Five at{};
+    for (std::size_t axis = 5; axis-- > 0; rank /= extents[axis]) at[axis] = rank % extents[axis];
+    return at;
+  }
+  template <class Axis>
+  std::vector<int> along(const Five& extents, int rank, std::initializer_list<Axis> axes) const {
+    Five fixed = coordinates(extents, rank);
+    for (const Axis axis : axes) fixed[axis] = -1;
+    std::vector<int> ranks;
+    for (int other = 0; other < world(); ++other) {
+      const Five at = coordinates(extents, other);
+      bool same = true;
+      for (std::size_t axis = 0; axis < 5; ++axis) same = same && (fixed[axis] < 0 || at[axis] == fixed[axis]);
+      if (same) ranks.push_back(other);
+    }
+    return ranks;
+  }
+
+  Five dense_, expert_;
+};
+
+// What a group sends, operation by operation; `n` ranks.
+class Group {
+ public:
+  Group(std::string name, std::vector<int> ranks) : bytes_{std::move(name), std::move(ranks), {}} {}
+
+  std::int64_t n() const { return static_cast<std::int64_t>(bytes_.ranks.size()); }
+  // Elements of one call, bytes of each, calls.
+  void all_reduce(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
+    bytes_.sent.all_reduce += calls * (2 * k * (n() - 1) / n()) * size;
+  }
+  void all_gather(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
+    bytes_.sent.all_gather += calls * k * (n() - 1) * size;
+  }
+  // A reduce-scatter of a part of k elements, an all-to-all of k a pair, or k sent to each of the others.
+  void messages(std::int64_t k, std::int64_t size, std::int64_t calls = 1) {
+    bytes_.sent.messages += calls * k * (n() - 1) * size;
+  }
+  void send(std::int64_t k, std::int64_t size, std::int64_t calls) {
+    if (n() > 1) bytes_.sent.messages += calls * k * size;
+  }
+  const GroupBytes& bytes() const { return bytes_; }
+
+ private:
+  GroupBytes bytes_;
+};
+
+// A rank's step, group by group, in the order of docs/parallelism.md.
+class Step {
+ public:
+  Step(const Deck& deck, int rank)
+      : d(deck),
+        m(deck.model),
+        rank_(rank),
+        places_(deck.mesh),
+        M(d.train.global_batch_sequences / (d.train.microbatch_sequences * d.mesh.dp_replicate * d.mesh.dp_shard)),
+        R(d.train.microbatch_sequences * d.train.sequence_tokens / d.mesh.cp),
+        S(R / d.mesh.tp),
+        C(m.width),
+        e(bytes_of(d.train.precision == PrecisionName::fp64, d.train.precision == PrecisionName::bf16)),
+        a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
+        full(d.train.recompute == Recompute::full) {
+    if (m.mtp_depth > 0 || d.schedule.split != "even") throw Error("no formula for this deck");
+    if (m.qkv_bias && d.mesh.tp > m.kv_heads) throw Error("no formula for biases of copied heads");
+    find_stages();
+    units_ = unit_sizes(d, held_, places_.expert_shards);
+  }
+
+  std::vector<GroupBytes> groups() {
+    using P = Places;
+    std::vector<GroupBytes> all;
+    const auto add = [&](const Group& group) { all.push_back(group.bytes()); };
+    add(scalars());
+    add(tensor());
+    add(context());
+    add(pipeline());
+    gradients(all, false, places_.group(rank_, {P::replicate, P::shard, P::cp}),
+              places_.group(rank_, {P::shard, P::cp}), places_.group(rank_, {P::replicate}));
+    if (m.experts == 0) return all;
+    add(exchange(Group("ep", places_.group(rank_, {P::ep})), d.mesh.etp, d.mesh.ep));
+    add(exchange(Group("etp", places_.group(rank_, {P::etp})), 1, 1));
+    gradients(all, true, places_.group(rank_, {P::slow, P::fast}), places_.group(rank_, {P::fast}),
+              places_.group(rank_, {P::slow}));
+    return all;
+  }
+
+ private:
+  // ---- pipeline
+  std::int64_t stage_count() const {
+    return d.mesh.pp * (d.schedule.name == ScheduleName::zb_v ? 2 : d.schedule.chunks_per_stage);
+  }
+  std::int64_t rank_of_stage(std::int64_t stage) const {
+    const std::int64_t pp = d.mesh.pp;
+    if (d.schedule.name == ScheduleName::zb_v) return stage < pp ? stage : 2 * pp - 1 - stage;
+    return stage % pp;
+  }
+  // The first stages have one layer more where they don't divide.
+  void find_stages() {
+    const std::int64_t count = stage_count(), here = places_.dense(rank_, Places::pp);
+    std::int64_t first = 0;
+    for (std::int64_t s = 0; s < count; ++s) {
+      const std::int64_t end = first + m.layers / count + (s < m.layers % count);
+      if (rank_of_stage(s) == here) {
+        held_.push_back({first, end, s == 0, s == count - 1});
+        stages_.push_back(s);
+      }
+      first = end;
+    }
+  }
+  // S rows of the residual stream to each neighbour on another rank: activations forward, their gradients back.
+  Group pipeline() const {
+    Group pp("pp", places_.group(rank_, {Places::pp}));
+    for (const std::int64_t s : stages_)
+      for (const std::int64_t other : {s - 1, s + 1})
+        if (other >= 0 && other < stage_count() && rank_of_stage(other) != rank_of_stage(s)) pp.send(S * C, e, M);
+    return pp;
+  }
+
+  // ---- rows within a stage
+  std::int64_t here(bool experts) const {
+    std::int64_t n = 0;
+    for (const Held& h : held_)
+      for (std::int64_t layer = h.first_layer; layer < h.end_layer; ++layer) n += has_experts(m, layer) == experts;
+    return n;
+  }
+  // Columns that attention's first product reads: the latents, with the residual stream where queries come from it.
+  std::int64_t attention_inputs() const {
+    if (m.attention != AttentionKind::mla) return C;
+    return (m.q_lora > 0 ? m.q_lora : C) + m.kv_lora + m.rope_dim;
+  }
+  Group tensor() const {
+    Group tp("tp", places_.group(rank_, {Places::tp}));
+    const std::int64_t layers = here(false) + here(true);
+    const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
+    // Attention: its input gathered in F, for W and when made again; its output's gradient gathered.
+    tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full));
+    tp.all_gather(S * C, e, M * layers);
+    tp.messages(S * C, e, M * layers * (1 + full));
+    tp.messages(S * attention_inputs(), e, M * layers);
+    // Feed-forward: the same; its output is only made again where a gate reads it.
+    tp.all_gather(S * C, e, M * mlps * (3 + full));
+    tp.messages(S * C, e, M * mlps * 2);
+    if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
+    for (const Held& h : held_) {
+      if (h.embedding) tp.messages(S * C, e, M), tp.all_gather(S * C, e, M);
+      if (h.head) tp.all_gather(S * C, e, M), tp.messages(S * C, e, M), tp.all_gather(3 * R, a, M);
+    }
+    balance(tp);
+    return tp;
+  }
+  // Sums of the auxiliary loss: two numbers an expert, and one, in fp64.
+  void balance(Group& group) const {
+    if (m.auxiliary_loss_coefficient == 0) return;
+    const std::int64_t scopes = m.auxiliary_loss_scope == AuxiliaryScope::sequence ? d.train.microbatch_sequences : 1;
+    group.all_reduce(scopes * (2 * m.experts + 1), 8, M * here(true) * (1 + full));
+  }
+
+  Group context() const {
+    Group cp("cp", places_.group(rank_, {Places::cp}));
+    const bool mla = m.attention == AttentionKind::mla;
+    const std::int64_t H = m.heads / d.mesh.tp, K = mla ? H : std::max<std::int64_t>(m.kv_heads / d.mesh.tp, 1);
+    const std::int64_t D = mla ? m.nope_dim + m.rope_dim : m.head_dim, Dv = mla ? m.value_dim : m.head_dim, P = D + Dv;
+    const std::int64_t blocks = M * (here(false) + here(true)), forwards = blocks * (1 + full);
+    switch (d.mesh.cp_method) {
+      case CpMethod::ring:
+        cp.messages(R * K * P, e, forwards + blocks);
+        cp.messages(R * K * P, a, blocks);
+        break;
+      case CpMethod::all_gather:
+        cp.all_gather(R * K * P, e, forwards + blocks);
+        cp.messages(R * K * P, a, blocks);
+        break;
+      case CpMethod::all_to_all: {
+        const std::int64_t h = H / d.mesh.cp, k = h / std::gcd(h, H / K);
+        cp.messages(R * (h * D + k * P), e, forwards);
+        cp.messages(R * h * Dv, e, forwards);
+        cp.messages(R * (h + k) * P, e, blocks);
+        cp.messages(R * h, a, blocks);
+        cp.messages(R * (h * D + k * P), e, blocks);
+      }
+    }
+    balance(cp);
+    return cp;
+  }
+
+  // ---- experts
+  // `factor`: what etp neighbours have gathered before; a pair's rows are cut `parts` ways.
+  Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
+    const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true);
+    if (m.dispatch == DispatchMethod::all_gather) {
+      // Rows and weights forward, choices with them; both back: gradients the other way round.
+      group.all_gather(factor * S * k, 4, layers * (1 + full));
+      group.all_gather(factor * S * C, e, layers * (2 + full));
+      group.all_gather(factor * S * k, a, layers * (1 + full));
+      group.messages(factor * S * C, e, layers * 2);
+      group.messages(factor * S * k, a, layers);
+      return group;
+    }
+    const bool fixed = m.capacity_factor > 0;
+    const auto of_expert =
+        static_cast<std::int64_t>(m.capacity_factor * static_cast<double>(S * k) / static_cast<double>(E));
+    const std::int64_t pairs = fixed ? E * of_expert : S * k;
+    group.messages(pairs * C / parts, e, layers * (4 + full));
+    group.messages(pairs / parts, a, layers * (2 + full));
+    if (!fixed) group.all_gather(factor * E, 8, layers * (1 + full));
+    return group;
+  }
+
+  // ---- parameters and their gradients
+  static bool is_experts(const UnitSize& unit) { return unit.kind == UnitSize::Kind::experts; }
+
+  void gradients(std::vector<GroupBytes>& all, bool experts, std::vector<int> same, std::vector<int> shards,
+                 std::vector<int> replicas) const {
+    const std::string of = experts ? "expert_" : "";
+    Group sums(of + "gradients", std::move(same)), parts(of + "gradient_shards", shards),
+        copies(of + "gradient_replicas", std::move(replicas)), gathered(of + "parameter_shards", std::move(shards));
+    const std::int64_t Z = parts.n(), stage = d.train.zero_stage;
+    const bool each = stage >= 2 || (stage == 1 && d.train.accumulate == Accumulation::sharded);
+    for (const UnitSize& unit : units_) {
+      if (is_experts(unit) != experts) continue;
+      if (stage == 0) {
+        sums.all_reduce(unit.elements, a);
+        continue;
+      }
+      parts.messages(unit.elements / Z, a, each && unit.matrices ? M * uses(unit) : 1);
+      copies.all_reduce(unit.elements / Z, a);
+      if (stage < 3 || d.train.gather == GatherPolicy::step) gathered.all_gather(unit.elements / Z, e);
+    }
+    if (stage == 3 && d.train.gather == GatherPolicy::microbatch && Z > 1)
+      gathered.all_gather(gathered_elements(experts) / Z, e);
+    for (const Group* group : {&sums, &parts, &copies}) all.push_back(group->bytes());
+    if (!experts) replicated(all);
+    all.push_back(gathered.bytes());
+  }
+  std::int64_t uses(const UnitSize& unit) const {
+    if (unit.kind != UnitSize::Kind::token_table) return 1;
+    std::int64_t n = 0;
+    for (const Held& h : held_) n += h.embedding + (h.head && m.tied_embeddings);
+    return n;
+  }
+  // ZeRO 3 on one stage: every unit in each forward, blocks and norm in each backward, but for what still stands in one
+  // of the two places: norm and last block where a pass turns, the first two where the next begins; of experts, which
+  // have two places of their own, two layers either way.
+  std::int64_t gathered_elements(bool experts) const {
+    if (d.mesh.pp > 1 || m.tied_embeddings || m.positions == PositionKind::learned || stage_count() > 1)
+      throw Error("no formula for gathers of this deck");
+    std::int64_t forward = 0, backward = 0;
+    std::vector<std::int64_t> layers;
+    std::int64_t norm = 0;
+    for (const UnitSize& unit : units_) {
+      if (is_experts(unit) != experts) continue;
+      forward += unit.elements;
+      if (is_experts(unit) || unit.kind == UnitSize::Kind::block) layers.push_back(unit.elements);
+      if (unit.kind == UnitSize::Kind::norm) norm = unit.elements;
+    }
+    if (layers.size() < 2) throw Error("no formula for gathers of one layer");
+    backward = std::accumulate(layers.begin(), layers.end(), norm);
+    const std::int64_t turn = layers.back() + (experts ? layers[layers.size() - 2] : norm),
+                       begin = layers[0] + layers[1];
+    return M * (forward + backward - turn) - (M - 1) * begin;
+  }
+
+  // The rank's part of a stretch of a unit.
+  std::int64_t part(const UnitSize& unit, std::int64_t begin, std::int64_t end) const {
+    if (d.train.zero_stage == 0) return end - begin;
+    const std::int64_t Z = d.mesh.dp_shard * d.mesh.cp, size = unit.elements / Z;
+    const std::int64_t at = (places_.dense(rank_, Places::shard) * d.mesh.cp + places_.dense(rank_, Places::cp)) * size;
+    return std::max<std::int64_t>(0, std::min(end, at + size) - std::max(begin, at));
+  }
+  // What tp ranks hold alike, key heads that neighbours share, and a table on two stages.
+  void replicated(std::vector<GroupBytes>& all) const {
+    const std::int64_t copies =
+        d.mesh.tp > m.kv_heads && m.attention != AttentionKind::mla ? d.mesh.tp / m.kv_heads : 1;
+    std::vector<int> neighbours, stages;
+    for (const int other : places_.group(rank_, {Places::tp}))
+      if (places_.dense(other, Places::tp) / copies == places_.dense(rank_, Places::tp) / copies)
+        neighbours.push_back(other);
+    for (const int other : places_.group(rank_, {Places::pp}))
+      for (const std::int64_t stage : {std::int64_t{0}, stage_count() - 1})
+        if (rank_of_stage(stage) == places_.dense(other, Places::pp) && (stages.empty() || stages.back() != other))
+          stages.push_back(other);
+    const bool holds = std::find(stages.begin(), stages.end(), rank_) != stages.end();
+    if (!m.tied_embeddings || !holds) stages = {rank_};
+    Group tp("gradient_tp", places_.group(rank_, {Places::tp})), heads("gradient_copies", neighbours),
+        tied("gradient_tied", stages);
+    for (const UnitSize& unit : units_) {
+      if (is_experts(unit)) continue;
+      tp.all_reduce(part(unit, unit.replicated_begin, unit.replicated_end), a);
+      heads.all_reduce(part(unit, unit.copied_begin, unit.copied_end), a);
+      if (unit.kind == UnitSize::Kind::token_table) tied.all_reduce(part(unit, 0, unit.elements), a);
+    }
+    for (const Group* group : {&tp, &heads, &tied}) all.push_back(group->bytes());
+  }
+
+  // Loss, z and squared norm; pairs of each expert and three sums of each layer.
+  Group scalars() const {
+    std::vector<int> world(static_cast<std::size_t>(places_.world()));
+    std::iota(world.begin(), world.end(), 0);
+    Group group("scalars", world);
+    group.all_reduce(3, 8);
+    if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 3), 8);
+    return group;
+  }
+
+  const Deck& d;
+  const ModelDeck& m;
+  int rank_;
+  Places places_;
+  std::int64_t M, R, S, C, e, a;
+  bool full;
+  std::vector<Held> held_;
+  std::vector<std::int64_t> stages_;
+  std::vector<UnitSize> units_;
+};
+
+}  // namespace
+
+std::vector<GroupBytes> sent_in_step(const Deck& deck, int rank) {
+  return Step(deck, rank).groups();
+}
+
+}  // namespace forge::test

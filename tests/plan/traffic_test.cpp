@@ -1,0 +1,107 @@
+#include "plan/traffic.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "../layouts/cover.hpp"
+#include "../layouts/layout_run.hpp"
+#include "../layouts/models.hpp"
+#include "config/read.hpp"
+#include "config/text.hpp"
+#include "core/error.hpp"
+#include "formula_cases.hpp"
+#include "layout/mesh_shape.hpp"
+#include "train/setup.hpp"
+
+// plan_traffic, which `forge show` prints and counters are compared with, against a second computation of the bytes.
+
+namespace forge::test {
+namespace {
+
+// "" where plan and formula agree on every group; `deck` has passed check_deck.
+std::string plan_difference(const Deck& deck, int rank) {
+  const RunSetup setup = make_setup(deck, rank);
+  std::map<std::string, SentBytes> formula;
+  for (const GroupBytes& group : sent_in_step(deck, rank)) formula[group.name] = group.sent;
+  for (const auto& [name, traffic] : plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule))
+    if (const SentBytes planned = by_kind(traffic); planned != formula[name])
+      return "rank " + std::to_string(rank) + ", " + name + ": planned " + bytes_text(planned) + "; by the formula " +
+             bytes_text(formula[name]);
+  return "";
+}
+
+class PlannedTraffic : public testing::Test {
+ protected:
+  void expect_formula(Deck deck, const std::string& name) {
+    ASSERT_EQ(illegality(deck), "") << name;
+    for (int rank = 0; rank < ranks_of(deck.mesh); ++rank)
+      ASSERT_EQ(plan_difference(deck, rank), "") << name << ", " << text_of(deck);
+    ++cases_;
+    for (const GroupBytes& group : sent_in_step(deck, 0))
+      if (group.sent.total() > 0) sending_.insert(group.name);
+  }
+
+  std::size_t cases_ = 0;
+  std::set<std::string> sending_;  // groups that have sent anything
+};
+
+// A draw of every mesh up to 8 ranks and of 12, 16 and 24: 96 + 75 + 70 + 175.
+TEST_F(PlannedTraffic, OfDenseLayoutsIsTheFormulas) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24})
+    for (LayoutCase c : drawn_layouts(ranks, 31)) {
+      simplify(c.deck);
+      expect_formula(c.deck, c.name);
+    }
+  EXPECT_EQ(cases_, 416u);
+  EXPECT_EQ(sending_,
+            (std::set<std::string>{"scalars", "tp", "cp", "pp", "gradients", "gradient_shards", "gradient_replicas",
+                                   "gradient_tp", "gradient_copies", "gradient_tied", "parameter_shards"}));
+}
+
+TEST_F(PlannedTraffic, OfLayoutsWithExpertsIsTheFormulas) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24})
+    for (LayoutCase c : drawn_moe_layouts(ranks, 31)) {
+      simplify(c.deck);
+      expect_formula(c.deck, c.name);
+    }
+  EXPECT_EQ(cases_, 416u);
+  for (const char* group : {"ep", "etp", "expert_gradients", "expert_gradient_shards", "expert_gradient_replicas",
+                            "expert_parameter_shards"})
+    EXPECT_TRUE(sending_.contains(group)) << group;
+}
+
+// Decks of inputs/ that the formula has no word for, in the order of their names.
+const std::vector<std::string> without_formula = {
+    "13b_32gpu_tp4_pp2",       "29b_32gpu_tp4_pp2",       "70b_32gpu_tp4_pp4",  "deepseek_v3_1024gpu",
+    "deepseek_v3_1024gpu_vp4", "deepseek_v3_128k_256gpu", "deepseek_v3_256gpu", "glm45_128gpu",
+    "glm45_air_32gpu",         "kimi_k2_1024gpu",         "kimi_k2_512gpu",     "llama3_405b_1024gpu",
+    "llama3_405b_128k_256gpu", "llama3_405b_256gpu",      "qwen3_235b_256gpu",  "qwen3_235b_256gpu_cp2"};
+
+// The first, the last and a rank in the middle of every other deck.
+TEST_F(PlannedTraffic, OfShippedDecksIsTheFormulas) {
+  std::vector<std::string> refused;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
+    const std::string file = entry.path();
+    Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+    ASSERT_EQ(illegality(deck), "") << file;
+    const int ranks = static_cast<int>(ranks_of(deck.mesh));
+    try {
+      sent_in_step(deck, 0);
+    } catch (const Error&) {
+      refused.push_back(entry.path().stem());
+      continue;
+    }
+    for (const int rank : {0, ranks / 2, ranks - 1}) EXPECT_EQ(plan_difference(deck, rank), "") << file;
+    ++cases_;
+  }
+  std::sort(refused.begin(), refused.end());
+  EXPECT_EQ(refused, without_formula);
+  EXPECT_GE(cases_, 46u);
+}
+
+}  // namespace
+}  // namespace forge::test
