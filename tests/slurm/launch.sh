@@ -20,8 +20,9 @@ small=(--set model.layers=2 --set model.width=32 --set model.heads=8 --set model
   --set train.steps=5 --set optimizer.learning_rate=1e-2 --set optimizer.warmup_steps=1 --set "data.files=[$work/tokens.bin]"
   --set data.dtype=uint16 --set machine.workspace_mib=1 --set machine.peak_tflops=1)
 cd "$installed/share/forge"
-PATH=$installed/bin:$PATH expect 0 "32 ranks on 8 nodes" salloc -N 8 --ntasks-per-node=4 \
+PATH=$installed/bin:$PATH expect 0 "saved step_00000005" salloc -N 8 --ntasks-per-node=4 \
   bash -c 'srun -N 8 forge inputs/moe_32gpu.yaml "$@"' srun "${small[@]}"
+grep -q "32 ranks on 8 nodes" "$work/output" || fail "not 32 ranks: $(cat "$work/output")"
 cd "$work"
 expect 0 "32 ranks on 1 nodes" mpirun -n 32 "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}" \
   --set "output.directory=$work/twin_local.run" --set "checkpoint.directory=$work/twin_local"
