@@ -81,6 +81,11 @@ std::vector<SlotPart> left_parts(const BufferContext& c, const StageContent& sta
 
 }  // namespace
 
+std::string_view name_of(Region region) {
+  constexpr std::string_view names[] = {"saved", "left", "input", "output", "d_output", "d_input"};
+  return names[static_cast<std::size_t>(region)];
+}
+
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training) {
   const auto edge = [&](bool exists, int states) -> std::vector<SlotPart> {

@@ -20,6 +20,7 @@ enum class Region : std::uint8_t {
   input_gradient,
 };
 inline constexpr int region_count = 6;
+std::string_view name_of(Region region);
 
 // The buffers of a region, by part: of saved and left the layers of the list, and behind them the batches of the states
 // that have layers or losses here (part = layers + state; 0 is the model's own batch); an edge is one part, its states

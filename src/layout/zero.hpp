@@ -18,6 +18,8 @@ struct Zero {
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
   bool shards_state() const { return stage >= 1; }
+  // Whether the unit's compute weights come from other ranks, too.
+  bool gathers() const { return shards_state() && shards > 1; }
   // Whether the whole unit's compute weights have a place of their own for the whole run.
   bool keeps_whole() const { return stage < 3 || keep_gathered || shards == 1; }
   // This rank's range of a unit's flat buffer.

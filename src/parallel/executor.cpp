@@ -4,42 +4,30 @@ namespace forge {
 
 template <class T>
 Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-                      GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline,
-                      PhaseTimers& timers)
+                      GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline)
     : context_(context),
       storage_(storage),
       gather_(gather),
       sync_(sync),
-      part_(std::move(part)),
+      part_(part),
       vocabulary_(vocabulary),
-      timers_(timers),
-      slots_(context.arena, context.buffers, part_.share,
-             assign_slots(sync ? part_.step : part_.evaluation, static_cast<int>(part_.share.chunks.size()),
-                          sync ? part_.microbatches : 1),
-             sync != nullptr),
+      slots_(context.arena, context.buffers, part.share,
+             assign_slots(part.tasks, static_cast<int>(part.share.chunks.size()), part.microbatches), sync != nullptr),
       transfers_(pipeline) {}
 
 template <class T>
-void Executor<T>::run_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                           View<double, 1> z_sum, MtpLosses mtp) {
+void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
+                             View<double, 1> z_sum, MtpLosses mtp) {
   context_.step = step;
   context_.training = true;
   step_ = {&source, scale, loss_sum, z_sum, std::move(mtp)};
-  for (const Task& task : part_.step) {
-    if (!is_compute(task.action.op)) {
-      run(task);
-      continue;
-    }
-    const auto timer = timers_.start(task.action.op == Op::forward ? Phase::forward : Phase::backward);
-    run(task);
-  }
 }
 
 template <class T>
-void Executor<T>::evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum) {
+void Executor<T>::begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum,
+                                   View<double, 1> z_sum) {
   context_.training = false;
   step_ = {&source, {}, loss_sum, z_sum, {}, microbatch};
-  for (const Task& task : part_.evaluation) run(task);
 }
 
 template <class T>
@@ -73,10 +61,17 @@ void Executor<T>::run(const Task& task) {
       return sync_->clear(stream, task.unit, task.place);
     case TaskOp::reduce_gradients:
       return sync_->reduce(stream, task.unit, task.place, task.last);
+    case TaskOp::reduce_tied:
+      return sync_->reduce_tied(task.unit);
+    case TaskOp::wait_gradients:
+      sync_->finish(stream);
+      return finish();
     case TaskOp::transfer:
       return transfer(task);
     case TaskOp::local_copy:
       return local_copy(task);
+    default:
+      throw Error("the executor has no such task: " + std::string(name_of(task.op)));
   }
 }
 

@@ -11,7 +11,6 @@
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
 #include "parallel/storage.hpp"
-#include "parallel/timers.hpp"
 #include "parallel/transfers.hpp"
 
 namespace forge {
@@ -32,11 +31,10 @@ struct MtpLosses {
   View<double, 2> sums;
 };
 
-// This rank's part of a pipeline, and what it does there.
+// This rank's part of a pipeline, and the tasks that its slots are made for: a step's, else an evaluation's.
 struct PipelinePart {
   const RankShare& share;
-  std::vector<Task> step;        // step_tasks(); empty: evaluation only
-  std::vector<Task> evaluation;  // evaluation_tasks()
+  const std::vector<Task>& tasks;
   int microbatches = 1;
 };
 
@@ -47,18 +45,22 @@ class Executor {
  public:
   // Slots are allocated here, for the whole run. `sync` null: evaluation only.
   Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-           GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline,
-           PhaseTimers& timers);
+           GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline);
 
-  // Sums of loss, z and gradients over this rank's microbatches.
-  void run_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                View<double, 1> z_sum, MtpLosses mtp = {});
-  // Adds loss and z of one microbatch of the source, where the head is here, without gradients, in the first slots. All
-  // stages' ranks call it together.
-  void evaluate(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
+  // Where the tasks of a step, which follow, find its batches and add losses.
+  void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
+                  View<double, 1> z_sum, MtpLosses mtp = {});
+  // Any task but those of the whole step's scalars and update.
+  void run(const Task& task);
+  // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
+  // call it together.
+  void begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
   // Throws what went wrong in the background.
-  void finish() { transfers_.finish(); }
+  void finish() {
+    transfers_.finish();
+    gather_.finish();
+  }
 
  private:
   // Where the step's results go.
@@ -75,7 +77,6 @@ class Executor {
     BufferSet buffers;
   };
 
-  void run(const Task& task);
   void run_layer(const Task& task);
   void open(const BufferList& list);
   void close();
@@ -151,7 +152,6 @@ class Executor {
   GradientSync<T>* sync_;
   PipelinePart part_;
   VocabularyPart vocabulary_;
-  PhaseTimers& timers_;
   ActivationSlots slots_;
   Transfers transfers_;
   std::array<OpenFrame, 3> frames_;  // as deep as tasks nest them: stream, recomputed, gradients

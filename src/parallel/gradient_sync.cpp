@@ -1,7 +1,6 @@
 #include "parallel/gradient_sync.hpp"
 
 #include "kernels/kernels.hpp"
-#include "layout/stage.hpp"
 
 namespace forge {
 
@@ -116,11 +115,13 @@ void GradientSync<T>::reduce_parts(Communicator& group, std::size_t u, const Ran
 }
 
 template <class T>
+void GradientSync<T>::reduce_tied(std::size_t table) {
+  mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
+}
+
+template <class T>
 void GradientSync<T>::finish(Stream& compute) {
   if (!stream_) return;
-  const std::size_t table = find_unit(storage_.units(), UnitKind::token_table);
-  if (mesh_.gradient_tied().size() > 1 && table < storage_.size())
-    mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
   done_.record(*stream_);
   done_.wait(compute);
   if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw

@@ -31,6 +31,8 @@ class GradientSync {
   // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
   // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
   void reduce(Stream& compute, std::size_t u, int place, bool last);
+  // After the table's reduction: sums it over the two stages that hold it.
+  void reduce_tied(std::size_t table);
   // After all of the step: work given to `compute` from here on sees the reduced gradients.
   void finish(Stream& compute);
 

@@ -7,7 +7,7 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, const Paramet
     : storage_(storage), mesh_(mesh), gathered_(storage.size()) {
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const UnitStorage<T>& s = storage.unit(u);
-    const bool shares = storage.zero(u).shards_state() && storage.zero(u).shards > 1;
+    const bool shares = storage.zero(u).gathers();
     weights_.push_back(shares ? nullptr : s.whole.empty() ? s.copy.data : s.whole.data);
     if (shares && !stream_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   }
@@ -36,14 +36,6 @@ void ParameterGather<T>::gather(Stream& compute, std::size_t u, int place) {
   mesh_.parameter_shards(class_of(storage_.local(u)) == UnitClass::experts)
       .all_gather(*stream_, View<const T, 1>(storage_.unit(u).copy), target(u, place));
   gathered_[u].record(*stream_);
-}
-
-template <class T>
-void ParameterGather<T>::gather_all(Stream& compute) {
-  for (std::size_t u = 0; u < storage_.size(); ++u) {
-    const Zero& zero = storage_.zero(u);
-    if (zero.shards_state() && zero.shards > 1 && zero.keeps_whole()) gather(compute, u, -1);
-  }
 }
 
 template <class T>

@@ -22,8 +22,6 @@ class ParameterGather {
   // Starts gathering unit u: into a place of its pool, or (-1) into its own. Every rank of the group calls it for the
   // same units in the same order.
   void gather(Stream& compute, std::size_t u, int place);
-  // Gathers every sharded unit that has a place of its own.
-  void gather_all(Stream& compute);
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int place);
   void release(std::size_t u) { weights_[u] = nullptr; }

@@ -5,11 +5,8 @@
 
 namespace forge {
 
-namespace {
-
-// Ranks of every group.
-std::array<std::int64_t, group_count> sizes_of(const ModelSpec& whole, const MeshShape& m, const RankShare& share) {
-  std::array<std::int64_t, group_count> sizes{};
+GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankShare& share) {
+  GroupSizes sizes{};
   const auto set = [&](Group group, std::int64_t size) { sizes[static_cast<std::size_t>(group)] = size; };
   set(Group::scalars, m.world());
   set(Group::tp, m.tp);
@@ -30,6 +27,14 @@ std::array<std::int64_t, group_count> sizes_of(const ModelSpec& whole, const Mes
   set(Group::expert_parameter_shards, share.zero[1].shards);
   return sizes;
 }
+
+std::int64_t bytes_of(const Sent& s, const GroupSizes& sizes) {
+  const std::int64_t ranks = sizes[static_cast<std::size_t>(s.group)];
+  if (ranks == 1) return 0;
+  return s.times * sent_elements(s.collective, s.count, ranks) * static_cast<std::int64_t>(size_of(s.type));
+}
+
+namespace {
 
 Sent gather_of(const BufferContext& c, const RankShare& share, std::size_t u) {
   const LocalUnit& unit = share.units[u];
@@ -62,7 +67,17 @@ std::vector<Sent> reduction_of(const BufferContext& c, const RankShare& share, c
   };
   add(Group::gradient_tp, {unit.replicated_begin, unit.replicated_end});
   for (const Range& copied : unit.copied) add(Group::gradient_copies, copied);
-  if (unit.kind == UnitKind::token_table) add(Group::gradient_tied, state);
+  return list;
+}
+
+// Loss, z and squared norm; losses of multi-token prediction; routers' loads and losses.
+std::vector<Sent> sums_of_scalars(const BufferContext& c) {
+  const std::int64_t depths = c.spec.options.mtp_depth;
+  std::vector<Sent> list{{Group::scalars, Collective::all_reduce, 3, DType::f64}};
+  if (depths > 0) list.push_back({Group::scalars, Collective::all_reduce, 2 * depths, DType::f64});
+  if (c.spec.E() > 0)
+    list.push_back(
+        {Group::scalars, Collective::all_reduce, (c.spec.L() + depths) * (c.spec.E() + router_sum_count), DType::f64});
   return list;
 }
 
@@ -86,6 +101,13 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
       return {gather_of(c, share, task.unit)};
     case TaskOp::reduce_gradients:
       return reduction_of(c, share, task);
+    case TaskOp::reduce_tied: {
+      const LocalUnit& table = share.units[task.unit];
+      return {{Group::gradient_tied, Collective::all_reduce, zero_of(share.zero, table).state_of(table).size(),
+               c.precision.accumulate}};
+    }
+    case TaskOp::clip:
+      return sums_of_scalars(c);
     case TaskOp::transfer: {
       if (!is_send_post(task.action.op)) return {};
       const StageContent& stage = share.chunks[chunk];
@@ -100,28 +122,16 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
 std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
                                                           const MeshShape& mesh, const RankShare& share,
                                                           const Schedule& schedule) {
-  const auto sizes = sizes_of(whole, mesh, share);
+  const GroupSizes sizes = group_sizes(whole, mesh, share);
   std::vector<std::pair<std::string, Traffic>> traffic(group_count);
   for (std::size_t g = 0; g < traffic.size(); ++g) traffic[g].first = name_of(static_cast<Group>(g));
-  const auto add = [&](const Sent& s) {
-    const std::int64_t size = sizes[static_cast<std::size_t>(s.group)];
-    if (size == 1) return;
-    const std::int64_t bytes = sent_elements(s.collective, s.count, size) * static_cast<std::int64_t>(size_of(s.type));
-    traffic[static_cast<std::size_t>(s.group)].second.add(s.collective, bytes, s.times);
+  const auto add = [&](const Task& task) {
+    for (const Sent& s : sends_of(c, share, task))
+      if (sizes[static_cast<std::size_t>(s.group)] > 1)
+        traffic[static_cast<std::size_t>(s.group)].second.add(s.collective, bytes_of(s, sizes) / s.times, s.times);
   };
-  for (const Task& task : step_tasks(share, schedule, c.recompute))
-    for (const Sent& sent : sends_of(c, share, task)) add(sent);
-  // ZeRO 1 and 2 gather what the update changed.
-  for (std::size_t u = 0; u < share.units.size(); ++u) {
-    const Zero& zero = zero_of(share.zero, share.units[u]);
-    if (zero.shards_state() && zero.stage < 3) add(gather_of(c, share, u));
-  }
-  const std::int64_t layers = whole.L() + whole.options.mtp_depth;
-  add({Group::scalars, Collective::all_reduce, 3, DType::f64});
-  if (whole.options.mtp_depth > 0)
-    add({Group::scalars, Collective::all_reduce, 2 * whole.options.mtp_depth, DType::f64});
-  if (c.spec.E() > 0)
-    add({Group::scalars, Collective::all_reduce, layers * (whole.E() + router_sum_count), DType::f64});
+  for (const Task& task : step_tasks(share, schedule, c.recompute)) add(task);
+  for (const Task& task : update_tasks(share, false)) add(task);
   return traffic;
 }
 

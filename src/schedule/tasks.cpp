@@ -106,6 +106,7 @@ class Writer {
   }
 
   std::vector<Task> write() {
+    if (training_) add(TaskOp::clear_sums);
     for (const Action& action : list_) {
       action_ = action;
       if (is_compute(action.op))
@@ -116,6 +117,7 @@ class Writer {
         transfer();
     }
     mark_last_reductions();
+    if (training_) end_of_gradients();
     return std::move(tasks_);
   }
 
@@ -132,10 +134,17 @@ class Writer {
     tasks_.back().place = place;
   }
 
+  void end_of_gradients() {
+    action_ = {};
+    const std::size_t table = find_unit(share_.units, UnitKind::token_table);
+    if (share_.table_stages > 1 && table != no_unit) add_of_unit(TaskOp::reduce_tied, table, -1);
+    for (const TaskOp op : {TaskOp::wait_gradients, TaskOp::norm, TaskOp::clip}) add(op);
+  }
+
   // ---- parameters
 
   const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
-  bool is_sharded(std::size_t unit) const { return zero(unit).shards_state() && zero(unit).shards > 1; }
+  bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
   bool takes_turns(std::size_t unit) const { return !zero(unit).keeps_whole(); }
   GatherPool& pool(std::size_t unit) { return parameters_[static_cast<std::size_t>(pool_of(share_.units[unit]))]; }
 
@@ -334,16 +343,58 @@ class Writer {
 }  // namespace
 
 std::string_view name_of(TaskOp op) {
-  constexpr std::string_view names[] = {
-      "load_batch",      "retire",      "forward",         "recompute",        "backward_input", "backward_weight",
-      "open_state",      "open_stream", "open_recomputed", "open_gradients",   "close",          "gather",
-      "wait_parameters", "release",     "clear_gradients", "reduce_gradients", "transfer",       "local_copy"};
+  constexpr std::string_view names[] = {"load_batch",
+                                        "retire",
+                                        "forward",
+                                        "recompute",
+                                        "backward_input",
+                                        "backward_weight",
+                                        "open_state",
+                                        "open_stream",
+                                        "open_recomputed",
+                                        "open_gradients",
+                                        "close",
+                                        "gather",
+                                        "wait_parameters",
+                                        "release",
+                                        "clear_gradients",
+                                        "reduce_gradients",
+                                        "transfer",
+                                        "local_copy",
+                                        "clear_sums",
+                                        "reduce_tied",
+                                        "wait_gradients",
+                                        "norm",
+                                        "clip",
+                                        "update",
+                                        "read",
+                                        "update_biases"};
   return names[static_cast<std::size_t>(op)];
 }
 
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute) {
   require(schedule.lowered, "tasks are those of a lowered schedule");
   return Writer(share, schedule, true, recompute != Recompute::none).write();
+}
+
+std::vector<Task> gather_tasks(const RankShare& share) {
+  std::vector<Task> tasks;
+  for (std::size_t u = 0; u < share.units.size(); ++u) {
+    const Zero& zero = zero_of(share.zero, share.units[u]);
+    if (zero.gathers() && zero.keeps_whole()) tasks.push_back({TaskOp::gather, {}, -1, u});
+  }
+  return tasks;
+}
+
+std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
+  std::vector<Task> tasks{{TaskOp::update, {}}};
+  if (share.zero.front().stage < 3) {
+    const std::vector<Task> gathers = gather_tasks(share);
+    tasks.insert(tasks.end(), gathers.begin(), gathers.end());
+  }
+  tasks.push_back({TaskOp::read, {}});
+  if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
+  return tasks;
 }
 
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule) {

@@ -33,6 +33,15 @@ enum class TaskOp : std::uint8_t {
   // Edges of a stage.
   transfer,    // what its action says, in the stream of transfers
   local_copy,  // to the next or previous stage, on the same rank
+  // Around the passes. What follows `update` happens where training goes on.
+  clear_sums,      // gradients and losses of the step
+  reduce_tied,     // of a token table on two stages, in the stream of gradients
+  wait_gradients,  // the compute stream waits for all reductions
+  norm,            // what the rank adds to the squared norm
+  clip,            // losses, norm and routers' sums over all ranks; coefficient, and whether all is finite
+  update,          // the optimizer, on the rank's part of each unit
+  read,            // losses and norm come to the host
+  update_biases,   // of routers, where the step was finite
 };
 std::string_view name_of(TaskOp op);
 
@@ -50,16 +59,23 @@ struct Task {
   bool last = false;              // of reduce_gradients: nothing is added any more in the step
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
 
+  // Whether it is about the step, not about an action of the schedule.
+  bool of_step() const { return op >= TaskOp::clear_sums; }
   // B directly followed by W, layer by layer: what B leaves for W stands in frames, else in slots.
   bool fused() const { return action.op == Op::backward; }
 };
 
-// All that a rank does in a step of a lowered schedule. Within a pass a unit is gathered while the layer before
-// computes, and the first unit of a chunk's pass while another chunk's pass is under way. Where microbatches are
-// reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
+// What a rank does for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit
+// is gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
+// way. Where microbatches are reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// Losses of one microbatch, of the model alone, without gradients. Units that have a place of their own are there.
+// And for the update with them.
+std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
+// Gathers of all sharded units that have a place of their own: what an update, or an evaluation under ZeRO 3, needs.
+std::vector<Task> gather_tasks(const RankShare& share);
+
+// Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
 
 // "forward of a block": where memory is at its fullest.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/faults.hpp"
 #include "nn/rotary_buffers.hpp"
@@ -11,7 +12,12 @@ namespace forge {
 
 namespace {
 
-constexpr int loss_index = 0, z_index = 1, norm_index = 2;  // of the members of StepScalars
+// Whose time a task of a step takes; transfers run behind others.
+std::optional<Phase> phase_of(const Task& task) {
+  if (task.of_step()) return Phase::reduce;
+  if (!is_compute(task.action.op)) return {};
+  return task.action.op == Op::forward ? Phase::forward : Phase::backward;
+}
 
 }  // namespace
 
@@ -47,10 +53,12 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_set_);
   context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
-  PipelinePart part{share, {}, evaluation_tasks(share, setup_.schedule), setup_.microbatches};
-  if (kind.gradients) part.step = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
-  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), std::move(part),
-                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline(), timers_);
+  evaluation_ = evaluation_tasks(share, setup_.schedule);
+  gathers_ = gather_tasks(share);
+  if (kind.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
+  const PipelinePart part{share, kind.gradients ? step_ : evaluation_, kind.gradients ? setup_.microbatches : 1};
+  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
+                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
   for (std::size_t u = 0; u < storage_->size(); ++u)
     counted_.push_back(counted_ranges(storage_->local(u), storage_->zero(u), share.counts[u] != 0));
 }
@@ -98,7 +106,7 @@ void Session<T>::add_norm() {
     const auto& s = storage_->unit(u);
     for (const Range& part : counted_[u])
       sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
-                               norm_partials_, scalar(norm_index));
+                               norm_partials_, scalar(&StepScalars::norm_squared));
   }
 }
 
@@ -114,27 +122,52 @@ void Session<T>::spoil_gradient() {
       copy_to_device(stream_, s.gradient.data + (part.begin - s.state.begin), &value, sizeof value);
       return stream_.synchronize();
     }
-  copy_to_device(stream_, scalar(loss_index).data, &nan, sizeof nan);
+  copy_to_device(stream_, scalar(&StepScalars::loss_sum).data, &nan, sizeof nan);
   stream_.synchronize();
 }
 
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
+  const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
+  executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
+                        mtp_losses(labels));
+  for (const Task& task : step_) {
+    if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
+    if (task.op == TaskOp::norm) {
+      sum_losses();
+      if (nan_fault(mesh_.rank(), step)) spoil_gradient();
+    }
+    std::optional<PhaseTimers::Scope> timer;
+    if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
+    run(task);
+  }
+}
+
+template <class T>
+void Session<T>::run(const Task& task) {
+  switch (task.op) {
+    case TaskOp::clear_sums:
+      return clear_sums();
+    case TaskOp::norm:
+      return add_norm();
+    case TaskOp::clip:
+      return clip();
+    default:
+      return executor_->run(task);
+  }
+}
+
+template <class T>
+void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   routers_->start_step(stream_);
   if (!mtp_sums_.empty())
     fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
-  const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
-  executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index), mtp_losses(labels));
-  inject_fault(mesh_.rank(), "gradients");
-  const auto timer = timers_.start(Phase::reduce);
-  sync_->finish(stream_);
-  executor_->finish();
-  gather_->finish();
-  sum_losses();
-  if (nan_fault(mesh_.rank(), step)) spoil_gradient();
-  add_norm();
+}
+
+template <class T>
+void Session<T>::clip() {
   if (!mtp_sums_.empty()) mesh_.scalars().all_reduce(stream_, mtp_sums_);
   routers_->reduce(stream_, mesh_.scalars());
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
@@ -155,25 +188,25 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
                     s.finite != 0,
                     routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()))};
   result.total_loss += routers_->loss(result.routers);
-  if (result.finite) routers_->update_biases(stream_);
   return result;
 }
 
 template <class T>
 void Session<T>::begin_evaluation() {
-  if (setup_.share.zero.front().stage == 3) gather_->gather_all(stream_);
+  if (setup_.share.zero.front().stage == 3)
+    for (const Task& task : gathers_) executor_->run(task);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
 }
 
 template <class T>
 void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
-  executor_->evaluate(source, microbatch, scalar(loss_index), scalar(z_index));
+  executor_->begin_evaluation(source, microbatch, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum));
+  for (const Task& task : evaluation_) executor_->run(task);
 }
 
 template <class T>
 double Session<T>::evaluated_loss() {
   executor_->finish();
-  gather_->finish();
   sum_losses();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
   StepScalars s;
