@@ -9,7 +9,7 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStor
     : storage_(storage), mesh_(mesh) {
   if (mesh.world().size() > 1) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   for (std::size_t k = 0; k < pools_.size(); ++k) {
-    const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), {true, true});
+    const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), true);
     const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(S);
     for (int i = 0; i < size.buffers; ++i) {
       void* data = arena.allocate(bytes, Category::gradients);

@@ -65,7 +65,7 @@ class Writer {
     for (int c = 0; c < pool_classes; ++c) {
       const auto pool = static_cast<PoolClass>(c);
       parameters_.emplace_back(parameter_pool(share.units, pool, share.zero).buffers);
-      gradients_.push_back(gradient_pool(share.units, pool, share.zero, {training, false}).buffers);
+      gradients_.push_back(gradient_pool(share.units, pool, share.zero, training).buffers);
     }
     for (const Action& action : list_)
       if (action.op == Op::forward || computes_input_gradient(action.op)) readers_.push_back(action);

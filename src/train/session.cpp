@@ -22,13 +22,14 @@ std::optional<Phase> phase_of(const Task& task) {
 }  // namespace
 
 template <class T>
-Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads)
+Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind, Mesh& mesh, int threads)
     : setup_(setup), mesh_(mesh), arena_(arena_bytes), stream_(threads) {
   const RankShare& share = setup_.share;
+  const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ =
-      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, kind);
+      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
@@ -36,7 +37,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
   if (run_set_.has(Buf::mtp_sums)) mtp_sums_ = run_set_.matrix<double>(Buf::mtp_sums);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
-  if (kind.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
+  if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, and rows on their way to experts while shared experts compute.
   if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
@@ -55,8 +56,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
-  if (kind.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
-  const PipelinePart part{share, kind.gradients ? step_ : evaluation_, kind.gradients ? setup_.microbatches : 1};
+  if (stored.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
+  const PipelinePart part{share, stored.gradients ? step_ : evaluation_, stored.gradients ? setup_.microbatches : 1};
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
   for (std::size_t u = 0; u < storage_->size(); ++u)

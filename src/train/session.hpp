@@ -27,7 +27,7 @@ struct StepResult {
 template <class T>
 class Session {
  public:
-  Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads);
+  Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind, Mesh& mesh, int threads);
 
   // Fills the parameters with initial values, or from tensor files: `load` sets the storage's master weights.
   void initialise();
