@@ -7,20 +7,20 @@ Every repeat runs each contender once: PyTorch eager and compiled, forge, in the
 fp32 matrix products of a step as the limit. A contender's time of a repeat is the median of its steps after warm-up;
 what is printed is the median over the repeats, and of the ratios forge / PyTorch within a repeat. FLOPs are 6 per
 weight of a matrix product (with the head, without the input embedding) plus causal attention counted half.
-Needs torch and numpy, and forge's build for the CPU.
+Needs torch, and forge's build for the CPU.
 """
 
 import argparse
+import array
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 
-import numpy
-
-from models import MODELS
+from models import GPU_MODELS, MODELS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WARM_UP = 3
@@ -68,21 +68,22 @@ class Forge:
 
     def __init__(self, program, name, precision, threads, folder):
         self.program, self.threads, self.label = program, threads, f"forge {precision}"
-        self.model, self.name, self.precision, self.folder = MODELS[name], name, precision, folder
+        self.model, self.name, self.precision, self.folder = (MODELS | GPU_MODELS)[name], name, precision, folder
 
     def deck(self, steps):
         m = self.model
-        family = "mixtral" if m.experts else "llama"
+        family = "llama" if not m.experts else "qwen3_moe" if m.qk_norm else "mixtral"
         experts = f",\n   experts: {m.experts}, experts_per_token: {m.active}" if m.experts else ""
+        heads = f",\n   head_dim: {m.head_dim}, qk_norm: {str(m.qk_norm).lower()}" if m.head or m.qk_norm else ""
         return f"""\
 model:
   {{family: {family}, layers: {m.layers}, width: {m.width}, heads: {m.heads}, kv_heads: {m.kv_heads}, ffn: {m.ffn},
-   vocabulary: {m.vocabulary}{experts}}}
+   vocabulary: {m.vocabulary}{experts}{heads}}}
 train:
   {{steps: {steps}, global_batch_sequences: {m.batch}, microbatch_sequences: {m.batch}, sequence_tokens: {m.tokens},
    precision: {self.precision}}}
 optimizer: {{learning_rate: 3.0e-4, schedule: constant}}
-data: {{files: [{self.folder}/{self.name}.bin], dtype: uint16}}
+data: {{files: [{self.folder}/{self.name}.bin], dtype: uint32}}
 output: {{directory: {self.folder}/run, every_steps: {steps}}}
 machine: {{threads: {self.threads}}}
 """
@@ -96,8 +97,9 @@ machine: {{threads: {self.threads}}}
     def step_seconds(self, steps):
         tokens = os.path.join(self.folder, f"{self.name}.bin")
         count = (WARM_UP + steps) * self.model.step_tokens + 1
-        if not os.path.exists(tokens) or os.path.getsize(tokens) < 2 * count:
-            numpy.random.default_rng(1).integers(0, self.model.vocabulary, count).astype("<u2").tofile(tokens)
+        if not os.path.exists(tokens) or os.path.getsize(tokens) < 4 * count:
+            with open(tokens, "wb") as file:
+                array.array("I", random.Random(1).choices(range(self.model.vocabulary), k=count)).tofile(file)
         deck = os.path.join(self.folder, "input.yaml")
         with open(deck, "w") as file:
             file.write(self.deck(WARM_UP + steps))

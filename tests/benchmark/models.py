@@ -16,10 +16,16 @@ class Model:
     steps: int  # timed steps of one repeat
     experts: int = 0  # E; 0 = dense
     active: int = 0  # experts of a token
+    head: int = 0  # D; 0 = width / heads
+    qk_norm: bool = False
 
     @property
     def head_dim(self):
-        return self.width // self.heads
+        return self.head or self.width // self.heads
+
+    @property
+    def attention_width(self):
+        return self.heads * self.head_dim
 
     @property
     def step_tokens(self):
@@ -34,8 +40,8 @@ class Model:
             ffn_rows, ffn_often = rows * self.active // self.experts, often * self.experts
             router = [(rows, self.width, self.experts, often)]
         return [
-            (rows, self.width, self.width + 2 * kv, often),
-            (rows, self.width, self.width, often),
+            (rows, self.width, self.attention_width + 2 * kv, often),
+            (rows, self.attention_width, self.width, often),
             *router,
             (ffn_rows, self.width, 2 * self.ffn, ffn_often),
             (ffn_rows, self.ffn, self.width, ffn_often),
@@ -46,7 +52,7 @@ class Model:
         """6 per weight of a matrix product (the head is one, the input embedding is not) and causal attention, half
         of T x T: scores and values, 2 products, 2 operations, 3 passes."""
         weights = sum(m * k * n * often for m, k, n, often in self.products()) / self.step_tokens
-        return 6 * weights + 12 * self.layers * self.tokens * self.width / 2
+        return 6 * weights + 12 * self.layers * self.tokens * self.attention_width / 2
 
 
 MODELS = {
@@ -54,4 +60,15 @@ MODELS = {
     "32m": Model(512, 8, 8, 4, 1408, 8192, 4, 512, steps=5),
     "162m": Model(768, 12, 12, 12, 2048, 50304, 1, 1024, steps=2),
     "moe22m": Model(256, 6, 8, 4, 512, 4096, 8, 256, steps=6, experts=8, active=2),
+}
+
+# For a GPU (tests/gpu): some layers of inputs/7b.yaml and of inputs/qwen3_30b_8gpu_tp4_pp2.yaml, and toys to try the scripts with.
+GPU_MODELS = {
+    "7b_8layers_1k": Model(4096, 8, 32, 8, 14336, 128256, 8, 1024, steps=12),
+    "7b_8layers_4k": Model(4096, 8, 32, 8, 14336, 128256, 2, 4096, steps=12),
+    "qwen3_30b_4layers": Model(
+        2048, 4, 32, 4, 768, 151936, 2, 4096, steps=12, experts=128, active=8, head=128, qk_norm=True
+    ),
+    "toy": Model(64, 2, 4, 2, 96, 97, 2, 32, steps=2),
+    "toy_moe": Model(64, 2, 4, 2, 48, 97, 2, 32, steps=2, experts=8, active=2, head=32, qk_norm=True),
 }

@@ -3,8 +3,9 @@
 
     python3 tests/benchmark/peer.py --model tiny [--compile] [--precision bf16] [--threads 2] [--steps 20]
 
-prints the median of the step times and the tokens per second. With --serve it reads commands from standard input
-(`steps N`, `sgemm`) and answers each with a line of JSON; compare.py uses this so that a model is compiled once.
+prints the median of the step times and the tokens per second, of a GPU with --device cuda. With --serve it reads commands
+from standard input (`steps N`, `sgemm`) and answers each with a line of JSON; compare.py uses this so that a model is
+compiled once.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from models import MODELS
+from models import GPU_MODELS, MODELS
 
 
 class RMSNorm(nn.Module):
@@ -35,7 +36,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.dim = model.heads, model.kv_heads, model.head_dim
         self.qkv = nn.Linear(model.width, (model.heads + 2 * model.kv_heads) * self.dim, bias=False)
-        self.out = nn.Linear(model.width, model.width, bias=False)
+        self.out = nn.Linear(self.heads * self.dim, model.width, bias=False)
+        self.norms = nn.ModuleList(RMSNorm(self.dim) for _ in range(2)) if model.qk_norm else None
 
     def forward(self, x, cosine, sine):
         batch, tokens, _ = x.shape
@@ -46,10 +48,13 @@ class Attention(nn.Module):
             a, b = y.chunk(2, dim=-1)
             return y * cosine + torch.cat((-b, a), dim=-1) * sine
 
+        if self.norms:
+            q, k = self.norms[0](q), self.norms[1](k)
         q, k = rotate(q).to(v.dtype), rotate(k).to(v.dtype)
-        if self.heads != self.kv_heads:  # enable_gqa takes the slow path on CPUs
+        grouped = self.heads != self.kv_heads
+        if grouped and not x.is_cuda:  # enable_gqa takes the slow path on CPUs
             k, v = (y.repeat_interleave(self.heads // self.kv_heads, dim=1) for y in (k, v))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped and x.is_cuda)
         return self.out(y.transpose(1, 2).reshape(batch, tokens, -1))
 
 
@@ -84,12 +89,38 @@ class Experts(nn.Module):
         return out.view_as(x)
 
 
-class Block(nn.Module):
+class GroupedExperts(nn.Module):
+    """The same with one grouped product for all experts, in bf16, as GPUs have it."""
+
     def __init__(self, model):
+        super().__init__()
+        self.active, self.count = model.active, model.experts
+        self.router = nn.Linear(model.width, model.experts, bias=False)
+        self.up = nn.Parameter(0.02 * torch.randn(model.experts, 2 * model.ffn, model.width))
+        self.down = nn.Parameter(0.02 * torch.randn(model.experts, model.width, model.ffn))
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
+        weight, choice = self.router(rows).float().softmax(-1).topk(self.active, dim=-1)
+        weight = weight / weight.sum(-1, keepdim=True)
+        flat = choice.reshape(-1)
+        order = flat.argsort(stable=True)
+        counts = (flat[:, None] == torch.arange(self.count, device=x.device)).sum(0)
+        ends = counts.cumsum(0).to(torch.int32)
+        row = order // self.active
+        gate_up = torch._grouped_mm(rows[row], self.up.to(torch.bfloat16).transpose(-2, -1), offs=ends)
+        gate, up = gate_up.chunk(2, dim=-1)
+        act = functional.silu(gate) * up * weight.reshape(-1)[order, None].to(torch.bfloat16)
+        out = torch._grouped_mm(act, self.down.to(torch.bfloat16).transpose(-2, -1), offs=ends)
+        return torch.zeros_like(rows).index_add(0, row, out).view_as(x).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, model, experts):
         super().__init__()
         self.norm1, self.norm2 = RMSNorm(model.width), RMSNorm(model.width)
         self.attention = Attention(model)
-        self.ffn = Experts(model) if model.experts else FeedForward(model)
+        self.ffn = experts(model) if model.experts else FeedForward(model)
 
     def forward(self, x, cosine, sine):
         x = x + self.attention(self.norm1(x), cosine, sine)
@@ -97,10 +128,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, model):
+    def __init__(self, model, experts=Experts):
         super().__init__()
         self.embedding = nn.Embedding(model.vocabulary, model.width)
-        self.blocks = nn.ModuleList(Block(model) for _ in range(model.layers))
+        self.blocks = nn.ModuleList(Block(model, experts) for _ in range(model.layers))
         self.norm = RMSNorm(model.width)
         self.head = nn.Linear(model.width, model.vocabulary, bias=False)
         angle = torch.outer(
@@ -122,9 +153,11 @@ class Transformer(nn.Module):
 
 
 class Trainer:
-    def __init__(self, model, precision, compiled):
+    def __init__(self, model, precision, compiled, device="cpu", grouped=False):
         torch.manual_seed(1)
-        self.model, self.network = model, Transformer(model)
+        self.model, self.device = model, device
+        with torch.device(device):
+            self.network = Transformer(model, GroupedExperts if grouped else Experts)
         self.loss = torch.compile(self.network) if compiled else self.network
         matrices = [p for p in self.network.parameters() if p.dim() >= 2]
         vectors = [p for p in self.network.parameters() if p.dim() < 2]
@@ -135,12 +168,15 @@ class Trainer:
             fused=True,
         )
         self.cast = (
-            (lambda: torch.autocast("cpu", dtype=torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
+            (lambda: torch.autocast(device, dtype=torch.bfloat16)) if precision == "bf16" else contextlib.nullcontext
         )
 
     def step(self):
         """Seconds of one step on fresh random tokens, and its loss."""
-        tokens = torch.randint(0, self.model.vocabulary, (self.model.batch, self.model.tokens + 1))
+        shape = (self.model.batch, self.model.tokens + 1)
+        tokens = torch.randint(0, self.model.vocabulary, shape, device=self.device)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         with self.cast():
@@ -149,6 +185,8 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         self.optimizer.step()
         value = loss.item()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - start, value
 
 
@@ -190,7 +228,9 @@ def serve(trainer, model):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--model", choices=MODELS | GPU_MODELS, required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--grouped", action="store_true", help="experts by torch._grouped_mm, in bf16")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast, fp32 weights")
     parser.add_argument("--compile", action="store_true", help="torch.compile; needs a C++ compiler")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -198,8 +238,8 @@ def main():
     parser.add_argument("--serve", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    model = MODELS[arguments.model]
-    trainer = Trainer(model, arguments.precision, arguments.compile)
+    model = (MODELS | GPU_MODELS)[arguments.model]
+    trainer = Trainer(model, arguments.precision, arguments.compile, arguments.device, arguments.grouped)
     if arguments.serve:
         serve(trainer, model)
         return

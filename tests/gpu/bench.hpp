@@ -1,0 +1,117 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "device/memory.hpp"
+#include "device/stream.hpp"
+#include "kernels/gemm.hpp"
+#include "tensor/view.hpp"
+
+// What the benches of kernel_bench share: device memory with random numbers in it, a clock, and a line of the result.
+
+namespace forge::bench {
+
+using std::int64_t;
+
+struct Bench {
+  Stream& stream;
+  Gemm& gemm;
+  bool tiny;  // sizes for a processor: to see that every kernel runs, not how fast
+
+  // The size of a real step, or the tiny one.
+  int64_t size(int64_t real, int64_t small) const { return tiny ? small : real; }
+};
+
+// Buffers on the device that live as long as this.
+class Memory {
+ public:
+  explicit Memory(Stream& stream) : stream_(stream) {}
+
+  // Normal numbers of deviation `scale`: about a million drawn ones, again and again. Zeros would flatter a GPU, whose
+  // clock falls with the bits that toggle.
+  template <class T, int N>
+  View<T, N> random(Array<int64_t, N> extents, double scale = 1) {
+    const View<T, N> view = uninitialised<T, N>(extents);
+    const auto all = static_cast<std::size_t>(view.size()), drawn = std::min<std::size_t>(all, 1048573);
+    std::vector<T> block(drawn);
+    for (std::size_t i = 0; i < drawn; ++i) block[i] = static_cast<T>(static_cast<float>(scale * normal(key_, i)));
+    ++key_;
+    copy_to_device(stream_, view.data, block.data(), drawn * sizeof(T));
+    for (std::size_t at = drawn; at < all; at += drawn)
+      copy_on_device(stream_, view.data + at, view.data, std::min(drawn, all - at) * sizeof(T));
+    stream_.synchronize();
+    return view;
+  }
+  template <class T>
+  View<T, 1> values(const std::vector<T>& host) {
+    const View<T, 1> view = uninitialised<T, 1>({{static_cast<int64_t>(host.size())}});
+    copy_to_device(stream_, view.data, host.data(), host.size() * sizeof(T));
+    stream_.synchronize();
+    return view;
+  }
+  template <class T, int N>
+  View<T, N> zeros(Array<int64_t, N> extents) {
+    const View<T, N> view = uninitialised<T, N>(extents);
+    fill_zero(stream_, view.data, static_cast<std::size_t>(view.size()) * sizeof(T));
+    return view;
+  }
+
+ private:
+  template <class T, int N>
+  View<T, N> uninitialised(Array<int64_t, N> extents) {
+    int64_t n = 1;
+    for (const int64_t e : extents) n *= e;
+    buffers_.emplace_back(static_cast<std::size_t>(n) * sizeof(T));
+    return View<T, N>(reinterpret_cast<T*>(buffers_.back().data()), extents);
+  }
+
+  Stream& stream_;
+  std::vector<Buffer> buffers_;
+  std::uint64_t key_ = 1;
+};
+
+// Seconds of one call: the median of five batches of calls, each long enough for the host's clock, after two calls that
+// choose algorithms and touch pages.
+template <class Work>
+double seconds_of(const Bench& bench, const Work& work) {
+  const auto batch = [&](int calls) {
+    bench.stream.synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    bench.stream.synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
+  };
+  batch(1);
+  const double once = batch(1);
+  const int calls = static_cast<int>(std::clamp((bench.tiny ? 1e-3 : 0.02) / once, 1.0, 200.0));
+  std::vector<double> times;
+  for (int i = 0; i < (bench.tiny ? 1 : 5); ++i) times.push_back(batch(calls));
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+// A line of the result: group, kernel, sizes ("key=value" words), seconds, floating-point operations, least bytes that
+// are read and written; 0 where such a rate says nothing.
+inline void print_row(const char* group, const std::string& kernel, const std::string& sizes, double seconds,
+                      double flop, double bytes) {
+  std::printf("%s\t%s\t%s\t%.6e\t%.6e\t%.6e\n", group, kernel.c_str(), sizes.c_str(), seconds, flop, bytes);
+  std::fflush(stdout);
+}
+
+inline std::string word(const char* key, int64_t value) {
+  return std::string(key) + "=" + std::to_string(value);
+}
+
+void bench_products(const Bench& bench);
+void bench_attention(const Bench& bench);
+void bench_rows(const Bench& bench);
+void bench_experts(const Bench& bench);
+
+}  // namespace forge::bench

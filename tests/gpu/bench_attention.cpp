@@ -1,0 +1,55 @@
+#include "bench.hpp"
+#include "kernels/attention.hpp"
+
+namespace forge::bench {
+
+namespace {
+
+struct Heads {
+  int64_t sequences, tokens, heads, kv_heads, head_dim;
+};
+
+// Causal attention of whole sequences, as a layer calls it: queries, keys and values are columns of one buffer. The
+// rates count the pairs that the mask lets through: 4 D operations a pair forward, 10 D backward.
+void bench_heads(const Bench& b, const Heads& n) {
+  const int64_t B = n.sequences, T = b.size(n.tokens, 32), H = n.heads, K = n.kv_heads, D = b.size(n.head_dim, 16);
+  const int64_t rows = B * T, width = (H + 2 * K) * D;
+  Memory memory(b.stream);
+  const auto qkv = memory.random<bf16, 2>({{rows, width}}), d_qkv = memory.zeros<bf16, 2>({{rows, width}});
+  const auto o = memory.zeros<bf16, 3>({{rows, H, D}}), d_o = memory.random<bf16, 3>({{rows, H, D}});
+  const auto lse = memory.zeros<float, 2>({{rows, H}}), delta = memory.zeros<float, 2>({{rows, H}});
+  const auto sums = memory.zeros<float, 3>({{rows, H, D}});
+  std::vector<std::int32_t> position(static_cast<std::size_t>(rows));
+  for (std::size_t i = 0; i < position.size(); ++i)
+    position[i] = static_cast<std::int32_t>(static_cast<int64_t>(i) % T);
+  const View<const std::int32_t, 1> positions = memory.values(position);
+  const auto part = [&](const View<bf16, 2>& x, int64_t first, int64_t heads) {
+    return View<bf16, 3>(x.data + first * D, {{rows, heads, D}}, width);
+  };
+  const AttentionShape shape{B, T, T, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}};
+  const AttentionMask mask{positions, positions, {}, {}, 0};
+  const double pairs = static_cast<double>(B * H) * static_cast<double>(T) * static_cast<double>(T + 1) / 2;
+  const std::string sizes =
+      word("B", B) + " " + word("T", T) + " " + word("H", H) + " " + word("K", K) + " " + word("D", D);
+  const double forward = seconds_of(b, [&] {
+    attention_forward<bf16>(b.stream, shape, mask, part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), o, lse);
+  });
+  print_row("attention", "forward", sizes, forward, 4 * static_cast<double>(D) * pairs, 0);
+  const double backward = seconds_of(b, [&] {
+    attention_delta<bf16>(b.stream, d_o, o, delta);
+    attention_backward<bf16>(b.stream, shape, mask, d_o, part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), lse,
+                             delta, part(d_qkv, 0, H), part(d_qkv, H, K), part(d_qkv, H + K, K), sums);
+  });
+  print_row("attention", "backward", sizes, backward, 10 * static_cast<double>(D) * pairs, 0);
+}
+
+}  // namespace
+
+void bench_attention(const Bench& b) {
+  if (b.tiny) return bench_heads(b, {1, 32, 4, 2, 16});
+  for (const Heads& n : {Heads{8, 1024, 32, 8, 128}, Heads{2, 4096, 32, 8, 128}, Heads{2, 4096, 32, 4, 128},
+                         Heads{1, 16384, 32, 8, 128}})
+    bench_heads(b, n);
+}
+
+}  // namespace forge::bench

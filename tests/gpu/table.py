@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""table.py FOLDER: what first_day.sh measured, as a dated section in Markdown for docs/performance.md. Reads what is there; parts
+that have not run are named."""
+
+import glob
+import json
+import os
+import sys
+
+PEAK = 989.4e12  # dense bf16 of H100 and H200, FLOP/s
+
+
+def facts(folder):
+    with open(os.path.join(folder, "machine.txt")) as file:
+        return dict(line.rstrip("\n").split(" ", 1) for line in file)
+
+
+def fields(path):
+    with open(path) as file:
+        return [line.rstrip("\n").split("\t") for line in file if not line.startswith("#")]
+
+
+def rate(seconds, flop, moved):
+    """Text of a rate: TFLOP/s, GB/s, or the time alone."""
+    if flop:
+        return f"{flop / seconds / 1e12:.1f} TFLOP/s"
+    if moved:
+        return f"{moved / seconds / 1e9:.0f} GB/s"
+    return f"{1e6 * seconds:.0f} us"
+
+
+def kernels(folder):
+    lines = []
+    for group in ("products", "attention", "rows", "experts"):
+        path = os.path.join(folder, "kernels", group + ".tsv")
+        if not os.path.exists(path):
+            continue
+        peer_path = os.path.join(folder, "kernels", f"pytorch_{group}.tsv")
+        peers = {tuple(f[:3]): f for f in fields(peer_path)} if os.path.exists(peer_path) else {}
+        lines += ["", f"| {group} | sizes | forge | PyTorch | forge / PyTorch | how |", "|---|---|---|---|---|---|"]
+        for f in fields(path):
+            seconds, flop, moved = map(float, f[3:6])
+            peer = peers.get(tuple(f[:3]))
+            cells = [f[1], f[2], rate(seconds, flop, moved)]
+            if peer:
+                theirs = float(peer[3])
+                cells += [rate(theirs, flop, moved), f"{theirs / seconds:.2f}", peer[4].split(", ", 1)[1]]
+            else:
+                cells += ["not measured", "", ""]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def steps(folder):
+    results = []
+    for path in sorted(glob.glob(os.path.join(folder, "steps_*", "*.json"))):
+        with open(path) as file:
+            results.append(json.load(file))
+    if not results:
+        return []
+    lines = ["", "| whole steps, bf16 | batch | contender | ms a step | tokens/s | TFLOP/s | of 989.4 |", "|---|---|---|---|---|---|---|"]
+    for r in results:
+        speed = r["step_tokens"] / r["seconds"]
+        flops = speed * r["flops_per_token"]
+        lines.append(
+            f"| {r['model']} | {r['batch']} x {r['tokens']} | {r['label']} | {1e3 * r['seconds']:.1f} | {speed:.0f} "
+            f"| {flops / 1e12:.1f} | {100 * flops / PEAK:.1f} % |"
+        )
+    for model in sorted({r["model"] for r in results}):
+        forge = [r["seconds"] for r in results if r["model"] == model and r["label"] == "forge"]
+        peer = [r for r in results if r["model"] == model and r["contender"] == "pytorch"]
+        if forge and peer:
+            lines += ["", f"{model}: forge / {peer[0]['label']}: {peer[0]['seconds'] / min(forge):.2f}"]
+            lines[-1] += f" (forge's runs {' and '.join(f'{1e3 * s:.1f}' for s in forge)} ms)"
+    return lines
+
+
+def verdicts(folder):
+    lines = ["", "| part | result |", "|---|---|"]
+    with open(os.path.join(folder, "summary.txt")) as file:
+        parts = [line.split(None, 1) for line in file if not line.startswith(" ")]
+    return lines + [f"| {name} | {result.strip()} |" for name, result in parts]
+
+
+def main():
+    folder = sys.argv[1]
+    machine = facts(folder)
+    title = f"### One GPU, {machine['date']}"
+    if machine["rehearsal"] == "yes":
+        title = f"### REHEARSAL on a processor at tiny sizes, {machine['date']}: no figure of it means anything"
+    lines = [title, "", f"{machine['gpu']}; {machine['processor']}; PyTorch {machine['pytorch']}; {machine['program']}, commit {machine['commit'][:12]}."]
+    lines += ["Random data; a median of five batches of calls (kernels) or of the steps after three others. Bytes are the least that a kernel must",
+              "read and write. FLOP: 6 a weight of a matrix product with the head, without the input embedding, plus causal attention counted half;",
+              "the router's own choice (no forced balance); \"of 989.4\": of the dense bf16 peak of H100 and H200."]
+    lines += verdicts(folder) + kernels(folder) + steps(folder)
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
