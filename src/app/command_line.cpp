@@ -73,7 +73,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::show)
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
-        "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble");
+        "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
+        "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");
@@ -136,6 +137,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
   if (!c.checkpoint.empty() && c.initial) throw BadInput("--checkpoint and --initial exclude each other");
   if (values.count("bytes") && c.text_bytes < 1) throw BadInput("--bytes must be at least 1");
+  if (values.count("tasks") && c.tasks < 0) throw BadInput("--tasks must be a rank, from 0");
 }
 
 void check_count(const CommandLine& c, const std::string& verb) {

@@ -149,8 +149,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
       memory(plan_memory(run.buffers, run.share, run.schedule,
                          static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)) {
   world.watchdog().start_other(0, "parameters");
-  session = std::make_unique<Session<T>>(
-      setup, memory.total(), StorageKind{kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads);
+  session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());
   session->load([this](ParameterStorage<T>& storage, Stream& stream) {
     load_parameters(setup.deck, storage, stream, session->heartbeat());

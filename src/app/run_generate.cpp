@@ -43,7 +43,7 @@ void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& toke
   std::printf("\n");
 }
 
-constexpr StorageKind weights_only{false, false};
+const StorageKind weights_only{false, {}};
 
 std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& precision) {
   std::size_t bytes = 0;

@@ -6,10 +6,10 @@
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/summary_text.hpp"
+#include "app/task_table.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
-#include "layout/chunk_buffers.hpp"
 #include "model/flops.hpp"
 #include "plan/traffic.hpp"
 
@@ -196,6 +196,9 @@ void print_layout(const CommandLine& line, const Deck& deck) {
 void run_show(const CommandLine& line) {
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   const RunSetup setup = make_setup(deck);
+  if (line.tasks >= setup.mesh.world())
+    throw BadInput("--tasks " + std::to_string(line.tasks) + ": the ranks are 0 to " +
+                   std::to_string(setup.mesh.world() - 1));
   const std::vector<MemoryPlan> memory = memory_by_stage(setup, RunKind::training);
   std::printf("%s\n%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str());
   print_layout(line, deck);
@@ -205,6 +208,7 @@ void run_show(const CommandLine& line) {
   print_saved(setup);
   print_memory(setup, memory);
   print_traffic(setup);
+  if (line.tasks >= 0) std::printf("\n%s", task_table(setup, line.tasks).c_str());
   std::printf("\nresolved deck\n%s", write_deck(deck).c_str());
 }
 

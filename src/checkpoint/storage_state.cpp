@@ -54,11 +54,6 @@ std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {
 }
 
 // One kind of state: its name's group, its memory by unit.
-struct Kind {
-  const char* group;
-  DType type;
-};
-
 }  // namespace
 
 std::vector<Range> written_ranges(const RankShare& share, std::size_t u) {
@@ -81,14 +76,13 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const Rank
                                   StateUse use, StateParts parts) {
   std::vector<StateTensor> tensors;
   std::map<std::string, std::size_t> numbers;
-  const auto add = [&](const Kind& kind, const TensorPlace& place, const Box& box, std::byte* data) {
-    const std::string name = std::string(kind.group) + "/" + place.name;
+  const auto add = [&](const StateBuffer& kind, const TensorPlace& place, const Box& box, std::byte* data) {
+    const std::string name = std::string(kind.name) + "/" + place.name;
     const auto [at, is_new] = numbers.try_emplace(name, tensors.size());
     if (is_new) tensors.push_back({name, kind.type, place.shape, place.strip, {}});
     tensors[at->second].pieces.push_back({place.box(box), data});
   };
-  const Kind master{"parameters", dtype_of<acc_t<T>>}, first{"first_moment", storage.precision().moment},
-      second{"second_moment", storage.precision().moment};
+  const StateBuffer master{"parameters", dtype_of<acc_t<T>>};
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
     const UnitStorage<T>& s = storage.unit(u);
@@ -105,10 +99,9 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const Rank
             return reinterpret_cast<std::byte*>(data) + static_cast<std::size_t>(at) * size_of(type);
           };
           if (parts.parameters) add(master, place, box, pointer(s.master.data, master.type));
-          if (parts.moments) {
-            add(first, place, box, pointer(s.m, first.type));
-            add(second, place, box, pointer(s.v, second.type));
-          }
+          if (parts.optimizer)
+            for (const auto& buffer : s.optimizer)
+              add(buffer.declared, place, box, pointer(buffer.data, buffer.declared.type));
           at += box.size();
         }
       }

@@ -8,16 +8,16 @@
 
 namespace forge {
 
-// The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights),
-// "first_moment/<name>" and "second_moment/<name>". A layer's experts are one tensor: "layers.3.experts.7.up" is row 7
-// of "layers.3.experts.up", of shape (E, Fe, C).
+// The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights), and what the
+// optimizer has declared: of AdamW "first_moment/<name>" and "second_moment/<name>". A layer's experts are one tensor:
+// "layers.3.experts.7.up" is row 7 of "layers.3.experts.up", of shape (E, Fe, C).
 
 enum class StateUse {
   write,  // what this rank writes: each element of the model is written by one rank; the replicas share the work
   read,   // all that this rank holds, copies included
 };
 struct StateParts {
-  bool parameters = true, moments = true;
+  bool parameters = true, optimizer = true;
 };
 
 // `experts`: E of the whole model. The pieces point into the storage.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/types.hpp"
+
 namespace forge {
 
 // The operations of a communicator (comm/communicator.hpp), for counting what they send.
@@ -35,6 +37,58 @@ constexpr std::int64_t sent_elements(Collective collective, std::int64_t count, 
   return 0;
 }
 
+// The groups of ranks that talk to each other (comm/mesh.hpp).
+enum class Group {
+  scalars,
+  tp,
+  cp,
+  pp,
+  gradients,
+  gradient_shards,
+  gradient_replicas,
+  gradient_tp,
+  gradient_copies,
+  gradient_tied,
+  parameter_shards,
+  ep,
+  etp,
+  expert_gradients,
+  expert_gradient_shards,
+  expert_gradient_replicas,
+  expert_parameter_shards
+};
+inline constexpr int group_count = 17;
+
+constexpr std::string_view name_of(Group group) {
+  constexpr std::string_view names[group_count] = {"scalars",
+                                                   "tp",
+                                                   "cp",
+                                                   "pp",
+                                                   "gradients",
+                                                   "gradient_shards",
+                                                   "gradient_replicas",
+                                                   "gradient_tp",
+                                                   "gradient_copies",
+                                                   "gradient_tied",
+                                                   "parameter_shards",
+                                                   "ep",
+                                                   "etp",
+                                                   "expert_gradients",
+                                                   "expert_gradient_shards",
+                                                   "expert_gradient_replicas",
+                                                   "expert_parameter_shards"};
+  return names[static_cast<int>(group)];
+}
+
+// Calls of one collective: `count` elements as the call takes them.
+struct Sent {
+  Group group;
+  Collective collective;
+  std::int64_t count;
+  DType type;
+  std::int64_t times = 1;
+};
+
 // Calls, and bytes sent by this rank, per operation.
 struct Traffic {
   std::array<std::int64_t, collective_count> calls{}, bytes{};
@@ -49,9 +103,9 @@ struct Traffic {
     for (const std::int64_t c : calls) sum += c;
     return sum;
   }
-  void add(Collective collective, std::int64_t sent_bytes) {
-    ++calls[static_cast<std::size_t>(collective)];
-    bytes[static_cast<std::size_t>(collective)] += sent_bytes;
+  void add(Collective collective, std::int64_t sent_bytes, std::int64_t times = 1) {
+    calls[static_cast<std::size_t>(collective)] += times;
+    bytes[static_cast<std::size_t>(collective)] += times * sent_bytes;
   }
 };
 

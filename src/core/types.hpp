@@ -109,21 +109,20 @@ struct Accumulate<double> {
 template <class T>
 using acc_t = typename Accumulate<T>::type;
 
-// The five types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
-// gradients and statistics, of gradients on the wire, of Adam's moments.
+// The types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
+// gradients and statistics, of gradients on the wire. What an optimizer keeps: model/optimizer_state.hpp.
 struct Precision {
   DType storage = DType::f32;
   DType compute = DType::f32;
   DType accumulate = DType::f32;
   DType reduce = DType::f32;
-  DType moment = DType::f32;
 
   // GEMMs read a second copy of the weights, in the compute type.
   bool has_compute_copy() const { return storage != compute; }
 };
 
-constexpr Precision fp64_precision{DType::f64, DType::f64, DType::f64, DType::f64, DType::f64};
-constexpr Precision fp32_precision{DType::f32, DType::f32, DType::f32, DType::f32, DType::f32};
-constexpr Precision bf16_precision{DType::f32, DType::bf16, DType::f32, DType::f32, DType::f32};
+constexpr Precision fp64_precision{DType::f64, DType::f64, DType::f64, DType::f64};
+constexpr Precision fp32_precision{DType::f32, DType::f32, DType::f32, DType::f32};
+constexpr Precision bf16_precision{DType::f32, DType::bf16, DType::f32, DType::f32};
 
 }  // namespace forge

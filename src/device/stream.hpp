@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "device/task.hpp"
+#include "device/stream_work.hpp"
 
 namespace forge {
 
@@ -22,7 +22,7 @@ class Stream {
 
   int threads() const { return threads_; }
   // Runs host work in the order of the stream. An exception of a worker is thrown by the next call of synchronize().
-  void submit(Task work);
+  void submit(StreamWork work);
   // Whether work given to the stream runs in the calling thread: parallel_for then needs no copy of its body.
   bool runs_inline() const;
   void synchronize();

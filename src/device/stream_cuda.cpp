@@ -43,7 +43,7 @@ void* Stream::native() const {
 namespace {
 
 struct HostWork {
-  Task work;
+  StreamWork work;
   std::exception_ptr* error;
 };
 
@@ -60,7 +60,7 @@ void run_host_work(void* data) {
 
 }  // namespace
 
-void Stream::submit(Task work) {
+void Stream::submit(StreamWork work) {
   auto host = std::make_unique<HostWork>(HostWork{std::move(work), &impl_->error});
   cuda_check(cudaLaunchHostFunc(impl_->stream, run_host_work, host.get()), "cudaLaunchHostFunc");
   host.release();

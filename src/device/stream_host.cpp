@@ -15,7 +15,7 @@ namespace forge {
 namespace {
 
 struct Work {
-  Task run;
+  StreamWork run;
   bool always = false;  // events: whoever waits for one is released after a failure too
 };
 
@@ -58,7 +58,7 @@ struct Event::Implementation {
   std::exception_ptr error;
   bool stopping = false;
 
-  void push(Task work, bool always) {
+  void push(StreamWork work, bool always) {
     {
       std::lock_guard lock(mutex);
       queue.push({std::move(work), always});
@@ -131,7 +131,7 @@ void* Stream::native() const {
   return nullptr;
 }
 
-void Stream::submit(Task work) {
+void Stream::submit(StreamWork work) {
   if (impl_->queue)
     impl_->queue->push(std::move(work), false);
   else

@@ -4,6 +4,10 @@
 
 namespace forge {
 
+StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer) {
+  return {kind != RunKind::evaluation, kind == RunKind::training ? optimizer : OptimizerState{}};
+}
+
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& p, const Zero& zero,
                                          StorageKind kind) {
   const std::int64_t n = unit.elements, state = zero.state_of(unit).size();
@@ -22,8 +26,8 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   } else if (kind.gradients) {
     list.push_back({UnitBuf::accumulator, Category::gradients, n, p.accumulate});
   }
-  if (kind.moments)
-    for (const UnitBuf id : {UnitBuf::m, UnitBuf::v}) list.push_back({id, Category::optimizer, state, p.moment});
+  for (const StateBuffer& buffer : kind.optimizer)
+    list.push_back({UnitBuf::optimizer, Category::optimizer, state, buffer.type});
   return list;
 }
 
@@ -60,8 +64,8 @@ const Zero& zero_of(const ZeroOfClass& zero, PoolClass c) {
 
 }  // namespace
 
-PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, StorageKind kind) {
-  if (!kind.gradients || !zero_of(zero, c).reduce_each) return {};
+PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, bool gradients) {
+  if (!gradients || !zero_of(zero, c).reduce_each) return {};
   return pool_size(units, c, 2);
 }
 

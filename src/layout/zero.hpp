@@ -6,6 +6,7 @@
 #include "core/category.hpp"
 #include "core/types.hpp"
 #include "layout/local_units.hpp"
+#include "model/optimizer_state.hpp"
 
 namespace forge {
 
@@ -18,6 +19,8 @@ struct Zero {
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
   bool shards_state() const { return stage >= 1; }
+  // Whether the unit's compute weights come from other ranks, too.
+  bool gathers() const { return shards_state() && shards > 1; }
   // Whether the whole unit's compute weights have a place of their own for the whole run.
   bool keeps_whole() const { return stage < 3 || keep_gathered || shards == 1; }
   // This rank's range of a unit's flat buffer.
@@ -28,11 +31,14 @@ struct Zero {
   Range state_of(const LocalUnit& unit) const { return shards_state() ? shard_of(unit) : Range{0, unit.elements}; }
 };
 
-// What of the parameters a run keeps.
+// What a run keeps beside the weights.
 struct StorageKind {
   bool gradients = true;
-  bool moments = true;
+  OptimizerState optimizer{};
 };
+// What a rank does: evaluation needs no gradients, `gradients` no optimizer.
+enum class RunKind { training, gradients, evaluation };
+StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer);
 
 // The buffers of a unit. parallel/storage.hpp allocates them from this list, plan/ sums it.
 enum class UnitBuf {
@@ -42,8 +48,7 @@ enum class UnitBuf {
   gradient,     // the shard, where microbatches are reduced into it
   accumulator,  // the whole unit: sums of this rank's microbatches
   vectors,      // sums of the vectors' gradients, where matrices are reduced each microbatch
-  m,
-  v,  // Adam's moments of the range of Zero::state_of
+  optimizer,    // what the optimizer keeps of the range of Zero::state_of, in the order of its declaration
   count_,
 };
 struct UnitBufferSpec {
@@ -79,7 +84,7 @@ struct PoolSize {
   int buffers = 0;
   std::int64_t elements = 0;  // of each
 };
-PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, StorageKind kind);
+PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero, bool gradients);
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c, const ZeroOfClass& zero);
 
 // The parts of a unit that this rank counts in norms and writes to checkpoints: what it owns of its shard. Every

@@ -22,11 +22,9 @@ std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int
 }
 
 Precision precision_of(const Deck& deck) {
-  Precision p = deck.train.precision == PrecisionName::fp64   ? fp64_precision
-                : deck.train.precision == PrecisionName::fp32 ? fp32_precision
-                                                              : bf16_precision;
-  if (deck.optimizer.moments == MomentType::bf16) p.moment = DType::bf16;
-  return p;
+  return deck.train.precision == PrecisionName::fp64   ? fp64_precision
+         : deck.train.precision == PrecisionName::fp32 ? fp32_precision
+                                                       : bf16_precision;
 }
 
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
@@ -40,7 +38,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           static_cast<int>(deck.mesh.tp),
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
-          std::max(static_cast<int>(deck.mesh.etp), 1)};
+          std::max(static_cast<int>(deck.mesh.etp), 1),
+          optimizer_state(deck.optimizer, precision_of(deck).storage)};
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "core/array.hpp"
 #include "core/short_list.hpp"
 #include "core/types.hpp"
+#include "model/optimizer_state.hpp"
 #include "model/spec.hpp"
 
 namespace forge {
@@ -229,6 +230,7 @@ struct BufferContext {
   int tp = 1;
   CpMethod cp_method = CpMethod::ring;
   int ep = 1, etp = 1;
+  OptimizerState optimizer{};
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
@@ -237,7 +239,7 @@ struct BufferContext {
 // Rows of a head chunk where the deck says 0: about 16 Mi logits at a time, a multiple of 64, at most R.
 std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int64_t vocabulary);
 
-// The five types of a deck's run.
+// The types of a deck's run.
 Precision precision_of(const Deck& deck);
 // The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it.
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local);

@@ -40,22 +40,6 @@ struct Maker {
   }
 };
 
-struct Counter {
-  std::int64_t ranks, value_bytes, sum_bytes;
-  Traffic traffic;
-
-  void add(Collective collective, std::int64_t count, std::int64_t bytes) {
-    traffic.add(collective, sent_elements(collective, count, ranks) * bytes);
-  }
-};
-
-Counter counter(const BufferContext& c) {
-  return {c.microbatch.cp,
-          static_cast<std::int64_t>(size_of(c.precision.compute)),
-          static_cast<std::int64_t>(size_of(c.precision.accumulate)),
-          {}};
-}
-
 }  // namespace
 
 ContextHeads context_heads(const BufferContext& c) {
@@ -113,51 +97,40 @@ BufferList scratch_context_backward(const BufferContext& c) {
   return list;
 }
 
-Traffic context_traffic_forward(const BufferContext& c) {
-  Counter n = counter(c);
-  if (n.ranks == 1) return {};
-  const std::int64_t rows = c.microbatch.rows(), pair = rows * (c.spec.kv_columns() + c.spec.v_columns());
-  switch (c.cp_method) {
-    case CpMethod::ring:
-      for (std::int64_t i = 1; i < n.ranks; ++i) n.add(Collective::send, pair, n.value_bytes);
-      break;
-    case CpMethod::all_gather:
-      n.add(Collective::all_gather, pair, n.value_bytes);
-      break;
-    case CpMethod::all_to_all: {
-      const ContextHeads heads = context_heads(c);
-      n.add(Collective::all_to_all, rows * heads.qkv_columns(c.spec), n.value_bytes);
-      n.add(Collective::all_to_all, rows * heads.o_columns(c.spec), n.value_bytes);
-      break;
-    }
-  }
-  return n.traffic;
+namespace {
+
+// Keys and values of this rank's rows.
+std::int64_t pair_elements(const BufferContext& c) {
+  return c.microbatch.rows() * (c.spec.kv_columns() + c.spec.v_columns());
 }
 
-Traffic context_traffic_backward(const BufferContext& c) {
-  Counter n = counter(c);
-  if (n.ranks == 1) return {};
-  const std::int64_t rows = c.microbatch.rows(), pair = rows * (c.spec.kv_columns() + c.spec.v_columns());
-  switch (c.cp_method) {
-    case CpMethod::ring:
-      for (std::int64_t i = 1; i < n.ranks; ++i) {
-        n.add(Collective::send, pair, n.value_bytes);
-        n.add(Collective::send, pair, n.sum_bytes);
-      }
-      break;
-    case CpMethod::all_gather:
-      n.add(Collective::all_gather, pair, n.value_bytes);
-      n.add(Collective::reduce_scatter, pair, n.sum_bytes);
-      break;
-    case CpMethod::all_to_all: {
-      const ContextHeads heads = context_heads(c);
-      n.add(Collective::all_to_all, rows * (heads.qkv_columns(c.spec) + heads.o_columns(c.spec)), n.value_bytes);
-      n.add(Collective::all_to_all, rows * heads.q, n.sum_bytes);
-      n.add(Collective::all_to_all, rows * heads.qkv_columns(c.spec), n.value_bytes);
-      break;
-    }
-  }
-  return n.traffic;
+}  // namespace
+
+std::vector<Sent> context_sends_forward(const BufferContext& c) {
+  const std::int64_t cp = c.microbatch.cp, rows = c.microbatch.rows();
+  const DType value = c.precision.compute;
+  if (cp == 1) return {};
+  if (c.cp_method == CpMethod::ring) return {{Group::cp, Collective::send, pair_elements(c), value, cp - 1}};
+  if (c.cp_method == CpMethod::all_gather) return {{Group::cp, Collective::all_gather, pair_elements(c), value}};
+  const ContextHeads heads = context_heads(c);
+  return {{Group::cp, Collective::all_to_all, rows * heads.qkv_columns(c.spec), value},
+          {Group::cp, Collective::all_to_all, rows * heads.o_columns(c.spec), value}};
+}
+
+std::vector<Sent> context_sends_backward(const BufferContext& c) {
+  const std::int64_t cp = c.microbatch.cp, rows = c.microbatch.rows();
+  const DType value = c.precision.compute, sum = c.precision.accumulate;
+  if (cp == 1) return {};
+  if (c.cp_method == CpMethod::ring)
+    return {{Group::cp, Collective::send, pair_elements(c), value, cp - 1},
+            {Group::cp, Collective::send, pair_elements(c), sum, cp - 1}};
+  if (c.cp_method == CpMethod::all_gather)
+    return {{Group::cp, Collective::all_gather, pair_elements(c), value},
+            {Group::cp, Collective::reduce_scatter, pair_elements(c), sum}};
+  const ContextHeads heads = context_heads(c);
+  return {{Group::cp, Collective::all_to_all, rows * (heads.qkv_columns(c.spec) + heads.o_columns(c.spec)), value},
+          {Group::cp, Collective::all_to_all, rows * heads.q, sum},
+          {Group::cp, Collective::all_to_all, rows * heads.qkv_columns(c.spec), value}};
 }
 
 }  // namespace forge

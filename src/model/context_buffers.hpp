@@ -10,7 +10,7 @@ namespace forge {
 BufferList scratch_context_forward(const BufferContext&);
 BufferList scratch_context_backward(const BufferContext&);
 
-// Calls and bytes that a rank sends over cp for one block's attention, once forward and once backward. With R rows a
+// What a rank sends over cp for one block's attention, once forward and once backward; empty on one rank. With R rows a
 // rank, h and k heads as context_heads() says, P = D + Dv columns of a key and its value, e bytes of the compute type
 // and a of the accumulation type:
 //                forward                                     backward
@@ -19,8 +19,8 @@ BufferList scratch_context_backward(const BufferContext&);
 //   all_to_all   (cp − 1) · R (h D + k P) e of q, k, v       (cp − 1) · R (h + k) P e of q, k, v, d_o
 //                (cp − 1) · R h Dv e of o                    (cp − 1) · R h a of delta
 //                                                            (cp − 1) · R (h D + k P) e of d_q, d_k, d_v
-Traffic context_traffic_forward(const BufferContext&);
-Traffic context_traffic_backward(const BufferContext&);
+std::vector<Sent> context_sends_forward(const BufferContext&);
+std::vector<Sent> context_sends_backward(const BufferContext&);
 
 // all_to_all: heads of q, and of k and v, that a rank works on for all rows. q = H/cp; its heads are those that follow
 // head rank · q. Each run of gcd(q, H/K) of them reads one head of k and v: kv = q / gcd(q, H/K). That is K/cp where cp

@@ -25,13 +25,15 @@ BufferList saved_of_mtp(const BufferContext& c) {
   const BufferMaker m{c};
   BufferList list{m.stream_value(Buf::mtp_embedding, "embedding of shifted tokens", B),
                   m.stream_statistic(Buf::mtp_embedding_rstd, "its norm's rstd", B),
-                  m.stream_statistic(Buf::mtp_hidden_rstd, "hidden state's norm rstd", B),
-                  m.stream_value(Buf::x, "block input", B),
-                  m.stream_value(Buf::x_final, "block output", B),
-                  m.stream_statistic(Buf::rstd_final, "norm before the head rstd", B),
-                  m.stream_value(Buf::d_n_final, "gradient of its output", B)};
+                  m.stream_statistic(Buf::mtp_hidden_rstd, "hidden state's norm rstd", B)};
   if (c.recompute == Recompute::none) list.push_back(joined(c, Buf::mtp_in, "embedding and hidden state", W));
   return list;
+}
+
+BufferList saved_of_depth_norm(const BufferContext& c) {
+  const BufferMaker m{c};
+  return {m.stream_statistic(Buf::rstd_final, "norm before the head rstd", B),
+          m.stream_value(Buf::d_n_final, "gradient of its output", B)};
 }
 
 BufferList saved_of_state(const BufferContext& c) {

@@ -9,8 +9,9 @@ namespace forge {
 
 // Depth d's rows of the batch, under the names of the model's own.
 BufferList batch_of_mtp(const BufferContext&);
-// What joins embedding and hidden state, the block's input, its output as the head's input, and what the head keeps.
+// What joins embedding and hidden state; and what the norm behind the block keeps.
 BufferList saved_of_mtp(const BufferContext&);
+BufferList saved_of_depth_norm(const BufferContext&);
 // What the head keeps of a state that reaches it from another stage, normalised there: the gradient of its loss.
 BufferList saved_of_state(const BufferContext&);
 // What recompute makes again from that of a module.

@@ -300,4 +300,9 @@ double initial_value(std::uint64_t seed, const Parameter& parameter, std::int64_
   return 0;
 }
 
+std::string_view name_of(UnitKind kind) {
+  constexpr std::string_view names[] = {"token_table", "position_table", "block", "experts", "output", "final_norm"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
 }  // namespace forge

@@ -67,6 +67,7 @@ struct Parameter {
 };
 
 enum class UnitKind { token_table, position_table, block, experts, output, final_norm };
+std::string_view name_of(UnitKind kind);
 
 // Parameters that are gathered, reduced and updated together. How a rank lays them out: layout/local_units.hpp.
 struct Unit {

@@ -129,18 +129,6 @@ void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTenso
   attention_half_backward_weight(ctx, g, s);
 }
 
-template <class T>
-void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                    const BlockTensors<acc_t<T>>& g, const BufferSet& slot, View<const T, 2> d_out, View<T, 2> dx) {
-  Frame frame(ctx.arena);
-  BufferSet s = slot;
-  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  block_rebuild(ctx, layer, w, s);
-  s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  block_backward_input(ctx, layer, w, g, s, d_out, dx);
-  block_backward_weight(ctx, layer, g, s, d_out);
-}
-
 #define FORGE_INSTANTIATE(T)                                                                                         \
   template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,          \
                                  View<T, 2>);                                                                        \
@@ -149,9 +137,7 @@ void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<cons
                                         const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,           \
                                         View<T, 2>);                                                                 \
   template void block_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, const BufferSet&, \
-                                         View<const T, 2>);                                                          \
-  template void block_backward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                           \
-                                  const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>, View<T, 2>);
+                                         View<const T, 2>);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

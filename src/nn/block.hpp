@@ -28,9 +28,4 @@ template <class T>
 void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, const BufferSet& s,
                            View<const T, 2> d_out);
 
-// Rebuild, B and W of one block in one frame: what a schedule runs that doesn't part B from W.
-template <class T>
-void block_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                    const BlockTensors<acc_t<T>>& g, const BufferSet& slot, View<const T, 2> d_out, View<T, 2> dx);
-
 }  // namespace forge

@@ -49,8 +49,6 @@ void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTens
   Frame frame(ctx.arena);
   BufferSet s = slot;
   s.add(scratch_head_forward(ctx.buffers), ctx.arena, Category::workspace);
-  if (!slot.has(Buf::n_final)) s.add(head_output(ctx.buffers), ctx.arena, Category::workspace);
-  if (w.norm.data) final_norm_forward(ctx, w, s);
   const View<const T, 2> n = gather_rows<T>(ctx, s.matrix<T>(Buf::n_final), s);
   const View<T, 2> d_own = s.matrix<T>(Buf::d_n_final);
   const View<T, 2> d_n = ctx.groups.tp_size() > 1 ? s.matrix<T>(Buf::d_head_rows) : d_own;

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Final norm, output product and cross-entropy, a chunk of rows at a time: full logits never exist.
+// Output product and cross-entropy, a chunk of rows at a time: full logits never exist.
 struct LossScale {
   double per_label = 0;  // 1 / labels of the step, over all ranks
   double z_coefficient = 0;
@@ -17,7 +17,7 @@ struct VocabularyPart {
   std::int64_t first = 0, rows = 0;
 };
 
-// The final norm alone, where the head is on a later stage: x_final → n_final of the slot.
+// The final norm: x_final → n_final of the slot.
 template <class T>
 void final_norm_forward(Context<T>& ctx, const HeadTensors<const T>& w, const BufferSet& slot);
 
@@ -25,7 +25,7 @@ void final_norm_forward(Context<T>& ctx, const HeadTensors<const T>& w, const Bu
 // chunk is at hand (Hsu et al. 2024, "Liger"): they leave d_n_final in the slot for B, and are added to g.output. So
 // the head's W runs here; the step's label count must be known before. With tp, each rank has some columns of the
 // logits, and the ranks exchange three numbers a row (Shoeybi et al. 2019, arXiv 1909.08053); loss and z are those of
-// all rows, the same on every tp rank. `w` without a norm: n_final of the slot is normalised already.
+// all rows, the same on every tp rank. n_final of the slot is normalised.
 template <class T>
 void head_forward(Context<T>& ctx, const HeadTensors<const T>& w, const HeadTensors<acc_t<T>>* g, const BufferSet& slot,
                   VocabularyPart vocabulary, LossScale scale, View<double, 1> loss_sum, View<double, 1> z_sum);

@@ -35,10 +35,9 @@ void Adamw<T>::step_segment(Stream& stream, const Segment& segment, AdamwStep ho
   const UnitStorage<T>& u = storage_.unit(segment.unit);
   const std::int64_t b = segment.begin, e = segment.end;
   const Array<std::int64_t, 1> all{{u.master.size()}};
+  const auto moment = [&](std::size_t i) { return View<M, 1>(static_cast<M*>(u.optimizer[i].data), all).slice(b, e); };
   const auto copy = std::is_same_v<S, T> ? View<T, 1>() : u.copy.slice(b, e);
-  adamw<S, M, T>(stream, how, scalars, u.gradient.slice(b, e), u.master.slice(b, e),
-                 View<M, 1>(static_cast<M*>(u.m), all).slice(b, e), View<M, 1>(static_cast<M*>(u.v), all).slice(b, e),
-                 copy);
+  adamw<S, M, T>(stream, how, scalars, u.gradient.slice(b, e), u.master.slice(b, e), moment(0), moment(1), copy);
 }
 
 template <class T>
@@ -53,7 +52,7 @@ void Adamw<T>::step(Stream& stream, std::int64_t update, double rate, View<const
                         1 - std::pow(deck_.beta1, t),
                         1 - std::pow(deck_.beta2, t)};
     if constexpr (!std::is_same_v<T, double>)
-      if (storage_.precision().moment == DType::bf16) {
+      if (storage_.unit(segment.unit).optimizer[0].declared.type == DType::bf16) {
         step_segment<bf16>(stream, segment, how, scalars);
         continue;
       }

@@ -1,55 +1,51 @@
 #include "parallel/gradient_sync.hpp"
 
 #include "kernels/kernels.hpp"
-#include "layout/chunk_units.hpp"
 
 namespace forge {
 
 template <class T>
-GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh,
-                              std::vector<int> uses)
-    : storage_(storage),
-      mesh_(mesh),
-      uses_(std::move(uses)),
-      alone_(mesh.world().size() == 1),
-      held_(storage.size(), -1) {
-  if (!alone_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh)
+    : storage_(storage), mesh_(mesh) {
+  if (mesh.world().size() > 1) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
   for (std::size_t k = 0; k < pools_.size(); ++k) {
-    const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), {true, true});
+    const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), true);
     const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(S);
     for (int i = 0; i < size.buffers; ++i) {
       void* data = arena.allocate(bytes, Category::gradients);
       fill_zero(compute, data, bytes);
-      pools_[k].buffers.push_back({View<S, 1>(static_cast<S*>(data), {{size.elements}}), {}, false});
+      pools_[k].push_back({View<S, 1>(static_cast<S*>(data), {{size.elements}}), {}, false});
     }
+  }
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    const UnitStorage<T>& s = storage.unit(u);
+    matrices_.push_back(!s.sums.empty() ? s.sums.data : storage.local(u).vectors_begin == 0 ? s.vectors.data : nullptr);
   }
 }
 
 template <class T>
 void GradientSync<T>::start_step(Stream& compute) {
   storage_.zero_gradients(compute);
-  left_ = uses_;
 }
 
 template <class T>
-typename GradientSync<T>::S* GradientSync<T>::matrices(Stream& compute, std::size_t u) {
-  if (!storage_.unit(u).sums.empty()) return storage_.unit(u).sums.data;
-  if (only_vectors(u)) return vectors(u);
-  if (held_[u] < 0) {
-    Pool& pool = pool_at(u);
-    held_[u] = static_cast<int>(pool.next);
-    pool.next = (pool.next + 1) % pool.buffers.size();
-    PoolBuffer& buffer = held(u);
-    if (buffer.used) buffer.free.wait(compute);
-    fill_zero(compute, buffer.data.data, static_cast<std::size_t>(storage_.local(u).elements) * sizeof(S));
-  }
-  return held(u).data.data;
+typename GradientSync<T>::S* GradientSync<T>::matrices(std::size_t u) const {
+  require(matrices_[u] != nullptr, "a layer adds to a unit's gradients that have no place");
+  return matrices_[u];
 }
 
 template <class T>
 typename GradientSync<T>::S* GradientSync<T>::vectors(std::size_t u) const {
   const UnitStorage<T>& s = storage_.unit(u);
   return s.sums.empty() ? s.vectors.data - storage_.local(u).vectors_begin : s.sums.data;
+}
+
+template <class T>
+void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
+  Place& p = place_of(u, place);
+  if (p.used) p.free.wait(compute);
+  fill_zero(compute, p.data.data, static_cast<std::size_t>(storage_.local(u).elements) * sizeof(S));
+  matrices_[u] = p.data.data;
 }
 
 // Work given to the reducing stream from here on sees what is in the compute stream now.
@@ -61,23 +57,20 @@ void GradientSync<T>::follow(Stream& compute) {
 }
 
 template <class T>
-void GradientSync<T>::done(Stream& compute, std::size_t u) {
+void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool last) {
   const UnitStorage<T>& s = storage_.unit(u);
-  const LocalUnit& unit = storage_.local(u);
-  const bool last = --left_[u] == 0;
-  require(left_[u] >= 0, "a unit's gradients were added to more often than its schedule says");
-  if (!s.sums.empty() || only_vectors(u)) {
-    if (last) reduce_shards(compute, u, s.sums.empty() ? s.vectors : s.sums);
+  if (place < 0) {
+    reduce_shards(compute, u, s.sums.empty() ? s.vectors : s.sums);
   } else {
-    PoolBuffer& buffer = held(u);
-    const View<S, 1> sums = buffer.data.slice(0, unit.elements);
+    Place& p = place_of(u, place);
+    const View<S, 1> sums = p.data.slice(0, storage_.local(u).elements);
     if (last && !s.vectors.empty())
-      copy_on_device(compute, sums.data + unit.vectors_begin, s.vectors.data,
+      copy_on_device(compute, sums.data + storage_.local(u).vectors_begin, s.vectors.data,
                      static_cast<std::size_t>(s.vectors.size()) * sizeof(S));
     reduce_shards(compute, u, sums);
-    buffer.free.record(stream_ ? *stream_ : compute);
-    buffer.used = true;
-    held_[u] = -1;
+    p.free.record(stream_ ? *stream_ : compute);
+    p.used = true;
+    matrices_[u] = nullptr;
   }
   if (last && stream_) reduce_step(u);
 }
@@ -122,12 +115,13 @@ void GradientSync<T>::reduce_parts(Communicator& group, std::size_t u, const Ran
 }
 
 template <class T>
+void GradientSync<T>::reduce_tied(std::size_t table) {
+  mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
+}
+
+template <class T>
 void GradientSync<T>::finish(Stream& compute) {
-  for (const int left : left_) require(left == 0, "a step ended before all gradients were there");
   if (!stream_) return;
-  const std::size_t table = find_unit(storage_.units(), UnitKind::token_table);
-  if (mesh_.gradient_tied().size() > 1 && table < storage_.size())
-    mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
   done_.record(*stream_);
   done_.wait(compute);
   if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw

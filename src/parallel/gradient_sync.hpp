@@ -18,28 +18,31 @@ template <class T>
 class GradientSync {
  public:
   using S = acc_t<T>;
-  // uses[u]: how often a step adds to unit u's gradients (its done() calls).
-  GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh, std::vector<int> uses);
+  GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
 
   void start_step(Stream& compute);
-  // Where the gradients of unit u's matrices are added: a buffer as long as the unit. Until done(u).
-  S* matrices(Stream& compute, std::size_t u);
+  // Where the gradients of unit u's matrices are added: a buffer as long as the unit. Units that take turns have one
+  // between clear() and reduce().
+  S* matrices(std::size_t u) const;
   // The same for its vectors, which are summed there over the step; offsets count from the unit's begin.
   S* vectors(std::size_t u) const;
-  // All of a microbatch's contribution to unit u is in the compute stream. Every rank of a group calls it for the same
-  // units in the same order.
-  void done(Stream& compute, std::size_t u);
+  // Gives unit u a place of its pool, with zeros.
+  void clear(Stream& compute, std::size_t u, int place);
+  // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
+  // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
+  void reduce(Stream& compute, std::size_t u, int place, bool last);
+  // After the table's reduction: sums it over the two stages that hold it.
+  void reduce_tied(std::size_t table);
   // After all of the step: work given to `compute` from here on sees the reduced gradients.
   void finish(Stream& compute);
 
  private:
-  struct PoolBuffer {
+  struct Place {
     View<S, 1> data;
     Event free;
     bool used = false;
   };
 
-  bool only_vectors(std::size_t u) const { return storage_.local(u).vectors_begin == 0; }
   void reduce_shards(Stream& compute, std::size_t u, View<S, 1> sums);
   void reduce_step(std::size_t u);
   void reduce_parts(Communicator& group, std::size_t u, const Range& part);
@@ -47,19 +50,14 @@ class GradientSync {
 
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
-  std::vector<int> uses_, left_;
-  bool alone_;  // nothing is ever sent
-  std::unique_ptr<Stream> stream_;
-  Event ready_, done_;  // made once
-  struct Pool {
-    std::vector<PoolBuffer> buffers;
-    std::size_t next = 0;
-  };
-  Pool& pool_at(std::size_t u) { return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))]; }
-  PoolBuffer& held(std::size_t u) { return pool_at(u).buffers[static_cast<std::size_t>(held_[u])]; }
+  std::unique_ptr<Stream> stream_;  // null: one rank, nothing is ever sent
+  Event ready_, done_;              // made once
+  Place& place_of(std::size_t u, int place) {
+    return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))][static_cast<std::size_t>(place)];
+  }
 
-  std::array<Pool, pool_classes> pools_;
-  std::vector<int> held_;  // by unit: its pool buffer, −1
+  std::array<std::vector<Place>, pool_classes> pools_;
+  std::vector<S*> matrices_;  // by unit; null: it has no place now
 };
 
 }  // namespace forge

@@ -6,57 +6,43 @@
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
 #include "device/stream.hpp"
-#include "layout/chunk_units.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
 
-// Gives layers the whole weights of a unit, gathered from the shard group in a stream of its own ahead of use:
-//  ZeRO 0: they are there; 1 and 2: gathered once after each update; 3: gathered for each use into one of a few buffers
-//  and dropped after it, or at the first use of a step where Zero::keep_gathered.
+// Gives layers the whole weights of a unit, gathered from the shard group in a stream of its own:
+//  ZeRO 0: they are there; 1 and 2: gathered once after each update; 3: gathered for each use into one of a few places
+//  and dropped after it, or at the first use of a step where Zero::keep_gathered. schedule/tasks.hpp says when and
+//  where.
 template <class T>
 class ParameterGather {
  public:
   ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
 
-  // Whole weights of unit u, until release(u). Every rank of the group uses the same units in the same order.
-  const T* use(Stream& compute, std::size_t u);
-  void release(Stream& compute, std::size_t u);
-  // Starts what use(u) would wait for; false where all buffers are taken.
-  bool prefetch(Stream& compute, std::size_t u);
-  // The state's copies have changed (in the compute stream).
-  void changed(Stream& compute);
+  // Starts gathering unit u: into a place of its pool, or (-1) into its own. Every rank of the group calls it for the
+  // same units in the same order.
+  void gather(Stream& compute, std::size_t u, int place);
+  // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
+  void wait(Stream& compute, std::size_t u, int place);
+  void release(std::size_t u) { weights_[u] = nullptr; }
+  // Whole weights of unit u, between wait() and release().
+  const T* weights(std::size_t u) const {
+    require(weights_[u] != nullptr, "a layer reads weights that are not gathered");
+    return weights_[u];
+  }
   // Throws what went wrong in the background.
   void finish();
 
  private:
-  struct Place {
-    View<T, 1> data;
-    bool touched = false;  // `idle` was recorded
-    Event idle;            // its last reader is through
-  };
-
-  void gather(Stream& compute, std::size_t u, View<T, 1> whole);
-
-  // None where each whole unit has its own place.
-  struct Pool {
-    GatherPool pool;
-    std::vector<Place> places;
-  };
-
-  UnitClass class_at(std::size_t u) const { return class_of(storage_.local(u)); }
-  Pool& pool_at(std::size_t u) { return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))]; }
-  Communicator& shards_of(std::size_t u) { return mesh_.parameter_shards(class_at(u) == UnitClass::experts); }
-  // Whether the unit is ever gathered.
-  bool is_gathered(std::size_t u) { return stream_ && shards_of(u).size() > 1; }
+  View<T, 1> target(std::size_t u, int place);
 
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
   std::unique_ptr<Stream> stream_;  // null: nothing is gathered
   Event ready_;                     // made once
   std::vector<Event> gathered_;     // by unit
-  std::vector<char> posted_;        // by unit: gathered since the last change, where the whole unit has its own place
-  std::array<Pool, pool_classes> pools_;
+  std::vector<const T*> weights_;   // by unit; null: not there now
+  std::array<std::vector<View<T, 1>>, pool_classes> pools_;
 };
 
 }  // namespace forge

@@ -25,13 +25,14 @@ ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::v
   for (const LocalUnit& unit : units_) {
     const Zero& zero = zero_of(zeros, unit);
     std::array<void*, static_cast<std::size_t>(UnitBuf::count_)> data{};
+    UnitStorage<T> s;
     for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, zero, kind)) {
       void*& p = data[static_cast<std::size_t>(buffer.id)];
       p = arena.allocate(buffer.bytes(), buffer.category);
       fill_zero(stream, p, buffer.bytes());
+      if (buffer.id == UnitBuf::optimizer) s.optimizer.push_back({kind.optimizer[s.optimizer.size()], p});
     }
     auto at = [&](UnitBuf id) { return data[static_cast<std::size_t>(id)]; };
-    UnitStorage<T> s;
     s.state = zero.state_of(unit);
     const std::int64_t n = unit.elements, state = s.state.size();
     s.whole = view_of<T>(at(UnitBuf::whole), n);
@@ -44,8 +45,6 @@ ParameterStorage<T>::ParameterStorage(Arena& arena, Stream& stream, const std::v
     s.sums = view_of<S>(at(UnitBuf::accumulator), n);
     s.gradient = s.sums.empty() ? view_of<S>(at(UnitBuf::gradient), state) : part_of(s.sums, s.state);
     s.vectors = view_of<S>(at(UnitBuf::vectors), n - unit.vectors_begin);
-    s.m = at(UnitBuf::m);
-    s.v = at(UnitBuf::v);
     storage_.push_back(s);
   }
 }

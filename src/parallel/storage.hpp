@@ -9,7 +9,7 @@
 
 namespace forge {
 
-// The flat buffers of one unit. S = acc_t<T> stores master weights and gradients; moments have the type of the run.
+// The flat buffers of one unit. S = acc_t<T> stores master weights and gradients.
 // What a run doesn't keep is empty.
 template <class T>
 struct UnitStorage {
@@ -21,8 +21,12 @@ struct UnitStorage {
   View<S, 1> gradient;  // (state) of the step, reduced
   View<S, 1> sums;      // (elements) sums of this rank's microbatches; `gradient` is a part of it
   View<S, 1> vectors;   // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
-  void* m = nullptr;    // (state) Adam's moments, of Precision::moment
-  void* v = nullptr;
+  // (state) what the optimizer keeps, in the order of its declaration
+  struct OptimizerBuffer {
+    StateBuffer declared;
+    void* data;
+  };
+  ShortList<OptimizerBuffer, 4> optimizer;
 };
 
 // The units of a rank, allocated once from layout/zero.hpp's lists. Zero at the start.

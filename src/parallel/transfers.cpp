@@ -7,9 +7,7 @@ Transfers::Transfers(Communicator& pipeline) : pipeline_(pipeline) {
 }
 
 Transfers::Key Transfers::key_of(const Action& action) {
-  const bool sends =
-      is_send_post(action.op) || action.op == Op::wait_send_forward || action.op == Op::wait_send_backward;
-  return {sends, is_forward_transfer(action.op), action.chunk, action.microbatch};
+  return {is_send(action.op), is_forward_transfer(action.op), action.chunk, action.microbatch};
 }
 
 void Transfers::begin_group() {

@@ -11,9 +11,6 @@
 
 namespace forge {
 
-// What a rank keeps and does: evaluation needs no gradients, `gradients` no optimizer.
-enum class RunKind { training, gradients, evaluation };
-
 // Memory of one rank, by category, at the moment of its peak.
 struct MemoryPlan {
   std::array<std::size_t, category_count> bytes{};

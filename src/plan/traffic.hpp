@@ -6,9 +6,18 @@
 
 #include "core/traffic.hpp"
 #include "model/buffers.hpp"
-#include "schedule/rank_share.hpp"
+#include "schedule/tasks.hpp"
 
 namespace forge {
+
+// Ranks of every group that a rank is in.
+using GroupSizes = std::array<std::int64_t, group_count>;
+GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& mesh, const RankShare& share);
+// Bytes that the rank sends with such calls; none where the group is the rank alone.
+std::int64_t bytes_of(const Sent& sent, const GroupSizes& sizes);
+
+// The collectives of a task.
+std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share, const Task& task);
 
 // What one rank sends in a training step (gradients, update, gathering of the updated parameters) on each of a mesh's
 // groups, under the names of Mesh::traffic(), from the deck alone; equal to what is counted, to the byte. The figures

@@ -37,10 +37,7 @@ std::vector<Box> boxes_of(const Schedule& schedule, const Timeline& times, const
 }
 
 std::string label(const Schedule& schedule, const Box& box) {
-  const char letter = box.op == Op::forward           ? 'F'
-                      : box.op == Op::backward_input  ? 'B'
-                      : box.op == Op::backward_weight ? 'W'
-                                                      : 'R';
+  const char letter = box.op == Op::forward ? 'F' : box.op == Op::backward_input ? 'B' : 'W';
   std::string text = letter + std::to_string(box.microbatch);
   if (schedule.chunks_per_rank > 1) text += box.chunk < 26 ? static_cast<char>('a' + box.chunk) : '+';
   return text;
@@ -76,10 +73,10 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// F blue, B orange, W green, recompute grey; each later chunk a step darker.
+// F blue, B orange, W green; each later chunk a step darker.
 std::string colour(const Box& box) {
-  const int base[4][3] = {{147, 190, 232}, {245, 176, 110}, {150, 208, 150}, {200, 200, 200}};
-  const int kind = box.op == Op::forward ? 0 : box.op == Op::backward_input ? 1 : box.op == Op::backward_weight ? 2 : 3;
+  const int base[3][3] = {{147, 190, 232}, {245, 176, 110}, {150, 208, 150}};
+  const int kind = box.op == Op::forward ? 0 : box.op == Op::backward_input ? 1 : 2;
   const double shade = std::pow(0.8, std::min(box.chunk, 4));
   char text[32];
   std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<int>(base[kind][0] * shade),

@@ -8,10 +8,10 @@
 namespace forge {
 
 // The schedule as people see it: a row per rank, time to the right, F3 / B3 / W3 for microbatch 3 (with a letter for
-// the chunk where there are several: F3a), then the bubble's share. One column per shortest duration; R is recompute.
+// the chunk where there are several: F3a), then the bubble's share. One column per shortest duration.
 std::string draw_text(const Schedule& schedule, const DurationOf& duration);
 
-// The same as an SVG document, 24 units per row; colours by F, B, W and recompute, darker for later chunks.
+// The same as an SVG document, 24 units per row; colours by F, B and W, darker for later chunks.
 std::string draw_svg(const Schedule& schedule, const DurationOf& duration);
 
 }  // namespace forge

@@ -30,8 +30,7 @@ void check_file(const Schedule& schedule, const Deck& deck, int pp, int microbat
   if (s.chunks_per_stage != 1)
     expect("chunks per rank", schedule.chunks_per_rank, equation("schedule.chunks_per_stage", s.chunks_per_stage),
            s.chunks_per_stage);
-  if (schedule.lowered)
-    report.add("", file + " is lowered: transfers, gathers and reductions follow from the deck; legal: compute");
+  if (schedule.lowered) report.add("", file + " is lowered: transfers follow from it; legal: compute");
   if (s.name != ScheduleDeck{}.name && name_of(s.name) != schedule.name)
     report.add("", "schedule.name = " + std::string(name_of(s.name)) + ", but " + file + " is named " +
                        shown(schedule.name) + "; legal: the same name, or no schedule.name");

@@ -44,17 +44,8 @@ List fuse(const Schedule& schedule, int rank) {
   return fused;
 }
 
-List with_recompute(const List& list) {
-  List result;
-  for (const Action& action : list) {
-    if (computes_input_gradient(action.op)) result.push_back({Op::recompute, action.chunk, action.microbatch});
-    result.push_back(action);
-  }
-  return result;
-}
-
-// What a rank posts at one point of the schedule's clock. The clock counts units of F = B = W = recompute = 1, so that
-// points are whole numbers, and are equal on the ranks that exchange something.
+// What a rank posts at one point of the schedule's clock. The clock counts units of F = B = W = 1, so that points are
+// whole numbers, and are equal on the ranks that exchange something.
 struct Posts {
   List sends, receives;
 };
@@ -143,114 +134,28 @@ class TransferWriter {
   List result_;
 };
 
-// F, B and recompute read parameters; W reads activations and output gradients only.
-bool reads_parameters(Op op) {
-  return is_compute(op) && op != Op::backward_weight;
-}
-
-// Gathers one compute action ahead of use, so that the all-gather runs while the rank computes something else; releases
-// after use unless the next reader on the rank is the same chunk. With keep_for_step: first use and last use of the
-// step.
-List with_gathers(const List& list, int chunks, bool keep_for_step) {
-  std::vector<std::size_t> readers;  // positions of actions that read parameters
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (reads_parameters(list[i].op)) readers.push_back(i);
-  std::vector<List> before(list.size()), waits(list.size()), after(list.size());
-  std::vector<bool> gathered(at(chunks), false);
-  for (std::size_t k = 0; k < readers.size(); ++k) {
-    const Action& action = list[readers[k]];
-    const auto same_chunk = [&](std::size_t other) { return list[other].chunk == action.chunk; };
-    if (!gathered[at(action.chunk)]) {
-      before[k > 0 ? readers[k - 1] : readers[k]].push_back({Op::gather_parameters, action.chunk, action.microbatch});
-      waits[readers[k]].push_back({Op::wait_parameters, action.chunk, action.microbatch});
-      gathered[at(action.chunk)] = true;
-    }
-    const auto rest = readers.begin() + static_cast<std::ptrdiff_t>(k) + 1;
-    const auto until = keep_for_step ? readers.end() : std::min(rest + 1, readers.end());
-    if (rest == readers.end() || std::none_of(rest, until, same_chunk)) {
-      after[readers[k]].push_back({Op::release_parameters, action.chunk, action.microbatch});
-      gathered[at(action.chunk)] = false;
-    }
-  }
-  List result;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    for (const List* part : {&before[i], &waits[i]}) result.insert(result.end(), part->begin(), part->end());
-    result.push_back(list[i]);
-    result.insert(result.end(), after[i].begin(), after[i].end());
-  }
-  return result;
-}
-
-// What a rank posts or frees right after a compute action; reductions wait for it, so that the sends that other stages
-// stand still for go first.
-bool follows_at_once(Op op) {
-  return is_post(op) || op == Op::begin_group || op == Op::end_group || op == Op::wait_send_forward ||
-         op == Op::wait_send_backward || op == Op::hand_forward || op == Op::hand_backward ||
-         op == Op::release_parameters;
-}
-
-// Writes one rank's list with its reductions: after the last W of each chunk, or after every W; each is over before the
-// chunk's next W writes, and before the list ends.
-class ReductionWriter {
- public:
-  ReductionWriter(int chunks, int microbatches, bool every_microbatch)
-      : microbatches_(microbatches), every_microbatch_(every_microbatch), weights_(at(chunks), 0) {}
-
-  List write(const List& list) {
-    for (const Action& action : list) {
-      if (!follows_at_once(action.op)) post();
-      if (computes_weight_gradient(action.op)) close(action.chunk);
-      result_.push_back(action);
-      if (computes_weight_gradient(action.op) && (++weights_[at(action.chunk)] == microbatches_ || every_microbatch_))
-        due_.push_back({Op::reduce_gradients, action.chunk, action.microbatch});
-    }
-    post();
-    close(every_chunk);
-    return std::move(result_);
-  }
-
- private:
-  static constexpr int every_chunk = -1;
-
-  void post() {
-    result_.insert(result_.end(), due_.begin(), due_.end());
-    open_.insert(open_.end(), due_.begin(), due_.end());
-    due_.clear();
-  }
-  void close(int chunk) {
-    const auto meant = [&](const Action& reduce) { return chunk == every_chunk || reduce.chunk == chunk; };
-    for (const Action& reduce : open_)
-      if (meant(reduce)) result_.push_back({Op::wait_gradients, reduce.chunk, reduce.microbatch});
-    std::erase_if(open_, meant);
-  }
-
-  int microbatches_;
-  bool every_microbatch_;
-  std::vector<int> weights_;  // W's so far, by chunk
-  List due_, open_;           // reductions to be posted, and posted ones
-  List result_;
-};
-
 }  // namespace
 
-Schedule lower(const Schedule& compute, const LowerOptions& options) {
+Schedule lower(const Schedule& compute) {
   require(!compute.lowered, "schedule: lowered twice");
   Schedule schedule = compute;
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    schedule.actions[at(rank)] = fuse(compute, rank);
-    if (options.recompute) schedule.actions[at(rank)] = with_recompute(schedule.actions[at(rank)]);
-  }
-  const Timeline clock = timeline(schedule, uniform_durations(1, 1, 1, 1));
+  for (int rank = 0; rank < schedule.ranks; ++rank) schedule.actions[at(rank)] = fuse(compute, rank);
+  const Timeline clock = timeline(schedule, uniform_durations(1, 1, 1));
   const std::vector<PostsByTime> posts = collect_posts(schedule, clock);
   const Schedule computed = schedule;
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    List list = TransferWriter(computed, rank, posts[at(rank)]).write(clock.intervals[at(rank)]);
-    if (options.gather_parameters) list = with_gathers(list, schedule.chunks_per_rank, options.keep_for_step);
-    ReductionWriter reductions(schedule.chunks_per_rank, schedule.microbatches, options.reduce_every_microbatch);
-    schedule.actions[at(rank)] = reductions.write(list);
-  }
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    schedule.actions[at(rank)] = TransferWriter(computed, rank, posts[at(rank)]).write(clock.intervals[at(rank)]);
   schedule.lowered = true;
   return schedule;
+}
+
+Schedule forward_only(const Schedule& schedule) {
+  Schedule forward = schedule;
+  forward.microbatches = 1;
+  forward.lowered = false;
+  for (auto& list : forward.actions) list.clear();
+  for (const Place& place : forward.places) forward.actions[at(place.rank)].push_back({Op::forward, place.chunk, 0});
+  return forward;
 }
 
 }  // namespace forge

@@ -34,8 +34,6 @@ std::string Progress::missing(const Action& action, int stage) const {
   switch (action.op) {
     case Op::forward:
       return stage == 0 ? "" : lacks(forward_, stage - 1, "F");
-    case Op::recompute:
-      return lacks(forward_, stage, "F");
     case Op::backward_input:
     case Op::backward: {
       const std::string own = lacks(forward_, stage, "F");

@@ -9,7 +9,7 @@
 namespace forge {
 
 // How far the ranks of a schedule have come, and what each can do next: the data dependencies between stages.
-//   F(s, m) reads F(s-1, m); B(s, m) reads F(s, m) and B(s+1, m); W(s, m) reads B(s, m); recompute reads F;
+//   F(s, m) reads F(s-1, m); B(s, m) reads F(s, m) and B(s+1, m); W(s, m) reads B(s, m);
 //   a wait for a receive reads its send's post; the rest is the order of the list.
 class Progress {
  public:
@@ -34,5 +34,22 @@ class Progress {
   std::vector<int> stage_;                                              // by rank * chunks + chunk
   std::vector<std::uint8_t> forward_, backward_, sent_up_, sent_down_;  // by stage * M + microbatch
 };
+
+// Walks all ranks in an order that respects every dependency, each rank as far as it can go: visit(rank, position,
+// action). Returns false where the ranks wait for each other; what was reached is in `progress`.
+template <class Visit>
+bool walk_all_ranks(const Schedule& schedule, Progress& progress, Visit&& visit) {
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (int rank = 0; rank < schedule.ranks; ++rank)
+      while (!progress.finished(rank) && progress.ready(rank)) {
+        visit(rank, progress.position(rank), progress.next(rank));
+        progress.advance(rank);
+        moved = true;
+      }
+  }
+  return progress.finished();
+}
 
 }  // namespace forge

@@ -43,6 +43,8 @@ RankShare rank_share(const ModelShare& model, int rank) {
                            experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
                            model.mesh.expert_shards()};
   share.units = local_units(model.spec, model.units, share.chunks, layout);
+  for (const StageContent& chunk : share.chunks)
+    share.layers.push_back(stage_layers(chunk, share.units, model.spec.options.tied_embeddings));
   const std::vector<int> tables = token_table_stages(model);
   if (std::find(tables.begin(), tables.end(), share.pp_rank) != tables.end())
     share.table_stages = static_cast<int>(tables.size());

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layout/mesh_shape.hpp"
+#include "layout/stage.hpp"
 #include "layout/zero.hpp"
 #include "schedule/schedule.hpp"
 
@@ -17,6 +18,7 @@ struct RankShare {
   ZeroOfClass zero;                  // of dense units and of experts
   std::vector<StageContent> chunks;  // by chunk of the schedule
   std::vector<LocalUnit> units;
+  std::vector<std::vector<StageLayer>> layers;   // by chunk: what it computes, in order
   std::array<int, unit_classes> replica{};       // which copy of its shard this rank has, …
   std::array<int, unit_classes> replicas{1, 1};  // … and of how many
   std::vector<char> twin;                        // by unit: a tied table that another stage counts

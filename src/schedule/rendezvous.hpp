@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// Check 6 of validate.hpp alone: runs all launches of a lowered schedule with blocking rendezvous semantics. "" when
+// Check 5 of validate.hpp alone: runs all launches of a lowered schedule with blocking rendezvous semantics. "" when
 // every rank reaches its end, else who waits for what, or which send met the wrong receive. Groups must be well formed.
 std::string find_rendezvous_violation(const Schedule& schedule);
 

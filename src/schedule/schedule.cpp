@@ -8,12 +8,22 @@ namespace forge {
 
 namespace {
 
-constexpr std::array<std::string_view, op_count> op_names = {
-    "forward",           "backward_input",     "backward_weight",    "backward",           "recompute",
-    "begin_group",       "end_group",          "post_send_forward",  "wait_send_forward",  "post_recv_forward",
-    "wait_recv_forward", "post_send_backward", "wait_send_backward", "post_recv_backward", "wait_recv_backward",
-    "hand_forward",      "hand_backward",      "gather_parameters",  "wait_parameters",    "release_parameters",
-    "reduce_gradients",  "wait_gradients"};
+constexpr std::array<std::string_view, op_count> op_names = {"forward",
+                                                             "backward_input",
+                                                             "backward_weight",
+                                                             "backward",
+                                                             "begin_group",
+                                                             "end_group",
+                                                             "post_send_forward",
+                                                             "wait_send_forward",
+                                                             "post_recv_forward",
+                                                             "wait_recv_forward",
+                                                             "post_send_backward",
+                                                             "wait_send_backward",
+                                                             "post_recv_backward",
+                                                             "wait_recv_backward",
+                                                             "hand_forward",
+                                                             "hand_backward"};
 
 std::string short_name(Op op) {
   switch (op) {
@@ -25,8 +35,6 @@ std::string short_name(Op op) {
       return "W";
     case Op::backward:
       return "BW";
-    case Op::recompute:
-      return "R";
     default:
       return std::string(name_of(op));
   }

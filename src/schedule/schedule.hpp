@@ -14,7 +14,6 @@ enum class Op : std::uint8_t {
   backward_input,   // B: gradient of the chunk's input
   backward_weight,  // W: gradient of the chunk's weights
   backward,         // B directly followed by W, block by block: both read the output gradient from one place
-  recompute,        // rebuilds what the policy did not save; before B
   begin_group,      // the posts up to end_group are launched together and complete together
   end_group,
   post_send_forward,   // output of (chunk, microbatch) to the next stage, on rank `peer`
@@ -25,22 +24,17 @@ enum class Op : std::uint8_t {
   wait_send_backward,
   post_recv_backward,  // output gradient of (chunk, microbatch) from the next stage, on rank `peer`
   wait_recv_backward,
-  hand_forward,       // output of (chunk, microbatch) becomes the input of the next stage, on the same rank
-  hand_backward,      // input gradient becomes the output gradient of the previous stage, on the same rank
-  gather_parameters,  // ZeRO-3: post the all-gather of what the chunk's next F, B or recompute reads
-  wait_parameters,
-  release_parameters,  // the gathered copy is dropped
-  reduce_gradients,    // post the data-parallel reduction of the chunk's gradients
-  wait_gradients,      // the reduction is complete
+  hand_forward,   // output of (chunk, microbatch) becomes the input of the next stage, on the same rank
+  hand_backward,  // input gradient becomes the output gradient of the previous stage, on the same rank
 };
 
-inline constexpr int op_count = static_cast<int>(Op::wait_gradients) + 1;
+inline constexpr int op_count = static_cast<int>(Op::hand_backward) + 1;
 
 // "forward", "post_send_backward", …: the names of the CSV format.
 std::string_view name_of(Op op);
 
 constexpr bool is_compute(Op op) {
-  return op <= Op::recompute;
+  return op <= Op::backward;
 }
 constexpr bool computes_input_gradient(Op op) {
   return op == Op::backward_input || op == Op::backward;
@@ -54,6 +48,9 @@ constexpr bool is_post(Op op) {
 }
 constexpr bool is_send_post(Op op) {
   return op == Op::post_send_forward || op == Op::post_send_backward;
+}
+constexpr bool is_send(Op op) {
+  return is_send_post(op) || op == Op::wait_send_forward || op == Op::wait_send_backward;
 }
 // Of a transfer or hand-over: true for activations, false for gradients.
 constexpr bool is_forward_transfer(Op op) {
@@ -89,7 +86,7 @@ struct Schedule {
   int microbatches = 1;                      // M
   std::vector<Place> places;                 // by stage
   std::vector<std::vector<Action>> actions;  // by rank
-  bool lowered = false;                      // transfers and parameter actions are there (lower.hpp)
+  bool lowered = false;                      // transfers are there (lower.hpp)
 
   int stages() const { return ranks * chunks_per_rank; }
   int stage_at(int rank, int chunk) const;  // the inverse of places

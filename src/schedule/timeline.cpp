@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "schedule/interpret.hpp"
+#include "core/error.hpp"
+#include "schedule/progress.hpp"
 
 namespace forge {
 
@@ -59,7 +60,7 @@ class Clock {
 
 }  // namespace
 
-DurationOf uniform_durations(double forward, double backward_input, double backward_weight, double recompute) {
+DurationOf uniform_durations(double forward, double backward_input, double backward_weight) {
   return [=](Op op, int) {
     switch (op) {
       case Op::forward:
@@ -68,8 +69,6 @@ DurationOf uniform_durations(double forward, double backward_input, double backw
         return backward_input;
       case Op::backward_weight:
         return backward_weight;
-      case Op::recompute:
-        return recompute;
       default:
         return 0.0;
     }

@@ -7,12 +7,11 @@
 
 namespace forge {
 
-// Seconds (or any unit) that a compute action of a stage takes; called for F, B, W and recompute. Op::backward takes B
-// + W.
+// Seconds (or any unit) that a compute action of a stage takes; called for F, B and W. Op::backward takes B + W.
 using DurationOf = std::function<double(Op op, int stage)>;
 
 // The same durations on every stage.
-DurationOf uniform_durations(double forward, double backward_input, double backward_weight, double recompute = 0);
+DurationOf uniform_durations(double forward, double backward_input, double backward_weight);
 
 struct Interval {
   double start = 0, end = 0;

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "core/error.hpp"
-#include "schedule/interpret.hpp"
+#include "schedule/progress.hpp"
 #include "schedule/rendezvous.hpp"
 
 namespace forge {
@@ -42,8 +42,7 @@ std::string shape_violation(const Schedule& s) {
         return on_rank(rank, action) + ": no such microbatch";
       if (transfer && (action.peer < 0 || action.peer >= s.ranks || action.peer == rank))
         return on_rank(rank, action) + ": the peer must be another rank";
-      if (!s.lowered && (!is_compute(action.op) || action.op == Op::recompute))
-        return on_rank(rank, action) + ": stands only in lowered schedules";
+      if (!s.lowered && !is_compute(action.op)) return on_rank(rank, action) + ": stands only in lowered schedules";
     }
   return "";
 }
@@ -65,10 +64,7 @@ class Positions {
   const std::string& duplicate() const { return duplicate_; }
 
  private:
-  static bool may_repeat(Op op) {
-    return op == Op::begin_group || op == Op::end_group || op == Op::gather_parameters || op == Op::wait_parameters ||
-           op == Op::release_parameters;
-  }
+  static bool may_repeat(Op op) { return op == Op::begin_group || op == Op::end_group; }
 
   void enter(int rank, int i, const Action& action) {
     if (may_repeat(action.op)) return;
@@ -147,11 +143,7 @@ std::string first_of(std::initializer_list<std::string> violations) {
 
 std::string completeness_violation(const Schedule& schedule, const Positions& positions) {
   if (!positions.duplicate().empty()) return positions.duplicate();
-  bool recompute = false;
-  for (const auto& list : schedule.actions)
-    recompute |= std::any_of(list.begin(), list.end(), [](const Action& a) { return a.op == Op::recompute; });
   return for_each_cell(schedule, positions, [&](const Cell& cell, int) {
-    if (recompute) return cell.in_order({Op::forward, Op::recompute, Op::backward_input, Op::backward_weight});
     return cell.in_order({Op::forward, Op::backward_input, Op::backward_weight});
   });
 }
@@ -216,69 +208,6 @@ std::string group_violation(const Schedule& schedule) {
   return "";
 }
 
-// The parameters of one chunk on their way through gather, wait, use, release.
-std::string parameter_violation(const Schedule& schedule) {
-  enum class State { absent, posted, present };
-  const auto handles_parameters = [](const Action& action) {
-    return action.op >= Op::gather_parameters && action.op <= Op::release_parameters;
-  };
-  if (std::none_of(schedule.actions.begin(), schedule.actions.end(),
-                   [&](const auto& list) { return std::any_of(list.begin(), list.end(), handles_parameters); }))
-    return "";  // parameters are always there
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    const auto& list = schedule.actions[at(rank)];
-    std::vector<State> states(at(schedule.chunks_per_rank), State::absent);
-    for (const Action& action : list) {
-      State& state = states[at(action.chunk)];
-      const auto step = [&](Op op, State from, State to) {
-        if (action.op != op) return true;
-        const bool legal = state == from;
-        state = to;
-        return legal;
-      };
-      const bool reads = is_compute(action.op) && action.op != Op::backward_weight;
-      if (reads && state != State::present) return on_rank(rank, action) + ": its parameters are not gathered";
-      if (!step(Op::gather_parameters, State::absent, State::posted) ||
-          !step(Op::wait_parameters, State::posted, State::present) ||
-          !step(Op::release_parameters, State::present, State::absent))
-        return on_rank(rank, action) + ": gather, wait and release must follow each other";
-    }
-    for (int chunk = 0; chunk < schedule.chunks_per_rank; ++chunk)
-      if (states[at(chunk)] != State::absent)
-        return "rank " + std::to_string(rank) + ": the parameters of chunk " + std::to_string(chunk) +
-               " are gathered and never released";
-  }
-  return "";
-}
-
-// One reduction behind the last W of each chunk, or one behind each W; none open when the chunk's next W writes.
-std::string reduction_violation(const Schedule& schedule) {
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    std::vector<int> unreduced(at(schedule.chunks_per_rank), 0), reductions(unreduced), open(unreduced);
-    for (const Action& action : schedule.actions[at(rank)]) {
-      const std::size_t c = at(action.chunk);
-      if (computes_weight_gradient(action.op)) {
-        if (open[c]) return on_rank(rank, action) + " writes gradients that are being reduced";
-        ++unreduced[c];
-      } else if (action.op == Op::reduce_gradients) {
-        if (!unreduced[c] || open[c]) return on_rank(rank, action) + ": nothing to reduce";
-        unreduced[c] = 0, open[c] = 1, ++reductions[c];
-      } else if (action.op == Op::wait_gradients) {
-        if (!open[c]) return on_rank(rank, action) + ": no reduction is under way";
-        open[c] = 0;
-      }
-    }
-    for (int chunk = 0; chunk < schedule.chunks_per_rank; ++chunk) {
-      const std::string where = "rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk) + ": ";
-      if (unreduced[at(chunk)]) return where + "the gradients of the last W are not reduced";
-      if (open[at(chunk)]) return where + "the last reduction is never waited for";
-      if (reductions[at(chunk)] != 1 && reductions[at(chunk)] != schedule.microbatches)
-        return where + std::to_string(reductions[at(chunk)]) + " reductions; legal are 1, or one per microbatch";
-    }
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string find_violation(const Schedule& schedule) {
@@ -288,8 +217,7 @@ std::string find_violation(const Schedule& schedule) {
   const std::string compute = completeness_violation(schedule, positions);
   if (!compute.empty()) return compute;
   if (!schedule.lowered) return data_violation(schedule);
-  const std::string lists = first_of({transfer_violation(schedule, positions), group_violation(schedule),
-                                      parameter_violation(schedule), reduction_violation(schedule)});
+  const std::string lists = first_of({transfer_violation(schedule, positions), group_violation(schedule)});
   if (!lists.empty()) return lists;
   const std::string data = data_violation(schedule);
   return data.empty() ? find_rendezvous_violation(schedule) : data;

@@ -9,15 +9,13 @@ namespace forge {
 // What is wrong with a schedule, "" when it is proved legal. The text names rank, action and rule. Checked, in this
 // order:
 //  1. shape: as many lists as ranks, every stage at exactly one (rank, chunk), every action's numbers in range;
-//  2. complete: F, B and W of every (stage, microbatch) exactly once, in the order F, (recompute,) B, W;
+//  2. complete: F, B and W of every (stage, microbatch) exactly once, in the order F, B, W;
 //  3. data: nothing waits for what comes later (a cycle between ranks, or a list in the wrong order);
 //  and for lowered schedules
 //  4. transfers: each output and gradient that crosses ranks has one post and one wait on each side, in the right
 //  order, and
 //     no others exist; what stays on a rank is handed over; groups contain posts only;
-//  5. parameters and gradients: gathered before use and released after it; reduced after the last W (or each W), and
-//     waited for;
-//  6. rendezvous: with sends that block until the receive is launched, and with every launch (a group, or a post
+//  5. rendezvous: with sends that block until the receive is launched, and with every launch (a group, or a post
 //  outside of
 //     one) blocking its rank until all of it is matched, the ranks reach the end; the k-th send from one rank to
 //     another meets the k-th receive there and both name one message. This is an order of all launches that every rank

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/faults.hpp"
 #include "nn/rotary_buffers.hpp"
@@ -11,18 +12,24 @@ namespace forge {
 
 namespace {
 
-constexpr int loss_index = 0, z_index = 1, norm_index = 2;  // of the members of StepScalars
+// Whose time a task of a step takes; transfers run behind others.
+std::optional<Phase> phase_of(const Task& task) {
+  if (task.of_step()) return Phase::reduce;
+  if (!is_compute(task.action.op)) return {};
+  return task.action.op == Op::forward ? Phase::forward : Phase::backward;
+}
 
 }  // namespace
 
 template <class T>
-Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads)
+Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind, Mesh& mesh, int threads)
     : setup_(setup), mesh_(mesh), arena_(arena_bytes), stream_(threads) {
   const RankShare& share = setup_.share;
+  const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ =
-      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, kind);
+      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
@@ -30,10 +37,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
   if (run_set_.has(Buf::mtp_sums)) mtp_sums_ = run_set_.matrix<double>(Buf::mtp_sums);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
-  if (kind.gradients)
-    sync_ = std::make_unique<GradientSync<T>>(
-        arena_, stream_, *storage_, mesh,
-        uses_of_units(share.units, setup_.spec.options.tied_embeddings, share.chunks, setup_.microbatches));
+  if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, and rows on their way to experts while shared experts compute.
   if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
     exchange_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
@@ -50,9 +54,12 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind 
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_set_);
   context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
-  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(),
-                                            PipelinePart{setup_.schedule, share.pp_rank, share.chunks},
-                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline(), timers_);
+  evaluation_ = evaluation_tasks(share, setup_.schedule);
+  gathers_ = gather_tasks(share);
+  if (stored.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
+  const PipelinePart part{share, stored.gradients ? step_ : evaluation_, stored.gradients ? setup_.microbatches : 1};
+  executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
+                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
   for (std::size_t u = 0; u < storage_->size(); ++u)
     counted_.push_back(counted_ranges(storage_->local(u), storage_->zero(u), share.counts[u] != 0));
 }
@@ -100,7 +107,7 @@ void Session<T>::add_norm() {
     const auto& s = storage_->unit(u);
     for (const Range& part : counted_[u])
       sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
-                               norm_partials_, scalar(norm_index));
+                               norm_partials_, scalar(&StepScalars::norm_squared));
   }
 }
 
@@ -116,27 +123,52 @@ void Session<T>::spoil_gradient() {
       copy_to_device(stream_, s.gradient.data + (part.begin - s.state.begin), &value, sizeof value);
       return stream_.synchronize();
     }
-  copy_to_device(stream_, scalar(loss_index).data, &nan, sizeof nan);
+  copy_to_device(stream_, scalar(&StepScalars::loss_sum).data, &nan, sizeof nan);
   stream_.synchronize();
 }
 
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
+  const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
+  executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
+                        mtp_losses(labels));
+  for (const Task& task : step_) {
+    if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
+    if (task.op == TaskOp::norm) {
+      sum_losses();
+      if (nan_fault(mesh_.rank(), step)) spoil_gradient();
+    }
+    std::optional<PhaseTimers::Scope> timer;
+    if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
+    run(task);
+  }
+}
+
+template <class T>
+void Session<T>::run(const Task& task) {
+  switch (task.op) {
+    case TaskOp::clear_sums:
+      return clear_sums();
+    case TaskOp::norm:
+      return add_norm();
+    case TaskOp::clip:
+      return clip();
+    default:
+      return executor_->run(task);
+  }
+}
+
+template <class T>
+void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   routers_->start_step(stream_);
   if (!mtp_sums_.empty())
     fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
-  const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
-  executor_->run_step(source, step, scale, scalar(loss_index), scalar(z_index), mtp_losses(labels));
-  inject_fault(mesh_.rank(), "gradients");
-  const auto timer = timers_.start(Phase::reduce);
-  sync_->finish(stream_);
-  executor_->finish();
-  gather_->finish();
-  sum_losses();
-  if (nan_fault(mesh_.rank(), step)) spoil_gradient();
-  add_norm();
+}
+
+template <class T>
+void Session<T>::clip() {
   if (!mtp_sums_.empty()) mesh_.scalars().all_reduce(stream_, mtp_sums_);
   routers_->reduce(stream_, mesh_.scalars());
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
@@ -157,24 +189,25 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
                     s.finite != 0,
                     routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()))};
   result.total_loss += routers_->loss(result.routers);
-  if (result.finite) routers_->update_biases(stream_);
   return result;
 }
 
 template <class T>
 void Session<T>::begin_evaluation() {
+  if (setup_.share.zero.front().stage == 3)
+    for (const Task& task : gathers_) executor_->run(task);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
 }
 
 template <class T>
 void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
-  executor_->evaluate(source, microbatch, scalar(loss_index), scalar(z_index));
+  executor_->begin_evaluation(source, microbatch, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum));
+  for (const Task& task : evaluation_) executor_->run(task);
 }
 
 template <class T>
 double Session<T>::evaluated_loss() {
   executor_->finish();
-  gather_->finish();
   sum_losses();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
   StepScalars s;

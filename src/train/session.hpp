@@ -7,6 +7,7 @@
 #include "data/batch.hpp"
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
+#include "parallel/timers.hpp"
 #include "train/routers.hpp"
 #include "train/setup.hpp"
 
@@ -26,7 +27,7 @@ struct StepResult {
 template <class T>
 class Session {
  public:
-  Session(const RunSetup& setup, std::size_t arena_bytes, StorageKind kind, Mesh& mesh, int threads);
+  Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind, Mesh& mesh, int threads);
 
   // Fills the parameters with initial values, or from tensor files: `load` sets the storage's master weights.
   void initialise();
@@ -36,13 +37,18 @@ class Session {
     parameters_changed();
   }
   // The master weights' copies have changed.
-  void parameters_changed() { gather_->changed(stream_); }
+  void parameters_changed() {
+    if (setup_.share.zero.front().stage < 3)
+      for (const Task& task : gathers_) executor_->run(task);
+  }
 
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // Waits for the step and reads its scalars; moves the routers' biases.
+  // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
+  // Moves the routers' biases by the step's loads.
+  void update_biases() { routers_->update_biases(stream_); }
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
   void begin_evaluation();
   void evaluate_microbatch(BatchSource& source, int microbatch);
@@ -66,8 +72,11 @@ class Session {
   }
 
  private:
-  View<double, 1> scalar(int index) const {
-    return View<double, 1>(reinterpret_cast<double*>(scalars_.data) + index, {{1}});
+  void run(const Task& task);
+  void clear_sums();
+  void clip();
+  View<double, 1> scalar(double StepScalars::*member) const {
+    return View<double, 1>(&(scalars_.data->*member), {{1}});
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
@@ -88,6 +97,7 @@ class Session {
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;
   std::unique_ptr<GradientSync<T>> sync_;
+  std::vector<Task> step_, evaluation_, gathers_;  // schedule/tasks.hpp
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
   BufferSet run_set_;

@@ -32,10 +32,7 @@ RunSetup make_setup(const Deck& deck, int rank) {
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));
   const Schedule compute = schedule_of(deck, setup.mesh.pp, setup.microbatches);
-  const TrainDeck& train = deck.train;
-  // Blocks are rebuilt one by one inside their backward, not by an action of the schedule.
-  setup.schedule = lower(compute, {false, train.zero_stage == 3, train.gather == GatherPolicy::step,
-                                   train.accumulate == Accumulation::sharded});
+  setup.schedule = lower(compute);
   validate(setup.schedule);
   setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages(),
                               static_cast<int>(setup.spec.options.mtp_depth));

@@ -110,6 +110,7 @@ void Trainer<T>::step(std::int64_t s) {
     optimizer_.step(session_.stream(), updates_ + 1, rate, session_.scalars());
     session_.parameters_changed();
     result = session_.read_step(labels);
+    if (result.finite) session_.update_biases();
   }
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;

@@ -146,6 +146,15 @@ expect 0 "written: $work/s.svg" "$forge" show "$deck" "${layout[@]}" --schedule 
 grep -q '</svg>' "$work/s.svg" || fail "$work/s.svg is no SVG"
 expect 2 "--schedule png" "$forge" show "$deck" --schedule png
 expect 5 "/proc/none.svg" "$forge" show "$deck" --schedule svg:/proc/none.svg
+# A step of the rank with layers 0 and 1: batch, layers, their output to the next stage; then back, and the update.
+expect 0 "what rank 0 does in a step" "$forge" show "$deck" "${layout[@]}" --tasks 0
+grep -oE '^ .*(load_batch|forward +(embedding|block 0)|transfer|backward_(input|weight) +block 0|update)' "$work/output" |
+  awk '{ print ($NF == "0" ? $(NF - 2) " " $(NF - 1) : $NF == "embedding" ? $(NF - 1) " " $NF : $NF) }' | uniq > "$work/order"
+[ "$(head -4 "$work/order" | paste -sd,)" = "load_batch,forward embedding,forward block,transfer" ] ||
+  fail "--tasks has another order: $(cat "$work/order")"
+[ "$(tail -1 "$work/order")" = update ] || fail "--tasks doesn't end with the update: $(cat "$work/order")"
+expect 2 "the ranks are 0 to 3" "$forge" show "$deck" "${layout[@]}" --tasks 4
+expect 2 "--tasks must be a rank" "$forge" show "$deck" --tasks -1
 
 # a schedule from a file
 {

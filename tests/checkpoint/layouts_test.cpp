@@ -169,12 +169,12 @@ TEST(Experts, AreOneTensorOfALayer) {
   share.twin.assign(share.units.size(), 0);
   share.replicas = {1, 1};
   Stream stream(1);
+  const StorageKind kept{false, optimizer_state({}, DType::f32)};
   std::size_t bytes = 0;
   for (const LocalUnit& unit : share.units)
-    for (const UnitBufferSpec& buffer : unit_buffers(unit, fp32_precision, {}, {false, true}))
-      bytes += align_up(buffer.bytes());
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, fp32_precision, {}, kept)) bytes += align_up(buffer.bytes());
   Arena arena(bytes);
-  const ParameterStorage<float> storage(arena, stream, share.units, fp32_precision, {}, {false, true});
+  const ParameterStorage<float> storage(arena, stream, share.units, fp32_precision, {}, kept);
   std::map<std::string, Extents> shapes;
   std::int64_t elements = 0;
   for (const StateTensor& tensor : state_of(storage, share, spec.E(), StateUse::write)) {

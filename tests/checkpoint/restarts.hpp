@@ -93,7 +93,7 @@ struct Rank {
       : setup(make_setup(deck, world.rank())), mesh(world.duplicate(), setup.mesh, groups_of(setup)), data(setup) {
     const MemoryPlan plan =
         plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
-    session = std::make_unique<Session<T>>(setup, plan.total(), StorageKind{true, true}, mesh, 1);
+    session = std::make_unique<Session<T>>(setup, plan.total(), RunKind::training, mesh, 1);
   }
   std::vector<StepRecord> train(const RunProgress& start) {
     std::vector<StepRecord> records;

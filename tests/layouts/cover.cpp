@@ -139,6 +139,32 @@ std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key) {
   return cases;
 }
 
+namespace {
+
+// A mesh with a drawn model of multi-token prediction, ep and etp, and all else.
+LayoutCase drawn_mtp(const MeshDeck& mesh, std::uint64_t key) {
+  const auto models = mtp_models();
+  const TestModel& model = models[mix(key, 0) % models.size()];
+  MeshDeck chosen = mesh;
+  if (model.deck.model.experts > 0)
+    if (const auto meshes = expert_meshes(model.deck, mesh); !meshes.empty())
+      chosen = meshes[mix(key, 1) % meshes.size()];
+  const auto choices = choices_of(mesh);
+  return {model.name, layout_deck(model.deck, chosen, choices[mix(key, 2) % choices.size()], mix(key, 3) % 60)};
+}
+
+}  // namespace
+
+std::vector<LayoutCase> drawn_mtp_layouts(int ranks, int draws, std::size_t stride) {
+  std::vector<LayoutCase> cases;
+  const auto meshes = meshes_of(ranks);
+  for (std::size_t i = 0; i < meshes.size(); i += stride)
+    for (int draw = 0; draw < draws; ++draw)
+      cases.push_back(drawn_mtp(
+          meshes[i], mix(61, (i * 64 + static_cast<std::size_t>(draw)) * 64 + static_cast<std::size_t>(ranks))));
+  return cases;
+}
+
 Deck with_training(Deck deck, std::int64_t steps) {
   deck.train.steps = steps;
   deck.optimizer.warmup_steps = 3;

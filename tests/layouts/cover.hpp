@@ -14,6 +14,10 @@ std::vector<LayoutCase> covering_layouts();
 // All meshes of so many ranks; choices, models and what layout_deck() varies are drawn.
 std::vector<LayoutCase> drawn_layouts(int ranks, std::uint64_t key);
 
+// Layouts of models with multi-token prediction: of all meshes of so many ranks every `stride`-th, each with `draws`
+// draws of model, ep, etp and choices.
+std::vector<LayoutCase> drawn_mtp_layouts(int ranks, int draws, std::size_t stride = 1);
+
 // The same deck with a number of training steps, and with validation between and after them on 13 sequences, so that
 // the last ranks' shares end with padding.
 Deck with_training(Deck deck, std::int64_t steps);

@@ -168,7 +168,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
   const MemoryPlan plan = plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind);
-  Session<T> session(setup, plan.total(), {true, kind == RunKind::training}, mesh, 1);
+  Session<T> session(setup, plan.total(), kind, mesh, 1);
   if (kind == RunKind::training)
     session.initialise();
   else
@@ -245,7 +245,7 @@ Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck) {
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const MemoryPlan plan =
       plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
-  Session<double> session(setup, plan.total(), {true, true}, mesh, 1);
+  Session<double> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   return collect(setup, session, TensorSource::parameters);
 }

@@ -13,29 +13,6 @@
 namespace forge::test {
 namespace {
 
-// A mesh with a drawn model, ep and etp, and all else.
-LayoutCase drawn(const MeshDeck& mesh, std::uint64_t key) {
-  const auto models = mtp_models();
-  const TestModel& model = models[mix(key, 0) % models.size()];
-  MeshDeck chosen = mesh;
-  if (model.deck.model.experts > 0)
-    if (const auto meshes = expert_meshes(model.deck, mesh); !meshes.empty())
-      chosen = meshes[mix(key, 1) % meshes.size()];
-  const auto choices = choices_of(mesh);
-  return {model.name, layout_deck(model.deck, chosen, choices[mix(key, 2) % choices.size()], mix(key, 3) % 60)};
-}
-
-// Of all meshes of so many ranks, every `stride`-th, each with `draws` draws.
-std::vector<LayoutCase> drawn_mtp_layouts(int ranks, int draws, std::size_t stride = 1) {
-  std::vector<LayoutCase> cases;
-  const auto meshes = meshes_of(ranks);
-  for (std::size_t i = 0; i < meshes.size(); i += stride)
-    for (int draw = 0; draw < draws; ++draw)
-      cases.push_back(
-          drawn(meshes[i], mix(61, (i * 64 + static_cast<std::size_t>(draw)) * 64 + static_cast<std::size_t>(ranks))));
-  return cases;
-}
-
 std::string differences_of(const std::vector<LayoutCase>& cases, std::size_t expected) {
   References references;
   return failures_of(cases, expected, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); });

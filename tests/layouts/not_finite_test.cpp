@@ -46,7 +46,7 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const MemoryPlan plan =
       plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
-  Session<double> session(setup, plan.total(), {true, true}, mesh, 1);
+  Session<double> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   if (plant.rank == setup.rank) spoil(session, plant.value);
   session.parameters_changed();

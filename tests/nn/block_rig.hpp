@@ -6,7 +6,7 @@
 
 #include "../device_values.hpp"
 #include "core/random.hpp"
-#include "layout/chunk_units.hpp"
+#include "layout/stage.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -52,7 +52,7 @@ struct BlockRig {
         arena(arena_bytes),
         workspace(1 << 20),
         gemm(workspace.data(), workspace.bytes()),
-        storage(arena, stream, whole_units(spec), fp64_precision, {}, {true, false}),
+        storage(arena, stream, whole_units(spec), fp64_precision, {}, {true, {}}),
         context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
     run.add(run_buffers(buffers), arena, Category::data);
     fill_rotary_buffers<T>(stream, buffers, run);
@@ -65,6 +65,7 @@ struct BlockRig {
     slot.add(saved_of_block(buffers, 0), arena, Category::activations);
     slot.add(head_input(buffers), arena, Category::activations);
     slot.add(saved_of_head(buffers), arena, Category::activations);
+    slot.add(head_output(buffers), arena, Category::activations);
     fill_batch();
     if (spec.options.router_bias) {
       // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
@@ -158,7 +159,7 @@ struct BlockRig {
   template <class P>
   View<P, 2> table(UnitKind kind) const {
     const std::size_t unit = find_unit(storage.units(), kind);
-    return unit == ChunkUnits::none ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
+    return unit == no_unit ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
   }
   template <class P>
   EmbeddingTensors<P> embedding_of() const {
@@ -201,6 +202,19 @@ class LossSums {
  private:
   DeviceArray<double, 1> sums_;
 };
+
+// B and W of a block in one frame, as the tasks of a fused backward do it.
+inline void block_backward(Context<double>& ctx, std::int64_t layer, const BlockTensors<const double>& w,
+                           const BlockTensors<double>& g, const BufferSet& slot, View<const double, 2> d_out,
+                           View<double, 2> dx) {
+  Frame frame(ctx.arena);
+  BufferSet s = slot;
+  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  block_rebuild(ctx, layer, w, s);
+  s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  block_backward_input(ctx, layer, w, g, s, d_out, dx);
+  block_backward_weight(ctx, layer, g, s, d_out);
+}
 
 inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;

@@ -123,7 +123,7 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
   const double forward = derivative(f);
   f(0);
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, d_out, d_in);
+  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, d_out, d_in);
   const auto dx = d_in.get();
   double backward = dot(dx, vx), scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
@@ -144,7 +144,7 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   set_values(rig.stream, rig.slot.matrix<double>(Buf::x), rig.random_rows(1));
   block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
   rig.storage.zero_gradients(rig.stream);
-  block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
+  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
   for (const std::size_t u : rig.layer_units()) {
     const LocalUnit& unit = rig.storage.local(u);
     const auto g = rig.values(rig.storage.unit(u).gradient);
@@ -179,7 +179,7 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
         block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, u, dx);
         block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, u);
       } else {
-        block_backward<double>(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
+        block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
       }
       results.push_back(out.get());
       append(results.back(), dx.get());

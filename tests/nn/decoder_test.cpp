@@ -51,7 +51,7 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
     const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
     auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     const std::size_t experts = find_unit(rig.storage.units(), UnitKind::experts, static_cast<std::int64_t>(l));
-    if (experts != ChunkUnits::none)
+    if (experts != no_unit)
       set_expert_tensors(w, rig.spec, rig.spec.E(), rig.storage.local(experts), rig.base<const double>(experts));
     block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, out);
     set_values(rig.stream, rig.slot.matrix<double>(Buf::x), out.get());

@@ -25,7 +25,7 @@ struct MtpRig : BlockRig {
   }
 
   MtpRig(const ModelDeck& model, Recompute recompute)
-      : BlockRig(model, recompute), module(arena, stream, units_of(spec), fp64_precision, {}, {true, false}) {
+      : BlockRig(model, recompute), module(arena, stream, units_of(spec), fp64_precision, {}, {true, {}}) {
     set = slot;
     set.add(saved_of_mtp(buffers), arena, Category::activations);
     set.add(saved_of_block(buffers, spec.L()), arena, Category::activations);
@@ -76,6 +76,7 @@ struct MtpRig : BlockRig {
     mtp_input_forward<T>(context, tensors<const T>(), hidden, s);
     block_forward<T>(context, spec.L(), block_tensors_of<const T>(), s, s.matrix<T>(Buf::x_final));
     const HeadTensors<T> g = head_tensors_of<T>();
+    final_norm_forward<T>(context, head_tensors_of<const T>(), s);
     head_forward<T>(context, head_tensors_of<const T>(), gradients ? &g : nullptr, s, {0, spec.V()}, {per_label, 0},
                     sums.loss(), sums.z());
     return sums.get().first * per_label;
@@ -96,7 +97,7 @@ struct MtpRig : BlockRig {
       block_rebuild<T>(context, spec.L(), w, s);
       block_backward_input<T>(context, spec.L(), w, g, s, d_out, d_in);
     } else {
-      block_backward<T>(context, spec.L(), w, g, set, d_out, d_in);
+      block_backward(context, spec.L(), w, g, set, d_out, d_in);
     }
     mtp_input_rebuild<T>(context, tensors<const T>(), hidden, s);
     if (!split) mtp_input_backward_weight<T>(context, tensors<T>(), s, d_in);

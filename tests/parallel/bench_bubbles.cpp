@@ -25,7 +25,7 @@ double median(std::vector<double> values) {
 }
 
 void measure(const forge::ScheduleRequest& request, const forge::SleepTimes& times, int repeats) {
-  const forge::Schedule schedule = forge::lower(forge::generate(request), {});
+  const forge::Schedule schedule = forge::lower(forge::generate(request));
   const auto seconds = [&](forge::Op op) { return std::chrono::duration<double>(times.of(op)).count(); };
   const auto own = forge::timeline(
       schedule, forge::uniform_durations(seconds(forge::Op::forward), seconds(forge::Op::backward_input),

@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineOrder,
 
 Schedule lowered(const Case& c) {
   const int chunks = c.name == ScheduleName::interleaved ? c.chunks : 1;
-  return lower(generate({c.name, c.ranks, chunks, c.microbatches, 0}), {});
+  return lower(generate({c.name, c.ranks, chunks, c.microbatches, 0}));
 }
 
 // Every stage did F, B and W of every microbatch once, in the order of its rank's list, with its neighbours' data.

@@ -5,10 +5,10 @@
 #include <string>
 #include <thread>
 
+#include "../schedule/one_block.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "parallel/transfers.hpp"
-#include "schedule/interpret.hpp"
 #include "schedule/slots.hpp"
 
 namespace forge {
@@ -21,123 +21,99 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// The activations of one lifetime on one rank.
-class Edge {
- public:
-  Edge(const Schedule& schedule, int rank, Lifetime lifetime, std::int64_t elements)
-      : table_(assign_slots(schedule, rank, lifetime)) {
-    for (const int count : table_.counts)
-      data_.emplace_back(at(count), std::vector<double>(at(static_cast<int>(elements))));
-  }
-  std::vector<double>& of(int chunk, int m) {
-    const int slot = table_.at(chunk, m);
-    require(slot >= 0, "a schedule reads an activation that it doesn't keep");
-    return data_[at(chunk)][at(slot)];
-  }
-
- private:
-  SlotTable table_;
-  std::vector<std::vector<std::vector<double>>> data_;  // by chunk, slot
-};
-
-// One rank of the pipeline: what schedule/interpret.hpp calls.
+// One rank of the pipeline: replays its tasks, with one block a stage.
 class SleepingRank {
  public:
   SleepingRank(const Schedule& schedule, const SleepTimes& times, Communicator& pipeline)
       : schedule_(schedule),
         times_(times),
-        rank_(pipeline.rank()),
-        transfers_(pipeline),
-        input_(schedule, rank_, Lifetime::input, times.elements),
-        output_(schedule, rank_, Lifetime::output, times.elements),
-        output_gradient_(schedule, rank_, Lifetime::output_gradient, times.elements),
-        input_gradient_(schedule, rank_, Lifetime::input_gradient, times.elements) {}
+        share_(one_block_share(schedule, pipeline.rank())),
+        tasks_(step_tasks(share_, schedule, Recompute::none)),
+        tables_(assign_slots(tasks_, schedule.chunks_per_rank, schedule.microbatches)),
+        transfers_(pipeline) {
+    for (const SlotTable& table : tables_) {
+      regions_.emplace_back();
+      for (const int count : table.counts)
+        regions_.back().emplace_back(at(count), std::vector<double>(at(static_cast<int>(times.elements))));
+    }
+  }
 
   void step() {
     done_.clear();
-    execute_rank(schedule_, rank_, *this);
+    for (const Task& task : tasks_) run(task);
     transfers_.finish();
   }
   const std::vector<Action>& done() const { return done_; }
 
-  void forward(const Action& a) {
-    check_input(a);
-    sleep(a);
-    check_input(a);
-    if (stage(a) + 1 < schedule_.stages()) write(output_.of(a.chunk, a.microbatch), a, 1);
-  }
-  void backward_input(const Action& a) {
-    check_input(a);
-    check_output_gradient(a);
-    sleep(a);
-    check_output_gradient(a);
-    if (stage(a) > 0) write(input_gradient_.of(a.chunk, a.microbatch), a, -1);
-  }
-  void backward_weight(const Action& a) {
-    check_input(a);
-    check_output_gradient(a);
-    sleep(a);
-    check_input(a);
-    check_output_gradient(a);
-  }
-  void backward(const Action& a) { backward_input(a); }
-  void recompute(const Action& a) { sleep(a); }
-  void begin_group(const Action&) { transfers_.begin_group(); }
-  void end_group(const Action&) { transfers_.end_group(); }
-  void post_send(const Action& a) {
-    const auto& data = (is_forward_transfer(a.op) ? output_ : input_gradient_).of(a.chunk, a.microbatch);
-    transfers_.post_send(compute_, a, data.data(), times_.elements, DType::f64);
-  }
-  void post_recv(const Action& a) {
-    auto& data = (is_forward_transfer(a.op) ? input_ : output_gradient_).of(a.chunk, a.microbatch);
-    transfers_.post_receive(compute_, a, data.data(), times_.elements, DType::f64);
-  }
-  void wait_send(const Action& a) { transfers_.wait(compute_, a); }
-  void wait_recv(const Action& a) { transfers_.wait(compute_, a); }
-  void hand_over(const Action& a) {
-    const bool up = is_forward_transfer(a.op);
-    const int reader = schedule_.places[at(stage(a) + (up ? 1 : -1))].chunk;
-    if (up)
-      input_.of(reader, a.microbatch) = output_.of(a.chunk, a.microbatch);
-    else
-      output_gradient_.of(reader, a.microbatch) = input_gradient_.of(a.chunk, a.microbatch);
-  }
-  void gather_parameters(const Action&) {}
-  void wait_parameters(const Action&) {}
-  void release_parameters(const Action&) {}
-  void reduce_gradients(const Action&) {}
-  void wait_gradients(const Action&) {}
-
  private:
-  int stage(const Action& a) const { return schedule_.stage_at(rank_, a.chunk); }
-  double stamp(int stage, int microbatch, int sign) const { return sign * (schedule_.index(stage, microbatch) + 1); }
+  using Data = std::vector<double>;
 
-  void write(std::vector<double>& data, const Action& a, int sign) {
+  void run(const Task& t) {
+    if (t.op == TaskOp::transfer) return transfer(t);
+    if (t.op == TaskOp::local_copy) {
+      const bool up = is_forward_transfer(t.action.op);
+      data(up ? Region::input : Region::output_gradient, t.place, t.action.microbatch) =
+          of(up ? Region::output : Region::input_gradient, t.action);
+    }
+    if (!is_pass_of_block(t, share_)) return;
+    const Action& a = t.action;
+    check_inputs(t);
+    const Op op = t.op == TaskOp::forward          ? Op::forward
+                  : t.op == TaskOp::backward_input ? Op::backward_input
+                                                   : Op::backward_weight;
+    std::this_thread::sleep_for(times_.of(op));
+    check_inputs(t);
+    if (op == Op::forward && stage(a) + 1 < schedule_.stages()) write(of(Region::output, a), a, 1);
+    if (op == Op::backward_input && stage(a) > 0) write(of(Region::input_gradient, a), a, -1);
+    if (op != Op::backward_input || !t.fused()) done_.push_back(a);
+  }
+
+  void transfer(const Task& t) {
+    const Action& a = t.action;
+    if (a.op == Op::begin_group) return transfers_.begin_group();
+    if (a.op == Op::end_group) return transfers_.end_group();
+    if (!is_post(a.op)) return transfers_.wait(compute_, a);
+    const bool up = is_forward_transfer(a.op);
+    if (is_send_post(a.op))
+      transfers_.post_send(compute_, a, of(up ? Region::output : Region::input_gradient, a).data(), times_.elements,
+                           DType::f64);
+    else
+      transfers_.post_receive(compute_, a, of(up ? Region::input : Region::output_gradient, a).data(), times_.elements,
+                              DType::f64);
+  }
+
+  int stage(const Action& a) const { return schedule_.stage_at(share_.pp_rank, a.chunk); }
+  double stamp(int stage, int microbatch, int sign) const { return sign * (schedule_.index(stage, microbatch) + 1); }
+  Data& data(Region region, int chunk, int m) {
+    const int slot = tables_[static_cast<std::size_t>(region)].at(chunk, m);
+    require(slot >= 0, "a task reads a region that its microbatch doesn't keep");
+    return regions_[static_cast<std::size_t>(region)][at(chunk)][at(slot)];
+  }
+  Data& of(Region region, const Action& a) { return data(region, a.chunk, a.microbatch); }
+
+  void write(Data& data, const Action& a, int sign) {
     std::fill(data.begin(), data.end(), stamp(stage(a), a.microbatch, sign));
   }
-  void check(const std::vector<double>& data, const Action& a, double wanted) const {
+  void check(const Data& data, const Action& a, double wanted) const {
     if (std::any_of(data.begin(), data.end(), [&](double x) { return x != wanted; }))
-      throw Error("rank " + std::to_string(rank_) + ", " + text_of(a) +
+      throw Error("rank " + std::to_string(share_.pp_rank) + ", " + text_of(a) +
                   ": read what another microbatch or stage wrote");
   }
-  void check_input(const Action& a) {
-    if (stage(a) > 0) check(input_.of(a.chunk, a.microbatch), a, stamp(stage(a) - 1, a.microbatch, 1));
-  }
-  void check_output_gradient(const Action& a) {
-    if (stage(a) + 1 < schedule_.stages())
-      check(output_gradient_.of(a.chunk, a.microbatch), a, stamp(stage(a) + 1, a.microbatch, -1));
-  }
-  void sleep(const Action& a) {
-    std::this_thread::sleep_for(times_.of(a.op));
-    done_.push_back(a);
+  void check_inputs(const Task& t) {
+    const Action& a = t.action;
+    if (stage(a) > 0) check(of(Region::input, a), a, stamp(stage(a) - 1, a.microbatch, 1));
+    if (t.op != TaskOp::forward && stage(a) + 1 < schedule_.stages())
+      check(of(Region::output_gradient, a), a, stamp(stage(a) + 1, a.microbatch, -1));
   }
 
   const Schedule& schedule_;
   const SleepTimes& times_;
-  int rank_;
+  RankShare share_;
+  std::vector<Task> tasks_;
+  SlotTables tables_;
+  std::vector<std::vector<std::vector<Data>>> regions_;  // by region, chunk, slot
   Stream compute_;
   Transfers transfers_;
-  Edge input_, output_, output_gradient_, input_gradient_;
   std::vector<Action> done_;
 };
 

@@ -27,7 +27,7 @@ struct SleepRun {
 };
 
 // Executes a lowered schedule with one thread per rank: stages sleep, and what they hand on goes through
-// parallel/transfers.hpp into slots of the schedule's lifetimes, as in parallel/executor.hpp. Every activation and
+// parallel/transfers.hpp into the slots of their tasks, as in parallel/executor.hpp. Every activation and
 // gradient carries the stage and microbatch that wrote it; a stage that reads another one's throws Error. The last of
 // `steps` steps is returned.
 SleepRun run_sleeping(const Schedule& lowered, const SleepTimes& times, int steps = 1);

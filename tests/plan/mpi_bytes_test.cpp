@@ -42,7 +42,7 @@ Sent run_typed(std::unique_ptr<Communicator> world, const Deck& deck) {
       plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
   std::vector<StepRecord> records;
   {
-    Session<T> session(setup, plan.total(), {true, true}, mesh, 1);
+    Session<T> session(setup, plan.total(), RunKind::training, mesh, 1);
     session.initialise();
     const TrainingData data(setup);
     Trainer<T>(session, data, 1, TrainingLog(nullptr, &records)).run();

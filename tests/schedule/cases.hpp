@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -31,12 +32,14 @@ inline std::string text_of(const ScheduleRequest& request) {
          std::to_string(request.group);
 }
 
-inline std::vector<LowerOptions> all_options() {
-  std::vector<LowerOptions> options;
-  for (const bool recompute : {false, true})
-    for (const bool every : {false, true})
-      for (const int gather : {0, 1, 2}) options.push_back({recompute, gather > 0, gather > 1, every});
-  return options;
+// Microbatches, summed over the rank's chunks, that stand between F and W (or B) at the same time, at most.
+inline int microbatches_in_flight(const Schedule& schedule, int rank, bool until_weight = true) {
+  int now = 0, most = 0;
+  for (const Action& action : schedule.actions[static_cast<std::size_t>(rank)]) {
+    if (action.op == Op::forward) most = std::max(most, ++now);
+    if (until_weight ? computes_weight_gradient(action.op) : computes_input_gradient(action.op)) --now;
+  }
+  return most;
 }
 
 inline std::string text_of(const std::vector<Action>& list) {

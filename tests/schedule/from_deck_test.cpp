@@ -79,7 +79,7 @@ TEST(FromDeck, AFileForOtherNumbersIsRefusedInOneReport) {
 
 TEST(FromDeck, WhatIsNoComputeScheduleIsRefused) {
   const Schedule compute = generate({ScheduleName::one_f_one_b, 2, 1, 4});
-  EXPECT_NE(refusal(FileDeck(lower(compute, {})).deck, 2, 4).find("is lowered"), std::string::npos);
+  EXPECT_NE(refusal(FileDeck(lower(compute)).deck, 2, 4).find("is lowered"), std::string::npos);
   Schedule broken = compute;
   broken.actions[0].pop_back();
   FileDeck f(broken);

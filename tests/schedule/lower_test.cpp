@@ -2,49 +2,36 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-
 #include "cases.hpp"
+#include "schedule/rendezvous.hpp"
 #include "schedule/timeline.hpp"
 #include "schedule/validate.hpp"
 
 namespace forge {
 namespace {
 
-TEST(Lower, EveryScheduleWithEveryOptionIsLegal) {
+TEST(Lower, EveryScheduleIsLegal) {
   for (const ScheduleRequest& request : legal_requests(8, 17, 3)) {
     const Schedule compute = generate(request);
-    for (const LowerOptions& options : all_options())
-      ASSERT_EQ(find_violation(lower(compute, options)), "") << text_of(request);
+    ASSERT_EQ(find_violation(lower(compute)), "") << text_of(request);
   }
 }
 
 TEST(Lower, OneStageIsMinimal) {
   for (const ScheduleName name : {ScheduleName::one_f_one_b, ScheduleName::zero_bubble, ScheduleName::interleaved}) {
     const Schedule compute = generate({name, 1, 1, 2});
-    EXPECT_EQ(text_of(lower(compute, {}).actions[0]),
-              "F c0 m0, BW c0 m0, F c0 m1, BW c0 m1, reduce_gradients c0 m1, wait_gradients c0 m1");
-    EXPECT_EQ(text_of(lower(compute, {.recompute = true}).actions[0]),
-              "F c0 m0, R c0 m0, BW c0 m0, F c0 m1, R c0 m1, BW c0 m1, reduce_gradients c0 m1, wait_gradients c0 m1");
-    EXPECT_EQ(text_of(lower(compute, {.reduce_every_microbatch = true}).actions[0]),
-              "F c0 m0, BW c0 m0, reduce_gradients c0 m0, F c0 m1, wait_gradients c0 m0, BW c0 m1, "
-              "reduce_gradients c0 m1, wait_gradients c0 m1");
-    EXPECT_EQ(text_of(lower(compute, {.gather_parameters = true}).actions[0]),
-              "gather_parameters c0 m0, wait_parameters c0 m0, F c0 m0, BW c0 m0, F c0 m1, BW c0 m1, "
-              "release_parameters c0 m1, reduce_gradients c0 m1, wait_gradients c0 m1");
+    EXPECT_EQ(text_of(lower(compute).actions[0]), "F c0 m0, BW c0 m0, F c0 m1, BW c0 m1");
   }
 }
 
 TEST(Lower, StagesOfOneRankHandOver) {
-  EXPECT_EQ(text_of(lower(generate({ScheduleName::zb_v, 1, 1, 1}), {}).actions[0]),
-            "F c0 m0, hand_forward c0 m0, F c1 m0, BW c1 m0, hand_backward c1 m0, reduce_gradients c1 m0, BW c0 m0, "
-            "reduce_gradients c0 m0, wait_gradients c1 m0, wait_gradients c0 m0");
+  EXPECT_EQ(text_of(lower(generate({ScheduleName::zb_v, 1, 1, 1})).actions[0]),
+            "F c0 m0, hand_forward c0 m0, F c1 m0, BW c1 m0, hand_backward c1 m0, BW c0 m0");
 }
 
 TEST(Lower, TwoStagesExchangeInOneGroupWhereBothSendAtOnce) {
   // Both ranks finish at time 2 of the schedule's clock: rank 0 its second F, rank 1 its first.
-  const Schedule schedule = lower(generate({ScheduleName::interleaved, 2, 2, 2}), {});
+  const Schedule schedule = lower(generate({ScheduleName::interleaved, 2, 2, 2}));
   const std::string text = text_of(schedule.actions[0]);
   EXPECT_NE(text.find("begin_group, post_send_forward c0 m1 to 1, post_recv_forward c1 m0 peer 1, end_group"),
             std::string::npos)
@@ -56,7 +43,7 @@ TEST(Lower, NeverDelaysAStepAndKeepsBApartWhereItIsAwaited) {
   const DurationOf unit = uniform_durations(1, 1, 1);
   for (const ScheduleRequest& request : legal_requests(6, 13, 3)) {
     const Schedule compute = generate(request);
-    const Schedule lowered = lower(compute, {});
+    const Schedule lowered = lower(compute);
     EXPECT_DOUBLE_EQ(timeline(lowered, unit).makespan, timeline(compute, unit).makespan) << text_of(request);
     if (request.name != ScheduleName::zero_bubble) continue;
     for (int rank = 1; rank < lowered.ranks; ++rank)
@@ -65,28 +52,15 @@ TEST(Lower, NeverDelaysAStepAndKeepsBApartWhereItIsAwaited) {
   }
 }
 
-TEST(Lower, ParametersOfAtMostTwoChunksAreGatheredAtATime) {
-  for (const ScheduleRequest& request : legal_requests(4, 8, 4)) {
-    const Schedule lowered = lower(generate(request), {.gather_parameters = true});
-    for (const auto& list : lowered.actions) {
-      std::set<int> present;
-      for (const Action& action : list) {
-        if (action.op == Op::gather_parameters) present.insert(action.chunk);
-        if (action.op == Op::release_parameters) present.erase(action.chunk);
-        ASSERT_LE(present.size(), 2u) << text_of(request);
-      }
-    }
-  }
-}
-
-TEST(Lower, KeptParametersAreGatheredOnce) {
-  for (const ScheduleRequest& request : legal_requests(4, 8, 4)) {
-    const Schedule lowered = lower(generate(request), {.gather_parameters = true, .keep_for_step = true});
-    for (const auto& list : lowered.actions) {
-      const auto gathers = std::count_if(list.begin(), list.end(),
-                                         [](const Action& action) { return action.op == Op::gather_parameters; });
-      EXPECT_EQ(gathers, lowered.chunks_per_rank);
-    }
+TEST(Lower, ForwardOnlyIsOnePassThroughAllStages) {
+  for (const ScheduleRequest& request : legal_requests(4, 4, 3)) {
+    const Schedule schedule = lower(forward_only(generate(request)));
+    EXPECT_EQ(schedule.microbatches, 1);
+    int passes = 0;
+    for (const auto& list : schedule.actions)
+      for (const Action& action : list) passes += is_compute(action.op);
+    EXPECT_EQ(passes, schedule.stages()) << text_of(request);
+    EXPECT_EQ(find_rendezvous_violation(schedule), "") << text_of(request);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "cases.hpp"
-#include "schedule/interpret.hpp"
+#include "one_block.hpp"
 
 namespace forge {
 namespace {
@@ -20,160 +20,184 @@ constexpr long garbage = -1;
 // The messages under way between ranks, by (forward, receiving stage, microbatch).
 using Mail = std::map<std::tuple<bool, int, int>, long>;
 
-// Slots of one tensor with the values that stand in them.
+// Slots of one region with the values that stand in them.
 struct Buffers {
-  SlotTable table;
-  std::vector<long> values;  // by first[chunk] + slot
+  const SlotTable& table;
+  std::vector<std::vector<long>> values;  // by chunk, slot
 
-  Buffers(const Schedule& schedule, int rank, Lifetime lifetime, bool shared)
-      : table(assign_slots(schedule, rank, lifetime, shared)) {
-    values.assign(at(table.total()), garbage);
+  explicit Buffers(const SlotTable& t) : table(t) {
+    for (const int count : table.counts) values.emplace_back(at(count), garbage);
   }
-  long& operator()(const Action& action) {
-    int first = 0;
-    if (table.counts.size() > 1)
-      for (int c = 0; c < action.chunk; ++c) first += table.counts[at(c)];
-    return values.at(at(first + table.at(action.chunk, action.microbatch)));
-  }
+  long& operator()(int chunk, int m) { return values.at(at(chunk)).at(at(table.at(chunk, m))); }
 };
 
-// Runs arithmetic through the slots: F maps x to x + 1, B maps g to g + 1, and both check that what they read is what
-// was written for their (stage, microbatch). A receive's slot holds garbage from its post on; a send's slot must still
-// hold the value when the send is waited for.
+// Runs arithmetic through the slots of a rank's tasks: F maps x to x + 1, B maps g to g + 1, and both check that what
+// they read is what was written for their (stage, microbatch). A receive's slot holds garbage from its post on; a
+// send's slot must still hold the value when the send is waited for.
 class Runner {
  public:
-  Runner(const Schedule& schedule, int rank, bool shared, Mail& mail, std::vector<int>& weights)
+  Runner(const Schedule& schedule, int rank, Mail& mail, std::vector<int>& weights)
       : s_(schedule),
-        rank_(rank),
+        share_(one_block_share(schedule, rank)),
+        tasks_(step_tasks(share_, schedule, Recompute::full)),
+        tables_(assign_slots(tasks_, schedule.chunks_per_rank, schedule.microbatches)),
         mail_(mail),
-        weights_(weights),
-        input_(schedule, rank, Lifetime::input, shared),
-        output_(schedule, rank, Lifetime::output, shared),
-        output_gradient_(schedule, rank, Lifetime::output_gradient, shared),
-        input_gradient_(schedule, rank, Lifetime::input_gradient, shared),
-        saved_for_input_(schedule, rank, Lifetime::saved_for_input, shared),
-        saved_for_weight_(schedule, rank, Lifetime::saved_for_weight, shared),
-        rebuilt_(schedule, rank, Lifetime::rebuilt_for_weight, shared) {}
+        weights_(weights) {
+    for (const SlotTable& table : tables_) buffers_.emplace_back(table);
+  }
 
-  void forward(const Action& a) {
-    if (stage(a) == 0) input_(a) = token(0, a);
-    EXPECT_EQ(input_(a), token(stage(a), a));
-    saved_for_input_(a) = saved_for_weight_(a) = token(stage(a), a);
-    output_(a) = input_(a) + 1;
+  // Goes on until it waits for another rank's message; whether anything was done.
+  bool advance() {
+    const std::size_t begin = next_;
+    while (next_ < tasks_.size() && ready(tasks_[next_])) run(tasks_[next_++]);
+    return next_ > begin;
   }
-  void recompute(const Action& a) {
-    EXPECT_EQ(input_(a), token(stage(a), a));
-    rebuilt_(a) = input_(a);
-    rebuilds_ = true;
-  }
-  void backward_input(const Action& a) {
-    if (stage(a) == s_.stages() - 1) output_gradient_(a) = token(s_.stages(), a);
-    EXPECT_EQ(output_gradient_(a), token(2 * s_.stages() - stage(a) - 1, a));
-    EXPECT_EQ(saved_for_input_(a), token(stage(a), a));
-    if (rebuilds_) {
-      EXPECT_EQ(rebuilt_(a), token(stage(a), a));
-    }
-    input_gradient_(a) = output_gradient_(a) + 1;
-  }
-  void backward_weight(const Action& a) {
-    EXPECT_EQ(output_gradient_(a), token(2 * s_.stages() - stage(a) - 1, a));
-    EXPECT_EQ(input_(a), token(stage(a), a));
-    EXPECT_EQ(saved_for_weight_(a), token(stage(a), a));
-    if (rebuilds_) {
-      EXPECT_EQ(rebuilt_(a), token(stage(a), a));
-    }
-    ++weights_[at(stage(a))];
-  }
-  void backward(const Action& a) {
-    backward_input(a);
-    backward_weight(a);
-  }
-  void post_send(const Action& a) {
-    const bool up = is_forward_transfer(a.op);
-    mail_[{up, stage(a) + (up ? 1 : -1), a.microbatch}] = up ? output_(a) : input_gradient_(a);
-  }
-  void wait_send(const Action& a) {
-    const bool up = is_forward_transfer(a.op);
-    EXPECT_EQ(up ? output_(a) : input_gradient_(a), token(up ? stage(a) + 1 : 2 * s_.stages() - stage(a), a));
-  }
-  void post_recv(const Action& a) { arriving(a) = garbage; }
-  void wait_recv(const Action& a) { arriving(a) = mail_.at({is_forward_transfer(a.op), stage(a), a.microbatch}); }
-  void hand_over(const Action& a) {
-    const bool up = is_forward_transfer(a.op);
-    const Place& reader = s_.places[at(stage(a) + (up ? 1 : -1))];
-    ASSERT_EQ(reader.rank, rank_);
-    const Action target{a.op, reader.chunk, a.microbatch};
-    if (up)
-      input_(target) = output_(a);
-    else
-      output_gradient_(target) = input_gradient_(a);
-  }
-  void begin_group(const Action&) {}
-  void end_group(const Action&) {}
-  void gather_parameters(const Action&) {}
-  void wait_parameters(const Action&) {}
-  void release_parameters(const Action&) {}
-  void reduce_gradients(const Action& a) { EXPECT_EQ(weights_[at(stage(a))], s_.microbatches); }
-  void wait_gradients(const Action&) {}
+  bool finished() const { return next_ == tasks_.size(); }
 
  private:
-  int stage(const Action& a) const { return s_.stage_at(rank_, a.chunk); }
+  int stage(const Task& t) const { return s_.stage_at(share_.pp_rank, t.action.chunk); }
   // What has passed `steps` stages, forward and back.
-  static long token(int steps, const Action& a) { return 1000L * a.microbatch + steps; }
-  long& arriving(const Action& a) { return is_forward_transfer(a.op) ? input_(a) : output_gradient_(a); }
+  static long token(int steps, const Task& t) { return 1000L * t.action.microbatch + steps; }
+  long& of(Region region, const Task& t) {
+    return buffers_[static_cast<std::size_t>(region)](t.action.chunk, t.action.microbatch);
+  }
+  std::tuple<bool, int, int> message(const Task& t, int to) const {
+    return {is_forward_transfer(t.action.op), to, t.action.microbatch};
+  }
+  bool ready(const Task& t) const {
+    const bool waits = t.action.op == Op::wait_recv_forward || t.action.op == Op::wait_recv_backward;
+    return t.op != TaskOp::transfer || !waits || mail_.count(message(t, stage(t))) > 0;
+  }
+
+  void run(const Task& t) {
+    if (t.op == TaskOp::load_batch) {
+      of(Region::saved, t) = garbage;
+      if (stage(t) == 0) of(Region::input, t) = token(0, t);
+    }
+    if (is_pass_of_block(t, share_)) run_block(t);
+    if (t.op == TaskOp::transfer) transfer(t);
+    if (t.op == TaskOp::local_copy) {
+      const bool up = is_forward_transfer(t.action.op);
+      long& target = buffers_[static_cast<std::size_t>(up ? Region::input : Region::output_gradient)](
+          t.place, t.action.microbatch);
+      target = of(up ? Region::output : Region::input_gradient, t);
+    }
+  }
+
+  void run_block(const Task& t) {
+    const bool first = stage(t) == 0, last = stage(t) + 1 == s_.stages();
+    const long arrived = token(stage(t), t), back = token(2 * s_.stages() - stage(t) - 1, t);
+    EXPECT_EQ(of(Region::input, t), arrived);
+    switch (t.op) {
+      case TaskOp::forward:
+        of(Region::saved, t) = arrived;
+        if (!last) of(Region::output, t) = arrived + 1;
+        return;
+      case TaskOp::recompute:
+        if (!t.fused()) of(Region::left, t) = garbage;
+        return;
+      case TaskOp::backward_input:
+        EXPECT_EQ(of(Region::saved, t), arrived);
+        if (!last) {
+          EXPECT_EQ(of(Region::output_gradient, t), back);
+        }
+        if (!t.fused()) of(Region::left, t) = back;
+        if (!first) of(Region::input_gradient, t) = back + 1;
+        return;
+      case TaskOp::backward_weight:
+        EXPECT_EQ(of(Region::saved, t), arrived);
+        if (!last) {
+          EXPECT_EQ(of(Region::output_gradient, t), back);
+        }
+        if (!t.fused()) {
+          EXPECT_EQ(of(Region::left, t), back);
+        }
+        ++weights_[at(stage(t))];
+        return;
+      default:
+        return;
+    }
+  }
+
+  void transfer(const Task& t) {
+    const bool up = is_forward_transfer(t.action.op);
+    const Region sent = up ? Region::output : Region::input_gradient;
+    const Region received = up ? Region::input : Region::output_gradient;
+    const long value = token(up ? stage(t) + 1 : 2 * s_.stages() - stage(t), t);
+    if (is_send_post(t.action.op)) mail_[message(t, stage(t) + (up ? 1 : -1))] = of(sent, t);
+    if (is_send(t.action.op)) {
+      EXPECT_EQ(of(sent, t), value);
+    }
+    if (t.action.op == Op::post_recv_forward || t.action.op == Op::post_recv_backward) of(received, t) = garbage;
+    if (t.action.op == Op::wait_recv_forward || t.action.op == Op::wait_recv_backward)
+      of(received, t) = mail_.at(message(t, stage(t)));
+  }
 
   const Schedule& s_;
-  int rank_;
+  RankShare share_;
+  std::vector<Task> tasks_;
+  SlotTables tables_;
   Mail& mail_;
   std::vector<int>& weights_;
-  Buffers input_, output_, output_gradient_, input_gradient_, saved_for_input_, saved_for_weight_, rebuilt_;
-  bool rebuilds_ = false;
+  std::vector<Buffers> buffers_;
+  std::size_t next_ = 0;
 };
 
-void run(const Schedule& schedule, bool shared) {
+void run(const Schedule& schedule) {
   Mail mail;
   std::vector<int> weights(at(schedule.stages()), 0);
-  std::vector<Runner> runners;
-  for (int rank = 0; rank < schedule.ranks; ++rank) runners.emplace_back(schedule, rank, shared, mail, weights);
-  execute_all_ranks(schedule, runners);
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    runners.push_back(std::make_unique<Runner>(schedule, rank, mail, weights));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const auto& runner : runners) moved |= runner->advance();
+  }
+  for (const auto& runner : runners) EXPECT_TRUE(runner->finished());
   for (const int count : weights) EXPECT_EQ(count, schedule.microbatches);
 }
 
+SlotTables tables_of(const Schedule& schedule, int rank) {
+  return assign_slots(step_tasks(one_block_share(schedule, rank), schedule, Recompute::none), schedule.chunks_per_rank,
+                      schedule.microbatches);
+}
+int total(const SlotTables& tables, Region region) {
+  int sum = 0;
+  for (const int count : tables[static_cast<std::size_t>(region)].counts) sum += count;
+  return sum;
+}
+
 TEST(Slots, NothingIsOverwrittenBeforeItsLastReader) {
-  for (const ScheduleRequest& request : legal_requests(5, 11, 3))
-    for (const bool recompute : {false, true})
-      for (const bool shared : {false, true}) {
-        run(lower(generate(request), {.recompute = recompute}), shared);
-        ASSERT_FALSE(HasFailure()) << text_of(request);
-      }
+  for (const ScheduleRequest& request : legal_requests(5, 11, 3)) {
+    run(lower(generate(request)));
+    ASSERT_FALSE(HasFailure()) << text_of(request);
+  }
 }
 
 TEST(Slots, OneStageNeedsOneOfEach) {
   for (const ScheduleName name : {ScheduleName::one_f_one_b, ScheduleName::zero_bubble}) {
-    const Schedule schedule = lower(generate({name, 1, 1, 7}), {.recompute = true});
-    for (int lifetime = 0; lifetime <= static_cast<int>(Lifetime::input_gradient); ++lifetime)
-      EXPECT_EQ(assign_slots(schedule, 0, static_cast<Lifetime>(lifetime)).counts, std::vector<int>{1});
+    const SlotTables tables = tables_of(lower(generate({name, 1, 1, 7})), 0);
+    for (const Region region : {Region::saved, Region::input}) EXPECT_EQ(total(tables, region), 1);
+    EXPECT_EQ(total(tables, Region::left), 0);  // B and W are one action
   }
 }
 
 TEST(Slots, SavedActivationsAreTheMicrobatchesInFlight) {
-  for (const ScheduleRequest& request : legal_requests(6, 13, 3)) {
-    const Schedule schedule = lower(generate(request), {});
-    for (int rank = 0; rank < schedule.ranks; ++rank) {
-      EXPECT_EQ(assign_slots(schedule, rank, Lifetime::saved_for_weight, true).total(),
-                microbatches_in_flight(schedule, rank));
-      EXPECT_EQ(assign_slots(schedule, rank, Lifetime::saved_for_input, true).total(),
-                microbatches_in_flight(schedule, rank, false));
-      EXPECT_EQ(assign_slots(schedule, rank, Lifetime::rebuilt_for_input).total(), 0);
-    }
+  for (const ScheduleRequest& request : legal_requests(6, 13, 1)) {
+    const Schedule schedule = lower(generate(request));
+    if (schedule.chunks_per_rank > 1) continue;  // each chunk has slots of its own
+    for (int rank = 0; rank < schedule.ranks; ++rank)
+      EXPECT_EQ(total(tables_of(schedule, rank), Region::saved), microbatches_in_flight(schedule, rank))
+          << text_of(request);
   }
 }
 
-TEST(Slots, ZeroBubbleHoldsWhatWReadsLongerThanWhatBReads) {
-  const Schedule schedule = lower(generate({ScheduleName::zero_bubble, 4, 1, 8}), {});
+TEST(Slots, ZeroBubbleKeepsWhatWReadsUntilW) {
+  const Schedule schedule = lower(generate({ScheduleName::zero_bubble, 4, 1, 8}));
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(assign_slots(schedule, rank, Lifetime::saved_for_input).total(), 4 - rank);
-    EXPECT_EQ(assign_slots(schedule, rank, Lifetime::saved_for_weight).total(), 4);
+    const SlotTables tables = tables_of(schedule, rank);
+    EXPECT_EQ(total(tables, Region::saved), 4);
+    EXPECT_EQ(total(tables, Region::left), rank == 0 ? 0 : rank + 1);
   }
 }
 

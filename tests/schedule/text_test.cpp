@@ -37,7 +37,7 @@ TEST(Csv, ReadsWhatItWrites) {
   for (const ScheduleRequest& request : legal_requests(4, 6, 2))
     for (const bool lowered : {false, true}) {
       Schedule schedule = generate(request);
-      if (lowered) schedule = lower(schedule, {true, true, false, true});
+      if (lowered) schedule = lower(schedule);
       const Schedule again = read_schedule_csv(write_schedule_csv(schedule), "x.csv");
       EXPECT_EQ(again.name, schedule.name);
       EXPECT_EQ(again.ranks, schedule.ranks);
@@ -83,7 +83,7 @@ TEST(Csv, ErrorsNameTheLine) {
 
 // Random damage to a file either leaves a legal schedule or is refused; nothing else may happen.
 TEST(Csv, DamagedFilesAreRefusedOrLegal) {
-  const std::string good = write_schedule_csv(lower(generate({ScheduleName::zb_v, 2, 1, 2}), {true, true}));
+  const std::string good = write_schedule_csv(lower(generate({ScheduleName::zb_v, 2, 1, 2})));
   std::mt19937 random(1);
   int refused = 0;
   for (int round = 0; round < 3000; ++round) {

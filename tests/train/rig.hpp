@@ -88,7 +88,7 @@ struct Rig {
         plan(plan_memory(setup.buffers, setup.share, setup.schedule,
                          static_cast<std::size_t>(deck.machine.workspace_mib) << 20, kind)),
         mesh(std::move(world), setup.mesh, groups_of(setup)),
-        session(setup, plan.total(), {kind != RunKind::evaluation, kind == RunKind::training}, mesh, threads) {
+        session(setup, plan.total(), kind, mesh, threads) {
     session.initialise();
   }
 

@@ -7,17 +7,18 @@
 
 namespace forge {
 
-// A closure that a stream runs once. It lives in the task itself: giving work to a stream asks for no memory.
-class Task {
+// A closure that a stream runs once. It lives in the piece of work itself: giving work to a stream asks for no memory.
+class StreamWork {
  public:
   static constexpr std::size_t capacity = 768;  // of the largest: a backward pass of attention
 
-  Task() = default;
+  StreamWork() = default;
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Task>) Task(F&& f) {  // NOLINT: a stream takes any closure
+  requires(!std::is_same_v<std::remove_cvref_t<F>, StreamWork>)
+      StreamWork(F&& f) {  // NOLINT: a stream takes any closure
     using Closure = std::remove_cvref_t<F>;
     static_assert(sizeof(Closure) <= capacity && alignof(Closure) <= alignof(std::max_align_t),
-                  "a task's closure is too large: pass less by value, or raise the capacity");
+                  "the closure of a piece of work is too large: pass less by value, or raise the capacity");
     new (storage_) Closure(std::forward<F>(f));
     call_ = [](void* closure) { (*static_cast<Closure*>(closure))(); };
     relocate_ = [](void* from, void* to) {
@@ -26,15 +27,15 @@ class Task {
       closure->~Closure();
     };
   }
-  Task(Task&& other) noexcept { take(other); }
-  Task& operator=(Task&& other) noexcept {
+  StreamWork(StreamWork&& other) noexcept { take(other); }
+  StreamWork& operator=(StreamWork&& other) noexcept {
     if (this != &other) {
       clear();
       take(other);
     }
     return *this;
   }
-  ~Task() { clear(); }
+  ~StreamWork() { clear(); }
 
   void operator()() { call_(storage_); }
   // Ends the closure, and what it holds.
@@ -45,7 +46,7 @@ class Task {
   }
 
  private:
-  void take(Task& other) {
+  void take(StreamWork& other) {
     if (other.relocate_) other.relocate_(other.storage_, storage_);
     call_ = std::exchange(other.call_, nullptr);
     relocate_ = std::exchange(other.relocate_, nullptr);

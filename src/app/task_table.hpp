@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "train/setup.hpp"
+
+namespace forge {
+
+// `forge show --tasks RANK`: what the rank does in a step, one by one, with what each task reads, writes and sends.
+// Layers, microbatches and whole passes that are alike stand there once, with their number.
+std::string task_table(const RunSetup& setup, int rank);
+
+}  // namespace forge

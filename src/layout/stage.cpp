@@ -1,0 +1,100 @@
+#include "layout/stage.hpp"
+
+namespace forge {
+
+namespace {
+
+std::vector<std::size_t> those_of(std::initializer_list<std::size_t> units) {
+  std::vector<std::size_t> list;
+  for (const std::size_t unit : units)
+    if (unit != no_unit) list.push_back(unit);
+  return list;
+}
+
+}  // namespace
+
+std::string_view name_of(LayerKind kind) {
+  constexpr std::string_view names[] = {"arrivals", "embedding", "block", "norm", "head", "mtp_input", "departures"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+bool does(const StageLayer& layer, Pass pass) {
+  switch (layer.kind) {
+    case LayerKind::arrivals:
+      return pass == Pass::backward_input;
+    case LayerKind::embedding:  // nothing lies below
+      return pass != Pass::backward_input;
+    case LayerKind::norm:
+    case LayerKind::departures:
+      return pass != Pass::backward_weight;
+    case LayerKind::head:
+      return pass == Pass::forward;
+    case LayerKind::block:
+    case LayerKind::mtp_input:
+      return true;
+  }
+  return false;
+}
+
+bool recomputes(const StageLayer& layer) {
+  return layer.kind == LayerKind::block || layer.kind == LayerKind::mtp_input;
+}
+
+std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass) {
+  if (!does(layer, pass) || pass == Pass::backward_weight) return {};
+  if (layer.kind != LayerKind::mtp_input) return those_of({layer.unit, layer.second});
+  return pass == Pass::forward ? those_of({layer.second, layer.unit}) : those_of({layer.unit});
+}
+
+std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
+  switch (layer.kind) {
+    case LayerKind::embedding:
+      return pass == Pass::backward_weight ? those_of({layer.second, layer.unit}) : those_of({});
+    case LayerKind::block:
+    case LayerKind::mtp_input:
+      // W of experts runs with B: rows of later rounds exist only there. Rows of the table wait for nothing.
+      if (pass == Pass::backward_input) return those_of({layer.second});
+      return pass == Pass::backward_weight ? those_of({layer.unit}) : those_of({});
+    case LayerKind::norm:
+      return pass == Pass::backward_input && layer.state == 0 ? those_of({layer.unit}) : those_of({});
+    case LayerKind::head:
+      return pass == Pass::forward ? those_of({layer.unit}) : those_of({});
+    default:
+      return {};
+  }
+}
+
+std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer) {
+  for (std::size_t u = 0; u < units.size(); ++u)
+    if (units[u].kind == kind && units[u].layer == layer) return u;
+  return no_unit;
+}
+
+std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
+                                     bool tied_embeddings) {
+  std::vector<StageLayer> list;
+  const auto unit = [&](UnitKind kind, std::int64_t layer = -1) { return find_unit(units, kind, layer); };
+  const std::size_t table = unit(UnitKind::token_table);
+  const std::size_t output = tied_embeddings ? table : unit(UnitKind::output);
+  const auto block = [&](std::int64_t layer, int state) {
+    list.push_back({LayerKind::block, layer, state, unit(UnitKind::block, layer), unit(UnitKind::experts, layer)});
+  };
+  if (stage.streams_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
+  if (stage.embedding) list.push_back({LayerKind::embedding, -1, 0, table, unit(UnitKind::position_table)});
+  for (int l = 0; l < stage.layers; ++l) block(stage.layer(l), 0);
+  if (stage.final_norm()) list.push_back({LayerKind::norm, -1, 0, unit(UnitKind::final_norm)});
+  for (int state = 0; stage.head && state < stage.streams_in; ++state)
+    list.push_back({LayerKind::head, -1, state, output});
+  for (int k = 0; k < stage.mtp_layers; ++k) {
+    const std::int64_t layer = stage.layer(stage.layers + k);
+    const int depth = stage.streams_in + k;
+    list.push_back({LayerKind::mtp_input, layer, depth, unit(UnitKind::block, layer), table});
+    block(layer, depth);
+    list.push_back({LayerKind::norm, layer, depth, unit(UnitKind::block, layer)});
+    if (stage.head) list.push_back({LayerKind::head, -1, depth, output});
+  }
+  if (!stage.head && (stage.mtp_layers > 0 || stage.passes_through())) list.push_back({LayerKind::departures});
+  return list;
+}
+
+}  // namespace forge

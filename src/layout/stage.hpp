@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include "layout/local_units.hpp"
+
+namespace forge {
+
+// A stage of the pipeline as a list of layers: what it computes, in which order, with which units. Forward walks the
+// list from its begin, backward from its end. Between layers stand states (S, C): the residual stream, and normalised
+// states: number 0 is what the final norm makes, number d what the norm of multi-token prediction at depth d makes.
+enum class LayerKind : std::uint8_t {
+  arrivals,    // normalised states from the stage before; backward hands their gradients back
+  embedding,   // tokens → residual stream
+  block,       // residual stream → residual stream
+  norm,        // residual stream → normalised state
+  head,        // normalised state → loss; its W runs in F, while a chunk of logits is at hand
+  mtp_input,   // shifted tokens and the normalised state before → input of a depth's block
+  departures,  // states → the stage behind; or, in a stage without layers, what arrived
+};
+std::string_view name_of(LayerKind kind);
+
+inline constexpr std::size_t no_unit = static_cast<std::size_t>(-1);
+
+struct StageLayer {
+  LayerKind kind;
+  std::int64_t number = -1;  // of a block and of mtp_input: the model's layer
+  int state = 0;             // of norm, head, mtp_input and a depth's block: the normalised state that it is about
+  // Units, by index in the rank's: of the layer's parameters; experts of a block, positions of the embedding, token
+  // table of mtp_input.
+  std::size_t unit = no_unit, second = no_unit;
+
+  // Evaluation has the model's own loss alone.
+  bool trains_only() const { return state > 0; }
+};
+
+// What a layer does: forward, gradient of its input, gradient of its weights.
+enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
+
+bool does(const StageLayer& layer, Pass pass);
+// Whether backward makes something again that a recompute policy other than none dropped.
+bool recomputes(const StageLayer& layer);
+// Units whose weights the pass reads, in the order of use; backward_weight reads none.
+std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass);
+// Units to whose gradients the pass adds what the pass completes. A norm's weight is a vector: where its unit has
+// matrices too, the pass that adds those completes the unit.
+std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass);
+
+std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
+                                     bool tied_embeddings);
+
+// Index of the unit of a kind and layer; no_unit where the rank has none.
+std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer = -1);
+
+}  // namespace forge

@@ -1,0 +1,383 @@
+#include "schedule/tasks.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "schedule/gather_pool.hpp"
+#include "schedule/lower.hpp"
+
+namespace forge {
+
+namespace {
+
+// One layer's part of a compute action.
+struct Step {
+  Pass pass;
+  int layer;
+  std::vector<std::size_t> acquires, releases;  // units, before and behind it
+};
+
+bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
+std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool training) {
+  std::vector<Step> steps;
+  const auto add = [&](Pass pass, int l) {
+    const StageLayer& layer = layers[static_cast<std::size_t>(l)];
+    if (does(layer, pass) && (training || !layer.trains_only())) steps.push_back({pass, l, {}, {}});
+  };
+  const int n = static_cast<int>(layers.size());
+  for (int l = 0; op == Op::forward && l < n; ++l) add(Pass::forward, l);
+  for (int l = n - 1; op != Op::forward && l >= 0; --l) {
+    if (computes_input_gradient(op)) add(Pass::backward_input, l);
+    if (computes_weight_gradient(op)) add(Pass::backward_weight, l);
+  }
+  // A unit is held from one step that reads it to the next.
+  std::vector<std::size_t> held;
+  Step* last = nullptr;
+  for (Step& step : steps) {
+    const auto reads = units_read(layers[static_cast<std::size_t>(step.layer)], step.pass);
+    if (reads.empty()) continue;
+    for (const std::size_t unit : held)
+      if (!contains(reads, unit)) last->releases.push_back(unit);
+    for (const std::size_t unit : reads)
+      if (!contains(held, unit)) step.acquires.push_back(unit);
+    held = reads;
+    last = &step;
+  }
+  if (last) last->releases.insert(last->releases.end(), held.begin(), held.end());
+  return steps;
+}
+
+class Writer {
+ public:
+  Writer(const RankShare& share, const Schedule& schedule, bool training, bool recompute)
+      : share_(share),
+        list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]),
+        schedule_(schedule),
+        training_(training),
+        recompute_(recompute),
+        gathered_(share.units.size(), 0),
+        waited_(gathered_),
+        cleared_(share.units.size(), -1) {
+    for (int c = 0; c < pool_classes; ++c) {
+      const auto pool = static_cast<PoolClass>(c);
+      parameters_.emplace_back(parameter_pool(share.units, pool, share.zero).buffers);
+      gradients_.push_back(gradient_pool(share.units, pool, share.zero, training).buffers);
+    }
+    for (const Action& action : list_)
+      if (action.op == Op::forward || computes_input_gradient(action.op)) readers_.push_back(action);
+  }
+
+  std::vector<Task> write() {
+    if (training_) add(TaskOp::clear_sums);
+    for (const Action& action : list_) {
+      action_ = action;
+      if (is_compute(action.op))
+        compute();
+      else if (action.op == Op::hand_forward || action.op == Op::hand_backward)
+        copy();
+      else
+        transfer();
+    }
+    mark_last_reductions();
+    if (training_) end_of_gradients();
+    return std::move(tasks_);
+  }
+
+ private:
+  const std::vector<StageLayer>& layers() const { return share_.layers[static_cast<std::size_t>(action_.chunk)]; }
+  const StageContent& content() const { return share_.chunks[static_cast<std::size_t>(action_.chunk)]; }
+
+  Task& add(TaskOp op, Regions reads = 0, Regions writes = 0) {
+    tasks_.push_back({op, action_, -1, no_unit, -1, false, reads, writes});
+    return tasks_.back();
+  }
+  void add_of_unit(TaskOp op, std::size_t unit, int place) {
+    add(op).unit = unit;
+    tasks_.back().place = place;
+  }
+
+  void end_of_gradients() {
+    action_ = {};
+    const std::size_t table = find_unit(share_.units, UnitKind::token_table);
+    if (share_.table_stages > 1 && table != no_unit) add_of_unit(TaskOp::reduce_tied, table, -1);
+    for (const TaskOp op : {TaskOp::wait_gradients, TaskOp::norm, TaskOp::clip}) add(op);
+  }
+
+  // ---- parameters
+
+  const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
+  bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
+  bool takes_turns(std::size_t unit) const { return !zero(unit).keeps_whole(); }
+  GatherPool& pool(std::size_t unit) { return parameters_[static_cast<std::size_t>(pool_of(share_.units[unit]))]; }
+
+  // Starts what use() would wait for, where a place is free. ZeRO 1 and 2 gather behind the update.
+  void prefetch(std::size_t unit) {
+    if (!is_sharded(unit) || zero(unit).stage < 3) return;
+    int place = -1;
+    if (takes_turns(unit)) {
+      if (pool(unit).find(unit) >= 0 || (place = pool(unit).take(unit)) < 0) return;
+    } else if (gathered_[unit] || !training_) {
+      return;  // evaluation begins with all of them
+    }
+    gathered_[unit] = 1;
+    waited_[unit] = 0;
+    add_of_unit(TaskOp::gather, unit, place);
+  }
+  void use(std::size_t unit) {
+    if (!is_sharded(unit)) return;
+    prefetch(unit);
+    const int place = takes_turns(unit) ? pool(unit).find(unit) : -1;
+    require(place >= 0 || !takes_turns(unit), "a layer uses more units at a time than the parameter pool has places");
+    if (takes_turns(unit)) pool(unit).set_used(unit, true);
+    if (!waited_[unit]) add_of_unit(TaskOp::wait_parameters, unit, place);
+    waited_[unit] = 1;
+  }
+  void release(std::size_t unit) {
+    if (!is_sharded(unit) || !takes_turns(unit)) return;
+    pool(unit).set_used(unit, false);
+    waited_[unit] = 0;
+    add_of_unit(TaskOp::release, unit, pool(unit).find(unit));
+  }
+
+  static std::vector<std::size_t> order_of(const std::vector<Step>& steps) {
+    std::vector<std::size_t> order;
+    for (const Step& step : steps) order.insert(order.end(), step.acquires.begin(), step.acquires.end());
+    return order;
+  }
+  // The first unit of another action's pass.
+  void prefetch_first(const Action& reader) {
+    const auto& layers = share_.layers[static_cast<std::size_t>(reader.chunk)];
+    const auto order = order_of(steps_of(layers, reader.op, training_));
+    if (!order.empty()) prefetch(order.front());
+  }
+  // Before the passes that read parameters, one ahead of each chunk's turn.
+  void prefetch_ahead() {
+    const Action reader = readers_[reader_++];
+    if (reader_ == 1) prefetch_first(reader);
+    if (reader_ == readers_.size()) return;
+    const Action& next = readers_[reader_];
+    const auto seen = std::find_if(readers_.begin(), readers_.begin() + static_cast<std::ptrdiff_t>(reader_),
+                                   [&](const Action& a) { return a.chunk == next.chunk; });
+    const bool kept = zero_stage3_keeps() && seen != readers_.begin() + static_cast<std::ptrdiff_t>(reader_);
+    if (next.chunk != reader.chunk && !kept) prefetch_first(next);
+  }
+  bool zero_stage3_keeps() const { return share_.zero.front().keep_gathered; }
+
+  // ---- gradients
+
+  // Units whose matrices are reduced after each microbatch add to a place of a pool.
+  bool adds_to_pool(std::size_t unit) const { return zero(unit).reduce_each && share_.units[unit].vectors_begin > 0; }
+  void clear(std::size_t unit) {
+    if (!adds_to_pool(unit) || cleared_[unit] >= 0) return;
+    const auto c = static_cast<std::size_t>(pool_of(share_.units[unit]));
+    cleared_[unit] = next_[c]++ % gradients_[c];
+    add_of_unit(TaskOp::clear_gradients, unit, cleared_[unit]);
+  }
+  void reduce(std::size_t unit) {
+    add_of_unit(TaskOp::reduce_gradients, unit, cleared_[unit]);
+    cleared_[unit] = -1;
+  }
+  // What isn't reduced each time is reduced once.
+  void mark_last_reductions() {
+    std::vector<char> seen(share_.units.size(), 0);
+    for (auto task = tasks_.rbegin(); task != tasks_.rend(); ++task)
+      if (task->op == TaskOp::reduce_gradients) task->last = !std::exchange(seen[task->unit], 1);
+    std::erase_if(tasks_, [](const Task& t) { return t.op == TaskOp::reduce_gradients && t.place < 0 && !t.last; });
+  }
+  // Whether a later step of the same pass adds to the unit, too.
+  bool completed_later(const std::vector<Step>& steps, std::size_t at, std::size_t unit) const {
+    return std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(at) + 1, steps.end(), [&](const Step& s) {
+      return s.pass == steps[at].pass &&
+             contains(units_completed(layers()[static_cast<std::size_t>(s.layer)], s.pass), unit);
+    });
+  }
+
+  // ---- layers
+
+  void compute() {
+    const bool reads_parameters = action_.op != Op::backward_weight;
+    if (reads_parameters) prefetch_ahead();
+    const std::vector<Step> steps = steps_of(layers(), action_.op, training_);
+    const auto order = order_of(steps);
+    std::size_t next = 0;  // of `order`
+    if (action_.op == Op::forward) {
+      const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
+      add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
+    }
+    if (action_.op == Op::backward) add(TaskOp::open_stream);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (const std::size_t unit : steps[i].acquires) {
+        use(unit);
+        if (++next < order.size()) prefetch(order[next]);
+      }
+      step(steps[i]);
+      for (const std::size_t unit : steps[i].releases) release(unit);
+      if (!training_) continue;
+      for (const std::size_t unit : units_completed(layers()[static_cast<std::size_t>(steps[i].layer)], steps[i].pass))
+        if (!completed_later(steps, i, unit)) reduce(unit);
+    }
+    if (action_.op == Op::backward) add(TaskOp::close);
+    if (computes_weight_gradient(action_.op))
+      add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
+  }
+
+  void step(const Step& step) {
+    const StageLayer& layer = layers()[static_cast<std::size_t>(step.layer)];
+    const auto add_of_layer = [&](TaskOp op, Regions reads, Regions writes) {
+      add(op, reads, writes).layer = step.layer;
+    };
+    const bool fused = action_.op == Op::backward, frames = fused && layer.kind == LayerKind::block;
+    const Regions read = set_of(Region::saved) | set_of(Region::input);
+    const bool again = recompute_ && recomputes(layer);
+    if (training_)
+      for (const std::size_t unit : units_completed(layer, step.pass)) clear(unit);
+    switch (step.pass) {
+      case Pass::forward:
+        if (is_private_state(step.layer)) add_of_layer(TaskOp::open_state, 0, 0);
+        add_of_layer(TaskOp::forward, read, set_of(Region::saved) | written_edge(step.layer));
+        if (step.layer > 0 && is_private_state(step.layer - 1)) add(TaskOp::close);
+        return;
+      case Pass::backward_input:
+        if (again && fused) add_of_layer(TaskOp::open_recomputed, 0, 0);
+        if (again) add_of_layer(TaskOp::recompute, read, left());
+        if (frames) add_of_layer(TaskOp::open_gradients, 0, 0);
+        return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
+                            left() | set_of(Region::input_gradient));
+      case Pass::backward_weight:
+        add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
+        if (frames) add(TaskOp::close);
+        if (again && fused) add(TaskOp::close);
+    }
+  }
+
+  Regions left() const { return action_.op == Op::backward ? 0u : set_of(Region::left); }
+  // A normalised state that the head alone reads, right behind the norm that makes it.
+  bool is_private_state(int l) const {
+    const auto next = static_cast<std::size_t>(l) + 1;
+    return layers()[next - 1].kind == LayerKind::norm && next < layers().size() &&
+           layers()[next].kind == LayerKind::head &&
+           (next + 1 == layers().size() || layers()[next + 1].kind != LayerKind::mtp_input);
+  }
+  // What a forward pass leaves on an edge of the chunk.
+  Regions written_edge(int l) const {
+    const StageLayer& layer = layers()[static_cast<std::size_t>(l)];
+    const bool ends = static_cast<std::size_t>(l) + 1 == layers().size();
+    if (ends && !content().head) return set_of(Region::output);
+    return layer.kind == LayerKind::embedding ? set_of(Region::input) : 0u;
+  }
+
+  // ---- edges
+
+  void copy() {
+    const bool up = is_forward_transfer(action_.op);
+    const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
+    add(TaskOp::local_copy, set_of(up ? Region::output : Region::input_gradient),
+        set_of(up ? Region::input : Region::output_gradient));
+    tasks_.back().place = schedule_.places[static_cast<std::size_t>(stage + (up ? 1 : -1))].chunk;
+  }
+  void transfer() {
+    const bool up = is_forward_transfer(action_.op),
+               group = action_.op == Op::begin_group || action_.op == Op::end_group;
+    const Region sent = up ? Region::output : Region::input_gradient;
+    const Region received = up ? Region::input : Region::output_gradient;
+    if (group)
+      add(TaskOp::transfer);
+    else if (is_send(action_.op))
+      add(TaskOp::transfer, set_of(sent));
+    else
+      add(TaskOp::transfer, 0, set_of(received));
+  }
+
+  const RankShare& share_;
+  const std::vector<Action>& list_;
+  const Schedule& schedule_;
+  bool training_, recompute_;
+  Action action_;  // at hand
+  std::vector<Task> tasks_;
+  std::vector<Action> readers_;           // actions that read parameters
+  std::size_t reader_ = 0;                // behind the last one written
+  std::vector<GatherPool> parameters_;    // by class of pools
+  std::vector<char> gathered_, waited_;   // by unit
+  std::vector<int> gradients_, cleared_;  // places by class of pools; by unit, the place that it adds to
+  std::array<int, pool_classes> next_{};
+};
+
+}  // namespace
+
+std::string_view name_of(TaskOp op) {
+  constexpr std::string_view names[] = {"load_batch",
+                                        "retire",
+                                        "forward",
+                                        "recompute",
+                                        "backward_input",
+                                        "backward_weight",
+                                        "open_state",
+                                        "open_stream",
+                                        "open_recomputed",
+                                        "open_gradients",
+                                        "close",
+                                        "gather",
+                                        "wait_parameters",
+                                        "release",
+                                        "clear_gradients",
+                                        "reduce_gradients",
+                                        "transfer",
+                                        "local_copy",
+                                        "clear_sums",
+                                        "reduce_tied",
+                                        "wait_gradients",
+                                        "norm",
+                                        "clip",
+                                        "update",
+                                        "read",
+                                        "update_biases"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute) {
+  require(schedule.lowered, "tasks are those of a lowered schedule");
+  return Writer(share, schedule, true, recompute != Recompute::none).write();
+}
+
+std::vector<Task> gather_tasks(const RankShare& share) {
+  std::vector<Task> tasks;
+  for (std::size_t u = 0; u < share.units.size(); ++u) {
+    const Zero& zero = zero_of(share.zero, share.units[u]);
+    if (zero.gathers() && zero.keeps_whole()) tasks.push_back({TaskOp::gather, {}, -1, u});
+  }
+  return tasks;
+}
+
+std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
+  std::vector<Task> tasks{{TaskOp::update, {}}};
+  if (share.zero.front().stage < 3) {
+    const std::vector<Task> gathers = gather_tasks(share);
+    tasks.insert(tasks.end(), gathers.begin(), gathers.end());
+  }
+  tasks.push_back({TaskOp::read, {}});
+  if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
+  return tasks;
+}
+
+std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule) {
+  const Schedule forward = lower(forward_only(schedule));
+  return Writer(share, forward, false, false).write();
+}
+
+std::string phase_of(const Task& task, const RankShare& share) {
+  if (task.layer < 0) return std::string(name_of(task.op));
+  const StageLayer& layer =
+      share.layers[static_cast<std::size_t>(task.action.chunk)][static_cast<std::size_t>(task.layer)];
+  if (layer.kind == LayerKind::head) return "output head";
+  std::string what = "the " + std::string(name_of(layer.kind));
+  if (layer.kind == LayerKind::block) what = layer.state > 0 ? "a multi-token block" : "a block";
+  if (layer.kind == LayerKind::norm) what = layer.state > 0 ? "a multi-token norm" : "the final norm";
+  if (layer.kind == LayerKind::mtp_input) what = "a multi-token input";
+  return (task.op == TaskOp::forward ? "forward of " : "backward of ") + what;
+}
+
+}  // namespace forge

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "layout/stage_buffers.hpp"
+#include "schedule/rank_share.hpp"
+
+namespace forge {
+
+// What a rank does, one by one: a step of the schedule with its layers and units. The executor replays the list;
+// memory, slots and traffic are sums over it.
+enum class TaskOp : std::uint8_t {
+  load_batch,  // of a microbatch: takes its slots
+  retire,      // all that W reads has been read: frees them
+  forward,     // of a layer, like the next three
+  recompute,   // what the policy did not save
+  backward_input,
+  backward_weight,
+  // Buffers of a pass, in a frame of the workspace that stays until its close.
+  open_state,       // a normalised state that the head alone reads
+  open_stream,      // gradients of the residual stream, above and below a layer
+  open_recomputed,  // what recompute makes, for B and W of one layer
+  open_gradients,   // what B leaves for W of one layer
+  close,
+  // Parameters of a unit that ZeRO shards.
+  gather,           // in the stream of parameters
+  wait_parameters,  // the compute stream waits for the gather
+  release,          // its place may be taken by another unit
+  // Gradients of a unit.
+  clear_gradients,   // of a place that units share, before a microbatch adds to it
+  reduce_gradients,  // in the stream of gradients: over the ranks that share the unit
+  // Edges of a stage.
+  transfer,    // what its action says, in the stream of transfers
+  local_copy,  // to the next or previous stage, on the same rank
+  // Around the passes. What follows `update` happens where training goes on.
+  clear_sums,      // gradients and losses of the step
+  reduce_tied,     // of a token table on two stages, in the stream of gradients
+  wait_gradients,  // the compute stream waits for all reductions
+  norm,            // what the rank adds to the squared norm
+  clip,            // losses, norm and routers' sums over all ranks; coefficient, and whether all is finite
+  update,          // the optimizer, on the rank's part of each unit
+  read,            // losses and norm come to the host
+  update_biases,   // of routers, where the step was finite
+};
+std::string_view name_of(TaskOp op);
+
+using Regions = unsigned;  // a set of Region
+constexpr Regions set_of(Region region) {
+  return 1u << static_cast<unsigned>(region);
+}
+
+struct Task {
+  TaskOp op;
+  Action action;               // of the schedule: its chunk and microbatch are the task's
+  int layer = -1;              // in the chunk's list of layers
+  std::size_t unit = no_unit;  // of the rank's
+  int place = -1;  // in the pool of units that take turns, −1: its own; of a local copy the chunk that it writes to
+  bool last = false;              // of reduce_gradients: nothing is added any more in the step
+  Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
+
+  // Whether it is about the step, not about an action of the schedule.
+  bool of_step() const { return op >= TaskOp::clear_sums; }
+  // B directly followed by W, layer by layer: what B leaves for W stands in frames, else in slots.
+  bool fused() const { return action.op == Op::backward; }
+};
+
+// What a rank does for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit
+// is gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
+// way. Where microbatches are reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
+std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
+
+// And for the update with them.
+std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
+// Gathers of all sharded units that have a place of their own: what an update, or an evaluation under ZeRO 3, needs.
+std::vector<Task> gather_tasks(const RankShare& share);
+
+// Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
+std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
+
+// "forward of a block": where memory is at its fullest.
+std::string phase_of(const Task& task, const RankShare& share);
+
+}  // namespace forge

@@ -1,0 +1,181 @@
+#include "schedule/tasks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "../layouts/cover.hpp"
+#include "schedule/lower.hpp"
+#include "train/setup.hpp"
+
+// The list of a rank's tasks, held to what must be true of any order of a step.
+
+namespace forge::test {
+namespace {
+
+std::string text_of(const Task& t) {
+  return std::string(name_of(t.op)) + " in " + forge::text_of(t.action) + ", layer " + std::to_string(t.layer) +
+         ", unit " + std::to_string(static_cast<long>(t.unit)) + ", place " + std::to_string(t.place);
+}
+
+bool is_pass(TaskOp op) {
+  return op == TaskOp::forward || op == TaskOp::backward_input || op == TaskOp::backward_weight;
+}
+Pass pass_of(TaskOp op) {
+  return op == TaskOp::forward          ? Pass::forward
+         : op == TaskOp::backward_input ? Pass::backward_input
+                                        : Pass::backward_weight;
+}
+
+// Follows a list; `problem` is the first thing that is wrong.
+class Follower {
+ public:
+  explicit Follower(const RunSetup& setup) : share_(setup.share), setup_(setup) {
+    for (std::size_t u = 0; u < share_.units.size(); ++u)
+      if (!zero(u).gathers()) ready_.insert(u);
+  }
+
+  std::string problem;
+
+  void follow(const std::vector<Task>& tasks) {
+    for (const Task& t : tasks) {
+      step(t);
+      if (!problem.empty()) return void(problem += ": " + text_of(t));
+    }
+  }
+  // Behind the list of a step.
+  void finish() {
+    expect(frames_ == 0, "a frame stays open");
+    expect(added_.empty(), "gradients that are not reduced");
+    for (std::size_t u = 0; u < share_.units.size(); ++u)
+      expect(last_[u] == 1, "a unit is not reduced for the last time once");
+    std::size_t passes = 0;
+    for (const auto& layers : share_.layers)
+      for (const StageLayer& layer : layers)
+        for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+          passes += does(layer, pass);
+    expect(done_.size() == passes * static_cast<std::size_t>(setup_.microbatches), "passes are left out");
+  }
+
+ private:
+  const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
+  void expect(bool holds, const char* otherwise) {
+    if (!holds && problem.empty()) problem = otherwise;
+  }
+
+  void step(const Task& t) {
+    switch (t.op) {
+      case TaskOp::open_state:
+      case TaskOp::open_stream:
+      case TaskOp::open_recomputed:
+      case TaskOp::open_gradients:
+        return void(++frames_);
+      case TaskOp::close:
+        return expect(--frames_ >= 0, "closes what isn't open");
+      case TaskOp::gather:
+        expect(zero(t.unit).gathers(), "gathers what is whole");
+        expect(!ready_.contains(t.unit) || t.place < 0, "gathers what stands there");
+        if (t.place >= 0) {
+          const auto key = place_of(t);
+          expect(!held_.contains(key), "gathers into a place that is in use");
+          stands_[key] = t.unit;
+        }
+        return void(gathered_.insert(t.unit));
+      case TaskOp::wait_parameters:
+        expect(gathered_.contains(t.unit) || zero(t.unit).stage < 3, "waits for nothing");
+        if (t.place >= 0) {
+          expect(stands_[place_of(t)] == t.unit, "another unit was gathered there");
+          held_.insert(place_of(t));
+        }
+        return void(ready_.insert(t.unit));
+      case TaskOp::release:
+        expect(held_.erase(place_of(t)) == 1, "releases what isn't held");
+        return void(ready_.erase(t.unit));
+      case TaskOp::clear_gradients:
+        return expect(cleared_.insert(t.unit).second, "clears what is being added to");
+      case TaskOp::reduce_gradients:
+        expect(added_.erase(t.unit) == 1, "reduces what nothing was added to");
+        expect(t.place < 0 || cleared_.erase(t.unit) == 1, "reduces a place that wasn't cleared");
+        last_[t.unit] += t.last;
+        return;
+      case TaskOp::transfer:
+      case TaskOp::local_copy:
+        return expect(frames_ == 0, "a frame is open between passes");
+      default:
+        if (is_pass(t.op)) pass(t);
+    }
+  }
+
+  void pass(const Task& t) {
+    const Pass pass = pass_of(t.op);
+    const auto key = [&](Pass p) { return std::tuple(p, t.action.chunk, t.action.microbatch, t.layer); };
+    const StageLayer& layer =
+        share_.layers[static_cast<std::size_t>(t.action.chunk)][static_cast<std::size_t>(t.layer)];
+    expect(done_.insert(key(pass)).second, "a pass runs twice");
+    for (const Pass before : {Pass::forward, Pass::backward_input})
+      expect(before >= pass || !does(layer, before) || done_.contains(key(before)),
+             "a pass runs before its forward or B");
+    for (const std::size_t unit : units_read(layer, pass))
+      expect(ready_.contains(unit), "reads weights that are not there");
+    for (const std::size_t unit : units_completed(layer, pass)) {
+      expect(last_[unit] == 0, "adds to a gradient behind its last reduction");
+      added_.insert(unit);
+    }
+  }
+
+  using Place = std::pair<PoolClass, int>;
+  Place place_of(const Task& t) const { return {pool_of(share_.units[t.unit]), t.place}; }
+
+  const RankShare& share_;
+  const RunSetup& setup_;
+  int frames_ = 0;
+  std::set<std::size_t> gathered_, ready_;  // gathered in this list; readable
+  std::map<Place, std::size_t> stands_;
+  std::set<Place> held_;
+  std::set<std::size_t> cleared_, added_;
+  std::map<std::size_t, int> last_;
+  std::set<std::tuple<Pass, int, int, int>> done_;
+};
+
+std::string list_text(const std::vector<Task>& tasks) {
+  std::string text;
+  for (const Task& t : tasks) text += text_of(t) + (t.last ? ", last\n" : "\n");
+  return text;
+}
+
+// "" where the lists of all ranks hold; those of one pipeline coordinate are one list, as they call groups together.
+std::string problem_of(const Deck& deck) {
+  std::map<int, std::string> lists;
+  for (int rank = 0; rank < ranks_of(deck.mesh); ++rank) {
+    const RunSetup setup = make_setup(deck, rank);
+    const std::vector<Task> tasks = step_tasks(setup.share, setup.schedule, setup.buffers.recompute);
+    Follower step(setup);
+    step.follow(tasks);
+    if (step.problem.empty()) step.finish();
+    if (!step.problem.empty()) return "rank " + std::to_string(rank) + ": " + step.problem;
+    Follower evaluation(setup);
+    evaluation.follow(gather_tasks(setup.share));
+    evaluation.follow(evaluation_tasks(setup.share, setup.schedule));
+    if (!evaluation.problem.empty()) return "evaluation, rank " + std::to_string(rank) + ": " + evaluation.problem;
+    const std::string list = list_text(tasks);
+    if (lists.emplace(setup.share.pp_rank, list).first->second != list)
+      return "rank " + std::to_string(rank) + " has other tasks than another rank of its stage";
+  }
+  return "";
+}
+
+TEST(Tasks, KeepTheRulesOfAStepOnAnyLayout) {
+  std::size_t cases = 0;
+  for (const int ranks : {1, 2, 4, 6, 8})
+    for (const auto& list : {drawn_layouts(ranks, 37), drawn_moe_layouts(ranks, 37), drawn_mtp_layouts(ranks, 1)})
+      for (LayoutCase c : list) {
+        ASSERT_EQ(illegality(c.deck), "") << c.name;
+        ASSERT_EQ(problem_of(c.deck), "") << c.name << ", " << ranks << " ranks";
+        ++cases;
+      }
+  EXPECT_EQ(cases, 3u * (1 + 5 + 15 + 25 + 35));
+}
+
+}  // namespace
+}  // namespace forge::test
