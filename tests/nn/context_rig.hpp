@@ -1,0 +1,361 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "../device_values.hpp"
+#include "../kernels/attention_case.hpp"
+#include "comm/device_communicator.hpp"
+#include "comm/thread_communicator.hpp"
+#include "model/context_buffers.hpp"
+#include "nn/context_attention.hpp"
+
+// Attention of cp x tp ranks, as threads, against the reference of one rank with all rows and all heads.
+
+namespace forge::context_rig {
+
+using namespace reference;
+using test::set_values;
+using test::values_of;
+
+struct Layout {
+  CpMethod method = CpMethod::ring;
+  int cp = 1, tp = 1;
+  std::int64_t b = 1, T = 24, H = 4, K = 2, D = 8, Dv = 8;  // of the whole model
+  std::int64_t window = 0;
+  bool documents = false;
+  double dropout = 0;
+  int threads = 1;
+  bool behind = true;  // exchanges have a stream of their own
+  Stream::Kind compute = Stream::Kind::Inline;
+};
+
+inline std::string text(const Layout& n) {
+  constexpr const char* names[] = {"ring", "all_gather", "all_to_all"};
+  return std::string(names[static_cast<int>(n.method)]) + " cp " + std::to_string(n.cp) + " tp " +
+         std::to_string(n.tp) + " b " + std::to_string(n.b) + " T " + std::to_string(n.T) + " H " +
+         std::to_string(n.H) + " K " + std::to_string(n.K) + " Dv " + std::to_string(n.Dv) + " window " +
+         std::to_string(n.window) + (n.documents ? " documents" : "") + " dropout " + std::to_string(n.dropout);
+}
+
+constexpr std::uint64_t seed = 7;
+constexpr std::int64_t first_sample = 7000000000, layer = 3, step = 5;
+
+// A token: its row on one rank, sequence by sequence.
+struct Token {
+  std::int64_t sequence, position;
+};
+
+// Zigzag: rank c has chunks c and 2 cp − 1 − c of the 2 cp chunks of a sequence.
+inline std::vector<Token> tokens_of(const Layout& n, int c) {
+  std::vector<Token> list;
+  const std::int64_t chunk = n.T / (2 * n.cp);
+  for (std::int64_t s = 0; s < n.b; ++s)
+    for (const std::int64_t part : {c, 2 * n.cp - 1 - c})
+      for (std::int64_t t = 0; t < chunk; ++t) list.push_back({s, part * chunk + t});
+  return list;
+}
+
+// All tokens in the order of the key buffers.
+inline std::vector<Token> key_tokens(const Layout& n) {
+  std::vector<Token> list;
+  if (n.method != CpMethod::all_to_all) {
+    for (int c = 0; c < n.cp; ++c)
+      for (const Token& t : tokens_of(n, c)) list.push_back(t);
+    return list;
+  }
+  for (std::int64_t s = 0; s < n.b; ++s)
+    for (int c = 0; c < n.cp; ++c)
+      for (const Token& t : tokens_of(n, c))
+        if (t.sequence == s) list.push_back(t);
+  return list;
+}
+
+// The whole problem and its answer, with inputs rounded to T.
+template <class T>
+struct Whole {
+  Layout n;
+  std::vector<std::int32_t> positions, documents;
+  std::vector<std::int64_t> samples;
+  Inputs in;
+  Heads d_o;
+  Forward f;
+  Backward g;
+
+  explicit Whole(const Layout& layout)
+      : n(layout),
+        in{{},
+           {},
+           random_heads<T>(n.b * n.T, n.H, n.D, 1),
+           random_heads<T>(n.b * n.T, n.K, n.D, 2),
+           random_heads<T>(n.b * n.T, n.K, n.Dv, 3)},
+        d_o(random_heads<T>(n.b * n.T, n.H, n.Dv, 4)),
+        f{d_o, d_o, d_o},
+        g{{in.q, in.k, in.v}, {in.q, in.k, in.v}} {
+    std::int32_t document = 0;
+    for (std::int64_t s = 0; s < n.b; ++s) {
+      std::int64_t left = 0;
+      for (std::int64_t t = 0; t < n.T; ++t, --left) {
+        if (n.documents && left == 0) {
+          ++document;
+          left = 1 + static_cast<std::int64_t>(mix(9, static_cast<std::uint64_t>(document)) % 17);
+        }
+        positions.push_back(static_cast<std::int32_t>(t));
+        documents.push_back(document);
+        samples.push_back(first_sample + s);
+      }
+    }
+    const auto list = [](const auto& x) {
+      using I = typename std::decay_t<decltype(x)>::value_type;
+      return View<const I, 1>(x.data(), {{static_cast<std::int64_t>(x.size())}});
+    };
+    // As Context::dropout_key says.
+    const std::uint64_t key =
+        random_key(seed, Purpose::dropout, step, (layer + 1) * 4 + static_cast<std::uint64_t>(DropoutPlace::attention));
+    in.shape = {n.b, n.T, n.T, 1 / std::sqrt(static_cast<double>(n.D)), n.dropout, key, list(samples)};
+    in.mask = {list(positions), list(positions), list(documents), list(documents), n.window};
+    f = forward(in);
+    g = backward(in, d_o, f.o, f.lse);
+  }
+
+  // Of one part and its merge with the others there is the error of a whole; sums that are rounded to T in parts are
+  // rounded once more where the parts are joined.
+  double relative() const {
+    const Sizes sizes{.B = n.b, .Tq = n.T, .Tk = n.T, .H = n.H, .K = n.K, .D = n.D, .Dv = n.Dv};
+    const double of_sums = (n.cp + 1) * relative_error<acc_t<T>>(sizes, f.score_magnitude);
+    return of_sums + (std::is_same_v<T, acc_t<T>> ? 0 : 4 * roundoff<T>());
+  }
+};
+
+// What one rank has of it.
+template <class T>
+struct Rank {
+  using A = acc_t<T>;
+  const Whole<T>& whole;
+  const Layout& n;
+  int c, t;
+  std::vector<Token> tokens;
+  BufferContext buffers;
+  Arena arena;
+  Buffer workspace;
+  mutable Stream stream;  // both end before the memory that they work on
+  Stream exchange;
+  Gemm gemm;
+  Context<T> ctx;
+  BufferSet set;
+  View<T, 2> qkv, d_qkv, o, d_o;
+  View<A, 2> lse, delta;
+
+  Rank(const Whole<T>& w, Communicator* cp, Communicator* tp)
+      : whole(w),
+        n(w.n),
+        c(cp ? cp->rank() : 0),
+        t(tp ? tp->rank() : 0),
+        tokens(tokens_of(n, c)),
+        buffers(context_of(n)),
+        arena(std::size_t{16} << 20),
+        workspace(4096),
+        stream(n.threads, n.compute),
+        exchange(1, Stream::Kind::Worker),
+        gemm(workspace.data(), workspace.bytes()),
+        ctx{stream, gemm, arena, buffers, {}, {}, seed, step, true, nullptr, {tp, cp, n.behind ? &exchange : nullptr}} {
+    const std::int64_t R = buffers.microbatch.rows(), all = R * n.cp, H = heads(), D = n.D;
+    const std::int64_t keys = n.cp > 1 ? all : 0;
+    const DType value = dtype_of<T>, sum = dtype_of<A>;
+    const auto add = [&](Buf id, std::int64_t rows, std::int64_t columns, DType type) {
+      set.add({{id, "", {{rows, columns}}, type, Reader::forward}}, arena, Category::data);
+    };
+    add(Buf::positions, R, 1, DType::i32);
+    add(Buf::documents, R, 1, DType::i32);
+    add(Buf::samples, R, 1, DType::i64);
+    if (keys > 0) {
+      add(Buf::key_positions, keys, 1, DType::i32);
+      add(Buf::key_documents, keys, 1, DType::i32);
+      if (n.method == CpMethod::all_to_all) add(Buf::key_samples, keys, 1, DType::i64);
+    } else if (value != sum) {
+      add(Buf::d_q_sums, R, H * D, sum);
+    }
+    const std::int64_t fused = (H + kv_heads()) * D + kv_heads() * n.Dv;
+    add(Buf::qkv, R, fused, value);
+    add(Buf::d_qkv, R, fused, value);
+    add(Buf::o, R, H * n.Dv, value);
+    add(Buf::d_o, R, H * n.Dv, value);
+    add(Buf::lse, R, H, sum);
+    add(Buf::delta, R, H, sum);
+    qkv = set.matrix<T>(Buf::qkv);
+    d_qkv = set.matrix<T>(Buf::d_qkv);
+    o = set.matrix<T>(Buf::o);
+    d_o = set.matrix<T>(Buf::d_o);
+    lse = set.matrix<A>(Buf::lse);
+    delta = set.matrix<A>(Buf::delta);
+    fill();
+  }
+
+  static BufferContext context_of(const Layout& n) {
+    BufferContext c;
+    ModelDeck& m = c.spec.options;
+    m.heads = n.H / n.tp;
+    m.kv_heads = n.K / n.tp;
+    m.head_dim = n.D;
+    if (n.Dv != n.D) {  // a value's head has a size of its own with latents
+      m.attention = AttentionKind::mla;
+      m.value_dim = n.Dv;
+    }
+    m.dropout = n.dropout;
+    m.sliding_window = n.window;
+    c.microbatch = {n.b, n.T, n.cp};
+    c.precision = std::is_same_v<T, double>  ? fp64_precision
+                  : std::is_same_v<T, float> ? fp32_precision
+                                             : bf16_precision;
+    c.tp = n.tp;
+    c.cp_method = n.method;
+    return c;
+  }
+  std::int64_t heads() const { return n.H / n.tp; }
+  std::int64_t kv_heads() const { return n.K / n.tp; }
+  std::int64_t row_of(const Token& token) const { return token.sequence * n.T + token.position; }
+
+  void fill() {
+    fill_rows(tokens, Buf::positions, Buf::documents, Buf::samples);
+    if (n.cp > 1) fill_rows(key_tokens(n), Buf::key_positions, Buf::key_documents, Buf::key_samples);
+    std::vector<T> fused, d_out;
+    for (const Token& token : tokens) {
+      append(whole.in.q, token, heads(), n.D, fused);
+      append(whole.in.k, token, kv_heads(), n.D, fused);
+      append(whole.in.v, token, kv_heads(), n.Dv, fused);
+      append(whole.d_o, token, heads(), n.Dv, d_out);
+    }
+    set_values(stream, qkv, fused);
+    set_values(stream, d_o, d_out);
+  }
+  void fill_rows(const std::vector<Token>& list, Buf positions, Buf documents, Buf samples) {
+    std::vector<std::int32_t> p, d;
+    std::vector<std::int64_t> s;
+    for (const Token& token : list) {
+      const auto at = static_cast<std::size_t>(row_of(token));
+      p.push_back(whole.positions[at]);
+      d.push_back(whole.documents[at]);
+      s.push_back(whole.samples[at]);
+    }
+    set_values(stream, set.vector<std::int32_t>(positions), p);
+    set_values(stream, set.vector<std::int32_t>(documents), d);
+    if (set.has(samples)) set_values(stream, set.vector<std::int64_t>(samples), s);
+  }
+  // This rank's heads of a row.
+  void append(const Heads& from, const Token& at, std::int64_t count, std::int64_t head, std::vector<T>& to) const {
+    const double* x = from.at(row_of(at), t * count);
+    for (std::int64_t i = 0; i < count * head; ++i) to.push_back(T(x[i]));
+  }
+  AttentionHeads<T> split(const View<T, 2>& fused) const {
+    const auto part = [&](std::int64_t first, std::int64_t count, std::int64_t head_dim) {
+      return View<T, 3>(fused.data + first * n.D, {{fused.rows(), count, head_dim}}, fused.pitch);
+    };
+    return {part(0, heads(), n.D), part(heads(), kv_heads(), n.D), part(heads() + kv_heads(), kv_heads(), n.Dv)};
+  }
+  View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.Dv}}); }
+
+  void run_forward() {
+    context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse);
+    stream.synchronize();
+  }
+  void run_backward() {
+    attention_delta<T>(stream, as_heads(d_o), as_heads(o), delta);
+    context_attention_backward<T>(ctx, layer, set, as_heads(d_o), split(qkv), lse, delta, split(d_qkv));
+    stream.synchronize();
+  }
+
+  // |got − want| <= relative · magnitude of this rank's rows and heads.
+  void expect_close(const View<T, 3>& got, const Heads& want, const Heads& magnitude, const char* what) const {
+    const double relative = whole.relative();
+    const std::int64_t count = got.extent(1);
+    const std::vector<T> values = values_of(stream, got);
+    for (std::size_t r = 0; r < tokens.size(); ++r)
+      for (std::int64_t i = 0; i < got.columns(); ++i) {
+        const std::int64_t at = row_of(tokens[r]);
+        const double x =
+            static_cast<double>(values[r * static_cast<std::size_t>(got.columns()) + static_cast<std::size_t>(i)]);
+        ASSERT_LE(std::abs(x - want.at(at, t * count)[i]), relative * magnitude.at(at, t * count)[i])
+            << what << " of rank " << c << ", sequence " << tokens[r].sequence << ", position " << tokens[r].position
+            << ", column " << i;
+      }
+  }
+  void expect_lse() const {
+    const bool turned = n.method == CpMethod::all_to_all && n.cp > 1;
+    const std::vector<Token> rows = turned ? key_tokens(n) : tokens;
+    const std::int64_t count = turned ? heads() / n.cp : heads(), first = t * heads() + (turned ? c * count : 0);
+    const std::vector<A> values = values_of(stream, lse);
+    for (std::size_t r = 0; r < rows.size(); ++r)
+      for (std::int64_t h = 0; h < count; ++h) {
+        const double want = *whole.f.lse.at(row_of(rows[r]), first + h);
+        ASSERT_LE(
+            std::abs(static_cast<double>(values[r * static_cast<std::size_t>(count) + static_cast<std::size_t>(h)]) -
+                     want),
+            whole.relative() * (std::abs(want) + 1))
+            << "lse " << r << ", head " << h;
+      }
+  }
+  void expect_all() const {
+    const AttentionHeads<T> d = split(d_qkv);
+    expect_close(as_heads(o), whole.f.o, whole.f.o_magnitude, "o");
+    expect_lse();
+    expect_close(d.q, whole.g.value.q, whole.g.magnitude.q, "d_q");
+    expect_close(d.k, whole.g.value.k, whole.g.magnitude.k, "d_k");
+    expect_close(d.v, whole.g.value.v, whole.g.magnitude.v, "d_v");
+  }
+  std::vector<double> results() const {
+    std::vector<double> all;
+    for (const View<T, 2>& x : {o, d_qkv})
+      for (const T value : values_of(stream, x)) all.push_back(static_cast<double>(value));
+    for (const A value : values_of(stream, lse)) all.push_back(static_cast<double>(value));
+    return all;
+  }
+};
+
+// run(rank) on every rank of the layout.
+template <class T, class Run>
+void on_ranks(const Whole<T>& whole, const Run& run) {
+  const Layout& n = whole.n;
+  SCOPED_TRACE(text(n));
+  run_ranks(n.cp * n.tp, [&](Communicator& world) {
+    const auto device = device_communicator(world);
+    const auto cp = device->split(device->rank() % n.tp, device->rank());
+    const auto tp = device->split(device->rank() / n.tp, device->rank());
+    Rank<T> rank(whole, n.cp > 1 ? cp.get() : nullptr, n.tp > 1 ? tp.get() : nullptr);
+    run(rank);
+    world.barrier();
+  });
+}
+
+inline void expect_traffic(const Traffic& before, const Traffic& after, const std::vector<Sent>& sends, int cp,
+                           const char* what) {
+  Traffic predicted;
+  for (const Sent& s : sends)
+    predicted.add(s.collective, sent_elements(s.collective, s.count, cp) * static_cast<std::int64_t>(size_of(s.type)),
+                  s.times);
+  for (std::size_t i = 0; i < collective_count; ++i) {
+    EXPECT_EQ(after.calls[i] - before.calls[i], predicted.calls[i]) << what << ", " << name_of(Collective(i));
+    EXPECT_EQ(after.bytes[i] - before.bytes[i], predicted.bytes[i]) << what << ", " << name_of(Collective(i));
+  }
+}
+
+// Results, what is sent, and the scratch, all against what is foretold.
+template <class T>
+void check(const Layout& n) {
+  const Whole<T> whole(n);
+  on_ranks(whole, [cp = n.cp](Rank<T>& rank) {
+    const auto sent = [&] { return rank.ctx.groups.cp ? rank.ctx.groups.cp->traffic() : Traffic{}; };
+    const std::size_t live = rank.arena.live();
+    const Traffic start = sent();
+    rank.run_forward();
+    const Traffic middle = sent();
+    EXPECT_EQ(rank.arena.high_water() - live, aligned_bytes(scratch_context_forward(rank.buffers)));
+    rank.run_backward();
+    EXPECT_EQ(rank.arena.high_water() - live, std::max(aligned_bytes(scratch_context_forward(rank.buffers)),
+                                                       aligned_bytes(scratch_context_backward(rank.buffers))));
+    EXPECT_EQ(rank.arena.live(), live);
+    expect_traffic(start, middle, context_sends_forward(rank.buffers), cp, "forward");
+    expect_traffic(middle, sent(), context_sends_backward(rank.buffers), cp, "backward");
+    rank.expect_all();
+  });
+}
+
+}  // namespace forge::context_rig
