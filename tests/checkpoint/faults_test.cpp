@@ -2,9 +2,7 @@
 
 #include <cstdlib>
 
-#include "checkpoint/save.hpp"
-#include "comm/thread_communicator.hpp"
-#include "sample.hpp"
+#include "save_sample.hpp"
 
 namespace forge::test {
 namespace {
@@ -21,28 +19,6 @@ std::map<std::string, Hash> hashes_of(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory))
     hashes[entry.path().filename()] = hash_of_file(entry.path());
   return hashes;
-}
-
-// Two ranks, threads, save a step of the sample, of which each holds a part; what each throws.
-std::vector<std::string> save_on_two_ranks(const std::string& directory, std::int64_t step, bool asynchronous) {
-  std::vector<std::string> thrown(2);
-  run_ranks(2, [&](Communicator& ranks) {
-    SamplePieces pieces;
-    for (const SampleTensor& tensor : sample_tensors()) {
-      const auto parts = cut(tensor.shape, 2, mix(7, hash_of(tensor.name)));
-      pieces.add(tensor, parts[static_cast<std::size_t>(ranks.rank())], true);
-    }
-    Stream stream(1);
-    const DevicePieces on_device(pieces, stream);
-    CheckpointSaver saver(ranks, {directory, 2, 0, {2048}}, asynchronous);
-    try {
-      saver.save(sample_facts(step), on_device.tensors, stream);
-      saver.finish();
-    } catch (const IoFailed& error) {
-      thrown[static_cast<std::size_t>(ranks.rank())] = error.what();
-    }
-  });
-  return thrown;
 }
 
 class FailingCalls : public testing::TestWithParam<std::tuple<int, bool>> {};
@@ -63,7 +39,7 @@ TEST_P(FailingCalls, LeaveTheEarlierCheckpointsWhole) {
     std::vector<std::string> thrown;
     {
       const FaultVariable fault("fail:" + std::to_string(rank) + ":3:" + std::to_string(n));
-      thrown = save_on_two_ranks(saved, 3, asynchronous);
+      thrown = save_on_two_ranks(saved, 3, asynchronous).thrown;
     }
     EXPECT_EQ(thrown[0], thrown[1]) << n;
     const auto steps = committed_steps(saved);
@@ -84,7 +60,7 @@ TEST_P(FailingCalls, LeaveTheEarlierCheckpointsWhole) {
     tidy_directory(saved, [](const std::string&) { return true; });
     for (const auto& entry : fs::directory_iterator(saved))
       EXPECT_NE(entry.path().filename().string()[0], '.') << n << " leaves " << entry.path();
-    EXPECT_EQ(save_on_two_ranks(saved, 3, asynchronous), std::vector<std::string>(2)) << n;
+    EXPECT_EQ(save_on_two_ranks(saved, 3, asynchronous).thrown, std::vector<std::string>(2)) << n;
     EXPECT_TRUE(reads_back(saved / step_name(3))) << n;
     EXPECT_EQ(committed_steps(saved).size(), 2u) << n;
   }
@@ -105,7 +81,7 @@ TEST(FlippedBit, IsFoundByReaders) {
     const Scratch scratch;
     {
       const FaultVariable fault("flip:" + std::to_string(rank) + ":3");
-      EXPECT_EQ(save_on_two_ranks(scratch.path, 3, false), std::vector<std::string>(2));
+      EXPECT_EQ(save_on_two_ranks(scratch.path, 3, false).thrown, std::vector<std::string>(2));
     }
     const std::string path = scratch.path / step_name(3);
     const auto findings = verify_checkpoint(path, 1);
