@@ -215,6 +215,7 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
   auto forward = [&](const HeadTensors<double>* g) {
     sums.clear();
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
+    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
     head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, sums.loss(), sums.z());
     const auto [loss, z] = sums.get();
     return (loss + scale.z_coefficient * z) * scale.per_label;
@@ -256,6 +257,7 @@ TEST_P(HeadTest, ChunksDontMatter) {
     BlockRig rig(model, Recompute::none, {2, 7}, chunk);
     LossSums sums(rig.stream);
     embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
+    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
     head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, sums.loss(), sums.z());
     losses.push_back(sums.get().first);
   }
