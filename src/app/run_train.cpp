@@ -100,8 +100,8 @@ std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string
   return notes;
 }
 
-// Of the first rank. A start that is refused here leaves nothing behind: what it throws is caught, so that the locks
-// go.
+// Of the first rank. Errors are caught on their way, which nobody else does, so that a refused start gives its locks
+// back.
 void look_around(const CommandLine& line, const Deck& deck, Start& start) {
   try {
     start.files = std::make_unique<RunFiles>(deck);

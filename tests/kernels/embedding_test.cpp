@@ -10,6 +10,16 @@ namespace {
 
 using namespace reference;
 
+// Rows in the order of their tokens, those of one token in their own.
+Values rows_by_token(const Values& tokens) {
+  Values order(tokens.size());
+  std::iota(order.begin(), order.end(), 0.0);
+  std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
+    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
+
 template <class T>
 void check_embedding(std::int64_t R, std::int64_t C) {
   using A = acc_t<T>;
@@ -18,17 +28,13 @@ void check_embedding(std::int64_t R, std::int64_t C) {
   Field<T> table(V, C, normal_values(V * C, 1)), places(P, C, normal_values(P * C, 2)), out(R, C, 3),
       d_out(R, C, normal_values(R * C, 3), 2);
   Field<A> d_table(V, C, normal_values(V * C, 4));
-  Values tokens, positions, order(static_cast<std::size_t>(R));
+  Values tokens, positions;
   for (std::int64_t r = 0; r < R; ++r) {
     tokens.push_back(static_cast<double>(r * r % 10));  // token 10 never occurs, others often
     positions.push_back(static_cast<double>(r % P));
   }
-  std::iota(order.begin(), order.end(), 0.0);
-  std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
-    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
-  });
   const auto index = vector_of<std::int32_t>(tokens), at = vector_of<std::int32_t>(positions),
-             sorted = vector_of<std::int32_t>(order);
+             sorted = vector_of<std::int32_t>(rows_by_token(tokens));
   Stream s(2);
   const Values ws = table.read(s), ps = places.read(s), ds = d_out.read(s), before = d_table.read(s);
 
@@ -82,14 +88,10 @@ void check_absent_tokens(const Values& tokens) {
   Field<T> table(1 + V, C, normal_values((1 + V) * C, 1)), places(P, C, normal_values(P * C, 2)), out(R, C, 3),
       d_out(R, C, normal_values(R * C, 3));
   Field<A> d_table(1 + V, C, normal_values((1 + V) * C, 4));
-  Values positions, order(tokens.size());
+  Values positions;
   for (std::int64_t r = 0; r < R; ++r) positions.push_back(static_cast<double>(r % P));
-  std::iota(order.begin(), order.end(), 0.0);
-  std::stable_sort(order.begin(), order.end(), [&](double a, double b) {
-    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
-  });
   const auto index = vector_of<std::int32_t>(tokens), at = vector_of<std::int32_t>(positions),
-             sorted = vector_of<std::int32_t>(order);
+             sorted = vector_of<std::int32_t>(rows_by_token(tokens));
   Stream s(2);
   const Values ws = table.read(s), ps = places.read(s), ds = d_out.read(s), before = d_table.read(s);
   Values alone, with_positions, gradient = before;
@@ -130,7 +132,7 @@ TEST(Embedding, any_number_of_threads_gives_the_same_bits) {
   Values tokens, order(static_cast<std::size_t>(R));
   for (std::int64_t r = 0; r < R; ++r) tokens.push_back(static_cast<double>(r * 7 / 100));
   std::iota(order.begin(), order.end(), 0.0);
-  const auto index = vector_of<std::int32_t>(tokens), sorted = vector_of<std::int32_t>(order);
+  const auto index = vector_of<std::int32_t>(tokens), sorted = vector_of<std::int32_t>(rows_by_token(tokens));
   expect_same_on_any_threads([&](Stream& s) {
     Field<float> d_out(R, C, normal_values(R * C, 3)), d_table(7, C);
     embedding_backward<float>(s, index.vector(), sorted.vector(), d_out.view(), d_table.view());
