@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# cluster.sh [--nodes N] [--real-cpus] COMMAND…: a real Slurm of N nodes (default 8) on this machine, and COMMAND as somebody on its
+# cluster.sh [--nodes N] [--real-cpus] [--preload LIBRARY] COMMAND…: a real Slurm of N nodes (default 8) on this machine, and COMMAND as somebody on its
 # login node. Ends with COMMAND's exit code; `tests/slurm/cluster.sh bash` gives a cluster to try. For Slurm's accounts each node has
 # 48 CPUs and 4 GPUs, so that job scripts for such nodes run as they are; in truth all share this machine's cores. With --real-cpus
-# each node has those, and Slurm binds ranks to them.
+# each node has those, and Slurm binds ranks to them. A LIBRARY is loaded into all of COMMAND's processes.
 #
 # A node is a set of Linux namespaces: a hostname, a network address behind a bridge, processes, /dev/shm and a directory for
 # temporary files of its own, in which one slurmd runs. The cluster as a whole is such a set too, and its files are in memory:
@@ -15,10 +15,11 @@
 set -euo pipefail
 
 arguments=("$@")
-nodes=8 cpus=48 binding=none
+nodes=8 cpus=48 binding=none preload=
 if [ "${1:-}" = --nodes ]; then nodes=$2 && shift 2; fi
 if [ "${1:-}" = --real-cpus ]; then cpus=$(nproc --all) && binding=affinity && shift; fi
-[ $# -gt 0 ] || { echo "usage: cluster.sh [--nodes N] [--real-cpus] COMMAND…" >&2; exit 2; }
+if [ "${1:-}" = --preload ]; then preload=$2 && shift 2; fi
+[ $# -gt 0 ] || { echo "usage: cluster.sh [--nodes N] [--real-cpus] [--preload LIBRARY] COMMAND…" >&2; exit 2; }
 namespaces=(unshare --fork --kill-child --pid --mount-proc --mount --net --uts --ipc --)
 network=10.77.0
 
@@ -150,5 +151,5 @@ if [ "$idle" != "$nodes" ]; then
 fi
 
 code=0
-"$@" || code=$?
+LD_PRELOAD=$preload "$@" || code=$?
 exit $code
