@@ -69,9 +69,11 @@ shrink_deck() {
   local chunks heads=8 kv_heads=2
   chunks=$(value "$shown" schedule chunks_per_stage)
   [ "$(value "$shown" model kv_heads)" != "$(value "$shown" model heads)" ] || kv_heads=$heads
+  local vocabulary=257 # no multiple of tp; where a token is a byte, samples are text
+  [ "$(value "$shown" model vocabulary)" -ne 256 ] || vocabulary=256
   local microbatches=$((2 * pp))  # a multiple of pp, for interleaved schedules
   small=(--set model.layers=$((pp * chunks + 1)) --set model.width=32 --set model.heads=$heads --set model.kv_heads=$kv_heads
-    --set model.head_dim=4 --set model.ffn=48 --set model.vocabulary=257 --set model.rope_original_positions=0
+    --set model.head_dim=4 --set model.ffn=48 --set model.vocabulary=$vocabulary --set model.rope_original_positions=0
     --set model.rope_scaling=none --set model.rope_factor=1 --set model.rope_mscale=0 --set model.rope_mscale_all_dim=0
     --set model.initial_std=0.2 --set train.sequence_tokens=64
     --set train.microbatch_sequences=1 --set train.global_batch_sequences=$((replicate * shard * microbatches))
