@@ -83,11 +83,11 @@ void check_zero(TrainDeck& t, Report& report) {
 void check_chunks(ScheduleDeck& s, Report& report) {
   if (!s.file.empty() || s.name == ScheduleName::interleaved) return;
   const std::int64_t chunks = s.name == ScheduleName::zb_v ? 2 : 1;
-  if (s.chunks_per_stage != 1 && s.chunks_per_stage != chunks)
-    report.add("", equation("schedule.chunks_per_stage", s.chunks_per_stage) + " with a schedule.name that has " +
+  if (s.virtual_stages != 1 && s.virtual_stages != chunks)
+    report.add("", equation("schedule.virtual_stages", s.virtual_stages) + " with a schedule.name that has " +
                        std::to_string(chunks) + "; legal: " + std::to_string(chunks) +
                        ", or schedule.name: interleaved");
-  s.chunks_per_stage = chunks;
+  s.virtual_stages = chunks;
 }
 
 void check_optimizer(Deck& deck, Report& report) {

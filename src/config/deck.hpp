@@ -30,6 +30,7 @@ enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
+enum class OptimizerName { adamw };
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -128,7 +129,7 @@ struct MeshDeck {
 
 struct ScheduleDeck {
   ScheduleName name = ScheduleName::one_f_one_b;
-  std::int64_t chunks_per_stage = 1;
+  std::int64_t virtual_stages = 1;  // model chunks per rank
   std::string split = "even";
   std::string file;  // a schedule as CSV; "" = made by `name`
 };
@@ -152,7 +153,7 @@ struct TrainDeck {
 };
 
 struct OptimizerDeck {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;  // 0 = no clipping

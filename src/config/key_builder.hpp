@@ -57,7 +57,7 @@ class SectionKeys {
     return add(name, "", doc, ChoiceKey{as_index, std::move(words), std::move(later)});
   }
   Key& add(const char* name, const char* unit, const char* doc, decltype(Key::kind) kind) {
-    keys_.push_back(Key{name_, name, unit, doc, Required::never, std::move(kind)});
+    keys_.push_back(Key{name_, name, unit, doc, Required::never, std::move(kind), ""});
     return keys_.back();
   }
 

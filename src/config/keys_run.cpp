@@ -33,7 +33,8 @@ void add_schedule(std::vector<Key>& keys) {
   using S = ScheduleDeck;
   SectionKeys<&Deck::schedule> k("schedule", keys);
   k.choice<&S::name>("name", {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {}, "order of microbatches");
-  k.integer<&S::chunks_per_stage>("chunks_per_stage", 1, 1024, "", "interleaved: model chunks per rank; zb_v has two");
+  k.integer<&S::virtual_stages>("virtual_stages", 1, 1024, "", "interleaved: model chunks per rank; zb_v has two")
+      .former_name = "chunks_per_stage";
   k.text<&S::split>(
       "split",
       "layers of each stage: even, balanced (embedding and head count as layers), or a string like Et*3|(tt|)*2tL");
@@ -80,10 +81,8 @@ void add_train(std::vector<Key>& keys) {
 void add_optimizer(std::vector<Key>& keys) {
   using O = OptimizerDeck;
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
-  const Access<int> name{[](const Deck& d) { return d.optimizer.name == "adamw" ? 0 : -1; },
-                         [](Deck& d, int) { d.optimizer.name = "adamw"; }};
-  k.add("name", "", "update rule; decay follows the tensor's rank: norms and biases have none",
-        ChoiceKey{name, {"adamw"}, {"muon"}});
+  k.choice<&O::name>("name", {"adamw"}, {"muon"},
+                     "update rule; decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", at_least(0), "at the end of warm-up").required = Required::training;
   k.number<&O::beta1>("beta1", from_below(0, 1), "decay of the first moment");
   k.number<&O::beta2>("beta2", from_below(0, 1), "decay of the second moment");

@@ -47,7 +47,7 @@ std::string help_of(const SectionInfo& section) {
     if (key.section != section.name) continue;
     text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") +
             "; " + default_or_required(key) + "\n";
-    text += wrapped(key.doc, "      ");
+    text += wrapped(key.doc + (key.former_name.empty() ? "" : "; formerly " + key.former_name), "      ");
   }
   return text;
 }
@@ -104,7 +104,8 @@ std::string inputs_markdown() {
       if (key.section == section.name)
         text += "| `" + key.name + "` | " + cell(legal_values(key)) + " | " + key.unit + " | " +
                 (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) +
-                " | " + cell(key.doc) + " |\n";
+                " | " + cell(key.doc) + (key.former_name.empty() ? "" : "; formerly `" + key.former_name + "`") +
+                " |\n";
   }
   return text;
 }

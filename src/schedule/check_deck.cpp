@@ -29,7 +29,7 @@ void report_of(Report& report, F&& f) {
 bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, Report& report) {
   if (stages > most_stages) {
     report.add("", equation("mesh.pp", deck.mesh.pp) + " x " +
-                       equation("schedule.chunks_per_stage", deck.schedule.chunks_per_stage) + " = " +
+                       equation("schedule.virtual_stages", deck.schedule.virtual_stages) + " = " +
                        std::to_string(stages) + " stages; legal: at most " + std::to_string(most_stages));
     return false;
   }
@@ -46,13 +46,13 @@ bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, 
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
-  std::int64_t stages = deck.mesh.pp * deck.schedule.chunks_per_stage;
+  std::int64_t stages = deck.mesh.pp * deck.schedule.virtual_stages;
   if (!has_size(deck, stages, whole ? microbatches_of(deck) : 1, report)) return;
   if (whole)
     report_of(report, [&] {
       const Schedule schedule =
           schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
-      deck.schedule.chunks_per_stage = schedule.chunks_per_rank;
+      deck.schedule.virtual_stages = schedule.chunks_per_rank;
       stages = schedule.stages();
     });
   report_of(report, [&] {

@@ -9,7 +9,7 @@ namespace forge {
 struct ScheduleRequest {
   ScheduleName name = ScheduleName::one_f_one_b;
   int ranks = 1;         // pp
-  int chunks = 1;        // schedule.chunks_per_stage: model chunks per rank; read by interleaved only (zb_v has two)
+  int chunks = 1;        // schedule.virtual_stages: model chunks per rank; read by interleaved only (zb_v has two)
   int microbatches = 1;  // M
   int group = 0;         // interleaved: microbatches that pass a chunk before the next chunk; 0 = pp
 };

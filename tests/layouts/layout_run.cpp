@@ -273,7 +273,7 @@ std::string text_of(const Deck& d) {
        << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
        << ", accumulate " << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather)
        << ", recompute " << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name)
-       << " x " << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method "
+       << " x " << d.schedule.virtual_stages << " " << d.schedule.split << ", cp method "
        << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "
        << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens << ", precision "
        << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "

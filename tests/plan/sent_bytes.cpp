@@ -134,7 +134,7 @@ class Step {
  private:
   // ---- pipeline
   std::int64_t stage_count() const {
-    return d.mesh.pp * (d.schedule.name == ScheduleName::zb_v ? 2 : d.schedule.chunks_per_stage);
+    return d.mesh.pp * (d.schedule.name == ScheduleName::zb_v ? 2 : d.schedule.virtual_stages);
   }
   std::int64_t rank_of_stage(std::int64_t stage) const {
     const std::int64_t pp = d.mesh.pp;
