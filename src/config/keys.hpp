@@ -73,8 +73,13 @@ enum class Required {
   training,   // by verbs that train
 };
 
+// Whether a run that goes on from a checkpoint may have another value than the checkpoint: where and how fast it goes
+// on may change, what is computed stays.
+enum class OnRestart { may_change, stays };
+
 struct Key {
   std::string section, name;
+  OnRestart on_restart;
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
