@@ -1,5 +1,6 @@
 #include "nn/moe.hpp"
 
+#include "device/side_stream.hpp"
 #include "kernels/moe.hpp"
 #include "nn/dispatch.hpp"
 #include "nn/mlp.hpp"
@@ -43,30 +44,29 @@ class Ahead {
  public:
   explicit Ahead(Context<T>& ctx)
       : compute_(ctx.stream),
-        stream_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
+        side_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
 
   // send(): gives its work to the dispatch's stream.
   template <class Send>
   void start(Dispatch<T>& dispatch, int round, Send send) {
     dispatch.prepare(round);
-    if (!stream_) return send();
-    ready_.record(compute_);
-    ready_.wait(*stream_);
-    dispatch.send_in(*stream_);
-    send();
-    dispatch.send_in(compute_);
-    sent_.record(*stream_);
+    if (!side_) return send();
+    side_.run(compute_, sent_, [&](Stream& stream) {
+      dispatch.send_in(stream);
+      send();
+      dispatch.send_in(compute_);
+    });
   }
   void wait() {
-    if (!stream_) return;
+    if (!side_) return;
     sent_.wait(compute_);
-    if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
+    side_.rethrow();
   }
 
  private:
   Stream& compute_;
-  Stream* stream_;
-  Event ready_, sent_;
+  SideStream side_;
+  Event sent_;
 };
 
 // n2 and weights → rows of a round.

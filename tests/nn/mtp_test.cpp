@@ -50,7 +50,7 @@ struct MtpRig : BlockRig {
   template <class P>
   MtpTensors<P> tensors() const {
     P* base = data<P>(UnitKind::block, spec.L());
-    return mtp_tensors(spec, local(UnitKind::block, spec.L()), base, base);
+    return mtp_tensors(spec, local(UnitKind::block, spec.L()), base);
   }
   template <class P>
   BlockTensors<P> block_tensors_of() const {
