@@ -5,6 +5,7 @@
 
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
+#include "hf/config.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/split.hpp"
 #include "schedule/from_deck.hpp"
@@ -15,14 +16,26 @@ namespace {
 
 constexpr std::int64_t most_stages = 1 << 16, most_slots = 1 << 20;
 
-// Calls f and reports what it refuses.
+// Calls f and reports what it refuses. Returns whether it didn't.
 template <class F>
-void report_of(Report& report, F&& f) {
+bool report_of(Report& report, F&& f) {
   try {
     f();
+    return true;
   } catch (const BadInput& error) {
     report.add("", error.what());
+    return false;
   }
+}
+
+// Whether config.json (if the deck names one) could be read.
+bool read_model(ModelDeck& model, Report& report) {
+  return model.hf.empty() || report_of(report, [&] { model = read_hf_config(model.hf, model); });
+}
+
+void check_save_hf(const Deck& deck, Report& report) {
+  const std::string obstacle = deck.output.save_hf ? hf_obstacle(deck.model) : "";
+  if (!obstacle.empty()) report.add("", "output.save_hf = true, but " + obstacle);
 }
 
 // A schedule lists every (stage, microbatch): numbers beyond any machine are told before the list is made.
@@ -65,8 +78,10 @@ void check_schedule(Deck& deck, Report& report) {
 
 void check_deck(Deck& deck, int world_size, Needs needs) {
   Report report;
-  const std::set<std::string> bad = check_values(deck, needs, report);
+  const bool has_model = read_model(deck.model, report);
+  const std::set<std::string> bad = check_values(deck, needs, has_model, report);
   const auto good = [&](const char* section) { return bad.count(section) == 0; };
+  if (needs == Needs::training && good("model") && good("output")) check_save_hf(deck, report);
   if (needs == Needs::training && good("model") && good("mesh") && good("train") && deck.model.kv_heads > 0) {
     const auto mesh = check_layout(deck, world_size, report);
     if (mesh && good("schedule")) check_schedule(deck, report);

@@ -231,8 +231,7 @@ TEST(Check, Schedules) {
   EXPECT_NO_THROW(checked(interleaved(2, 3), 2));
   EXPECT_NO_THROW(checked(interleaved(1, 3), 1));
   expect_refused(interleaved(3, 2), {"schedule.name interleaved", "M = 4", "nearest legal M", "3 or 6"}, 3);
-  expect_refused([](Deck& d) { d.schedule.virtual_stages = 2; },
-                 {"virtual_stages = 2", "schedule.name: interleaved"});
+  expect_refused([](Deck& d) { d.schedule.virtual_stages = 2; }, {"virtual_stages = 2", "schedule.name: interleaved"});
   expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.virtual_stages = 3; },
                  {"virtual_stages = 3", "legal: 2"});
   expect_refused([](Deck& d) { d.train.microbatch_sequences = 1, d.train.global_batch_sequences = 1 << 25; },
