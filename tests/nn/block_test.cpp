@@ -162,7 +162,7 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   }
 }
 
-// Rebuilding gives the very bits of keeping, and W apart from B those of both together.
+// Recomputing gives the very bits of saving, and a split backward (B, later W) those of both together.
 TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   std::vector<std::vector<double>> results;
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})

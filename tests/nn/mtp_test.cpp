@@ -82,7 +82,7 @@ struct MtpRig : BlockRig {
     return sums.get().first * per_label;
   }
 
-  // Adds to d_hidden and all gradients; `split`: W apart from B.
+  // Adds to d_hidden and all gradients; `split`: split backward, W behind B.
   void backward(View<const double, 2> hidden, View<double, 2> d_hidden, bool split) {
     const Rows d_out = rows(random_rows(1)), d_in = rows(random_rows(1));
     Frame frame(arena);
