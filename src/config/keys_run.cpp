@@ -63,8 +63,9 @@ void add_train(std::vector<Key>& keys) {
   k.choice<&T::precision>("precision", stays, {"fp64", "fp32", "bf16"}, {"fp8"},
                           "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums");
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
-  k.choice<&T::recompute>("recompute", may_change, {"none", "selective", "full"}, {},
-                          "what backward computes again instead of keeping it: nothing, the cheap parts, whole blocks");
+  k.choice<&T::recompute>(
+      "recompute", may_change, {"none", "selective", "full"}, {},
+      "what backward recomputes instead of saving it: nothing, outputs of norms and activations, whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>(

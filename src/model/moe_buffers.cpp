@@ -126,32 +126,32 @@ void add_moe_forward(const BufferContext& c, TaggedBuffers& list) {
   const BufferMaker all{c};
   const ModelSpec& s = c.spec;
   const DType value = c.precision.compute;
-  auto dear = [&](const BufferSpec& buffer) { list.push_back({Keep::dear, buffer}); };
+  auto save = [&](const BufferSpec& buffer) { list.push_back({Keep::save, buffer}); };
   if (s.Fs() > 0) {
-    dear(all.value(Buf::up, s.gated() ? "shared gate and up" : "shared up", s.up_columns(s.Fs()), W));
-    list.push_back({Keep::cheap, all.value(Buf::act, "shared activation", s.Fs(), W)});
+    save(all.value(Buf::up, s.gated() ? "shared gate and up" : "shared up", s.up_columns(s.Fs()), W));
+    list.push_back({Keep::recompute, all.value(Buf::act, "shared activation", s.Fs(), W)});
   }
   if (s.options.shared_expert_gate) {
-    dear(all.stream_value(Buf::shared_out, "shared experts' output", B));
-    dear(x.line(Buf::shared_gate, "shared experts' gate", x.m.rows, x.acc, B));
+    save(all.stream_value(Buf::shared_out, "shared experts' output", B));
+    save(x.line(Buf::shared_gate, "shared experts' gate", x.m.rows, x.acc, B));
   }
-  if (x.backward_reads_logits()) dear(x.scores(Buf::router_logits, "router logits", x.acc, B));
-  dear(x.scores(Buf::router_scores, "router scores", x.acc, B));
-  dear(x.choices(Buf::choices, "chosen experts", DType::i32, B));
-  if (s.options.capacity_factor > 0) dear(x.choices(Buf::kept_choices, "kept experts", DType::i32, B));
-  dear(x.choices(Buf::choice_weights, "weights of experts", x.acc, B));
+  if (x.backward_reads_logits()) save(x.scores(Buf::router_logits, "router logits", x.acc, B));
+  save(x.scores(Buf::router_scores, "router scores", x.acc, B));
+  save(x.choices(Buf::choices, "chosen experts", DType::i32, B));
+  if (s.options.capacity_factor > 0) save(x.choices(Buf::kept_choices, "kept experts", DType::i32, B));
+  save(x.choices(Buf::choice_weights, "weights of experts", x.acc, B));
   if (s.options.auxiliary_loss_coefficient > 0)
-    dear({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
-  dear(x.line(Buf::pair_order, "pairs by expert", x.m.places, DType::i32, B));
+    save({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
+  save(x.line(Buf::pair_order, "pairs by expert", x.m.places, DType::i32, B));
   const std::int64_t placed = x.m.rows * (x.m.gathers ? x.m.sources : 1);
-  dear({Buf::pair_place, "places of pairs", {{placed, x.m.chosen}}, DType::i32, B});
-  if (x.m.gathers) dear(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
+  save({Buf::pair_place, "places of pairs", {{placed, x.m.chosen}}, DType::i32, B});
+  if (x.m.gathers) save(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
   if (!x.m.fixed && !x.m.gathers)
-    dear({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
-  dear(x.line(Buf::arrived_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
-  dear(x.arriving(Buf::expert_in, "expert rows", s.C(), value, B));
-  dear(x.arriving(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
-  list.push_back({Keep::cheap, x.arriving(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
+    save({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
+  save(x.line(Buf::arrived_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
+  save(x.arriving(Buf::expert_in, "expert rows", s.C(), value, B));
+  save(x.arriving(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
+  list.push_back({Keep::recompute, x.arriving(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
 }
 
 void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
