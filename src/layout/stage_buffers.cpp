@@ -109,8 +109,8 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
 }
 
 BufferList recomputed_of(const BufferContext& c, const StageLayer& layer) {
-  if (layer.kind == LayerKind::mtp_input) return rebuilt_of_mtp(c);
-  return layer.kind == LayerKind::block ? rebuilt_of_block(c, layer.number) : BufferList{};
+  if (layer.kind == LayerKind::mtp_input) return recomputed_of_mtp(c);
+  return layer.kind == LayerKind::block ? recomputed_of_block(c, layer.number) : BufferList{};
 }
 
 BufferList gradients_of(const BufferContext& c, const StageLayer& layer) {
@@ -125,7 +125,7 @@ std::size_t scratch_of_block(const BufferContext& c, std::int64_t layer, Pass pa
            std::max(aligned_bytes(scratch_forward_latents(c)), aligned_bytes(scratch_context_forward(c)));
   };
   if (recompute) return c.recompute == Recompute::full ? forward() : 0;
-  if (pass == Pass::forward) return aligned_bytes(rebuilt_of_block(c, layer)) + forward();
+  if (pass == Pass::forward) return aligned_bytes(recomputed_of_block(c, layer)) + forward();
   if (pass == Pass::backward_weight) return aligned_bytes(scratch_backward_weight(c, layer));
   return std::max(aligned_bytes(scratch_backward_mlp(c, layer)),
                   aligned_bytes(scratch_backward_attention(c)) + aligned_bytes(scratch_context_backward(c)));
@@ -133,7 +133,7 @@ std::size_t scratch_of_block(const BufferContext& c, std::int64_t layer, Pass pa
 
 std::size_t scratch_of_mtp_input(const BufferContext& c, Pass pass) {
   const std::size_t rows = aligned_bytes(scratch_embedding(c));
-  if (pass == Pass::forward) return std::max(rows, aligned_bytes(rebuilt_of_mtp(c)));
+  if (pass == Pass::forward) return std::max(rows, aligned_bytes(recomputed_of_mtp(c)));
   return pass == Pass::backward_input ? rows + aligned_bytes(scratch_backward_mtp(c)) : 0;
 }
 

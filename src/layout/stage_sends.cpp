@@ -36,10 +36,10 @@ class Sends {
     rows(reduce_scatter);
   }
 
-  // `again`: without the last products, which recomputation leaves out.
-  void forward_of_block(std::int64_t layer, bool again) {
+  // `recomputes`: without the last products, which recomputation leaves out.
+  void forward_of_block(std::int64_t layer, bool recomputes) {
     const bool moe = c_.spec.is_moe(layer);
-    const bool feeds_forward = !again || (moe && c_.spec.options.shared_expert_gate);
+    const bool feeds_forward = !recomputes || (moe && c_.spec.options.shared_expert_gate);
     attention_inputs(all_gather);
     rows(all_gather, products(layer));
     rows(reduce_scatter, 1 + (feeds_forward ? products(layer) : 0));
@@ -54,7 +54,7 @@ class Sends {
     }
     pairs_out(c_.spec.C(), c_.precision.compute);
     pairs_out(1, c_.precision.accumulate);
-    if (!again) pairs_back(c_.spec.C(), c_.precision.compute);
+    if (!recomputes) pairs_back(c_.spec.C(), c_.precision.compute);
   }
   void backward_input_of_block(std::int64_t layer) {
     rows(all_gather, 1 + products(layer));

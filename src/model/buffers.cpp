@@ -103,7 +103,7 @@ BufferList saved_of_block(const BufferContext& c, std::int64_t layer) {
   return filtered(c, layer, true);
 }
 
-BufferList rebuilt_of_block(const BufferContext& c, std::int64_t layer) {
+BufferList recomputed_of_block(const BufferContext& c, std::int64_t layer) {
   return filtered(c, layer, false);
 }
 

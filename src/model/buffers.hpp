@@ -252,7 +252,7 @@ BufferList head_input(const BufferContext&);                          // x_final
 BufferList saved_of_head(const BufferContext&);
 BufferList head_output(const BufferContext&);  // n_final: while the head runs forward, or as long where MTP reads it
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
-BufferList rebuilt_of_block(const BufferContext&, std::int64_t layer);
+BufferList recomputed_of_block(const BufferContext&, std::int64_t layer);
 BufferList scratch_forward_block(const BufferContext&, std::int64_t layer);
 // Output gradients that W reads; live while a block runs B and W.
 BufferList gradients_of_block(const BufferContext&, std::int64_t layer);

@@ -167,7 +167,7 @@ void latent_attention_forward(Context<T>& ctx, std::int64_t layer, const BlockTe
 }
 
 template <class T>
-void latent_attention_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
+void latent_attention_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
   norm_forward<T>(ctx, norm1, w.norm1, w.norm1_bias, normalised(ctx, s), s);
   make_latents(ctx, w, s);
 }
@@ -202,7 +202,7 @@ void latent_attention_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<
 #define FORGE_INSTANTIATE(T)                                                                                     \
   template void latent_attention_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
                                             const BufferSet&);                                                   \
-  template void latent_attention_rebuild<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);        \
+  template void latent_attention_recompute<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);      \
   template void latent_attention_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,      \
                                                    const BlockTensors<acc_t<T>>&, const BufferSet&, View<T, 2>); \
   template void latent_attention_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&);

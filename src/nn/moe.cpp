@@ -135,7 +135,7 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
 }
 
 template <class T>
-void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
+void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   router_forward_layer(ctx, layer, w.router, s, false);
   const auto dispatch = sort_pairs<T>(ctx, s, {});
   Ahead<T> ahead(ctx);
@@ -216,7 +216,7 @@ void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<
   if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
-    if (round > 0) {  // its rows are made again
+    if (round > 0) {  // its rows are recomputed
       send_to_experts(s, *dispatch, round);
       experts_to_activation(ctx, w, s, *dispatch, round);
       send(round);
@@ -240,7 +240,7 @@ void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors
 
 #define FORGE_INSTANTIATE(T)                                                                                           \
   template void moe_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&, View<T, 2>); \
-  template void moe_forward_again<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);       \
+  template void moe_recompute<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);           \
   template void moe_activate<T>(Context<T>&, const BufferSet&);                                                        \
   template void moe_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                         \
                                       const BlockTensors<acc_t<T>>&, View<const T, 2>, View<T, 2>, const BufferSet&);  \

@@ -168,7 +168,7 @@ void Executor<T>::forward(const Task& task, const StageLayer& layer) {
       BufferSet s = buffers_of(task, layer);
       embed_forward<T>(context_, {table(layer.second), {}}, s, s.matrix<T>(Buf::mtp_embedding), layer.number);
       Frame frame(context_.arena);
-      s.add(rebuilt_of_mtp(context_.buffers), context_.arena, Category::workspace);
+      s.add(recomputed_of_mtp(context_.buffers), context_.arena, Category::workspace);
       return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), gather_.weights(layer.unit)),
                                   state(task, layer.state - 1), s);
     }
@@ -201,9 +201,9 @@ void Executor<T>::backward_of_departures(const Task& task) {
 template <class T>
 void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
   if (layer.kind == LayerKind::block)
-    return block_rebuild<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
-  mtp_input_rebuild<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
-                       state(task, layer.state - 1), buffers_of(task, layer));
+    return block_recompute<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
+  mtp_input_recompute<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
+                         state(task, layer.state - 1), buffers_of(task, layer));
 }
 
 template <class T>

@@ -91,7 +91,7 @@ class Tape : public RoutingTape {
       }
       const std::vector<std::int32_t> row(choices.row(r), choices.row(r) + choices.columns());
       const auto [place, fresh] = recorded_.try_emplace(key, row);
-      require(fresh || place->second == row, "a row was routed to other experts when it was made again");
+      require(fresh || place->second == row, "a row was routed to other experts when it was recomputed");
     }
     return replayed_ != nullptr;
   }
@@ -136,7 +136,7 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
   return text.str();
 }
 
-// Every row of the step is counted once by its layer's router, also where its forward pass was made again.
+// Every row of the step is counted once by its layer's router, also where its forward pass was recomputed.
 std::string load_problem(const RunSetup& setup, const StepResult& step) {
   const auto pairs = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
   for (const RouterReport& router : step.routers)

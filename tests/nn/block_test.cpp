@@ -173,9 +173,9 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
       block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
       if (split) {
         BufferSet s = rig.slot;
-        s.add(rebuilt_of_block(rig.buffers, 0), rig.arena, Category::activations);
+        s.add(recomputed_of_block(rig.buffers, 0), rig.arena, Category::activations);
         s.add(gradients_of_block(rig.buffers, 0), rig.arena, Category::activations);
-        block_rebuild<double>(rig.context, 0, rig.block(), s);
+        block_recompute<double>(rig.context, 0, rig.block(), s);
         block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, u, dx);
         block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, u);
       } else {

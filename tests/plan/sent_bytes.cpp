@@ -179,12 +179,12 @@ class Step {
     Group tp("tp", places_.group(rank_, {Places::tp}));
     const std::int64_t layers = here(false) + here(true);
     const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
-    // Attention: its input gathered in F, for W and when made again; its output's gradient gathered.
+    // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
     tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full));
     tp.all_gather(S * C, e, M * layers);
     tp.messages(S * C, e, M * layers * (1 + full));
     tp.messages(S * attention_inputs(), e, M * layers);
-    // Feed-forward: the same; its output is only made again where a gate reads it.
+    // Feed-forward: the same; its output is only recomputed where a gate reads it.
     tp.all_gather(S * C, e, M * mlps * (3 + full));
     tp.messages(S * C, e, M * mlps * 2);
     if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
