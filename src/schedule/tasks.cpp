@@ -77,7 +77,7 @@ class Writer {
       action_ = action;
       if (is_compute(action.op))
         compute();
-      else if (action.op == Op::hand_forward || action.op == Op::hand_backward)
+      else if (action.op == Op::copy_forward || action.op == Op::copy_backward)
         copy();
       else
         transfer();
