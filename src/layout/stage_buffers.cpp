@@ -30,10 +30,10 @@ BufferList saved_of(const BufferContext& c, const StageContent& stage, const Sta
       if (layer.state > 0 || stage.layers > 0) append(list, head_input(c));
       append(list, layer.state > 0 ? saved_of_depth_norm(c) : saved_of_head(c));
       // Where another layer or stage reads it than the head right behind.
-      if (layer.state + 1 < stage.streams_out() || !stage.head) append(list, head_output(c));
+      if (layer.state + 1 < stage.states_out() || !stage.head) append(list, head_output(c));
       break;
     case LayerKind::head:
-      if (layer.state < stage.streams_in && !stage.final_norm()) append(list, saved_of_state(c));
+      if (layer.state < stage.states_in && !stage.final_norm()) append(list, saved_of_state(c));
       break;
     case LayerKind::mtp_input:
       append(list, saved_of_mtp(c));
@@ -98,12 +98,12 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
     case Region::left:
       return left_parts(c, stage, layers);
     case Region::input:
-      return edge(true, stage.streams_in);
+      return edge(true, stage.states_in);
     case Region::input_gradient:
-      return edge(!stage.embedding, stage.streams_in);
+      return edge(!stage.embedding, stage.states_in);
     case Region::output:
     case Region::output_gradient:
-      return edge(!stage.head, stage.streams_out());
+      return edge(!stage.head, stage.states_out());
   }
   return {};
 }

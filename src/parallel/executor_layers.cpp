@@ -185,7 +185,7 @@ void Executor<T>::forward_of_departures(const Task& task) {
   const int chunk = task.action.chunk, m = task.action.microbatch;
   if (content(task).passes_through())
     return copy_rows<T>(context_.stream, edge_in_use(chunk, m, Region::input), edge_in_use(chunk, m, Region::output));
-  const int states = context_.training ? content(task).streams_out() : 1;
+  const int states = context_.training ? content(task).states_out() : 1;
   for (int j = 0; j < states; ++j) copy_rows<T>(context_.stream, state(task, j), edge(task, Region::output, j));
 }
 
@@ -194,7 +194,7 @@ template <class T>
 void Executor<T>::backward_of_departures(const Task& task) {
   if (content(task).passes_through())
     return copy_rows<T>(context_.stream, edge(task, Region::output_gradient), edge(task, Region::input_gradient));
-  for (int j = 0; j < content(task).streams_out(); ++j)
+  for (int j = 0; j < content(task).states_out(); ++j)
     if (is_own(task, j)) copy_rows<T>(context_.stream, edge(task, Region::output_gradient, j), state_gradient(task, j));
 }
 
@@ -233,7 +233,7 @@ void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
     case LayerKind::departures:
       return backward_of_departures(task);
     case LayerKind::arrivals:  // back to the stage before
-      for (int j = 0; j < content(task).streams_in; ++j)
+      for (int j = 0; j < content(task).states_in; ++j)
         copy_rows<T>(context_.stream, state_gradient(task, j), edge(task, Region::input_gradient, j));
       return;
     default:
