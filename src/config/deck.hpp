@@ -83,8 +83,8 @@ struct ModelDeck {
   AttentionKind attention = AttentionKind::standard;
   std::int64_t q_lora = 0;     // 0 = queries without a down-projection
   std::int64_t kv_lora = 0;    // width of the latent that keys and values come from
-  std::int64_t nope_dim = 0;   // of a head: query and key entries that rope doesn't turn
-  std::int64_t rope_dim = 0;   // of a head: those that it turns; the key's are shared by all heads
+  std::int64_t nope_dim = 0;   // of a head: query and key entries that rope doesn't rotate
+  std::int64_t rope_dim = 0;   // of a head: those that it rotates; the key's are shared by all heads
   std::int64_t value_dim = 0;  // width of a head's values; 0 = nope_dim
   bool rope_interleave = false;
   double latent_norm_epsilon = 1e-6;

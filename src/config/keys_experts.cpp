@@ -92,7 +92,7 @@ void add_latent_attention_keys(Keys& k) {
   k.integer<&M::rope_dim>("rope_dim", stays, 0, most_heads, "",
                           "mla: width of the part with rotation, even; all heads share the key's");
   k.integer<&M::value_dim>("value_dim", stays, 0, most_heads, "", "mla: width of a value head; 0 = nope_dim");
-  k.flag<&M::rope_interleave>("rope_interleave", stays, "mla: rotation turns neighbours, not the two halves");
+  k.flag<&M::rope_interleave>("rope_interleave", stays, "mla: rope rotates neighbours, not the two halves");
   k.number<&M::latent_norm_epsilon>("latent_norm_epsilon", stays, more_than(0),
                                     "mla: added to the mean square in the norms of the latents");
 }

@@ -111,8 +111,8 @@ struct BackwardBlocks : Blocks<T> {
   }
 };
 
-// Keys and values on their way round: after i turns this rank has block (rank − i) mod cp. A turn starts when the
-// attention that read its target has ended, and runs behind the attention to the block that it sends on.
+// Keys and values on their way round: after i rotations this rank has block (rank − i) mod cp. A rotation starts when
+// the attention that read its target has ended, and runs behind the attention to the block that it sends on.
 template <class T>
 class Ring {
  public:
