@@ -114,7 +114,7 @@ void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2
 // padded_order(E·capacity) is −1 at the places without a pair. No expert may have more than `capacity` pairs.
 void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t capacity,
              View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place);
-// What stands in rows that arrived block by block: counts(B) rows of each block, block b of expert b mod E.
+// What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
 // experts(P): the expert of each row; −1 behind the last.
 void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
                        View<std::int32_t, 1> experts);

@@ -115,25 +115,25 @@ enum class Buf {
   group_choices,
   group_weights,  // (S sources, k) of all sources
   group_rows,
-  group_sums,       // (S sources, C)
-  pairs,            // (P, C) rows of pairs, on their way there or back
-  pair_weights,     // (P)
-  arrived,          // (N, C) rows by source and then by expert
-  arrived_line,     // (N)
-  arrived_blocks,   // (sources, E / ep) rows
-  arrived_experts,  // (N)
-  arrived_order,
-  arrived_place,    // (N) to the order of experts and back
-  arrived_counts,   // (E / ep)
-  arrived_offsets,  // (E / ep + 1)
-  arrived_sort,
-  peer_rows,        // (N, C) what another etp rank made of the same rows
-  peer_line,        // (N)
-  arrived_weights,  // (N) by expert, like all that follows
-  expert_in,        // (N, C)
-  expert_up,        // (N, 2 Fe / etp) gate and up, then their gradient
-  expert_act,       // (N, Fe / etp)
-  expert_out,       // (N, C)
+  group_sums,        // (S sources, C)
+  pairs,             // (P, C) rows of pairs, on their way there or back
+  pair_weights,      // (P)
+  received,          // (N, C) rows by source and then by expert
+  received_line,     // (N)
+  received_blocks,   // (sources, E / ep) rows
+  received_experts,  // (N)
+  received_order,
+  received_place,    // (N) to the order of experts and back
+  received_counts,   // (E / ep)
+  received_offsets,  // (E / ep + 1)
+  received_sort,
+  peer_rows,         // (N, C) what another etp rank made of the same rows
+  peer_line,         // (N)
+  received_weights,  // (N) by expert, like all that follows
+  expert_in,         // (N, C)
+  expert_up,         // (N, 2 Fe / etp) gate and up, then their gradient
+  expert_act,        // (N, Fe / etp)
+  expert_out,        // (N, C)
   all_choices,
   all_choice_weights,
   all_kept,  // (rows of all ranks of a sequence, k)
@@ -144,15 +144,15 @@ enum class Buf {
   capacity_order,
   capacity_counts,
   capacity_offsets,
-  capacity_sort,      // workspace of capacity_drop
-  d_router,           // (S, E)
-  d_router_sums,      // (S, E) in the accumulation type (bf16 only)
-  d_choice_weights,   // (S, k)
-  d_expert,           // (N, C) of the experts' output, then of their input
-  d_expert_act,       // (N, Fe / etp)
-  d_arrived_weights,  // (N)
-  d_branch,           // (S, C) gradient of the layer's output before dropout
-  d_shared_gate,      // (S)
+  capacity_sort,       // workspace of capacity_drop
+  d_router,            // (S, E)
+  d_router_sums,       // (S, E) in the accumulation type (bf16 only)
+  d_choice_weights,    // (S, k)
+  d_expert,            // (N, C) of the experts' output, then of their input
+  d_expert_act,        // (N, Fe / etp)
+  d_received_weights,  // (N)
+  d_branch,            // (S, C) gradient of the layer's output before dropout
+  d_shared_gate,       // (S)
   // tensor parallelism
   all_rows,     // (R, C) gathered rows, or this rank's part of a sum over tp
   d_head_rows,  // (R, C) this rank's part of the gradient of the final norm's output

@@ -29,7 +29,7 @@ struct MoeMaker {
   BufferSpec scores(Buf id, std::string_view name, DType type, Reader reader) const {
     return {id, name, {{m.rows, m.experts}}, type, reader};
   }
-  BufferSpec arriving(Buf id, std::string_view name, std::int64_t columns, DType type, Reader reader) const {
+  BufferSpec received_rows(Buf id, std::string_view name, std::int64_t columns, DType type, Reader reader) const {
     return {id, name, {{m.round_rows, columns}}, type, reader};
   }
   BufferSpec line(Buf id, std::string_view name, std::int64_t elements, DType type, Reader reader = F) const {
@@ -54,19 +54,22 @@ void add_exchange(const MoeMaker& x, BufferList& list) {
   list.push_back({Buf::pairs, "rows of pairs", {{x.m.places, width}}, value, F});
   list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
   if (!x.m.exchanges()) return;
-  list.push_back(x.arriving(Buf::arrived, "rows as they arrive", width, value, F));
-  list.push_back(x.line(Buf::arrived_line, "weights as they arrive", x.m.round_rows, x.acc));
+  list.push_back(x.received_rows(Buf::received, "rows as received", width, value, F));
+  list.push_back(x.line(Buf::received_line, "weights as received", x.m.round_rows, x.acc));
   list.push_back(
-      x.line(Buf::arrived_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
-  list.push_back(x.line(Buf::arrived_experts, "experts of arrived rows", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_order, "arrived rows by expert", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_place, "places of arrived rows", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_counts, "arrived rows of each expert", x.m.experts_here, DType::i64));
-  list.push_back(x.line(Buf::arrived_offsets, "their begins", x.m.experts_here + 1, DType::i64));
-  list.push_back(
-      {Buf::arrived_sort, "order of arrived rows", {{moe_sort_rows(x.m.round_rows), x.m.experts_here}}, DType::i32, F});
+      x.line(Buf::received_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
+  list.push_back(x.line(Buf::received_experts, "experts of received rows", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_order, "received rows by expert", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_place, "places of received rows", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_counts, "received rows of each expert", x.m.experts_here, DType::i64));
+  list.push_back(x.line(Buf::received_offsets, "their begins", x.m.experts_here + 1, DType::i64));
+  list.push_back({Buf::received_sort,
+                  "order of received rows",
+                  {{moe_sort_rows(x.m.round_rows), x.m.experts_here}},
+                  DType::i32,
+                  F});
   if (x.c.etp > 1) {
-    list.push_back(x.arriving(Buf::peer_rows, "rows from an etp rank", width, value, F));
+    list.push_back(x.received_rows(Buf::peer_rows, "rows from an etp rank", width, value, F));
     list.push_back(x.line(Buf::peer_line, "weights from an etp rank", x.m.round_rows, x.acc));
   }
 }
@@ -148,10 +151,10 @@ void add_moe_forward(const BufferContext& c, TaggedBuffers& list) {
   if (x.m.gathers) save(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
   if (!x.m.fixed && !x.m.gathers)
     save({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
-  save(x.line(Buf::arrived_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
-  save(x.arriving(Buf::expert_in, "expert rows", s.C(), value, B));
-  save(x.arriving(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
-  list.push_back({Keep::recompute, x.arriving(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
+  save(x.line(Buf::received_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
+  save(x.received_rows(Buf::expert_in, "expert rows", s.C(), value, B));
+  save(x.received_rows(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
+  list.push_back({Keep::recompute, x.received_rows(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
 }
 
 void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
@@ -176,7 +179,7 @@ void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
   if (x.m.fixed) list.push_back(x.line(Buf::own_order, "pairs without padding", x.m.rows * x.m.chosen, DType::i32));
   add_exchange(x, list);
   if (x.m.exchanges())
-    list.push_back(x.arriving(Buf::expert_out, "experts' output", c.spec.C(), c.precision.compute, F));
+    list.push_back(x.received_rows(Buf::expert_out, "experts' output", c.spec.C(), c.precision.compute, F));
 }
 
 void add_moe_gradients(const BufferContext& c, BufferList& list) {
@@ -195,9 +198,10 @@ void add_moe_scratch_backward(const BufferContext& c, BufferList& list) {
   if (s.options.router_jitter > 0) list.push_back(BufferMaker{c}.stream_value(Buf::jittered, "router input", B));
   if (c.precision.compute != x.acc) list.push_back(x.scores(Buf::d_router_sums, "sums of its gradient", x.acc, B));
   list.push_back(x.choices(Buf::d_choice_weights, "gradient of weights of experts", x.acc, B));
-  list.push_back(x.arriving(Buf::d_expert, "gradient of expert rows", s.C(), c.precision.compute, B));
-  list.push_back(x.arriving(Buf::d_expert_act, "gradient of experts' activation", x.m.ffn, c.precision.compute, B));
-  list.push_back(x.line(Buf::d_arrived_weights, "gradient of weights of expert rows", x.m.round_rows, x.acc, B));
+  list.push_back(x.received_rows(Buf::d_expert, "gradient of expert rows", s.C(), c.precision.compute, B));
+  list.push_back(
+      x.received_rows(Buf::d_expert_act, "gradient of experts' activation", x.m.ffn, c.precision.compute, B));
+  list.push_back(x.line(Buf::d_received_weights, "gradient of weights of expert rows", x.m.round_rows, x.acc, B));
   add_exchange(x, list);
 }
 

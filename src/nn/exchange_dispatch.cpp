@@ -61,12 +61,12 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const BufferSet& s) {
   if (g.ep) g.ep->all_gather(ctx.stream, View<const std::int64_t, 2>(of_group), all);
 }
 
-// The order of a round's arrivals by expert: they stand by source.
+// The order of a round's received rows by expert: they stand by source.
 template <class T>
-void ExchangeDispatch<T>::sort_arrivals(int round) {
+void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
-  const auto device = s_.template vector<std::int64_t>(Buf::arrived_blocks);
+  const auto device = s_.template vector<std::int64_t>(Buf::received_blocks);
   if (shape_.fixed) {
     fill_counts(ctx_.stream, shape_.capacity, device);  // nothing comes from the host: a step can be captured
   } else {
@@ -74,12 +74,12 @@ void ExchangeDispatch<T>::sort_arrivals(int round) {
     copy_to_device(ctx_.stream, device.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
     ctx_.stream.synchronize();  // `blocks` ends here
   }
-  const auto experts = s_.template matrix<std::int32_t>(Buf::arrived_experts);
-  experts_of_blocks(ctx_.stream, device, shape_.experts_here, s_.template vector<std::int32_t>(Buf::arrived_experts));
-  moe_sort(ctx_.stream, experts, s_.template matrix<std::int32_t>(Buf::arrived_sort),
-           s_.template vector<std::int64_t>(Buf::arrived_counts),
-           s_.template vector<std::int64_t>(Buf::arrived_offsets), s_.template vector<std::int32_t>(Buf::arrived_order),
-           s_.template matrix<std::int32_t>(Buf::arrived_place));
+  const auto experts = s_.template matrix<std::int32_t>(Buf::received_experts);
+  experts_of_blocks(ctx_.stream, device, shape_.experts_here, s_.template vector<std::int32_t>(Buf::received_experts));
+  moe_sort(
+      ctx_.stream, experts, s_.template matrix<std::int32_t>(Buf::received_sort),
+      s_.template vector<std::int64_t>(Buf::received_counts), s_.template vector<std::int64_t>(Buf::received_offsets),
+      s_.template vector<std::int32_t>(Buf::received_order), s_.template matrix<std::int32_t>(Buf::received_place));
 }
 
 namespace {
@@ -109,11 +109,11 @@ class Parts {
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> arrived) {
+void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> received) {
   std::int64_t begin = 0;
   for (int peer = 0; peer < ranks_.etp_rank; ++peer) begin += plan_.received_of(round, peer);
   const std::int64_t own = plan_.received_of(round, ranks_.etp_rank);
-  Parts<P> out(pairs), in(arrived.slice(begin, begin + own));
+  Parts<P> out(pairs), in(received.slice(begin, begin + own));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     out.add(places.begin, places.size());
@@ -125,7 +125,7 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> a
     copy_on_device(this->sending(), in.list()[0].data, out.list()[0].data,
                    static_cast<std::size_t>(out.list()[0].count) * sizeof(P));
   if (!ctx_.groups.etp) return;
-  Parts<P> mine(arrived), all(arrived);
+  Parts<P> mine(received), all(received);
   for (int peer = 0; peer < ranks_.etp; ++peer) {
     mine.add(begin, own);
     all.append(plan_.received_of(round, peer));
@@ -135,16 +135,16 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> a
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> arrived, View<P, 2> peer_rows, View<P, 2> pairs) {
+void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 2> peer_rows, View<P, 2> pairs) {
   std::vector<std::int64_t> begins{0};
   for (int peer = 0; peer < ranks_.etp; ++peer) begins.push_back(begins.back() + plan_.received_of(round, peer));
   const auto own_begin = begins[static_cast<std::size_t>(ranks_.etp_rank)];
-  const auto own = arrived.slice(own_begin, begins[static_cast<std::size_t>(ranks_.etp_rank) + 1]);
+  const auto own = received.slice(own_begin, begins[static_cast<std::size_t>(ranks_.etp_rank) + 1]);
   // Rows that came from etp rank p get their sum there: p adds what the others made, one after the other.
   for (int distance = 1; distance < ranks_.etp; ++distance) {
     const int to = (ranks_.etp_rank + distance) % ranks_.etp;
     const int from = (ranks_.etp_rank + ranks_.etp - distance) % ranks_.etp;
-    const auto theirs = arrived.slice(begins[static_cast<std::size_t>(to)], begins[static_cast<std::size_t>(to) + 1]);
+    const auto theirs = received.slice(begins[static_cast<std::size_t>(to)], begins[static_cast<std::size_t>(to) + 1]);
     const auto got = peer_rows.slice(0, own.rows());
     Communicator& etp = *ctx_.groups.etp;
     etp.group_begin();
@@ -168,7 +168,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> arrived, View<P, 2
 
 template <class T>
 void ExchangeDispatch<T>::prepare(int round) {
-  if (shape_.exchanges()) sort_arrivals(round);
+  if (shape_.exchanges()) sort_received(round);
 }
 
 template <class T>
@@ -184,10 +184,10 @@ void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to
     if (!places.empty()) fill(places, pairs.slice(places.begin, places.end));
   }
   const std::int64_t rows = plan_.rows(round);
-  const auto arrived = first<T>(Buf::arrived, rows);
-  exchange_out<T>(round, pairs, arrived);
-  sort_arrivals(round);
-  permute_rows<T>(this->sending(), arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
+  const auto received = first<T>(Buf::received, rows);
+  exchange_out<T>(round, pairs, received);
+  sort_received(round);
+  permute_rows<T>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
                   to.slice(0, rows));
 }
 
@@ -203,10 +203,10 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
     const Range places = plan_.sent(round, peer);
     if (!places.empty()) fill(places, pairs.slice(places.begin, places.end));
   }
-  const auto arrived = first<A>(Buf::arrived_line, rows);
-  exchange_out<A>(round, s_.template matrix<A>(Buf::pair_weights), arrived);
-  sort_arrivals(round);
-  permute_rows<A>(this->sending(), arrived, s_.template vector<std::int32_t>(Buf::arrived_order).slice(0, rows), 1,
+  const auto received = first<A>(Buf::received_line, rows);
+  exchange_out<A>(round, s_.template matrix<A>(Buf::pair_weights), received);
+  sort_received(round);
+  permute_rows<A>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
                   View<A, 2>(to.data, {{rows, 1}}));
 }
 
@@ -222,11 +222,11 @@ void ExchangeDispatch<T>::return_rows(int round, View<const T, 2> from) {
   if (!shape_.exchanges()) return;
   const std::int64_t rows = plan_.rows(round);
   const auto pairs = s_.template matrix<T>(Buf::pairs);
-  sort_arrivals(round);
-  const auto arrived = first<T>(Buf::arrived, rows);
+  sort_received(round);
+  const auto received = first<T>(Buf::received, rows);
   unpermute_rows<T>(ctx_.stream, from.slice(0, rows),
-                    s_.template matrix<std::int32_t>(Buf::arrived_place).slice(0, rows), 0, {}, false, arrived);
-  exchange_back<T>(round, arrived, s_.has(Buf::peer_rows) ? s_.template matrix<T>(Buf::peer_rows) : View<T, 2>(),
+                    s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {}, false, received);
+  exchange_back<T>(round, received, s_.has(Buf::peer_rows) ? s_.template matrix<T>(Buf::peer_rows) : View<T, 2>(),
                    pairs);
 }
 
@@ -244,11 +244,11 @@ void ExchangeDispatch<T>::return_weights(int round, View<A, 1> from) {
     const Range places = plan_.sent(round, 0);
     return copy_rows<A>(ctx_.stream, line, pairs.slice(places.begin, places.end));
   }
-  sort_arrivals(round);
-  const auto arrived = first<A>(Buf::arrived_line, rows);
-  unpermute_rows<A>(ctx_.stream, line, s_.template matrix<std::int32_t>(Buf::arrived_place).slice(0, rows), 0, {},
-                    false, arrived);
-  exchange_back<A>(round, arrived, s_.has(Buf::peer_line) ? s_.template matrix<A>(Buf::peer_line) : View<A, 2>(),
+  sort_received(round);
+  const auto received = first<A>(Buf::received_line, rows);
+  unpermute_rows<A>(ctx_.stream, line, s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {},
+                    false, received);
+  exchange_back<A>(round, received, s_.has(Buf::peer_line) ? s_.template matrix<A>(Buf::peer_line) : View<A, 2>(),
                    pairs);
 }
 

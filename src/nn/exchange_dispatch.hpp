@@ -37,19 +37,19 @@ class ExchangeDispatch final : public Dispatch<T> {
   static ExpertRanks ranks_of(const Context<T>& ctx);
   static std::vector<std::int64_t> read_counts(Context<T>& ctx, const BufferSet& s);
 
-  void sort_arrivals(int round);
-  // Rows of `columns` elements: pairs ↔ arrived, in the round.
+  void sort_received(int round);
+  // Rows of `columns` elements: pairs ↔ received, in the round.
   template <class P>
-  void exchange_out(int round, View<P, 2> pairs, View<P, 2> arrived);
+  void exchange_out(int round, View<P, 2> pairs, View<P, 2> received);
   template <class P>
-  void exchange_back(int round, View<P, 2> arrived, View<P, 2> peer, View<P, 2> pairs);
+  void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> pairs);
 
   Context<T>& ctx_;
   const BufferSet& s_;
   MoeShape shape_;
   ExpertRanks ranks_;
   DispatchPlan plan_;
-  int sorted_ = -1;  // the round whose order of arrivals stands in the buffers
+  int sorted_ = -1;  // the round whose order of received rows stands in the buffers
 };
 
 }  // namespace forge

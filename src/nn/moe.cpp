@@ -33,7 +33,7 @@ struct ExpertRows {
       : in(s.matrix<T>(Buf::expert_in).slice(0, rows)),
         up(s.matrix<T>(Buf::expert_up).slice(0, rows)),
         act(s.matrix<T>(Buf::expert_act).slice(0, rows)),
-        weights(s.vector<A>(Buf::arrived_weights).slice(0, rows)) {}
+        weights(s.vector<A>(Buf::received_weights).slice(0, rows)) {}
   View<T, 2> in, up, act;
   View<A, 1> weights;
 };
@@ -150,7 +150,7 @@ template <class T>
 void moe_activate(Context<T>& ctx, const BufferSet& s) {
   if (has_shared(ctx)) mlp_activate(ctx, s);
   // Rows behind the last one are whatever they were, and read by nobody.
-  weighted_swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::expert_up), s.vector<acc_t<T>>(Buf::arrived_weights),
+  weighted_swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::expert_up), s.vector<acc_t<T>>(Buf::received_weights),
                              s.matrix<T>(Buf::expert_act));
 }
 
@@ -184,7 +184,7 @@ View<T, 2> d_experts_out(const BufferSet& s, const Dispatch<T>& dispatch, int ro
   return s.matrix<T>(Buf::d_expert).slice(0, dispatch.offsets(round).back());
 }
 
-// Rows of d_y, which have arrived → those of d_n2 of a round, and the gradients of its experts.
+// Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts.
 template <class T>
 void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const BlockTensors<acc_t<T>>& g,
                       const BufferSet& s, Dispatch<T>& dispatch, int round) {
@@ -193,7 +193,7 @@ void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const Blo
   const std::int64_t n = offsets.back();
   const ExpertRows<T> rows(s, n);
   const View<T, 2> d_out = d_experts_out(s, dispatch, round), d_act = s.matrix<T>(Buf::d_expert_act).slice(0, n);
-  const View<A, 1> d_weights = s.vector<A>(Buf::d_arrived_weights).slice(0, n);
+  const View<A, 1> d_weights = s.vector<A>(Buf::d_received_weights).slice(0, n);
   ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, d_out, rows.act, 1.0, g.expert_down);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, d_out, w.expert_down, 0.0, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
