@@ -92,7 +92,7 @@ enum class Buf {
   // thing than the stream's gradient
   d_down_out,
   d_attention_out,  // (R, C)
-  // experts: model/moe_buffers.hpp; N = rows of a round, P = places of this rank's pairs
+  // experts: model/moe_buffers.hpp; N = rows of a round, P = places of this rank's assignments
   router_logits,
   router_scores,   // (S, E)
   choices,         // (S, k) experts
@@ -100,28 +100,28 @@ enum class Buf {
   choice_weights,  // (S, k)
   balance,         // (scopes, 2E + 1) counts, sums of probabilities, rows
   balance_partial,
-  router_z,      // (S)
-  jittered,      // (S, C) the router's input
-  shared_out,    // (S, C)
-  shared_gate,   // (S)
-  own_counts,    // (E)
-  own_offsets,   // (E + 1)
-  own_order,     // (S k)
-  own_sort,      // workspace of moe_sort
-  pair_order,    // (P)
-  pair_place,    // (S, k)
-  pair_counts,   // (sources, E)
-  pair_offsets,  // (E + 1) of all sources' pairs in one order
+  router_z,            // (S)
+  jittered,            // (S, C) the router's input
+  shared_out,          // (S, C)
+  shared_gate,         // (S)
+  own_counts,          // (E)
+  own_offsets,         // (E + 1)
+  own_order,           // (S k)
+  own_sort,            // workspace of moe_sort
+  assignment_order,    // (P)
+  assignment_place,    // (S, k)
+  assignment_counts,   // (sources, E)
+  assignment_offsets,  // (E + 1) of all sources' assignments in one order
   group_choices,
   group_weights,  // (S sources, k) of all sources
   group_rows,
-  group_sums,        // (S sources, C)
-  pairs,             // (P, C) rows of pairs, on their way there or back
-  pair_weights,      // (P)
-  received,          // (N, C) rows by source and then by expert
-  received_line,     // (N)
-  received_blocks,   // (sources, E / ep) rows
-  received_experts,  // (N)
+  group_sums,          // (S sources, C)
+  assignments,         // (P, C) rows of assignments, on their way there or back
+  assignment_weights,  // (P)
+  received,            // (N, C) rows by source and then by expert
+  received_line,       // (N)
+  received_blocks,     // (sources, E / ep) rows
+  received_experts,    // (N)
   received_order,
   received_place,    // (N) to the order of experts and back
   received_counts,   // (E / ep)
@@ -183,10 +183,10 @@ enum class Buf {
   all_row_scopes,     // (R cp) the same of the rows of all cp ranks, rank after rank
   all_row_positions,  // (R cp) and their positions
   zero_scopes,        // (R) zeros: all rows in one scope
-  router_sums,        // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
-  router_dropped,     // (layers) dropped pairs of this rank
-  router_bias,        // (layers, E)
-  mtp_sums,           // (mtp_depth, 2) of a step: losses, z
+  router_sums,     // (layers, E + 3) of a step: assignments of each expert; auxiliary loss, z-loss, dropped assignments
+  router_dropped,  // (layers) dropped assignments of this rank
+  router_bias,     // (layers, E)
+  mtp_sums,        // (mtp_depth, 2) of a step: losses, z
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);

@@ -10,9 +10,9 @@ namespace {
 
 constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
 
-std::int64_t at_least(double factor, std::int64_t balanced_pairs, std::int64_t parts) {
+std::int64_t at_least(double factor, std::int64_t balanced_assignments, std::int64_t parts) {
   // A little less than the product, so that rounding of the factor doesn't add a row.
-  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_pairs) /
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_assignments) /
                                                                     static_cast<double>(parts) * (1 - 1e-12))),
                                 1);
 }
@@ -48,11 +48,11 @@ void add_exchange(const MoeMaker& x, BufferList& list) {
     list.push_back({Buf::group_rows, "rows of all sources", {{rows, width}}, value, F});
     list.push_back({Buf::group_sums, "sums for all sources", {{rows, width}}, value, F});
     list.push_back({Buf::group_weights, "weights of all sources", {{rows, x.m.chosen}}, x.acc, F});
-    list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
+    list.push_back(x.line(Buf::assignment_weights, "weights of assignments", x.m.places, x.acc));
     return;
   }
-  list.push_back({Buf::pairs, "rows of pairs", {{x.m.places, width}}, value, F});
-  list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
+  list.push_back({Buf::assignments, "rows of assignments", {{x.m.places, width}}, value, F});
+  list.push_back(x.line(Buf::assignment_weights, "weights of assignments", x.m.places, x.acc));
   if (!x.m.exchanges()) return;
   list.push_back(x.received_rows(Buf::received, "rows as received", width, value, F));
   list.push_back(x.line(Buf::received_line, "weights as received", x.m.round_rows, x.acc));
@@ -145,12 +145,12 @@ void add_moe_forward(const BufferContext& c, TaggedBuffers& list) {
   save(x.choices(Buf::choice_weights, "weights of experts", x.acc, B));
   if (s.options.auxiliary_loss_coefficient > 0)
     save({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
-  save(x.line(Buf::pair_order, "pairs by expert", x.m.places, DType::i32, B));
+  save(x.line(Buf::assignment_order, "assignments by expert", x.m.places, DType::i32, B));
   const std::int64_t placed = x.m.rows * (x.m.gathers ? x.m.sources : 1);
-  save({Buf::pair_place, "places of pairs", {{placed, x.m.chosen}}, DType::i32, B});
-  if (x.m.gathers) save(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
+  save({Buf::assignment_place, "places of assignments", {{placed, x.m.chosen}}, DType::i32, B});
+  if (x.m.gathers) save(x.line(Buf::assignment_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
   if (!x.m.fixed && !x.m.gathers)
-    save({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
+    save({Buf::assignment_counts, "assignments of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
   save(x.line(Buf::received_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
   save(x.received_rows(Buf::expert_in, "expert rows", s.C(), value, B));
   save(x.received_rows(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
@@ -170,13 +170,15 @@ void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
                     DType::f64,
                     F});
   if (o.capacity_factor > 0) add_capacity(x, list);
-  list.push_back(x.line(Buf::own_counts, "pairs of each expert", x.m.experts, DType::i64));
+  list.push_back(x.line(Buf::own_counts, "assignments of each expert", x.m.experts, DType::i64));
   list.push_back(x.line(Buf::own_offsets, "their begins", x.m.experts + 1, DType::i64));
   const std::int64_t sorted = x.m.rows * (x.m.gathers ? x.m.sources : 1);
-  list.push_back({Buf::own_sort, "order of pairs", {{moe_sort_rows(sorted * x.m.chosen), x.m.experts}}, DType::i32, F});
+  list.push_back(
+      {Buf::own_sort, "order of assignments", {{moe_sort_rows(sorted * x.m.chosen), x.m.experts}}, DType::i32, F});
   if (x.m.gathers)
     list.push_back({Buf::group_choices, "choices of all sources", {{sorted, x.m.chosen}}, DType::i32, F});
-  if (x.m.fixed) list.push_back(x.line(Buf::own_order, "pairs without padding", x.m.rows * x.m.chosen, DType::i32));
+  if (x.m.fixed)
+    list.push_back(x.line(Buf::own_order, "assignments without padding", x.m.rows * x.m.chosen, DType::i32));
   add_exchange(x, list);
   if (x.m.exchanges())
     list.push_back(x.received_rows(Buf::expert_out, "experts' output", c.spec.C(), c.precision.compute, F));
@@ -217,7 +219,7 @@ void add_router_run(const BufferContext& c, BufferList& list) {
     add(Buf::all_row_positions, "their positions", rows * c.microbatch.cp, 1, DType::i32);
   }
   add(Buf::router_sums, "sums of routers", layers, experts + router_sum_count, DType::f64);
-  add(Buf::router_dropped, "dropped pairs", layers, 1, DType::i64);
+  add(Buf::router_dropped, "dropped assignments", layers, 1, DType::i64);
   if (c.spec.options.router_bias) add(Buf::router_bias, "biases of routers", layers, experts, c.precision.accumulate);
 }
 

@@ -19,7 +19,7 @@ std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, cons
   const MoeShape m = moe_shape(ctx.buffers);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(m.sources * m.experts), m.capacity);
   if (m.fixed) return counts;
-  copy_to_host(ctx.stream, counts.data(), s.raw(Buf::pair_counts), counts.size() * sizeof(std::int64_t));
+  copy_to_host(ctx.stream, counts.data(), s.raw(Buf::assignment_counts), counts.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   return counts;
 }
@@ -38,8 +38,8 @@ void ExchangeDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const s
   const MoeShape m = moe_shape(ctx.buffers);
   const auto counts = s.vector<std::int64_t>(Buf::own_counts);
   const auto offsets = s.vector<std::int64_t>(Buf::own_offsets);
-  const auto place = s.matrix<std::int32_t>(Buf::pair_place);
-  const auto order = s.vector<std::int32_t>(m.fixed ? Buf::own_order : Buf::pair_order);
+  const auto place = s.matrix<std::int32_t>(Buf::assignment_place);
+  const auto order = s.vector<std::int32_t>(m.fixed ? Buf::own_order : Buf::assignment_order);
   moe_sort(ctx.stream, choices, s.matrix<std::int32_t>(Buf::own_sort), counts, offsets, order, place);
 }
 
@@ -50,9 +50,10 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const BufferSet& s) {
   const auto counts = s.vector<std::int64_t>(Buf::own_counts);
   if (m.fixed)
     return moe_pad(ctx.stream, s.vector<std::int64_t>(Buf::own_offsets), s.vector<std::int32_t>(Buf::own_order),
-                   m.capacity, s.vector<std::int32_t>(Buf::pair_order), s.matrix<std::int32_t>(Buf::pair_place));
+                   m.capacity, s.vector<std::int32_t>(Buf::assignment_order),
+                   s.matrix<std::int32_t>(Buf::assignment_place));
   // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
-  const auto all = s.matrix<std::int64_t>(Buf::pair_counts);
+  const auto all = s.matrix<std::int64_t>(Buf::assignment_counts);
   const LayerGroups& g = ctx.groups;
   const auto of_group = all.slice(g.ep_rank() * g.etp_size(), (g.ep_rank() + 1) * g.etp_size());
   const auto own = of_group.slice(g.etp_rank(), g.etp_rank() + 1);
@@ -109,11 +110,11 @@ class Parts {
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> received) {
+void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> assignments, View<P, 2> received) {
   std::int64_t begin = 0;
   for (int peer = 0; peer < ranks_.etp_rank; ++peer) begin += plan_.received_of(round, peer);
   const std::int64_t own = plan_.received_of(round, ranks_.etp_rank);
-  Parts<P> out(pairs), in(received.slice(begin, begin + own));
+  Parts<P> out(assignments), in(received.slice(begin, begin + own));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     out.add(places.begin, places.size());
@@ -135,7 +136,7 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> pairs, View<P, 2> r
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 2> peer_rows, View<P, 2> pairs) {
+void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 2> peer_rows, View<P, 2> assignments) {
   std::vector<std::int64_t> begins{0};
   for (int peer = 0; peer < ranks_.etp; ++peer) begins.push_back(begins.back() + plan_.received_of(round, peer));
   const auto own_begin = begins[static_cast<std::size_t>(ranks_.etp_rank)];
@@ -153,7 +154,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
     etp.group_end(ctx_.stream);
     add<P>(ctx_.stream, View<const P, 1>(got.data, {{got.size()}}), View<P, 1>(own.data, {{own.size()}}));
   }
-  Parts<P> out(own), in(pairs);
+  Parts<P> out(own), in(assignments);
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     out.append(plan_.received(round, peer, ranks_.etp_rank));
@@ -173,7 +174,7 @@ void ExchangeDispatch<T>::prepare(int round) {
 
 template <class T>
 void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
-  const auto pairs = s_.template matrix<T>(Buf::pairs);
+  const auto assignments = s_.template matrix<T>(Buf::assignments);
   const auto fill = [&](const Range& places, View<T, 2> rows) {
     permute_rows<T>(this->sending(), x, order().slice(places.begin, places.end), shape_.chosen, rows);
   };
@@ -181,11 +182,11 @@ void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to
   // Only this round's places: the others may hold what has come back.
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    if (!places.empty()) fill(places, pairs.slice(places.begin, places.end));
+    if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
   }
   const std::int64_t rows = plan_.rows(round);
   const auto received = first<T>(Buf::received, rows);
-  exchange_out<T>(round, pairs, received);
+  exchange_out<T>(round, assignments, received);
   sort_received(round);
   permute_rows<T>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
                   to.slice(0, rows));
@@ -193,7 +194,7 @@ void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to
 
 template <class T>
 void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  const auto pairs = s_.template vector<A>(Buf::pair_weights);
+  const auto assignments = s_.template vector<A>(Buf::assignment_weights);
   const std::int64_t rows = plan_.rows(round);
   const auto fill = [&](const Range& places, View<A, 1> line) {
     permute_weights<A>(this->sending(), values, order().slice(places.begin, places.end), line);
@@ -201,10 +202,10 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
   if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, rows));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    if (!places.empty()) fill(places, pairs.slice(places.begin, places.end));
+    if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
   }
   const auto received = first<A>(Buf::received_line, rows);
-  exchange_out<A>(round, s_.template matrix<A>(Buf::pair_weights), received);
+  exchange_out<A>(round, s_.template matrix<A>(Buf::assignment_weights), received);
   sort_received(round);
   permute_rows<A>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
                   View<A, 2>(to.data, {{rows, 1}}));
@@ -214,47 +215,47 @@ template <class T>
 View<T, 2> ExchangeDispatch<T>::outbox(int round, Buf buffer) const {
   if (shape_.exchanges()) return first<T>(buffer, plan_.rows(round));
   const Range places = plan_.sent(round, 0);
-  return s_.template matrix<T>(Buf::pairs).slice(places.begin, places.end);
+  return s_.template matrix<T>(Buf::assignments).slice(places.begin, places.end);
 }
 
 template <class T>
 void ExchangeDispatch<T>::return_rows(int round, View<const T, 2> from) {
   if (!shape_.exchanges()) return;
   const std::int64_t rows = plan_.rows(round);
-  const auto pairs = s_.template matrix<T>(Buf::pairs);
+  const auto assignments = s_.template matrix<T>(Buf::assignments);
   sort_received(round);
   const auto received = first<T>(Buf::received, rows);
   unpermute_rows<T>(ctx_.stream, from.slice(0, rows),
                     s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {}, false, received);
   exchange_back<T>(round, received, s_.has(Buf::peer_rows) ? s_.template matrix<T>(Buf::peer_rows) : View<T, 2>(),
-                   pairs);
+                   assignments);
 }
 
 template <class T>
 void ExchangeDispatch<T>::sum_rows(bool add, View<T, 2> y) {
-  unpermute_rows<T>(ctx_.stream, s_.template matrix<T>(Buf::pairs), place(), 0, {}, add, y);
+  unpermute_rows<T>(ctx_.stream, s_.template matrix<T>(Buf::assignments), place(), 0, {}, add, y);
 }
 
 template <class T>
 void ExchangeDispatch<T>::return_weights(int round, View<A, 1> from) {
   const std::int64_t rows = plan_.rows(round);
-  const auto pairs = s_.template matrix<A>(Buf::pair_weights);
+  const auto assignments = s_.template matrix<A>(Buf::assignment_weights);
   const View<const A, 2> line(from.data, {{rows, 1}});
   if (!shape_.exchanges()) {
     const Range places = plan_.sent(round, 0);
-    return copy_rows<A>(ctx_.stream, line, pairs.slice(places.begin, places.end));
+    return copy_rows<A>(ctx_.stream, line, assignments.slice(places.begin, places.end));
   }
   sort_received(round);
   const auto received = first<A>(Buf::received_line, rows);
   unpermute_rows<A>(ctx_.stream, line, s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {},
                     false, received);
   exchange_back<A>(round, received, s_.has(Buf::peer_line) ? s_.template matrix<A>(Buf::peer_line) : View<A, 2>(),
-                   pairs);
+                   assignments);
 }
 
 template <class T>
 void ExchangeDispatch<T>::place_weights(View<A, 2> values) {
-  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::pair_weights), place(), values);
+  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::assignment_weights), place(), values);
 }
 
 template class ExchangeDispatch<double>;

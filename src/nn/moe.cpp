@@ -98,7 +98,7 @@ void shared_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const
   sigmoid<acc_t<T>>(ctx.stream, s.vector<acc_t<T>>(Buf::shared_gate));
 }
 
-// Where the step's pairs of each expert are counted.
+// Where the step's assignments of each expert are counted.
 template <class T>
 View<double, 1> load_of(const Context<T>& ctx, std::int64_t layer) {
   return ctx.router.sums.empty() ? View<double, 1>() : View<double, 1>(ctx.router.sums.row(layer), {{ctx.spec().E()}});
@@ -110,7 +110,7 @@ template <class T>
 void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
                  View<T, 2> y) {
   router_forward_layer(ctx, layer, w.router, s, true);
-  const auto dispatch = sort_pairs<T>(ctx, s, load_of(ctx, layer));
+  const auto dispatch = sort_assignments<T>(ctx, s, load_of(ctx, layer));
   const int last = dispatch->rounds() - 1;
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, last, [&] { send_to_experts(s, *dispatch, last); });
@@ -137,7 +137,7 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
 template <class T>
 void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   router_forward_layer(ctx, layer, w.router, s, false);
-  const auto dispatch = sort_pairs<T>(ctx, s, {});
+  const auto dispatch = sort_assignments<T>(ctx, s, {});
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, 0, [&] { send_to_experts(s, *dispatch, 0); });
   shared_to_activation(ctx, w, s);
@@ -209,7 +209,7 @@ void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const Blo
 template <class T>
 void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                         const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s) {
-  const auto dispatch = sorted_pairs<T>(ctx, s);
+  const auto dispatch = sorted_assignments<T>(ctx, s);
   Ahead<T> ahead(ctx);
   const auto send = [&](int round) { dispatch->send_rows(round, d_y, d_experts_out(s, *dispatch, round)); };
   ahead.start(*dispatch, 0, [&] { send(0); });

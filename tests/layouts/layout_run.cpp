@@ -138,11 +138,11 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
 
 // Every row of the step is counted once by its layer's router, also where its forward pass was recomputed.
 std::string load_problem(const RunSetup& setup, const StepResult& step) {
-  const auto pairs = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
+  const auto assignments = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
   for (const RouterReport& router : step.routers)
-    if (router.pairs() != pairs)
-      return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.pairs()) + " pairs of " +
-             std::to_string(pairs);
+    if (router.assignments() != assignments)
+      return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.assignments()) +
+             " assignments of " + std::to_string(assignments);
   return "";
 }
 

@@ -231,7 +231,7 @@ class Step {
   }
 
   // ---- experts
-  // `factor`: what etp neighbours have gathered before; a pair's rows are cut `parts` ways.
+  // `factor`: what etp neighbours have gathered before; an assignment's rows are cut `parts` ways.
   Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
     const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true);
     if (m.dispatch == DispatchMethod::all_gather) {
@@ -246,9 +246,9 @@ class Step {
     const bool fixed = m.capacity_factor > 0;
     const auto of_expert =
         static_cast<std::int64_t>(m.capacity_factor * static_cast<double>(S * k) / static_cast<double>(E));
-    const std::int64_t pairs = fixed ? E * of_expert : S * k;
-    group.messages(pairs * C / parts, e, layers * (4 + full));
-    group.messages(pairs / parts, a, layers * (2 + full));
+    const std::int64_t assignments = fixed ? E * of_expert : S * k;
+    group.messages(assignments * C / parts, e, layers * (4 + full));
+    group.messages(assignments / parts, a, layers * (2 + full));
     if (!fixed) group.all_gather(factor * E, 8, layers * (1 + full));
     return group;
   }
@@ -339,7 +339,7 @@ class Step {
     for (const Group* group : {&tp, &heads, &tied}) all.push_back(group->bytes());
   }
 
-  // Loss, z and squared norm; pairs of each expert and three sums of each layer.
+  // Loss, z and squared norm; assignments of each expert and three sums of each layer.
   Group scalars() const {
     std::vector<int> world(static_cast<std::size_t>(places_.world()));
     std::iota(world.begin(), world.end(), 0);
