@@ -15,7 +15,7 @@ mapfile -t files < <(find src tests -type f \( -name '*.hpp' -o -name '*.cpp' -o
 check_lines() {
   awk '
     BEGIN {
-      n = split("core config model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app",
+      n = split("core config hf model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app",
                 order, " ")
       for (i = 1; i <= n; ++i) place[order[i]] = i
       # Pairs that the order allows and the design forbids.
@@ -32,7 +32,8 @@ check_lines() {
       home["^cublasLt[.]h$"] = "kernels vgpu"
       home["^(cublas_v2|cudnn|dnnl|oneapi/|cub/|cutlass/|cute/)"] = "kernels"
       home["^(hdf5|H5[A-Za-z]+)[.]h$"] = home["^openssl/"] = "checkpoint fuzz"  # tests/fuzz writes seeds
-      home["^(yaml-cpp|nlohmann)/"] = "config"
+      home["^yaml-cpp/"] = "config"
+      home["^nlohmann/"] = "hf"
       home["^boost/"] = "app"
       home["^omp[.]h$"] = "device kernels app"
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"

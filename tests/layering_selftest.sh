@@ -10,7 +10,7 @@ failures=0
 # A tree that keeps the rules, so that each planted line is the only violation.
 fresh() {
   rm -rf "${copy:?}"/*
-  for folder in core config model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app; do
+  for folder in core config hf model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app; do
     mkdir -p "$copy/src/$folder" "$copy/tests/$folder"
     printf '#pragma once\n' > "$copy/src/$folder/a.hpp"
     printf '#include "%s/a.hpp"\n#include <vector>\n#include <sys/stat.h>\n' "$folder" > "$copy/src/$folder/a.cpp"
@@ -48,7 +48,7 @@ plant src/data/a.cpp '#include "optim/a.hpp"' && expect 'data must not include o
 plant src/core/a.cpp '#include "a.hpp"' && expect '"a.hpp" names no folder'
 for pair in 'mpi.h train comm' 'nccl.h parallel comm' 'cuda_runtime.h kernels device' 'cublasLt.h nn kernels' \
   'oneapi/dnnl/dnnl.hpp tensor kernels' 'dnnl.h core kernels' 'hdf5.h app checkpoint' 'openssl/sha.h core checkpoint' \
-  'yaml-cpp/yaml.h app config' 'nlohmann/json.hpp checkpoint config' 'boost/program_options.hpp config app' \
+  'yaml-cpp/yaml.h app config' 'nlohmann/json.hpp config hf' 'boost/program_options.hpp config app' \
   'omp.h nn device' 'immintrin.h nn device' 'gtest/gtest.h core tests'; do
   read -r header folder home <<< "$pair"
   plant "src/$folder/a.cpp" "#include <$header>" && expect "<$header> belongs into $home"

@@ -73,7 +73,7 @@ std::string round(const RunSetup& s, const MoeShape& m) {
          number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
 }
 
-// What a rank sends to the others of its group, one way: rows of pairs, or with all_gather all of its rows.
+// What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows.
 std::string sent(const RunSetup& s, const MoeShape& m) {
   const auto row = s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute));
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;

@@ -64,7 +64,7 @@ std::string contents_text(const StageContent& stage) {
   return text.empty() ? "nothing" : text;
 }
 
-// Backward makes the forward pass again.
+// Backward recomputes the forward pass.
 double recompute_cost(const Deck& deck) {
   return deck.train.recompute == Recompute::full ? 1 : 0;
 }
@@ -91,12 +91,12 @@ std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule&
 }
 
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule) {
-  const double again = recompute_cost(deck);
+  const double recomputed = recompute_cost(deck);
   const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
-  const double equal = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_share();
+  const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_share();
   const double weighted = timeline(schedule, [&](Op op, int stage) {
                             const double f = flops[static_cast<std::size_t>(stage)];
-                            const double input = computes_input_gradient(op) ? 1 + again : 0;
+                            const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
                             return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
                           }).bubble_share();
   char text[256];

@@ -17,7 +17,7 @@ Schedule shown_schedule(const Deck& deck);
 std::string stage_table(const Deck& deck, const ModelSpec& spec, const Schedule& schedule);
 
 // Ranks, chunks, microbatches, and how long the ranks idle: with equal stages and F = B = W, and with the stages' FLOP;
-// with train.recompute full B makes F again.
+// with train.recompute full B recomputes F.
 std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedule& schedule);
 
 // --schedule: the drawing with equal stages and F = B = W, as text; or "svg:FILE", which is written. Returns what to

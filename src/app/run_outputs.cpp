@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include "checkpoint/hf_tensors.hpp"
-#include "config/hf_config.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "device/memory.hpp"
+#include "hf/config.hpp"
 #include "train/report.hpp"
 #include "train/sampling.hpp"
 

@@ -1,12 +1,12 @@
 #include <chrono>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/run_outputs.hpp"
+#include "app/run_start.hpp"
 #include "app/verbs.hpp"
-#include "checkpoint/directory.hpp"
 #include "config/write.hpp"
 #include "device/memory.hpp"
 #include "train/peak.hpp"
@@ -64,81 +64,6 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
   notes.insert(notes.end(), more.begin(), more.end());
 }
 
-// What the first rank owns for as long as the job lives.
-struct RunFiles {
-  explicit RunFiles(const Deck& deck) : directory(deck.output.directory) {
-    if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
-    if (!deck.checkpoint.directory.empty())
-      checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"});
-  }
-
-  RunDirectory directory;
-  std::optional<DirectoryLock> checkpoints;
-};
-
-// How a run starts: from a checkpoint or with step 1.
-struct Start {
-  std::unique_ptr<RunFiles> files;  // of the first rank
-  RunStart plan;                    // of the first rank
-  bool restarts = false;
-  std::vector<std::string> notes;  // for the log
-
-  RunDirectory* directory() const { return files ? &files->directory : nullptr; }
-  const DirectoryLock* checkpoints() const { return files && files->checkpoints ? &*files->checkpoints : nullptr; }
-};
-
-// Ends what dead jobs have left in checkpoint.directory; for the log.
-std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string& directory) {
-  std::vector<std::string> notes{files.directory.lock().warning()};
-  if (files.checkpoints) {
-    notes.push_back(files.checkpoints->warning());
-    for (const std::string& path :
-         tidy_directory(directory, [&](const std::string& path) { return files.checkpoints->is_left_over(path); }))
-      notes.push_back(path + " may be of another job that runs still, and stays");
-  }
-  std::erase(notes, "");
-  return notes;
-}
-
-// Of the first rank. Errors are caught on their way, which nobody else does, so that a refused start gives its locks
-// back.
-void look_around(const CommandLine& line, const Deck& deck, Start& start) {
-  try {
-    start.files = std::make_unique<RunFiles>(deck);
-    start.notes = notes_of_locks(*start.files, deck.checkpoint.directory);
-    start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
-    append(start.notes, start.plan.notes);
-  } catch (...) {
-    start.files.reset();
-    throw;
-  }
-}
-
-// Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
-Start start_of(const CommandLine& line, const Deck& deck, const World& world) {
-  if (deck.checkpoint.directory.empty() && (line.restart == "latest" || line.fresh))
-    throw BadInput(std::string(line.fresh ? "--fresh" : "--restart latest") +
-                   ": the deck has no checkpoint.directory; legal: give one" +
-                   (line.fresh ? ", or leave --fresh out" : ", or --restart DIR"));
-  Start start;
-  std::int64_t restarts = 0;
-  world.watchdog().start_other(0, "run directory");
-  if (world.rank() == 0) {
-    look_around(line, deck, start);
-    restarts = !start.plan.candidates.empty();
-  }
-  world.make_world()->max_host({&restarts, 1});
-  start.restarts = restarts != 0;
-  return start;
-}
-
-// The checkpoint's parameters are the ones.
-RunSetup without_other_weights(RunSetup setup) {
-  setup.deck.model.load_weights = false;
-  setup.deck.checkpoint.model_from.clear();
-  return setup;
-}
-
 // The run begins behind the checkpoint that it restarts from, or with step 1, and nothing can be wrong with the start
 // any more: later checkpoints are moved aside; without a restart, all of them (--fresh).
 template <class T>
@@ -170,6 +95,15 @@ void write_header(const std::string& header, const Start& start, const Deck& dec
     log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) + "\n");
 }
 
+// Null where the deck has none.
+template <class T>
+std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, const std::string& fingerprint,
+                                               const TrainingLog& log, const DirectoryLock* lock) {
+  if (deck.checkpoint.directory.empty()) return nullptr;
+  const RunFacts facts{write_deck(deck), build_description(), fingerprint};
+  return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);
+}
+
 template <class T>
 void train(const CommandLine& line, const Deck& deck, const World& world) {
   const RunBegin begin{std::chrono::steady_clock::now(), host_memory().resident};
@@ -177,8 +111,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const TrainingData data(setup);
   read_first_sample(setup, data);
   Start start = start_of(line, deck, world);
-  if (start.files) setup.deck.checkpoint.model_from = start.plan.model_from;
-  if (start.restarts) setup = without_other_weights(std::move(setup));
+  setup = with_parameters_of(start, std::move(setup));
   Job<T> job(setup, RunKind::training, world);
   const std::string fingerprint = data_fingerprint(data.training);
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
@@ -186,11 +119,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const TrainingLog log(start.directory());
   const JobFacts facts = facts_of(job, data, world);
   write_header(job_header(setup, facts) + layout_of(setup), start, deck, progress, log);
-  std::unique_ptr<Checkpoints<T>> checkpoints;
-  if (!deck.checkpoint.directory.empty()) {
-    const RunFacts run{write_deck(deck), build_description(), fingerprint};
-    checkpoints = std::make_unique<Checkpoints<T>>(*job.session, run, log, start.checkpoints());
-  }
+  const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
   write_outputs(job, world, begin, start.directory(), log);
   if (start.files) start.files->directory.finish();

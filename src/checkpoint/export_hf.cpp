@@ -7,9 +7,9 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "config/file_handle.hpp"
-#include "config/hf_config.hpp"
 #include "config/read.hpp"
-#include "config/safetensors.hpp"
+#include "hf/config.hpp"
+#include "hf/safetensors.hpp"
 #include "model/parameters.hpp"
 
 namespace forge {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "config/report.hpp"
-#include "config/safetensors.hpp"
+#include "hf/safetensors.hpp"
 
 namespace forge {
 

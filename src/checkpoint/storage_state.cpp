@@ -66,7 +66,7 @@ std::vector<Range> written_ranges(const RankShare& share, std::size_t u) {
   const Range mine{shard.begin + rounded_shard(shard.size(), copies, copy),
                    copy + 1 == copies ? shard.end : shard.begin + rounded_shard(shard.size(), copies, copy + 1)};
   std::vector<Range> written;
-  for (const Range& counted : counted_ranges(unit, zero, share.twin[u] == 0))
+  for (const Range& counted : counted_ranges(unit, zero, share.tied_copy[u] == 0))
     if (const Range part = intersection(counted, mine); !part.empty()) written.push_back(part);
   return written;
 }

@@ -5,25 +5,12 @@
 
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
-#include "config/hf_config.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
 
 namespace forge {
 
 namespace {
-
-// Whether config.json (if the deck names one) could be read.
-bool read_model(Deck& deck, Report& report) {
-  if (deck.model.hf.empty()) return true;
-  try {
-    deck.model = read_hf_config(deck.model.hf, deck.model);
-    return true;
-  } catch (const BadInput& e) {
-    report.add("", e.what());
-    return false;
-  }
-}
 
 // Values out of their own range, from config.json or from a deck made by a program. Returns their sections: equations
 // over them have no meaning.
@@ -83,11 +70,11 @@ void check_zero(TrainDeck& t, Report& report) {
 void check_chunks(ScheduleDeck& s, Report& report) {
   if (!s.file.empty() || s.name == ScheduleName::interleaved) return;
   const std::int64_t chunks = s.name == ScheduleName::zb_v ? 2 : 1;
-  if (s.chunks_per_stage != 1 && s.chunks_per_stage != chunks)
-    report.add("", equation("schedule.chunks_per_stage", s.chunks_per_stage) + " with a schedule.name that has " +
+  if (s.virtual_stages != 1 && s.virtual_stages != chunks)
+    report.add("", equation("schedule.virtual_stages", s.virtual_stages) + " with a schedule.name that has " +
                        std::to_string(chunks) + "; legal: " + std::to_string(chunks) +
                        ", or schedule.name: interleaved");
-  s.chunks_per_stage = chunks;
+  s.virtual_stages = chunks;
 }
 
 void check_optimizer(Deck& deck, Report& report) {
@@ -146,15 +133,11 @@ void check_output(const Deck& deck, Report& report) {
     report.add("", equation("output.sample_tokens", deck.output.sample_tokens) + " and the prompt take " +
                        std::to_string(length) + " positions; legal: at most " +
                        equation("model.max_positions", deck.model.max_positions));
-  if (deck.output.save_hf)
-    if (const auto obstacle = hf_obstacle(deck.model); !obstacle.empty())
-      report.add("", "output.save_hf = true, but " + obstacle);
 }
 
 }  // namespace
 
-std::set<std::string> check_values(Deck& deck, Needs needs, Report& report) {
-  const bool has_model = read_model(deck, report);
+std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Report& report) {
   const std::set<std::string> bad = check_ranges(deck, needs, has_model, report);
   const auto good = [&](std::initializer_list<const char*> sections) {
     return std::none_of(sections.begin(), sections.end(), [&](const char* name) { return bad.count(name) > 0; });

@@ -24,7 +24,7 @@ void check_heads(ModelDeck& m, Report& report) {
     m.head_dim = m.width / m.heads;
   }
   if (m.positions == PositionKind::rope && m.head_dim % 2 != 0)
-    report.add("", equation("model.head_dim", m.head_dim) + " is odd, but rope turns pairs; nearest legal: " +
+    report.add("", equation("model.head_dim", m.head_dim) + " is odd, but rope rotates pairs; nearest legal: " +
                        nearest_multiples(m.head_dim, 2) + ", or model.positions: learned");
 }
 

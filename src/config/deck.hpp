@@ -30,6 +30,7 @@ enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
+enum class OptimizerName { adamw };
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -82,8 +83,8 @@ struct ModelDeck {
   AttentionKind attention = AttentionKind::standard;
   std::int64_t q_lora = 0;     // 0 = queries without a down-projection
   std::int64_t kv_lora = 0;    // width of the latent that keys and values come from
-  std::int64_t nope_dim = 0;   // of a head: query and key entries that rope doesn't turn
-  std::int64_t rope_dim = 0;   // of a head: those that it turns; the key's are shared by all heads
+  std::int64_t nope_dim = 0;   // of a head: query and key entries that rope doesn't rotate
+  std::int64_t rope_dim = 0;   // of a head: those that it rotates; the key's are shared by all heads
   std::int64_t value_dim = 0;  // width of a head's values; 0 = nope_dim
   bool rope_interleave = false;
   double latent_norm_epsilon = 1e-6;
@@ -128,7 +129,7 @@ struct MeshDeck {
 
 struct ScheduleDeck {
   ScheduleName name = ScheduleName::one_f_one_b;
-  std::int64_t chunks_per_stage = 1;
+  std::int64_t virtual_stages = 1;  // model chunks per rank
   std::string split = "even";
   std::string file;  // a schedule as CSV; "" = made by `name`
 };
@@ -152,7 +153,7 @@ struct TrainDeck {
 };
 
 struct OptimizerDeck {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;  // 0 = no clipping

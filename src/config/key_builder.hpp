@@ -9,55 +9,58 @@
 
 namespace forge {
 
-// Builds the table's entries of one section; `Section` is the section's member of Deck. For keys_*.cpp alone.
+// Builds the table's entries of one section; `Section` is the section's member of Deck. For keys_*.cpp alone. Every
+// entry says what a restart may do to it: one that doesn't is refused by the compiler.
 template <auto Section>
 class SectionKeys {
  public:
   SectionKeys(std::string name, std::vector<Key>& keys) : name_(std::move(name)), keys_(keys) {}
 
   template <auto Member>
-  Key& integer(const char* name, std::int64_t least, std::int64_t most, const char* unit, const char* doc) {
-    return add(name, unit, doc, IntegerKey{access<Member, std::int64_t>(), least, most});
+  Key& integer(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* unit,
+               const char* doc) {
+    return add(name, rule, unit, doc, IntegerKey{access<Member, std::int64_t>(), least, most});
   }
   template <auto Member>
-  Key& unsigned_integer(const char* name, const char* doc) {
-    return add(name, "", doc, UnsignedKey{access<Member, std::uint64_t>()});
+  Key& unsigned_integer(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, UnsignedKey{access<Member, std::uint64_t>()});
   }
   template <auto Member>
-  Key& number(const char* name, NumberKey range, const char* doc) {
+  Key& number(const char* name, OnRestart rule, NumberKey range, const char* doc) {
     range.access = access<Member, double>();
-    return add(name, "", doc, range);
+    return add(name, rule, "", doc, range);
   }
   template <auto Member>
-  Key& flag(const char* name, const char* doc) {
-    return add(name, "", doc, FlagKey{access<Member, bool>()});
+  Key& flag(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, FlagKey{access<Member, bool>()});
   }
   template <auto Member>
-  Key& text(const char* name, const char* doc) {
-    return add(name, "", doc, TextKey{access<Member, std::string>()});
+  Key& text(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, TextKey{access<Member, std::string>()});
   }
   template <auto Member>
-  Key& path(const char* name, const char* doc) {
-    return add(name, "", doc, PathKey{access<Member, std::string>()});
+  Key& path(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, PathKey{access<Member, std::string>()});
   }
   template <auto Member>
-  Key& paths(const char* name, const char* doc) {
-    return add(name, "", doc, PathsKey{access<Member, std::vector<std::string>>()});
+  Key& paths(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, PathsKey{access<Member, std::vector<std::string>>()});
   }
   template <auto Member>
-  Key& integers(const char* name, std::int64_t least, std::int64_t most, const char* doc) {
-    return add(name, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
+  Key& integers(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* doc) {
+    return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }
   // `words` in the order of the enumerators.
   template <auto Member>
-  Key& choice(const char* name, std::vector<std::string> words, std::vector<std::string> later, const char* doc) {
+  Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, std::vector<std::string> later,
+              const char* doc) {
     using Enum = std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>;
     const Access<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
                                [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
-    return add(name, "", doc, ChoiceKey{as_index, std::move(words), std::move(later)});
+    return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words), std::move(later)});
   }
-  Key& add(const char* name, const char* unit, const char* doc, decltype(Key::kind) kind) {
-    keys_.push_back(Key{name_, name, unit, doc, Required::never, std::move(kind)});
+  Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
+    keys_.push_back(Key{name_, name, rule, unit, doc, Required::never, std::move(kind), ""});
     return keys_.back();
   }
 

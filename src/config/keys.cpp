@@ -90,7 +90,7 @@ const std::vector<Key>& all_keys() {
 
 const Key* find_key(const std::string& section, const std::string& name) {
   for (const auto& key : all_keys())
-    if (key.section == section && key.name == name) return &key;
+    if (key.section == section && (key.name == name || (!name.empty() && key.former_name == name))) return &key;
   return nullptr;
 }
 

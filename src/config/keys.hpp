@@ -73,12 +73,19 @@ enum class Required {
   training,   // by verbs that train
 };
 
+// Whether a run that goes on from a checkpoint may have another value than the checkpoint: where and how fast it goes
+// on may change, what is computed stays.
+enum class OnRestart { may_change, stays };
+
 struct Key {
   std::string section, name;
+  OnRestart on_restart;
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
   std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey> kind;
+
+  std::string former_name;  // what earlier versions called it: still read, never written
 
   std::string qualified() const { return section + "." + name; }
 };
@@ -92,7 +99,7 @@ struct SectionInfo {
 const std::vector<SectionInfo>& all_sections();
 const std::vector<Key>& all_keys();
 
-// nullptr when there is no such key.
+// The key of this name, or else of this former name; nullptr when there is none.
 const Key* find_key(const std::string& section, const std::string& name);
 
 // The known key or section nearest to a name that isn't one, by edit distance over "section.key"; a key of the same

@@ -4,6 +4,8 @@ namespace forge {
 
 namespace {
 
+using enum OnRestart;
+
 using M = ModelDeck;
 using Keys = SectionKeys<&Deck::model>;
 
@@ -13,70 +15,76 @@ constexpr std::int64_t most_layers = 10'000, most_width = 1'000'000, most_heads 
 
 void add_dimensions(Keys& k) {
   k.path<&M::hf>(
-      "hf",
+      "hf", may_change,
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
       "repeat what it says, except load_weights, dropout, initial_std, residual_scaling, auxiliary losses, router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>(
-      "load_weights",
+      "load_weights", may_change,
       "start from the safetensors files of model.hf instead of initial values; implied for evaluate and generate");
-  k.choice<&M::family>("family", {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"},
-                       {}, "whose checkpoint names the tensors have; it sets no other key");
-  k.integer<&M::layers>("layers", 1, most_layers, "", "blocks, L").required = Required::dimension;
-  k.integer<&M::width>("width", 1, most_width, "", "width of the residual stream, C").required = Required::dimension;
-  k.integer<&M::heads>("heads", 1, most_heads, "", "attention heads, H").required = Required::dimension;
-  k.integer<&M::kv_heads>("kv_heads", 0, most_heads, "", "key and value heads, K; divides heads; 0 = heads");
-  k.integer<&M::head_dim>("head_dim", 0, most_heads, "", "width of a head, D; even with rope; 0 = width / heads");
-  k.integer<&M::ffn>("ffn", 1, most_ffn, "", "inner width of the feed-forward layer, F").required = Required::dimension;
-  k.integer<&M::vocabulary>("vocabulary", 1, most_vocabulary, "", "token ids, V").required = Required::dimension;
+  k.choice<&M::family>("family", stays,
+                       {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"}, {},
+                       "whose checkpoint names the tensors have; it sets no other key");
+  k.integer<&M::layers>("layers", stays, 1, most_layers, "", "blocks, L").required = Required::dimension;
+  k.integer<&M::width>("width", stays, 1, most_width, "", "width of the residual stream, C").required =
+      Required::dimension;
+  k.integer<&M::heads>("heads", stays, 1, most_heads, "", "attention heads, H").required = Required::dimension;
+  k.integer<&M::kv_heads>("kv_heads", stays, 0, most_heads, "", "key and value heads, K; divides heads; 0 = heads");
+  k.integer<&M::head_dim>("head_dim", stays, 0, most_heads, "",
+                          "width of a head, D; even with rope; 0 = width / heads");
+  k.integer<&M::ffn>("ffn", stays, 1, most_ffn, "", "inner width of the feed-forward layer, F").required =
+      Required::dimension;
+  k.integer<&M::vocabulary>("vocabulary", stays, 1, most_vocabulary, "", "token ids, V").required = Required::dimension;
 }
 
 void add_layers(Keys& k) {
-  k.choice<&M::norm>("norm", {"rmsnorm", "layernorm"}, {}, "normalisation; layernorm has a bias");
-  k.number<&M::norm_epsilon>("norm_epsilon", more_than(0), "added to the variance or mean square in norms");
+  k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, {}, "normalisation; layernorm has a bias");
+  k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
-      "activation", {"swiglu", "gelu", "gelu_tanh", "relu2"}, {},
+      "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"}, {},
       "of the feed-forward layer: gated SiLU, GELU (exact), GELU (tanh approximation), squared ReLU");
-  k.choice<&M::positions>("positions", {"rope", "learned"}, {}, "rotary positions or a learned table");
-  k.integer<&M::max_positions>("max_positions", 0, most_positions, "tokens",
+  k.choice<&M::positions>("positions", stays, {"rope", "learned"}, {}, "rotary positions or a learned table");
+  k.integer<&M::max_positions>("max_positions", stays, 0, most_positions, "tokens",
                                "rows of the learned table, at least train.sequence_tokens; with rope, how far "
                                "`generate` goes, 0 = any length");
 }
 
 void add_rope(Keys& k) {
-  k.number<&M::rope_theta>("rope_theta", more_than(0), "base of the rotary wavelengths; more than 1 with yarn");
-  k.choice<&M::rope_scaling>("rope_scaling", {"none", "linear", "llama3", "yarn"}, {},
+  k.number<&M::rope_theta>("rope_theta", stays, more_than(0), "base of the rotary wavelengths; more than 1 with yarn");
+  k.choice<&M::rope_scaling>("rope_scaling", stays, {"none", "linear", "llama3", "yarn"}, {},
                              "how rotary wavelengths are stretched for contexts longer than the original one");
-  k.number<&M::rope_factor>("rope_factor", more_than(0), "stretch; needs rope_scaling");
-  k.integer<&M::rope_original_positions>("rope_original_positions", 0, most_positions, "tokens",
+  k.number<&M::rope_factor>("rope_factor", stays, more_than(0), "stretch; needs rope_scaling");
+  k.integer<&M::rope_original_positions>("rope_original_positions", stays, 0, most_positions, "tokens",
                                          "context before stretching; needed by llama3 and yarn");
-  k.number<&M::rope_low_frequency_factor>("rope_low_frequency_factor", more_than(0),
+  k.number<&M::rope_low_frequency_factor>("rope_low_frequency_factor", stays, more_than(0),
                                           "llama3: wavelengths above original / this are stretched in full");
-  k.number<&M::rope_high_frequency_factor>("rope_high_frequency_factor", more_than(0),
+  k.number<&M::rope_high_frequency_factor>("rope_high_frequency_factor", stays, more_than(0),
                                            "llama3: wavelengths below original / this stay; more than the low factor");
-  k.number<&M::rope_beta_fast>("rope_beta_fast", more_than(0), "yarn: rotations above which a dimension stays");
-  k.number<&M::rope_beta_slow>("rope_beta_slow", more_than(0), "yarn: rotations below which it is stretched in full");
-  k.number<&M::rope_attention_factor>("rope_attention_factor", at_least(0),
+  k.number<&M::rope_beta_fast>("rope_beta_fast", stays, more_than(0), "yarn: rotations above which a dimension stays");
+  k.number<&M::rope_beta_slow>("rope_beta_slow", stays, more_than(0),
+                               "yarn: rotations below which it is stretched in full");
+  k.number<&M::rope_attention_factor>("rope_attention_factor", stays, at_least(0),
                                       "yarn: factor of sine and cosine; 0 = 0.1 ln(rope_factor) + 1");
-  k.number<&M::rope_mscale>("rope_mscale", at_least(0), "yarn, as in DeepSeek's config.json; 0 = absent");
-  k.number<&M::rope_mscale_all_dim>("rope_mscale_all_dim", at_least(0), "yarn, as rope_mscale; 0 = absent");
-  k.flag<&M::rope_truncate>("rope_truncate", "yarn: round the correction range to whole dimensions");
+  k.number<&M::rope_mscale>("rope_mscale", stays, at_least(0), "yarn, as in DeepSeek's config.json; 0 = absent");
+  k.number<&M::rope_mscale_all_dim>("rope_mscale_all_dim", stays, at_least(0), "yarn, as rope_mscale; 0 = absent");
+  k.flag<&M::rope_truncate>("rope_truncate", stays, "yarn: round the correction range to whole dimensions");
 }
 
 void add_options(Keys& k) {
-  k.flag<&M::qk_norm>("qk_norm", "RMSNorm of every query and key head before the rotation");
-  k.flag<&M::qkv_bias>("qkv_bias", "biases of the query, key and value projections");
-  k.flag<&M::attention_out_bias>("attention_out_bias", "bias of attention's output projection");
-  k.flag<&M::mlp_bias>("mlp_bias", "biases of the feed-forward projections");
-  k.integer<&M::sliding_window>("sliding_window", 0, most_positions, "tokens",
+  k.flag<&M::qk_norm>("qk_norm", stays, "RMSNorm of every query and key head before the rotation");
+  k.flag<&M::qkv_bias>("qkv_bias", stays, "biases of the query, key and value projections");
+  k.flag<&M::attention_out_bias>("attention_out_bias", stays, "bias of attention's output projection");
+  k.flag<&M::mlp_bias>("mlp_bias", stays, "biases of the feed-forward projections");
+  k.integer<&M::sliding_window>("sliding_window", stays, 0, most_positions, "tokens",
                                 "a token sees itself and the sliding_window - 1 tokens before it; 0 = all before it");
-  k.integer<&M::sliding_window_layer>("sliding_window_layer", 0, most_layers, "",
+  k.integer<&M::sliding_window_layer>("sliding_window_layer", stays, 0, most_layers, "",
                                       "first layer, from 0, with the window; needs sliding_window");
-  k.flag<&M::tied_embeddings>("tied_embeddings", "the head uses the embedding table");
-  k.number<&M::dropout>("dropout", from_below(0, 1),
+  k.flag<&M::tied_embeddings>("tied_embeddings", stays, "the head uses the embedding table");
+  k.number<&M::dropout>("dropout", may_change, from_below(0, 1),
                         "probability, after the embedding, in attention and before each residual sum");
-  k.number<&M::initial_std>("initial_std", at_least(0), "standard deviation of initial matrices and tables");
-  k.flag<&M::residual_scaling>("residual_scaling",
+  k.number<&M::initial_std>("initial_std", may_change, at_least(0),
+                            "standard deviation of initial matrices and tables");
+  k.flag<&M::residual_scaling>("residual_scaling", may_change,
                                "projections into the residual stream start at initial_std / sqrt(2 layers)");
 }
 

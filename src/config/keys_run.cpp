@@ -4,27 +4,30 @@ namespace forge {
 
 namespace {
 
+using enum OnRestart;
+
 constexpr std::int64_t most_ranks = 1 << 20, most_steps = std::int64_t{1} << 40, most_sequences = std::int64_t{1} << 30,
                        most_tokens = std::int64_t{1} << 30;
 
 void add_mesh(std::vector<Key>& keys) {
   using M = MeshDeck;
   SectionKeys<&Deck::mesh> k("mesh", keys);
-  k.integer<&M::pp>("pp", 1, most_ranks, "", "pipeline ranks");
-  k.integer<&M::dp_replicate>("dp_replicate", 1, most_ranks, "", "data-parallel replicas");
+  k.integer<&M::pp>("pp", may_change, 1, most_ranks, "", "pipeline ranks");
+  k.integer<&M::dp_replicate>("dp_replicate", may_change, 1, most_ranks, "", "data-parallel replicas");
   k.integer<&M::dp_shard>(
-      "dp_shard", -1, most_ranks, "",
+      "dp_shard", may_change, -1, most_ranks, "",
       "data-parallel ranks that share what zero_stage says, replicas with zero_stage 0; -1 = world size / the other "
       "axes");
-  k.integer<&M::cp>("cp", 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
-  k.integer<&M::tp>("tp", 1, most_ranks, "", "tensor- and sequence-parallel ranks: each has a part of every matrix");
-  k.integer<&M::ep>("ep", 1, most_ranks, "",
+  k.integer<&M::cp>("cp", may_change, 1, most_ranks, "", "context-parallel ranks: each has a part of every sequence");
+  k.integer<&M::tp>("tp", may_change, 1, most_ranks, "",
+                    "tensor- and sequence-parallel ranks: each has a part of every matrix");
+  k.integer<&M::ep>("ep", may_change, 1, most_ranks, "",
                     "expert-parallel ranks, of the data-, context- and tensor-parallel ones of a stage: each has "
                     "experts / ep of the experts");
-  k.integer<&M::etp>("etp", 0, most_ranks, "",
+  k.integer<&M::etp>("etp", may_change, 0, most_ranks, "",
                      "tensor-parallel ranks of experts: each has a part of every expert; divides tp; 0 = tp");
   k.choice<&M::cp_method>(
-      "cp_method", {"ring", "all_gather", "all_to_all"}, {},
+      "cp_method", may_change, {"ring", "all_gather", "all_to_all"}, {},
       "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads for "
       "positions (Ulysses); with cp 1 it has no effect");
 }
@@ -32,114 +35,124 @@ void add_mesh(std::vector<Key>& keys) {
 void add_schedule(std::vector<Key>& keys) {
   using S = ScheduleDeck;
   SectionKeys<&Deck::schedule> k("schedule", keys);
-  k.choice<&S::name>("name", {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {}, "order of microbatches");
-  k.integer<&S::chunks_per_stage>("chunks_per_stage", 1, 1024, "", "interleaved: model chunks per rank; zb_v has two");
+  k.choice<&S::name>("name", may_change, {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {},
+                     "order of microbatches");
+  k.integer<&S::virtual_stages>("virtual_stages", may_change, 1, 1024, "",
+                                "interleaved: model chunks per rank; zb_v has two")
+      .former_name = "chunks_per_stage";
   k.text<&S::split>(
-      "split",
+      "split", may_change,
       "layers of each stage: even, balanced (embedding and head count as layers), or a string like Et*3|(tt|)*2tL");
-  k.text<&S::file>("file", "a CSV file with the schedule itself (docs/parallelism.md); empty = made by name");
+  k.text<&S::file>("file", may_change,
+                   "a CSV file with the schedule itself (docs/parallelism.md); empty = made by name");
 }
 
 void add_train(std::vector<Key>& keys) {
   using T = TrainDeck;
   SectionKeys<&Deck::train> k("train", keys);
-  k.integer<&T::steps>("steps", 1, most_steps, "", "updates of the parameters").required = Required::training;
-  k.integer<&T::global_batch_sequences>("global_batch_sequences", 1, most_sequences, "",
+  k.integer<&T::steps>("steps", may_change, 1, most_steps, "", "updates of the parameters").required =
+      Required::training;
+  k.integer<&T::global_batch_sequences>("global_batch_sequences", stays, 1, most_sequences, "",
                                         "sequences of one step over all ranks; a multiple of microbatch_sequences x "
                                         "data-parallel size")
       .required = Required::training;
-  k.integer<&T::microbatch_sequences>("microbatch_sequences", 1, most_sequences, "",
+  k.integer<&T::microbatch_sequences>("microbatch_sequences", may_change, 1, most_sequences, "",
                                       "sequences that a rank takes at a time, B");
-  k.integer<&T::sequence_tokens>("sequence_tokens", 1, most_tokens, "", "tokens of a sequence, T").required =
+  k.integer<&T::sequence_tokens>("sequence_tokens", stays, 1, most_tokens, "", "tokens of a sequence, T").required =
       Required::training;
-  k.choice<&T::precision>("precision", {"fp64", "fp32", "bf16"}, {"fp8"},
+  k.choice<&T::precision>("precision", stays, {"fp64", "fp32", "bf16"}, {"fp8"},
                           "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums");
-  k.unsigned_integer<&T::seed>("seed", "of initial values, sample order, dropout and sampling");
-  k.choice<&T::recompute>("recompute", {"none", "selective", "full"}, {},
-                          "what backward computes again instead of keeping it: nothing, the cheap parts, whole blocks");
-  k.integer<&T::zero_stage>("zero_stage", 0, 3, "",
+  k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
+  k.choice<&T::recompute>(
+      "recompute", may_change, {"none", "selective", "full"}, {},
+      "what backward recomputes instead of saving it: nothing, outputs of norms and activations, whole blocks");
+  k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>(
-      "accumulate", {"automatic", "sharded", "unsharded"}, {},
+      "accumulate", may_change, {"automatic", "sharded", "unsharded"}, {},
       "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = once "
       "a step where that is legal");
-  k.choice<&T::gather>("gather", {"microbatch", "step"}, {},
+  k.choice<&T::gather>("gather", may_change, {"microbatch", "step"}, {},
                        "zero_stage 3: gather a unit for each use, or once a step");
-  k.number<&T::z_loss_coefficient>("z_loss_coefficient", at_least(0),
+  k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
-  k.integer<&T::head_chunk_rows>("head_chunk_rows", 0, most_tokens, "",
+  k.integer<&T::head_chunk_rows>("head_chunk_rows", may_change, 0, most_tokens, "",
                                  "rows whose logits exist at a time; 0 = chosen from the vocabulary");
-  k.integer<&T::max_not_finite_steps>("max_not_finite_steps", 1, most_steps, "",
+  k.integer<&T::max_not_finite_steps>("max_not_finite_steps", may_change, 1, most_steps, "",
                                       "stop (exit code 4) after so many steps in a row with NaN or Inf");
-  k.integer<&T::validate_every_steps>("validate_every_steps", 0, most_steps, "",
+  k.integer<&T::validate_every_steps>("validate_every_steps", may_change, 0, most_steps, "",
                                       "steps between losses on data.validation_files; 0 = never");
-  k.integer<&T::validation_sequences>("validation_sequences", 0, most_sequences, "",
+  k.integer<&T::validation_sequences>("validation_sequences", may_change, 0, most_sequences, "",
                                       "sequences of a validation; 0 = all of data.validation_files");
 }
 
 void add_optimizer(std::vector<Key>& keys) {
   using O = OptimizerDeck;
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
-  const Access<int> name{[](const Deck& d) { return d.optimizer.name == "adamw" ? 0 : -1; },
-                         [](Deck& d, int) { d.optimizer.name = "adamw"; }};
-  k.add("name", "", "update rule; decay follows the tensor's rank: norms and biases have none",
-        ChoiceKey{name, {"adamw"}, {"muon"}});
-  k.number<&O::learning_rate>("learning_rate", at_least(0), "at the end of warm-up").required = Required::training;
-  k.number<&O::beta1>("beta1", from_below(0, 1), "decay of the first moment");
-  k.number<&O::beta2>("beta2", from_below(0, 1), "decay of the second moment");
-  k.number<&O::epsilon>("epsilon", more_than(0), "added to the root of the second moment");
-  k.number<&O::weight_decay>("weight_decay", at_least(0), "p is multiplied by 1 - learning rate x this, each step");
-  k.number<&O::clip_norm>("clip_norm", at_least(0), "largest global gradient norm; 0 = no clipping");
-  k.choice<&O::schedule>("schedule", {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
+  k.choice<&O::name>("name", stays, {"adamw"}, {"muon"},
+                     "update rule; decay follows the tensor's rank: norms and biases have none");
+  k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
+      Required::training;
+  k.number<&O::beta1>("beta1", may_change, from_below(0, 1), "decay of the first moment");
+  k.number<&O::beta2>("beta2", may_change, from_below(0, 1), "decay of the second moment");
+  k.number<&O::epsilon>("epsilon", may_change, more_than(0), "added to the root of the second moment");
+  k.number<&O::weight_decay>("weight_decay", may_change, at_least(0),
+                             "p is multiplied by 1 - learning rate x this, each step");
+  k.number<&O::clip_norm>("clip_norm", may_change, at_least(0), "largest global gradient norm; 0 = no clipping");
+  k.choice<&O::schedule>("schedule", may_change, {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
                          "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");
-  k.integer<&O::warmup_steps>("warmup_steps", 0, most_steps, "", "steps of linear warm-up; at most train.steps");
-  k.integer<&O::decay_steps>("decay_steps", 0, most_steps, "", "steps of the decay; 0 = train.steps - warmup_steps");
-  k.number<&O::min_ratio>("min_ratio", from_to(0, 1), "where the decay ends, as a share of learning_rate");
-  k.choice<&O::wsd_tail>("wsd_tail", {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
-  k.choice<&O::moments>("moments", {"default", "bf16"}, {},
+  k.integer<&O::warmup_steps>("warmup_steps", may_change, 0, most_steps, "",
+                              "steps of linear warm-up; at most train.steps");
+  k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
+                             "steps of the decay; 0 = train.steps - warmup_steps");
+  k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
+  k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
+  k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
                         "type of Adam's moments; default = fp32, or fp64 with precision fp64");
 }
 
 void add_data(std::vector<Key>& keys) {
   using D = DataDeck;
   SectionKeys<&Deck::data> k("data", keys);
-  k.paths<&D::files>("files", "token files, in order; .npy files name their own type").required = Required::training;
-  k.paths<&D::validation_files>("validation_files", "held-out token files");
-  k.choice<&D::dtype>("dtype", {"none", "uint16", "uint32"}, {},
+  k.paths<&D::files>("files", may_change, "token files, in order; .npy files name their own type").required =
+      Required::training;
+  k.paths<&D::validation_files>("validation_files", may_change, "held-out token files");
+  k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"}, {},
                       "type of a token in files without a header; none = not declared, .npy files only");
-  k.choice<&D::order>("order", {"sequential", "shuffled"}, {},
+  k.choice<&D::order>("order", stays, {"sequential", "shuffled"}, {},
                       "order of the samples; shuffled anew in each epoch, from train.seed");
-  k.integer<&D::document_end_token>("document_end_token", -1, 99'999'999, "",
+  k.integer<&D::document_end_token>("document_end_token", stays, -1, 99'999'999, "",
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
 }
 
 void add_checkpoint(std::vector<Key>& keys) {
   using C = CheckpointDeck;
   SectionKeys<&Deck::checkpoint> k("checkpoint", keys);
-  k.path<&C::directory>("directory",
+  k.path<&C::directory>("directory", may_change,
                         "where step_00001000 and so on go, one at the end of the run in any case; empty = "
                         "nothing is saved");
-  k.integer<&C::every_steps>("every_steps", 0, most_steps, "", "steps between two of them; 0 = not by steps");
-  k.integer<&C::every_seconds>("every_seconds", 0, most_steps, "",
+  k.integer<&C::every_steps>("every_steps", may_change, 0, most_steps, "",
+                             "steps between two of them; 0 = not by steps");
+  k.integer<&C::every_seconds>("every_seconds", may_change, 0, most_steps, "",
                                "seconds between two of them, at the end of a step; 0 = not by time");
-  k.integer<&C::keep_last>("keep_last", 0, 1 << 20, "",
+  k.integer<&C::keep_last>("keep_last", may_change, 0, 1 << 20, "",
                            "how many whole ones stay; older ones go when the new one was read back; 0 = all stay");
-  k.integer<&C::keep_every_steps>("keep_every_steps", 0, most_steps, "",
+  k.integer<&C::keep_every_steps>("keep_every_steps", may_change, 0, most_steps, "",
                                   "beside those, the steps that this divides stay; 0 = none");
-  k.flag<&C::asynchronous>("asynchronous", "copy the state, then write it behind the next steps");
-  k.choice<&C::resume>("resume", {"never", "auto"}, {},
+  k.flag<&C::asynchronous>("asynchronous", may_change, "copy the state, then write it behind the next steps");
+  k.choice<&C::resume>("resume", may_change, {"never", "auto"}, {},
                        "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
                        "auto = it restarts from the newest; a job that Slurm starts again goes on in any case");
   k.path<&C::model_from>(
-      "model_from",
+      "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
   k.flag<&C::stop_on_failure>(
-      "stop_on_failure",
+      "stop_on_failure", may_change,
       "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory what "
       "log.txt and metrics.jsonl have no room for; the last save must succeed");
   k.integer<&C::end_margin_seconds>(
-      "end_margin_seconds", 0, most_steps, "",
+      "end_margin_seconds", may_change, 0, most_steps, "",
       "save and leave (exit code 75) so many seconds before the job's time limit (SLURM_JOB_END_TIME), and the time of "
       "a step, a validation and two saves");
 }
@@ -147,28 +160,30 @@ void add_checkpoint(std::vector<Key>& keys) {
 void add_output(std::vector<Key>& keys) {
   using O = OutputDeck;
   SectionKeys<&Deck::output> k("output", keys);
-  k.path<&O::directory>("directory", "run directory: deck.yaml, job_info, log.txt, metrics.jsonl").required =
-      Required::training;
-  k.integer<&O::every_steps>("every_steps", 1, most_steps, "",
+  k.path<&O::directory>("directory", may_change, "run directory: deck.yaml, job_info, log.txt, metrics.jsonl")
+      .required = Required::training;
+  k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
                              "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
-  k.text<&O::sample_prompt>("sample_prompt", "text that the sample at the end continues (byte vocabulary)");
-  k.integer<&O::sample_tokens>("sample_tokens", 0, most_tokens, "", "length of that sample; 0 = none");
-  k.number<&O::sample_temperature>("sample_temperature", at_least(0), "of that sample; 0 = the likeliest token");
-  k.flag<&O::save_hf>("save_hf", "write the trained model as a Hugging Face directory, <directory>/hf");
+  k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues (byte vocabulary)");
+  k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
+  k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
+                                   "of that sample; 0 = the likeliest token");
+  k.flag<&O::save_hf>("save_hf", may_change, "write the trained model as a Hugging Face directory, <directory>/hf");
 }
 
 void add_machine(std::vector<Key>& keys) {
   using M = MachineDeck;
   SectionKeys<&Deck::machine> k("machine", keys);
-  k.integer<&M::threads>("threads", 0, 4096, "", "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
-  k.integer<&M::workspace_mib>("workspace_mib", 0, 1 << 20, "", "what libraries (GEMM) may use");
-  k.number<&M::peak_tflops>("peak_tflops", at_least(0),
+  k.integer<&M::threads>("threads", may_change, 0, 4096, "",
+                         "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
+  k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "", "what libraries (GEMM) may use");
+  k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
-  k.integer<&M::first_deadline_seconds>("first_deadline_seconds", 0, most_steps, "",
+  k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",
                                         "for the first step, and beside the steps (start, checkpoint, validation, "
                                         "sample, ...) without progress: a rank that takes longer ends the job (exit "
                                         "code 86); 0 = no watchdog");
-  k.integer<&M::deadline_seconds>("deadline_seconds", 1, most_steps, "",
+  k.integer<&M::deadline_seconds>("deadline_seconds", may_change, 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
 }
 

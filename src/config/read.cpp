@@ -23,6 +23,15 @@ YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
   return nullptr;
 }
 
+// The entry of the same key in a section's map, under its name or its former one.
+YamlNode::Entry* find_key_entry(YamlNode& map, const std::string& section, const std::string& name) {
+  const Key* key = find_key(section, name);
+  if (!key) return find_entry(map, name);
+  for (auto& entry : map.entries)
+    if (find_key(section, entry.name) == key) return &entry;
+  return nullptr;
+}
+
 // One reading of a deck: the tree, what was found wrong so far, and the deck that comes of it.
 class DeckReader {
  public:
@@ -67,7 +76,7 @@ class DeckReader {
     const std::string section = option.substr(0, dot), name = option.substr(dot + 1, equals - dot - 1);
     if (YamlNode* keys = section_for_option(section, index)) {
       YamlNode::Entry entry{name, 0, 0, index, std::move(value)};
-      if (YamlNode::Entry* old = find_entry(*keys, name))
+      if (YamlNode::Entry* old = find_key_entry(*keys, section, name))
         *old = std::move(entry);
       else
         keys->entries.push_back(std::move(entry));
@@ -108,6 +117,13 @@ class DeckReader {
                                     ": unknown key; nearest known key: " + nearest_key(section, entry.name));
       return;
     }
+    const auto [seen, first] = names_.emplace(key, entry.name);
+    if (!first) {
+      report_.add(place(entry), section + "." + entry.name + ": " + section + "." + seen->second +
+                                    " is given, too, and " + key->former_name + " is the former name of " +
+                                    key->qualified() + "; legal: " + key->name + " alone");
+      return;
+    }
     if (entry.value.kind == YamlNode::Kind::null || entry.value.kind == YamlNode::Kind::unusable) return;
     const std::string problem = read_value(*key, entry.value, deck_);
     if (!problem.empty()) report_.add(place(entry.value), key->qualified() + " " + problem);
@@ -143,6 +159,7 @@ class DeckReader {
   Report report_;
   Deck deck_;
   std::map<const Key*, Given> given_;
+  std::map<const Key*, std::string> names_;  // under which the deck has them
 };
 
 }  // namespace

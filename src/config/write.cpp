@@ -46,8 +46,8 @@ std::string help_of(const SectionInfo& section) {
   for (const auto& key : all_keys()) {
     if (key.section != section.name) continue;
     text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") +
-            "; " + default_or_required(key) + "\n";
-    text += wrapped(key.doc, "      ");
+            "; " + default_or_required(key) + (key.on_restart == OnRestart::stays ? "; stays at a restart" : "") + "\n";
+    text += wrapped(key.doc + (key.former_name.empty() ? "" : "; formerly " + key.former_name), "      ");
   }
   return text;
 }
@@ -96,15 +96,18 @@ std::string inputs_markdown() {
       "`--set section.key=value` changes a key; it may be given several times, its value is read as YAML "
       "(`--set data.files=[a.bin]`), the last one wins. Relative paths start at the working directory.\n\n"
       "Integers are decimal digits without leading zeros, or a decimal number that is whole (1e6). Numbers are finite. "
-      "Truth values are `true` and `false`. Numbers and truth values in quotes are texts, and refused.\n";
+      "Truth values are `true` and `false`. Numbers and truth values in quotes are texts, and refused.\n\n"
+      "Column restart: whether a run that goes on from a checkpoint may have another value than the checkpoint; one "
+      "that stays must be the checkpoint's.\n";
   for (const auto& section : all_sections()) {
     text += "\n## " + section.name + "\n\n" + section.doc + "\n\n";
-    text += "| key | legal | unit | default | meaning |\n|---|---|---|---|---|\n";
+    text += "| key | legal | unit | default | restart | meaning |\n|---|---|---|---|---|---|\n";
     for (const auto& key : all_keys())
       if (key.section == section.name)
         text += "| `" + key.name + "` | " + cell(legal_values(key)) + " | " + key.unit + " | " +
                 (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) +
-                " | " + cell(key.doc) + " |\n";
+                " | " + (key.on_restart == OnRestart::may_change ? "may change" : "stays") + " | " + cell(key.doc) +
+                (key.former_name.empty() ? "" : "; formerly `" + key.former_name + "`") + " |\n";
   }
   return text;
 }

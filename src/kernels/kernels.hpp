@@ -133,7 +133,7 @@ void head_norm_weight_gradient(Stream&, View<const T, 3> dy, View<const T, 3> x,
 // ---- rotary positions
 // -------------------------------------------------------------------------------------------------
 
-// Which entries of a head turn together, of 2h: i and i + h, or 2i and 2i + 1.
+// Which entries of a head rotate together, of 2h: i and i + h, or 2i and 2i + 1.
 enum class RotaryPairs { halves, neighbours };
 // Rotates in place the last 2h entries of each head of x(R,n,D), in pairs, by the angle of its position (Su et al.
 // 2021); cosine, sine: (P, h), 2h <= D. Inverse: backward.

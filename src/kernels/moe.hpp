@@ -8,9 +8,9 @@
 #include "tensor/view.hpp"
 
 // The kernels of a mixture-of-experts layer: router, its losses, permutation, capacity. The grouped products are in
-// gemm.hpp. E = experts, k = chosen ones of a row, a pair = (row, choice), number r·k + c, P = R·k pairs; A = acc_t of
-// the compute type: a router's arithmetic is fp32, or fp64 in fp64. Expert −1: a dropped pair. Nothing here depends on
-// the number of threads, and the lower index wins every tie.
+// gemm.hpp. E = experts, k = chosen ones of a row, an assignment = (row, choice), number r·k + c, P = R·k assignments;
+// A = acc_t of the compute type: a router's arithmetic is fp32, or fp64 in fp64. Expert −1: a dropped assignment.
+// Nothing here depends on the number of threads, and the lower index wins every tie.
 
 namespace forge {
 
@@ -53,7 +53,8 @@ void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, Vie
 void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
                       View<std::int32_t, 2> experts);
 // d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
-// `experts` as chosen, before any were dropped; d_weights of dropped pairs is 0. logits are read by softmax_after only.
+// `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. logits are read by softmax_after
+// only.
 template <class A>
 void router_backward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
                      View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,
@@ -79,7 +80,7 @@ void jitter(Stream&, View<const T, 2> x, View<T, 2> y, Jitter how);
 // -------------------------------------------------------------------------------------------
 
 // Table of G scopes (sequences, or one microbatch), for sums over the ranks that share the rows of a scope:
-//   table(G, 2E+1) = counts of pairs by expert, sums of probabilities by expert, number of rows.
+//   table(G, 2E+1) = counts of assignments by expert, sums of probabilities by expert, number of rows.
 // scope(R) is each row's, −1: left out. experts as chosen, before any were dropped. The probability of a row is its
 // scores, divided by their sum for sigmoid. `partial`: router_partial_rows(R) · G rows of 2E+1 doubles of workspace.
 template <class A>
@@ -100,26 +101,29 @@ void add_counts(Stream&, View<const std::int64_t, 1> counts, View<double, 1> loa
 template <class A>
 void router_bias_update(Stream&, View<const double, 1> load, double rate, View<A, 1> bias);
 
-// ---- order of the pairs
+// ---- order of the assignments
 // -----------------------------------------------------------------------------------------------
 
-// Stable order of the pairs of experts(R,k) by expert; dropped pairs (−1) are in none.
-//   counts(E), offsets(E+1): pairs of expert e stand at places [offsets[e], offsets[e+1])
-//   order(P): number of the pair at a place; −1 behind the last.  place(R,k): the inverse; −1 for dropped pairs
+// Stable order of the assignments of experts(R,k) by expert; dropped assignments (−1) are in none.
+//   counts(E), offsets(E+1): assignments of expert e stand at places [offsets[e], offsets[e+1])
+//   order(P): number of the assignment at a place; −1 behind the last.  place(R,k): the inverse; −1 for dropped
+//   assignments
 // `workspace`: (moe_sort_rows(P), E).
 void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place);
-// The same order in blocks of `capacity` places for each expert: expert e's i-th pair stands at e·capacity + i.
-// padded_order(E·capacity) is −1 at the places without a pair. No expert may have more than `capacity` pairs.
+// The same order in blocks of `capacity` places for each expert: expert e's i-th assignment stands at e·capacity + i.
+// padded_order(E·capacity) is −1 at the places without an assignment. No expert may have more than `capacity`
+// assignments.
 void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t capacity,
              View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place);
-// What stands in rows that arrived block by block: counts(B) rows of each block, block b of expert b mod E.
+// What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
 // experts(P): the expert of each row; −1 behind the last.
 void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
                        View<std::int32_t, 1> experts);
 
-// rows(P,C) = x(R,C) of each pair of order(P); zero where it is −1. P may be a part of the places: order.slice(…).
+// rows(P,C) = x(R,C) of each assignment of order(P); zero where it is −1. P may be a part of the places:
+// order.slice(…).
 template <class T>
 void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen, View<T, 2> rows);
 // y(r,:) = Σ_c weights(r,c) · rows(place(r,c) − first, :) over the places of [first, first + P), in A; weights may be
@@ -127,8 +131,8 @@ void permute_rows(Stream&, View<const T, 2> x, View<const std::int32_t, 1> order
 template <class T>
 void unpermute_rows(Stream&, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first,
                     View<const acc_t<T>, 2> weights, bool add, View<T, 2> y);
-// values(P) = weights of each pair of order(P), 0 where it is −1; and back: d_weights(r,c) = d_values at its place, 0
-// for dropped pairs.
+// values(P) = weights of each assignment of order(P), 0 where it is −1; and back: d_weights(r,c) = d_values at its
+// place, 0 for dropped assignments.
 template <class A>
 void permute_weights(Stream&, View<const A, 2> weights, View<const std::int32_t, 1> order, View<A, 1> values);
 template <class A>
@@ -151,9 +155,10 @@ struct CapacityWorkspace {
   View<std::int64_t, 1> offsets;  // (G·E + 1)
   View<std::int32_t, 2> sort;     // (moe_sort_rows(R·k), G·E)
 };
-// kept(R,k) = experts(R,k), with −1 for the pairs over `capacity` of their (scope, expert). Those of the lowest
+// kept(R,k) = experts(R,k), with −1 for the assignments over `capacity` of their (scope, expert). Those of the lowest
 // positions stay, or those of the largest weights; ties: the lower position, then the lower row. scope(R) is each row's
-// (Σ over ranks needs all rows of a scope here), positions(R) its key of order. dropped[0] += pairs that were dropped.
+// (Σ over ranks needs all rows of a scope here), positions(R) its key of order. dropped[0] += assignments that were
+// dropped.
 template <class A>
 void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2> experts, View<const A, 2> weights,
                    View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,

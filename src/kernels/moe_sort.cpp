@@ -6,24 +6,24 @@ namespace forge {
 
 namespace {
 
-constexpr std::int64_t chunk_pairs = 256;
+constexpr std::int64_t chunk_assignments = 256;
 
-FORGE_INLINE std::int64_t end_of(std::int64_t chunk, std::int64_t pairs) {
-  return (chunk + 1) * chunk_pairs < pairs ? (chunk + 1) * chunk_pairs : pairs;
+FORGE_INLINE std::int64_t end_of(std::int64_t chunk, std::int64_t assignments) {
+  return (chunk + 1) * chunk_assignments < assignments ? (chunk + 1) * chunk_assignments : assignments;
 }
 
-struct Pairs {
+struct Assignments {
   const std::int32_t* data;
   std::int64_t pitch, chosen;
 
   FORGE_INLINE std::int32_t operator[](std::int64_t q) const { return data[q / chosen * pitch + q % chosen]; }
 };
 
-// visit(q, e) for the pairs [begin, end) of every expert, in order for each of them. A thread of the host walks through
-// the pairs once; on CUDA each worker of the team looks for those of its own experts.
+// visit(q, e) for the assignments [begin, end) of every expert, in order for each of them. A thread of the host walks
+// through the assignments once; on CUDA each worker of the team looks for those of its own experts.
 template <class Visit>
-FORGE_INLINE void each_pair(Team team, std::int64_t E, Pairs experts, std::int64_t begin, std::int64_t end,
-                            Visit visit) {
+FORGE_INLINE void each_assignment(Team team, std::int64_t E, Assignments experts, std::int64_t begin, std::int64_t end,
+                                  Visit visit) {
   if (FORGE_DEVICE_CODE)
     team.each(E, [=](std::int64_t e) {
       for (std::int64_t q = begin; q < end; ++q)
@@ -36,20 +36,21 @@ FORGE_INLINE void each_pair(Team team, std::int64_t E, Pairs experts, std::int64
 
 }  // namespace
 
-// Counting sort: counts of each chunk of pairs, their sums over the chunks before, and the places.
+// Counting sort: counts of each chunk of assignments, their sums over the chunks before, and the places.
 void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place) {
-  const std::int64_t E = counts.rows(), k = experts.columns(), pairs = experts.rows() * k;
-  const std::int64_t chunks = moe_sort_rows(pairs);
-  require(offsets.rows() == E + 1 && order.rows() == pairs && place.size() == pairs && workspace.rows() >= chunks &&
-              workspace.columns() >= E,
+  const std::int64_t E = counts.rows(), k = experts.columns(), assignments = experts.rows() * k;
+  const std::int64_t chunks = moe_sort_rows(assignments);
+  require(offsets.rows() == E + 1 && order.rows() == assignments && place.size() == assignments &&
+              workspace.rows() >= chunks && workspace.columns() >= E,
           "moe_sort: shapes differ");
-  const Pairs all{experts.data, experts.pitch, k};
+  const Assignments all{experts.data, experts.pitch, k};
   parallel_rows(stream, chunks, [=] FORGE_LAMBDA(std::int64_t chunk, Team team) {
     std::int32_t* to = workspace.row(chunk);
     team.each(E, [=](std::int64_t e) { to[e] = 0; });
-    each_pair(team, E, all, chunk * chunk_pairs, end_of(chunk, pairs), [=](std::int64_t, std::int64_t e) { ++to[e]; });
+    each_assignment(team, E, all, chunk * chunk_assignments, end_of(chunk, assignments),
+                    [=](std::int64_t, std::int64_t e) { ++to[e]; });
   });
   parallel_for(stream, E, [=] FORGE_LAMBDA(std::int64_t e) {
     std::int32_t before = 0;
@@ -66,14 +67,14 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
     offsets[e] = before;
   });
   parallel_rows(stream, chunks, [=] FORGE_LAMBDA(std::int64_t chunk, Team team) {
-    const std::int64_t begin = chunk * chunk_pairs, end = end_of(chunk, pairs), used = offsets[E];
+    const std::int64_t begin = chunk * chunk_assignments, end = end_of(chunk, assignments), used = offsets[E];
     std::int32_t* next = workspace.row(chunk);
     team.each(end - begin, [=](std::int64_t i) {
       const std::int64_t q = begin + i;
       if (q >= used) order[q] = -1;
       if (all[q] < 0) place.row(q / k)[q % k] = -1;
     });
-    each_pair(team, E, all, begin, end, [=](std::int64_t q, std::int64_t e) {
+    each_assignment(team, E, all, begin, end, [=](std::int64_t q, std::int64_t e) {
       const std::int64_t to = offsets[e] + next[e]++;
       order[to] = static_cast<std::int32_t>(q);
       place.row(q / k)[q % k] = static_cast<std::int32_t>(to);
@@ -106,21 +107,21 @@ void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::
   });
 }
 
-// Bin scope · E + expert; a pair stays when fewer than `capacity` of its bin come before it.
+// Bin scope · E + expert; an assignment stays when fewer than `capacity` of its bin come before it.
 template <class A>
 void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int32_t, 2> experts,
                    View<const A, 2> weights, View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,
                    CapacityWorkspace w, View<std::int32_t, 2> kept, View<std::int64_t, 1> dropped) {
-  const std::int64_t E = options.experts, k = experts.columns(), pairs = experts.rows() * k;
+  const std::int64_t E = options.experts, k = experts.columns(), assignments = experts.rows() * k;
   const bool by_probability = options.by == DropBy::probability;
   require(w.counts.rows() == options.scopes * E, "capacity_drop: shapes differ");
-  parallel_for(stream, pairs, [=] FORGE_LAMBDA(std::int64_t q) {
+  parallel_for(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q) {
     const std::int64_t r = q / k, c = q % k;
     const std::int32_t e = experts.row(r)[c];
     w.bins.row(r)[c] = e < 0 || scope[r] < 0 ? -1 : static_cast<std::int32_t>(scope[r] * E + e);
   });
   moe_sort(stream, w.bins, w.sort, w.counts, w.offsets, w.order, w.place);
-  parallel_rows(stream, pairs, [=] FORGE_LAMBDA(std::int64_t q, Team team) {
+  parallel_rows(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q, Team team) {
     const std::int64_t r = q / k, c = q % k;
     const std::int32_t bin = w.bins.row(r)[c];
     bool stays = bin < 0 || w.counts[bin] <= options.capacity;
@@ -139,7 +140,7 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
     if (team.leads()) kept.row(r)[c] = stays ? experts.row(r)[c] : -1;
   });
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
-    const auto sum = team.template sum<std::int64_t>(pairs, [=](std::int64_t q) {
+    const auto sum = team.template sum<std::int64_t>(assignments, [=](std::int64_t q) {
       return std::int64_t{experts.row(q / k)[q % k] >= 0 && kept.row(q / k)[q % k] < 0};
     });
     if (team.leads()) dropped[0] += sum;

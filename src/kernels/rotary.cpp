@@ -16,7 +16,7 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A *c = cosine.row(positions[r]), *s = sine.row(positions[r]);
     T* first = x.row(r) + head_dim - 2 * h;
-    const auto turn = [=](T* lower, T* upper, std::int64_t j) {
+    const auto rotate = [=](T* lower, T* upper, std::int64_t j) {
       const A a = A(*lower), b = A(*upper), sin = sign * s[j];
       *lower = T(a * c[j] - b * sin);
       *upper = T(b * c[j] + a * sin);
@@ -24,12 +24,12 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
     if (halves)
       team.each(heads, h, [=](std::int64_t head, std::int64_t j) {
         T* lower = first + head * head_dim + j;
-        turn(lower, lower + h, j);
+        rotate(lower, lower + h, j);
       });
     else
       team.each(heads, h, [=](std::int64_t head, std::int64_t j) {
         T* lower = first + head * head_dim + 2 * j;
-        turn(lower, lower + 1, j);
+        rotate(lower, lower + 1, j);
       });
   });
 }

@@ -19,11 +19,11 @@ struct ExpertRanks {
   std::int64_t experts_here() const { return experts / ep; }
 };
 
-// Who sends which of its pairs (row, choice) to whom, in rounds of at most so many rows a rank: a pure function of all
-// sources' counts, so that every rank works it out alone. A source's pairs stand in the order of their experts, so
-// those of one round and receiver follow each other. A receiving group's pairs are taken in the order (expert, source)
-// and cut every `round_rows` of them. In a round they arrive by source, in the order (etp coordinate, ep coordinate),
-// and from one source by expert.
+// Who sends which of its assignments (row, choice) to whom, in rounds of at most so many rows a rank: a pure function
+// of all sources' counts, so that every rank works it out alone. A source's assignments stand in the order of their
+// experts, so those of one round and receiver follow each other. A receiving group's assignments are taken in the order
+// (expert, source) and cut every `round_rows` of them. In a round they arrive by source, in the order (etp coordinate,
+// ep coordinate), and from one source by expert.
 class DispatchPlan {
  public:
   // counts: (sources, E).
@@ -45,7 +45,7 @@ class DispatchPlan {
 
  private:
   struct Block {
-    std::int64_t begin = 0, count = 0;  // in the receiving group's order of pairs
+    std::int64_t begin = 0, count = 0;  // in the receiving group's order of assignments
   };
   std::int64_t in_round(const Block& block, int round) const;
   const Block& arriving(std::int64_t expert, int source) const {
@@ -56,8 +56,8 @@ class DispatchPlan {
   ExpertRanks ranks_;
   std::int64_t round_rows_;
   int rounds_ = 1;
-  std::vector<Block> own_;           // of this rank's pairs, by expert of all
-  std::vector<std::int64_t> first_;  // (ep) place of the first pair that goes to each group
+  std::vector<Block> own_;           // of this rank's assignments, by expert of all
+  std::vector<std::int64_t> first_;  // (ep) place of the first assignment that goes to each group
   std::vector<Block> arriving_;      // (experts_here, sources in the order of arrival)
 };
 

@@ -105,7 +105,7 @@ class LayoutReader {
         if (static_cast<int>(stages.size()) == stages_)
           fail(item.position, "stage " + std::to_string(stages_ + 1) + " begins, but mesh.pp x chunks is " +
                                   std::to_string(stages_) + " stages");
-        stages.push_back({.first_layer = layers, .streams_in = 1 + mtp});
+        stages.push_back({.first_layer = layers, .states_in = 1 + mtp});
         continue;
       }
       if (last && last->letter == 'L') fail(item.position, "nothing may follow the head L");

@@ -15,17 +15,17 @@ struct StageContent {
   bool head = false;   // output matrix and loss
   // States (S, C) that reach the stage: the residual stream, or, behind multi-token layers on earlier stages, what the
   // final norm and the norms of those layers made, in their order. It hands them on, and those of its own.
-  int streams_in = 1;
+  int states_in = 1;
 
-  int streams_out() const { return streams_in + mtp_layers; }
+  int states_out() const { return states_in + mtp_layers; }
   // The final norm stands where its output is read first: at the first multi-token layer, or the head.
-  bool final_norm() const { return (head || mtp_layers > 0) && streams_in == 1; }
+  bool final_norm() const { return (head || mtp_layers > 0) && states_in == 1; }
   // Whether the final norm, multi-token layers or the head are here.
   bool ends_model() const { return head || mtp_layers > 0; }
   // Whether the stage holds nothing: it hands on what it gets.
   bool passes_through() const { return layers == 0 && !embedding && !ends_model(); }
   // Number of the stage's l-th layer, those of multi-token prediction behind the others: L, L + 1, ….
-  std::int64_t layer(int l) const { return first_layer + streams_in - 1 + l; }
+  std::int64_t layer(int l) const { return first_layer + states_in - 1 + l; }
 
   friend bool operator==(const StageContent&, const StageContent&) = default;
 };

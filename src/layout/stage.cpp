@@ -79,15 +79,15 @@ std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vecto
   const auto block = [&](std::int64_t layer, int state) {
     list.push_back({LayerKind::block, layer, state, unit(UnitKind::block, layer), unit(UnitKind::experts, layer)});
   };
-  if (stage.streams_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
+  if (stage.states_in > 1 && stage.ends_model()) list.push_back({LayerKind::arrivals});
   if (stage.embedding) list.push_back({LayerKind::embedding, -1, 0, table, unit(UnitKind::position_table)});
   for (int l = 0; l < stage.layers; ++l) block(stage.layer(l), 0);
   if (stage.final_norm()) list.push_back({LayerKind::norm, -1, 0, unit(UnitKind::final_norm)});
-  for (int state = 0; stage.head && state < stage.streams_in; ++state)
+  for (int state = 0; stage.head && state < stage.states_in; ++state)
     list.push_back({LayerKind::head, -1, state, output});
   for (int k = 0; k < stage.mtp_layers; ++k) {
     const std::int64_t layer = stage.layer(stage.layers + k);
-    const int depth = stage.streams_in + k;
+    const int depth = stage.states_in + k;
     list.push_back({LayerKind::mtp_input, layer, depth, unit(UnitKind::block, layer), table});
     block(layer, depth);
     list.push_back({LayerKind::norm, layer, depth, unit(UnitKind::block, layer)});

@@ -38,7 +38,7 @@ struct StageLayer {
 enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
 
 bool does(const StageLayer& layer, Pass pass);
-// Whether backward makes something again that a recompute policy other than none dropped.
+// Whether backward recomputes something that a recompute policy other than none dropped.
 bool recomputes(const StageLayer& layer);
 // Units whose weights the pass reads, in the order of use; backward_weight reads none.
 std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass);

@@ -30,10 +30,10 @@ BufferList saved_of(const BufferContext& c, const StageContent& stage, const Sta
       if (layer.state > 0 || stage.layers > 0) append(list, head_input(c));
       append(list, layer.state > 0 ? saved_of_depth_norm(c) : saved_of_head(c));
       // Where another layer or stage reads it than the head right behind.
-      if (layer.state + 1 < stage.streams_out() || !stage.head) append(list, head_output(c));
+      if (layer.state + 1 < stage.states_out() || !stage.head) append(list, head_output(c));
       break;
     case LayerKind::head:
-      if (layer.state < stage.streams_in && !stage.final_norm()) append(list, saved_of_state(c));
+      if (layer.state < stage.states_in && !stage.final_norm()) append(list, saved_of_state(c));
       break;
     case LayerKind::mtp_input:
       append(list, saved_of_mtp(c));
@@ -98,19 +98,19 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
     case Region::left:
       return left_parts(c, stage, layers);
     case Region::input:
-      return edge(true, stage.streams_in);
+      return edge(true, stage.states_in);
     case Region::input_gradient:
-      return edge(!stage.embedding, stage.streams_in);
+      return edge(!stage.embedding, stage.states_in);
     case Region::output:
     case Region::output_gradient:
-      return edge(!stage.head, stage.streams_out());
+      return edge(!stage.head, stage.states_out());
   }
   return {};
 }
 
 BufferList recomputed_of(const BufferContext& c, const StageLayer& layer) {
-  if (layer.kind == LayerKind::mtp_input) return rebuilt_of_mtp(c);
-  return layer.kind == LayerKind::block ? rebuilt_of_block(c, layer.number) : BufferList{};
+  if (layer.kind == LayerKind::mtp_input) return recomputed_of_mtp(c);
+  return layer.kind == LayerKind::block ? recomputed_of_block(c, layer.number) : BufferList{};
 }
 
 BufferList gradients_of(const BufferContext& c, const StageLayer& layer) {
@@ -125,7 +125,7 @@ std::size_t scratch_of_block(const BufferContext& c, std::int64_t layer, Pass pa
            std::max(aligned_bytes(scratch_forward_latents(c)), aligned_bytes(scratch_context_forward(c)));
   };
   if (recompute) return c.recompute == Recompute::full ? forward() : 0;
-  if (pass == Pass::forward) return aligned_bytes(rebuilt_of_block(c, layer)) + forward();
+  if (pass == Pass::forward) return aligned_bytes(recomputed_of_block(c, layer)) + forward();
   if (pass == Pass::backward_weight) return aligned_bytes(scratch_backward_weight(c, layer));
   return std::max(aligned_bytes(scratch_backward_mlp(c, layer)),
                   aligned_bytes(scratch_backward_attention(c)) + aligned_bytes(scratch_context_backward(c)));
@@ -133,7 +133,7 @@ std::size_t scratch_of_block(const BufferContext& c, std::int64_t layer, Pass pa
 
 std::size_t scratch_of_mtp_input(const BufferContext& c, Pass pass) {
   const std::size_t rows = aligned_bytes(scratch_embedding(c));
-  if (pass == Pass::forward) return std::max(rows, aligned_bytes(rebuilt_of_mtp(c)));
+  if (pass == Pass::forward) return std::max(rows, aligned_bytes(recomputed_of_mtp(c)));
   return pass == Pass::backward_input ? rows + aligned_bytes(scratch_backward_mtp(c)) : 0;
 }
 

@@ -33,10 +33,10 @@ struct SlotPart {
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training);
 
-// What recompute makes again of a layer, and what B leaves for W.
+// What is recomputed of a layer, and what B leaves for W.
 BufferList recomputed_of(const BufferContext& c, const StageLayer& layer);
 BufferList gradients_of(const BufferContext& c, const StageLayer& layer);
-// The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to make again what the
+// The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
 // policy dropped.
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
 

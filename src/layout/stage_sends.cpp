@@ -36,10 +36,10 @@ class Sends {
     rows(reduce_scatter);
   }
 
-  // `again`: without the last products, which recomputation leaves out.
-  void forward_of_block(std::int64_t layer, bool again) {
+  // `recomputes`: without the last products, which recomputation leaves out.
+  void forward_of_block(std::int64_t layer, bool recomputes) {
     const bool moe = c_.spec.is_moe(layer);
-    const bool feeds_forward = !again || (moe && c_.spec.options.shared_expert_gate);
+    const bool feeds_forward = !recomputes || (moe && c_.spec.options.shared_expert_gate);
     attention_inputs(all_gather);
     rows(all_gather, products(layer));
     rows(reduce_scatter, 1 + (feeds_forward ? products(layer) : 0));
@@ -52,9 +52,9 @@ class Sends {
       add(Group::etp, all_gather, moe_.experts, DType::i64);
       add(Group::ep, all_gather, c_.etp * moe_.experts, DType::i64);
     }
-    pairs_out(c_.spec.C(), c_.precision.compute);
-    pairs_out(1, c_.precision.accumulate);
-    if (!again) pairs_back(c_.spec.C(), c_.precision.compute);
+    assignments_out(c_.spec.C(), c_.precision.compute);
+    assignments_out(1, c_.precision.accumulate);
+    if (!recomputes) assignments_back(c_.spec.C(), c_.precision.compute);
   }
   void backward_input_of_block(std::int64_t layer) {
     rows(all_gather, 1 + products(layer));
@@ -62,9 +62,9 @@ class Sends {
     rows(reduce_scatter, products(layer));
     append(context_sends_backward(c_));
     if (!c_.spec.is_moe(layer)) return;
-    pairs_out(c_.spec.C(), c_.precision.compute);
-    pairs_back(c_.spec.C(), c_.precision.compute);
-    pairs_back(1, c_.precision.accumulate);
+    assignments_out(c_.spec.C(), c_.precision.compute);
+    assignments_back(c_.spec.C(), c_.precision.compute);
+    assignments_back(1, c_.precision.accumulate);
   }
   void backward_weight_of_block(std::int64_t layer) {
     attention_inputs(all_gather);
@@ -92,13 +92,13 @@ class Sends {
     }
   }
 
-  // A round of dispatch: rows (`columns` wide) of pairs to their experts, and back; weights are 1 wide.
-  void pairs_out(std::int64_t columns, DType type) {
+  // A round of dispatch: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.
+  void assignments_out(std::int64_t columns, DType type) {
     if (moe_.gathers) return gather_rows_of_group(width(columns), type);
     add(Group::ep, all_to_all, moe_.places * columns / c_.ep, type);
     add(Group::etp, all_to_all, moe_.places * columns, type);
   }
-  void pairs_back(std::int64_t columns, DType type) {
+  void assignments_back(std::int64_t columns, DType type) {
     if (moe_.gathers) {
       add(Group::ep, reduce_scatter, c_.etp * c_.stream_rows() * width(columns), type);
       return add(Group::etp, reduce_scatter, c_.stream_rows() * width(columns), type);

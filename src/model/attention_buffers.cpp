@@ -11,22 +11,22 @@ constexpr Reader B = Reader::backward_input, W = Reader::backward_weight;
 void add_attention_outputs(const BufferContext& c, TaggedBuffers& list) {
   const BufferMaker m{c};
   const ModelSpec& s = c.spec;
-  list.push_back({Keep::dear, m.value(Buf::o, "attention output", s.o_columns(), W)});
-  list.push_back({Keep::dear, m.statistic(Buf::lse, "attention log-sum-exp", s.H(), B)});
-  list.push_back({Keep::dear, m.stream_value(Buf::h, "residual after attention", B)});
+  list.push_back({Keep::save, m.value(Buf::o, "attention output", s.o_columns(), W)});
+  list.push_back({Keep::save, m.statistic(Buf::lse, "attention log-sum-exp", s.H(), B)});
+  list.push_back({Keep::save, m.stream_value(Buf::h, "residual after attention", B)});
 }
 
 void add_attention_forward(const BufferContext& c, TaggedBuffers& list) {
   const BufferMaker m{c};
   const ModelSpec& s = c.spec;
-  if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean1, "norm 1 mean", B)});
-  list.push_back({Keep::dear, m.stream_statistic(Buf::rstd1, "norm 1 rstd", B)});
+  if (s.layernorm()) list.push_back({Keep::save, m.stream_statistic(Buf::mean1, "norm 1 mean", B)});
+  list.push_back({Keep::save, m.stream_statistic(Buf::rstd1, "norm 1 rstd", B)});
   if (s.mla()) return add_latent_forward(c, list);
-  list.push_back({Keep::cheap, m.stream_value(Buf::n1, "norm 1 output", W)});
-  list.push_back({Keep::dear, m.value(Buf::qkv, "q, k, v", s.qkv_columns(), B)});
+  list.push_back({Keep::recompute, m.stream_value(Buf::n1, "norm 1 output", W)});
+  list.push_back({Keep::save, m.value(Buf::qkv, "q, k, v", s.qkv_columns(), B)});
   if (s.options.qk_norm) {
-    list.push_back({Keep::dear, m.value(Buf::qk, "normalised q, k", s.q_columns() + s.kv_columns(), B)});
-    list.push_back({Keep::dear, m.statistic(Buf::qk_rstd, "QK-norm rstd", s.H() + s.K(), B)});
+    list.push_back({Keep::save, m.value(Buf::qk, "normalised q, k", s.q_columns() + s.kv_columns(), B)});
+    list.push_back({Keep::save, m.statistic(Buf::qk_rstd, "QK-norm rstd", s.H() + s.K(), B)});
   }
   add_attention_outputs(c, list);
 }

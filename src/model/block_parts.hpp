@@ -39,9 +39,9 @@ struct BufferMaker {
   }
 };
 
-// Splits the buffers between F and B by the recompute policy: what products, attention and exchanges made is dear,
-// norms' outputs and activations are cheap to make again.
-enum class Keep { dear, cheap };
+// Splits the buffers between F and B by the recompute policy: what products, attention and exchanges made is saved,
+// norms' outputs and activations are recomputed.
+enum class Keep { save, recompute };
 
 struct TaggedBuffer {
   Keep keep;

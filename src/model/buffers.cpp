@@ -47,7 +47,7 @@ namespace {
 constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
 
 bool kept(Keep keep, Recompute recompute) {
-  return recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::dear);
+  return recompute == Recompute::none || (recompute == Recompute::selective && keep == Keep::save);
 }
 
 TaggedBuffers forward_of_block(const BufferContext& c, std::int64_t layer) {
@@ -55,16 +55,16 @@ TaggedBuffers forward_of_block(const BufferContext& c, std::int64_t layer) {
   const ModelSpec& s = c.spec;
   TaggedBuffers list;
   add_attention_forward(c, list);
-  if (s.layernorm()) list.push_back({Keep::dear, m.stream_statistic(Buf::mean2, "norm 2 mean", B)});
-  list.push_back({Keep::dear, m.stream_statistic(Buf::rstd2, "norm 2 rstd", B)});
-  list.push_back({Keep::cheap, m.stream_value(Buf::n2, "norm 2 output", W)});
+  if (s.layernorm()) list.push_back({Keep::save, m.stream_statistic(Buf::mean2, "norm 2 mean", B)});
+  list.push_back({Keep::save, m.stream_statistic(Buf::rstd2, "norm 2 rstd", B)});
+  list.push_back({Keep::recompute, m.stream_value(Buf::n2, "norm 2 output", W)});
   if (s.is_moe(layer)) {
     add_moe_forward(c, list);
     return list;
   }
   // Its gradient overwrites it, and W reads that.
-  list.push_back({Keep::dear, m.value(Buf::up, s.gated() ? "gate and up" : "up", s.up_columns(), W)});
-  list.push_back({Keep::cheap, m.value(Buf::act, "activation", s.F(), W)});
+  list.push_back({Keep::save, m.value(Buf::up, s.gated() ? "gate and up" : "up", s.up_columns(), W)});
+  list.push_back({Keep::recompute, m.value(Buf::act, "activation", s.F(), W)});
   return list;
 }
 
@@ -103,7 +103,7 @@ BufferList saved_of_block(const BufferContext& c, std::int64_t layer) {
   return filtered(c, layer, true);
 }
 
-BufferList rebuilt_of_block(const BufferContext& c, std::int64_t layer) {
+BufferList recomputed_of_block(const BufferContext& c, std::int64_t layer) {
   return filtered(c, layer, false);
 }
 

@@ -92,7 +92,7 @@ enum class Buf {
   // thing than the stream's gradient
   d_down_out,
   d_attention_out,  // (R, C)
-  // experts: model/moe_buffers.hpp; N = rows of a round, P = places of this rank's pairs
+  // experts: model/moe_buffers.hpp; N = rows of a round, P = places of this rank's assignments
   router_logits,
   router_scores,   // (S, E)
   choices,         // (S, k) experts
@@ -100,40 +100,40 @@ enum class Buf {
   choice_weights,  // (S, k)
   balance,         // (scopes, 2E + 1) counts, sums of probabilities, rows
   balance_partial,
-  router_z,      // (S)
-  jittered,      // (S, C) the router's input
-  shared_out,    // (S, C)
-  shared_gate,   // (S)
-  own_counts,    // (E)
-  own_offsets,   // (E + 1)
-  own_order,     // (S k)
-  own_sort,      // workspace of moe_sort
-  pair_order,    // (P)
-  pair_place,    // (S, k)
-  pair_counts,   // (sources, E)
-  pair_offsets,  // (E + 1) of all sources' pairs in one order
+  router_z,            // (S)
+  jittered,            // (S, C) the router's input
+  shared_out,          // (S, C)
+  shared_gate,         // (S)
+  own_counts,          // (E)
+  own_offsets,         // (E + 1)
+  own_order,           // (S k)
+  own_sort,            // workspace of moe_sort
+  assignment_order,    // (P)
+  assignment_place,    // (S, k)
+  assignment_counts,   // (sources, E)
+  assignment_offsets,  // (E + 1) of all sources' assignments in one order
   group_choices,
   group_weights,  // (S sources, k) of all sources
   group_rows,
-  group_sums,       // (S sources, C)
-  pairs,            // (P, C) rows of pairs, on their way there or back
-  pair_weights,     // (P)
-  arrived,          // (N, C) rows by source and then by expert
-  arrived_line,     // (N)
-  arrived_blocks,   // (sources, E / ep) rows
-  arrived_experts,  // (N)
-  arrived_order,
-  arrived_place,    // (N) to the order of experts and back
-  arrived_counts,   // (E / ep)
-  arrived_offsets,  // (E / ep + 1)
-  arrived_sort,
-  peer_rows,        // (N, C) what another etp rank made of the same rows
-  peer_line,        // (N)
-  arrived_weights,  // (N) by expert, like all that follows
-  expert_in,        // (N, C)
-  expert_up,        // (N, 2 Fe / etp) gate and up, then their gradient
-  expert_act,       // (N, Fe / etp)
-  expert_out,       // (N, C)
+  group_sums,          // (S sources, C)
+  assignments,         // (P, C) rows of assignments, on their way there or back
+  assignment_weights,  // (P)
+  received,            // (N, C) rows by source and then by expert
+  received_line,       // (N)
+  received_blocks,     // (sources, E / ep) rows
+  received_experts,    // (N)
+  received_order,
+  received_place,    // (N) to the order of experts and back
+  received_counts,   // (E / ep)
+  received_offsets,  // (E / ep + 1)
+  received_sort,
+  peer_rows,         // (N, C) what another etp rank made of the same rows
+  peer_line,         // (N)
+  received_weights,  // (N) by expert, like all that follows
+  expert_in,         // (N, C)
+  expert_up,         // (N, 2 Fe / etp) gate and up, then their gradient
+  expert_act,        // (N, Fe / etp)
+  expert_out,        // (N, C)
   all_choices,
   all_choice_weights,
   all_kept,  // (rows of all ranks of a sequence, k)
@@ -144,15 +144,15 @@ enum class Buf {
   capacity_order,
   capacity_counts,
   capacity_offsets,
-  capacity_sort,      // workspace of capacity_drop
-  d_router,           // (S, E)
-  d_router_sums,      // (S, E) in the accumulation type (bf16 only)
-  d_choice_weights,   // (S, k)
-  d_expert,           // (N, C) of the experts' output, then of their input
-  d_expert_act,       // (N, Fe / etp)
-  d_arrived_weights,  // (N)
-  d_branch,           // (S, C) gradient of the layer's output before dropout
-  d_shared_gate,      // (S)
+  capacity_sort,       // workspace of capacity_drop
+  d_router,            // (S, E)
+  d_router_sums,       // (S, E) in the accumulation type (bf16 only)
+  d_choice_weights,    // (S, k)
+  d_expert,            // (N, C) of the experts' output, then of their input
+  d_expert_act,        // (N, Fe / etp)
+  d_received_weights,  // (N)
+  d_branch,            // (S, C) gradient of the layer's output before dropout
+  d_shared_gate,       // (S)
   // tensor parallelism
   all_rows,     // (R, C) gathered rows, or this rank's part of a sum over tp
   d_head_rows,  // (R, C) this rank's part of the gradient of the final norm's output
@@ -183,10 +183,10 @@ enum class Buf {
   all_row_scopes,     // (R cp) the same of the rows of all cp ranks, rank after rank
   all_row_positions,  // (R cp) and their positions
   zero_scopes,        // (R) zeros: all rows in one scope
-  router_sums,        // (layers, E + 3) of a step: pairs of each expert; auxiliary loss, z-loss, dropped pairs
-  router_dropped,     // (layers) dropped pairs of this rank
-  router_bias,        // (layers, E)
-  mtp_sums,           // (mtp_depth, 2) of a step: losses, z
+  router_sums,     // (layers, E + 3) of a step: assignments of each expert; auxiliary loss, z-loss, dropped assignments
+  router_dropped,  // (layers) dropped assignments of this rank
+  router_bias,     // (layers, E)
+  mtp_sums,        // (mtp_depth, 2) of a step: losses, z
   count_,
 };
 inline constexpr int buffer_count = static_cast<int>(Buf::count_);
@@ -252,7 +252,7 @@ BufferList head_input(const BufferContext&);                          // x_final
 BufferList saved_of_head(const BufferContext&);
 BufferList head_output(const BufferContext&);  // n_final: while the head runs forward, or as long where MTP reads it
 // Per block, while it runs forward, and again while it runs backward: what recompute doesn't keep.
-BufferList rebuilt_of_block(const BufferContext&, std::int64_t layer);
+BufferList recomputed_of_block(const BufferContext&, std::int64_t layer);
 BufferList scratch_forward_block(const BufferContext&, std::int64_t layer);
 // Output gradients that W reads; live while a block runs B and W.
 BufferList gradients_of_block(const BufferContext&, std::int64_t layer);

@@ -23,16 +23,16 @@ void add_latent_forward(const BufferContext& c, TaggedBuffers& list) {
     return BufferSpec{id, name, {{m.stream, columns}}, c.precision.compute, reader};
   };
   if (s.q_lora() > 0) {
-    list.push_back({Keep::cheap, m.stream_value(Buf::n1, "norm 1 output", W)});
-    list.push_back({Keep::dear, stream_value(Buf::q_down, "q latent", s.q_lora(), B)});
-    list.push_back({Keep::dear, m.stream_statistic(Buf::q_down_rstd, "q latent rstd", B)});
+    list.push_back({Keep::recompute, m.stream_value(Buf::n1, "norm 1 output", W)});
+    list.push_back({Keep::save, stream_value(Buf::q_down, "q latent", s.q_lora(), B)});
+    list.push_back({Keep::save, m.stream_statistic(Buf::q_down_rstd, "q latent rstd", B)});
   }
-  list.push_back({Keep::dear, stream_value(Buf::kv_down, "kv latent, rope key", s.kv_down_columns(), B)});
-  list.push_back({Keep::dear, m.stream_statistic(Buf::kv_down_rstd, "kv latent rstd", B)});
-  list.push_back({Keep::cheap, stream_value(Buf::latents, "inputs of the up-projections", s.latent_columns(), W)});
-  list.push_back({Keep::dear, m.value(Buf::q, "q", s.q_columns(), B)});
-  list.push_back({Keep::dear, m.value(Buf::k, "k", s.kv_columns(), B)});
-  list.push_back({Keep::dear, m.value(Buf::v, "v", s.v_columns(), B)});
+  list.push_back({Keep::save, stream_value(Buf::kv_down, "kv latent, rope key", s.kv_down_columns(), B)});
+  list.push_back({Keep::save, m.stream_statistic(Buf::kv_down_rstd, "kv latent rstd", B)});
+  list.push_back({Keep::recompute, stream_value(Buf::latents, "inputs of the up-projections", s.latent_columns(), W)});
+  list.push_back({Keep::save, m.value(Buf::q, "q", s.q_columns(), B)});
+  list.push_back({Keep::save, m.value(Buf::k, "k", s.kv_columns(), B)});
+  list.push_back({Keep::save, m.value(Buf::v, "v", s.v_columns(), B)});
   add_attention_outputs(c, list);
 }
 

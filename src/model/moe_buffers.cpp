@@ -10,9 +10,9 @@ namespace {
 
 constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
 
-std::int64_t at_least(double factor, std::int64_t balanced_pairs, std::int64_t parts) {
+std::int64_t at_least(double factor, std::int64_t balanced_assignments, std::int64_t parts) {
   // A little less than the product, so that rounding of the factor doesn't add a row.
-  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_pairs) /
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_assignments) /
                                                                     static_cast<double>(parts) * (1 - 1e-12))),
                                 1);
 }
@@ -29,7 +29,7 @@ struct MoeMaker {
   BufferSpec scores(Buf id, std::string_view name, DType type, Reader reader) const {
     return {id, name, {{m.rows, m.experts}}, type, reader};
   }
-  BufferSpec arriving(Buf id, std::string_view name, std::int64_t columns, DType type, Reader reader) const {
+  BufferSpec received_rows(Buf id, std::string_view name, std::int64_t columns, DType type, Reader reader) const {
     return {id, name, {{m.round_rows, columns}}, type, reader};
   }
   BufferSpec line(Buf id, std::string_view name, std::int64_t elements, DType type, Reader reader = F) const {
@@ -48,25 +48,28 @@ void add_exchange(const MoeMaker& x, BufferList& list) {
     list.push_back({Buf::group_rows, "rows of all sources", {{rows, width}}, value, F});
     list.push_back({Buf::group_sums, "sums for all sources", {{rows, width}}, value, F});
     list.push_back({Buf::group_weights, "weights of all sources", {{rows, x.m.chosen}}, x.acc, F});
-    list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
+    list.push_back(x.line(Buf::assignment_weights, "weights of assignments", x.m.places, x.acc));
     return;
   }
-  list.push_back({Buf::pairs, "rows of pairs", {{x.m.places, width}}, value, F});
-  list.push_back(x.line(Buf::pair_weights, "weights of pairs", x.m.places, x.acc));
+  list.push_back({Buf::assignments, "rows of assignments", {{x.m.places, width}}, value, F});
+  list.push_back(x.line(Buf::assignment_weights, "weights of assignments", x.m.places, x.acc));
   if (!x.m.exchanges()) return;
-  list.push_back(x.arriving(Buf::arrived, "rows as they arrive", width, value, F));
-  list.push_back(x.line(Buf::arrived_line, "weights as they arrive", x.m.round_rows, x.acc));
+  list.push_back(x.received_rows(Buf::received, "rows as received", width, value, F));
+  list.push_back(x.line(Buf::received_line, "weights as received", x.m.round_rows, x.acc));
   list.push_back(
-      x.line(Buf::arrived_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
-  list.push_back(x.line(Buf::arrived_experts, "experts of arrived rows", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_order, "arrived rows by expert", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_place, "places of arrived rows", x.m.round_rows, DType::i32));
-  list.push_back(x.line(Buf::arrived_counts, "arrived rows of each expert", x.m.experts_here, DType::i64));
-  list.push_back(x.line(Buf::arrived_offsets, "their begins", x.m.experts_here + 1, DType::i64));
-  list.push_back(
-      {Buf::arrived_sort, "order of arrived rows", {{moe_sort_rows(x.m.round_rows), x.m.experts_here}}, DType::i32, F});
+      x.line(Buf::received_blocks, "rows of each source and expert", x.m.sources * x.m.experts_here, DType::i64));
+  list.push_back(x.line(Buf::received_experts, "experts of received rows", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_order, "received rows by expert", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_place, "places of received rows", x.m.round_rows, DType::i32));
+  list.push_back(x.line(Buf::received_counts, "received rows of each expert", x.m.experts_here, DType::i64));
+  list.push_back(x.line(Buf::received_offsets, "their begins", x.m.experts_here + 1, DType::i64));
+  list.push_back({Buf::received_sort,
+                  "order of received rows",
+                  {{moe_sort_rows(x.m.round_rows), x.m.experts_here}},
+                  DType::i32,
+                  F});
   if (x.c.etp > 1) {
-    list.push_back(x.arriving(Buf::peer_rows, "rows from an etp rank", width, value, F));
+    list.push_back(x.received_rows(Buf::peer_rows, "rows from an etp rank", width, value, F));
     list.push_back(x.line(Buf::peer_line, "weights from an etp rank", x.m.round_rows, x.acc));
   }
 }
@@ -126,32 +129,32 @@ void add_moe_forward(const BufferContext& c, TaggedBuffers& list) {
   const BufferMaker all{c};
   const ModelSpec& s = c.spec;
   const DType value = c.precision.compute;
-  auto dear = [&](const BufferSpec& buffer) { list.push_back({Keep::dear, buffer}); };
+  auto save = [&](const BufferSpec& buffer) { list.push_back({Keep::save, buffer}); };
   if (s.Fs() > 0) {
-    dear(all.value(Buf::up, s.gated() ? "shared gate and up" : "shared up", s.up_columns(s.Fs()), W));
-    list.push_back({Keep::cheap, all.value(Buf::act, "shared activation", s.Fs(), W)});
+    save(all.value(Buf::up, s.gated() ? "shared gate and up" : "shared up", s.up_columns(s.Fs()), W));
+    list.push_back({Keep::recompute, all.value(Buf::act, "shared activation", s.Fs(), W)});
   }
   if (s.options.shared_expert_gate) {
-    dear(all.stream_value(Buf::shared_out, "shared experts' output", B));
-    dear(x.line(Buf::shared_gate, "shared experts' gate", x.m.rows, x.acc, B));
+    save(all.stream_value(Buf::shared_out, "shared experts' output", B));
+    save(x.line(Buf::shared_gate, "shared experts' gate", x.m.rows, x.acc, B));
   }
-  if (x.backward_reads_logits()) dear(x.scores(Buf::router_logits, "router logits", x.acc, B));
-  dear(x.scores(Buf::router_scores, "router scores", x.acc, B));
-  dear(x.choices(Buf::choices, "chosen experts", DType::i32, B));
-  if (s.options.capacity_factor > 0) dear(x.choices(Buf::kept_choices, "kept experts", DType::i32, B));
-  dear(x.choices(Buf::choice_weights, "weights of experts", x.acc, B));
+  if (x.backward_reads_logits()) save(x.scores(Buf::router_logits, "router logits", x.acc, B));
+  save(x.scores(Buf::router_scores, "router scores", x.acc, B));
+  save(x.choices(Buf::choices, "chosen experts", DType::i32, B));
+  if (s.options.capacity_factor > 0) save(x.choices(Buf::kept_choices, "kept experts", DType::i32, B));
+  save(x.choices(Buf::choice_weights, "weights of experts", x.acc, B));
   if (s.options.auxiliary_loss_coefficient > 0)
-    dear({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
-  dear(x.line(Buf::pair_order, "pairs by expert", x.m.places, DType::i32, B));
+    save({Buf::balance, "balance of experts", {{balance_scopes(c), 2 * x.m.experts + 1}}, DType::f64, B});
+  save(x.line(Buf::assignment_order, "assignments by expert", x.m.places, DType::i32, B));
   const std::int64_t placed = x.m.rows * (x.m.gathers ? x.m.sources : 1);
-  dear({Buf::pair_place, "places of pairs", {{placed, x.m.chosen}}, DType::i32, B});
-  if (x.m.gathers) dear(x.line(Buf::pair_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
+  save({Buf::assignment_place, "places of assignments", {{placed, x.m.chosen}}, DType::i32, B});
+  if (x.m.gathers) save(x.line(Buf::assignment_offsets, "begins of experts", x.m.experts + 1, DType::i64, B));
   if (!x.m.fixed && !x.m.gathers)
-    dear({Buf::pair_counts, "pairs of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
-  dear(x.line(Buf::arrived_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
-  dear(x.arriving(Buf::expert_in, "expert rows", s.C(), value, B));
-  dear(x.arriving(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
-  list.push_back({Keep::cheap, x.arriving(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
+    save({Buf::assignment_counts, "assignments of each source", {{x.m.sources, x.m.experts}}, DType::i64, B});
+  save(x.line(Buf::received_weights, "weights of expert rows", x.m.round_rows, x.acc, B));
+  save(x.received_rows(Buf::expert_in, "expert rows", s.C(), value, B));
+  save(x.received_rows(Buf::expert_up, "experts' gate and up", 2 * x.m.ffn, value, B));
+  list.push_back({Keep::recompute, x.received_rows(Buf::expert_act, "experts' activation", x.m.ffn, value, B)});
 }
 
 void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
@@ -167,16 +170,18 @@ void add_moe_scratch_forward(const BufferContext& c, BufferList& list) {
                     DType::f64,
                     F});
   if (o.capacity_factor > 0) add_capacity(x, list);
-  list.push_back(x.line(Buf::own_counts, "pairs of each expert", x.m.experts, DType::i64));
+  list.push_back(x.line(Buf::own_counts, "assignments of each expert", x.m.experts, DType::i64));
   list.push_back(x.line(Buf::own_offsets, "their begins", x.m.experts + 1, DType::i64));
   const std::int64_t sorted = x.m.rows * (x.m.gathers ? x.m.sources : 1);
-  list.push_back({Buf::own_sort, "order of pairs", {{moe_sort_rows(sorted * x.m.chosen), x.m.experts}}, DType::i32, F});
+  list.push_back(
+      {Buf::own_sort, "order of assignments", {{moe_sort_rows(sorted * x.m.chosen), x.m.experts}}, DType::i32, F});
   if (x.m.gathers)
     list.push_back({Buf::group_choices, "choices of all sources", {{sorted, x.m.chosen}}, DType::i32, F});
-  if (x.m.fixed) list.push_back(x.line(Buf::own_order, "pairs without padding", x.m.rows * x.m.chosen, DType::i32));
+  if (x.m.fixed)
+    list.push_back(x.line(Buf::own_order, "assignments without padding", x.m.rows * x.m.chosen, DType::i32));
   add_exchange(x, list);
   if (x.m.exchanges())
-    list.push_back(x.arriving(Buf::expert_out, "experts' output", c.spec.C(), c.precision.compute, F));
+    list.push_back(x.received_rows(Buf::expert_out, "experts' output", c.spec.C(), c.precision.compute, F));
 }
 
 void add_moe_gradients(const BufferContext& c, BufferList& list) {
@@ -195,9 +200,10 @@ void add_moe_scratch_backward(const BufferContext& c, BufferList& list) {
   if (s.options.router_jitter > 0) list.push_back(BufferMaker{c}.stream_value(Buf::jittered, "router input", B));
   if (c.precision.compute != x.acc) list.push_back(x.scores(Buf::d_router_sums, "sums of its gradient", x.acc, B));
   list.push_back(x.choices(Buf::d_choice_weights, "gradient of weights of experts", x.acc, B));
-  list.push_back(x.arriving(Buf::d_expert, "gradient of expert rows", s.C(), c.precision.compute, B));
-  list.push_back(x.arriving(Buf::d_expert_act, "gradient of experts' activation", x.m.ffn, c.precision.compute, B));
-  list.push_back(x.line(Buf::d_arrived_weights, "gradient of weights of expert rows", x.m.round_rows, x.acc, B));
+  list.push_back(x.received_rows(Buf::d_expert, "gradient of expert rows", s.C(), c.precision.compute, B));
+  list.push_back(
+      x.received_rows(Buf::d_expert_act, "gradient of experts' activation", x.m.ffn, c.precision.compute, B));
+  list.push_back(x.line(Buf::d_received_weights, "gradient of weights of expert rows", x.m.round_rows, x.acc, B));
   add_exchange(x, list);
 }
 
@@ -213,7 +219,7 @@ void add_router_run(const BufferContext& c, BufferList& list) {
     add(Buf::all_row_positions, "their positions", rows * c.microbatch.cp, 1, DType::i32);
   }
   add(Buf::router_sums, "sums of routers", layers, experts + router_sum_count, DType::f64);
-  add(Buf::router_dropped, "dropped pairs", layers, 1, DType::i64);
+  add(Buf::router_dropped, "dropped assignments", layers, 1, DType::i64);
   if (c.spec.options.router_bias) add(Buf::router_bias, "biases of routers", layers, experts, c.precision.accumulate);
 }
 

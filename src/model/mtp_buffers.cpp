@@ -40,7 +40,7 @@ BufferList saved_of_state(const BufferContext& c) {
   return {BufferMaker{c}.stream_value(Buf::d_n_final, "gradient of the head's input", B)};
 }
 
-BufferList rebuilt_of_mtp(const BufferContext& c) {
+BufferList recomputed_of_mtp(const BufferContext& c) {
   if (c.recompute == Recompute::none) return {};
   return {joined(c, Buf::mtp_in, "embedding and hidden state", W)};
 }

@@ -14,8 +14,8 @@ BufferList saved_of_mtp(const BufferContext&);
 BufferList saved_of_depth_norm(const BufferContext&);
 // What the head keeps of a state that reaches it from another stage, normalised there: the gradient of its loss.
 BufferList saved_of_state(const BufferContext&);
-// What recompute makes again from that of a module.
-BufferList rebuilt_of_mtp(const BufferContext&);
+// What is recomputed from that of a module.
+BufferList recomputed_of_mtp(const BufferContext&);
 // The gradient of the block's input, that W of the projection reads.
 BufferList gradients_of_mtp(const BufferContext&);
 BufferList scratch_backward_mtp(const BufferContext&);

@@ -24,7 +24,7 @@ void scale_llama3(const ModelDeck& o, std::vector<double>& inverse) {
   }
 }
 
-// The dimension whose wave turns `rotations` times over the original context.
+// The dimension whose wave has `rotations` periods over the original context.
 double yarn_dimension(const ModelSpec& spec, double rotations) {
   const ModelDeck& o = spec.options;
   return static_cast<double>(spec.rotary_dim()) *

@@ -39,7 +39,7 @@ struct ModelSpec {
   bool mla() const { return options.attention == AttentionKind::mla; }
   std::int64_t value_dim() const { return mla() ? options.value_dim : D(); }
   std::int64_t o_columns() const { return H() * value_dim(); }  // what attention gives to its output projection
-  std::int64_t rotary_dim() const { return mla() ? options.rope_dim : D(); }  // entries of a head that rope turns
+  std::int64_t rotary_dim() const { return mla() ? options.rope_dim : D(); }  // entries of a head that rope rotates
   std::int64_t q_lora() const { return options.q_lora; }
   std::int64_t kv_lora() const { return options.kv_lora; }
   std::int64_t q_up_inputs() const { return q_lora() > 0 ? q_lora() : C(); }

@@ -91,7 +91,7 @@ void attention_layer_forward(Context<T>& ctx, std::int64_t layer, const BlockTen
 }
 
 template <class T>
-void attention_layer_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
+void attention_layer_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
   norm_forward<T>(ctx, norm1, w.norm1, w.norm1_bias, s);
 }
 
@@ -121,7 +121,7 @@ void attention_layer_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T
 
 #define FORGE_INSTANTIATE(T)                                                                                           \
   template void attention_layer_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&); \
-  template void attention_layer_rebuild<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);               \
+  template void attention_layer_recompute<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);             \
   template void attention_layer_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
                                                   const BlockTensors<acc_t<T>>&, const BufferSet&, View<T, 2>);        \
   template void attention_layer_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&);

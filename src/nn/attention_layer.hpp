@@ -8,13 +8,13 @@ namespace forge {
 
 // The first half of a block: h = x + attention(norm1(x)), with queries, keys and values from one product of norm1(x).
 
-// x → n1, q, k, v, o, h of `s`, which holds slot, rebuilt_of_block and scratch_forward_block.
+// x → n1, q, k, v, o, h of `s`, which holds slot, recomputed_of_block and scratch_forward_block.
 template <class T>
 void attention_layer_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
 
-// Makes again what selective recomputation drops.
+// Recomputes what selective recomputation drops.
 template <class T>
-void attention_layer_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
+void attention_layer_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
 
 // B: d_h → dx(S,C); leaves d_qkv.
 template <class T>

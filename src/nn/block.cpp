@@ -20,9 +20,9 @@ void attention_half_forward(Context<T>& ctx, std::int64_t layer, const BlockTens
   attention_layer_forward(ctx, layer, w, s);
 }
 template <class T>
-void attention_half_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
-  if (ctx.spec().mla()) return latent_attention_rebuild(ctx, w, s);
-  attention_layer_rebuild(ctx, w, s);
+void attention_half_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
+  if (ctx.spec().mla()) return latent_attention_recompute(ctx, w, s);
+  attention_layer_recompute(ctx, w, s);
 }
 template <class T>
 void attention_half_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
@@ -75,7 +75,7 @@ void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
                    View<T, 2> out) {
   Frame frame(ctx.arena);
   BufferSet s = slot;
-  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  s.add(recomputed_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
   s.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
   forward_to_norm2(ctx, layer, w, s);
   const auto branch = s.matrix<T>(Buf::branch);
@@ -89,12 +89,12 @@ void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
 }
 
 template <class T>
-void block_rebuild(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
+void block_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   switch (ctx.buffers.recompute) {
     case Recompute::none:
       return;
     case Recompute::selective:
-      attention_half_rebuild(ctx, w, s);
+      attention_half_recompute(ctx, w, s);
       norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
       return ctx.spec().is_moe(layer) ? moe_activate(ctx, s) : mlp_activate(ctx, s);
     case Recompute::full: {
@@ -102,7 +102,7 @@ void block_rebuild(Context<T>& ctx, std::int64_t layer, const BlockTensors<const
       BufferSet all = s;
       all.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
       forward_to_norm2(ctx, layer, w, all);
-      return ctx.spec().is_moe(layer) ? moe_forward_again(ctx, layer, w, all)
+      return ctx.spec().is_moe(layer) ? moe_recompute(ctx, layer, w, all)
                                       : mlp_forward_to_activation(ctx, mlp_of(w), all);
     }
   }
@@ -132,7 +132,7 @@ void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTenso
 #define FORGE_INSTANTIATE(T)                                                                                         \
   template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,          \
                                  View<T, 2>);                                                                        \
-  template void block_rebuild<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);         \
+  template void block_recompute<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);       \
   template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                     \
                                         const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,           \
                                         View<T, 2>);                                                                 \

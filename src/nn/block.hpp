@@ -14,11 +14,11 @@ template <class T>
 void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& slot,
                    View<T, 2> out);
 
-// Makes again what the recompute policy didn't keep; `s` holds slot and rebuilt_of_block.
+// Recomputes what the recompute policy didn't save; `s` holds slot and recomputed_of_block.
 template <class T>
-void block_rebuild(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
+void block_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
 
-// B: dx(R,C) from d_out(R,C), and the gradients of the norms. `s`: slot, rebuilt_of_block, gradients_of_block.
+// B: dx(R,C) from d_out(R,C), and the gradients of the norms. `s`: slot, recomputed_of_block, gradients_of_block.
 template <class T>
 void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                           const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<const T, 2> d_out, View<T, 2> dx);

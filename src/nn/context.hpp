@@ -59,11 +59,11 @@ struct RouterRun {
   View<const std::int32_t, 1> all_row_scopes;     // (R cp) the same of all cp ranks' rows, rank after rank
   View<const std::int32_t, 1> all_row_positions;  // (R cp) and their positions
   View<const std::int32_t, 1> zero_scopes;        // (R) zeros
-  View<double, 2> sums;                           // (layers, E + 3) of a step: pairs by expert; losses, dropped pairs
-  View<std::int64_t, 1> dropped;                  // (layers) pairs that this rank dropped
-  double balance_scale = 0;                       // of each scope's auxiliary loss in total_loss
-  double z_scale = 0;                             // of each row's z-loss
-  RoutingTape* tape = nullptr;                    // for tests
+  View<double, 2> sums;           // (layers, E + 3) of a step: assignments by expert; losses, dropped assignments
+  View<std::int64_t, 1> dropped;  // (layers) assignments that this rank dropped
+  double balance_scale = 0;       // of each scope's auxiliary loss in total_loss
+  double z_scale = 0;             // of each row's z-loss
+  RoutingTape* tape = nullptr;    // for tests
 };
 
 // What every layer of a rank needs beside its parameters and buffers.

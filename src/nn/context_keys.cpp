@@ -111,8 +111,8 @@ struct BackwardBlocks : Blocks<T> {
   }
 };
 
-// Keys and values on their way round: after i turns this rank has block (rank − i) mod cp. A turn starts when the
-// attention that read its target has ended, and runs behind the attention to the block that it sends on.
+// Keys and values on their way round: after i rotations this rank has block (rank − i) mod cp. A rotation starts when
+// the attention that read its target has ended, and runs behind the attention to the block that it sends on.
 template <class T>
 class Ring {
  public:
@@ -161,7 +161,7 @@ void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Atten
   const View<T, 2> part = blocks.s.template matrix<T>(Buf::part_d_kv);
   const KeyValue<T> part_of = split_pair(blocks.m, part);
   View<A, 2> sum = blocks.s.template matrix<A>(Buf::d_kv_a), next = blocks.s.template matrix<A>(Buf::d_kv_b);
-  Event arrived;
+  Event received;
   blocks.pack(in, ring.held());
   ring.start();
   blocks.first(c, in.k, in.v, d.k, d.v);
@@ -172,13 +172,13 @@ void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Atten
     if (i == 1) {
       convert_rows<T, A>(ctx.stream, part, sum);
     } else {
-      exchange.wait(arrived);
+      exchange.wait(received);
       accumulate<T>(ctx.stream, part, sum);
     }
-    arrived = exchange.rotate(sum, next);
+    received = exchange.rotate(sum, next);
     std::swap(sum, next);
   }
-  exchange.wait(arrived);
+  exchange.wait(received);
   const KeyValue<A> home = split_pair(blocks.m, sum);
   accumulate<T>(ctx.stream, flat(View<const T, 3>(d.k)), flat(home.k));
   accumulate<T>(ctx.stream, flat(View<const T, 3>(d.v)), flat(home.v));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "device/side_stream.hpp"
 #include "kernels/attention.hpp"
 #include "nn/context_attention.hpp"
 
@@ -64,8 +65,7 @@ AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Buff
 template <class T>
 class Exchange {
  public:
-  explicit Exchange(Context<T>& ctx)
-      : compute_(ctx.stream), stream_(ctx.groups.stream ? *ctx.groups.stream : ctx.stream), cp_(*ctx.groups.cp) {}
+  explicit Exchange(Context<T>& ctx) : compute_(ctx.stream), side_(ctx.groups.stream), cp_(*ctx.groups.cp) {}
 
   int rank() const { return cp_.rank(); }
   int size() const { return cp_.size(); }
@@ -73,11 +73,8 @@ class Exchange {
   // f(communicator, stream). The event: when it is done.
   template <class F>
   Event start(F f) {
-    Event ready, done;
-    ready.record(compute_);
-    ready.wait(stream_);
-    f(cp_, stream_);
-    done.record(stream_);
+    Event done;
+    side_.run(compute_, done, [&](Stream& stream) { f(cp_, stream); });
     return done;
   }
   void wait(const Event& done) { done.wait(compute_); }
@@ -95,13 +92,11 @@ class Exchange {
   }
 
   // After the last wait: hands on what a worker's exchange threw.
-  void finish() {
-    if (!stream_.native()) stream_.synchronize();
-  }
+  void finish() { side_.rethrow(); }
 
  private:
   Stream& compute_;
-  Stream& stream_;
+  SideStream side_;
   Communicator& cp_;
 };
 

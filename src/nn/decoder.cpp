@@ -26,8 +26,9 @@ ModelSpec without_capacity(ModelSpec spec) {
 std::size_t largest_frame(const BufferContext& c) {
   std::size_t bytes = 0;
   for (std::int64_t layer = 0; layer < c.spec.L(); ++layer)
-    bytes = std::max(bytes, aligned_bytes(rebuilt_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)) +
-                                aligned_bytes(scratch_forward_latents(c)));
+    bytes =
+        std::max(bytes, aligned_bytes(recomputed_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)) +
+                            aligned_bytes(scratch_forward_latents(c)));
   return bytes;
 }
 

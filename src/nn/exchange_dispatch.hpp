@@ -12,7 +12,7 @@ class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
   ExchangeDispatch(Context<T>& ctx, const BufferSet& s);
-  // What sort_pairs() does before: the order of this rank's choices, then what all ranks must know of it.
+  // What sort_assignments() does before: the order of this rank's choices, then what all ranks must know of it.
   static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
   static void share(Context<T>& ctx, const BufferSet& s);
 
@@ -32,24 +32,24 @@ class ExchangeDispatch final : public Dispatch<T> {
   View<P, 2> first(Buf id, std::int64_t rows) const {
     return s_.template matrix<P>(id).slice(0, rows);
   }
-  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }
-  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::pair_place); }
+  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::assignment_order); }
+  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::assignment_place); }
   static ExpertRanks ranks_of(const Context<T>& ctx);
   static std::vector<std::int64_t> read_counts(Context<T>& ctx, const BufferSet& s);
 
-  void sort_arrivals(int round);
-  // Rows of `columns` elements: pairs ↔ arrived, in the round.
+  void sort_received(int round);
+  // Rows of `columns` elements: assignments ↔ received, in the round.
   template <class P>
-  void exchange_out(int round, View<P, 2> pairs, View<P, 2> arrived);
+  void exchange_out(int round, View<P, 2> assignments, View<P, 2> received);
   template <class P>
-  void exchange_back(int round, View<P, 2> arrived, View<P, 2> peer, View<P, 2> pairs);
+  void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> assignments);
 
   Context<T>& ctx_;
   const BufferSet& s_;
   MoeShape shape_;
   ExpertRanks ranks_;
   DispatchPlan plan_;
-  int sorted_ = -1;  // the round whose order of arrivals stands in the buffers
+  int sorted_ = -1;  // the round whose order of received rows stands in the buffers
 };
 
 }  // namespace forge

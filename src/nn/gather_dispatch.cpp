@@ -37,8 +37,8 @@ void GatherDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const std
   const auto all = s.matrix<std::int32_t>(Buf::group_choices);
   gather<std::int32_t>(ctx.stream, ctx.groups, choices, all);
   moe_sort(ctx.stream, all, s.matrix<std::int32_t>(Buf::own_sort), s.vector<std::int64_t>(Buf::own_counts),
-           s.vector<std::int64_t>(Buf::pair_offsets), s.vector<std::int32_t>(Buf::pair_order),
-           s.matrix<std::int32_t>(Buf::pair_place));
+           s.vector<std::int64_t>(Buf::assignment_offsets), s.vector<std::int32_t>(Buf::assignment_order),
+           s.matrix<std::int32_t>(Buf::assignment_place));
 }
 
 template <class T>
@@ -48,7 +48,7 @@ GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const BufferSet& s)
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       offsets_(static_cast<std::size_t>(shape_.experts + 1)) {
-  copy_to_host(ctx.stream, offsets_.data(), s.raw(Buf::pair_offsets), offsets_.size() * sizeof(std::int64_t));
+  copy_to_host(ctx.stream, offsets_.data(), s.raw(Buf::assignment_offsets), offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   std::int64_t most = 0;
   for (std::size_t e = 0; e + 1 < offsets_.size(); e += static_cast<std::size_t>(shape_.experts_here))
@@ -120,7 +120,7 @@ void GatherDispatch<T>::sum_rows(bool add_to, View<T, 2> y) {
 
 template <class T>
 void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
-  const auto line = s_.template vector<A>(Buf::pair_weights);
+  const auto line = s_.template vector<A>(Buf::assignment_weights);
   if (!weighed_) fill_zero(ctx_.stream, line.data, static_cast<std::size_t>(line.size()) * sizeof(A));
   weighed_ = true;
   const Range here = window(round);
@@ -130,7 +130,7 @@ void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
 template <class T>
 void GatherDispatch<T>::place_weights(View<A, 2> values) {
   const auto all = s_.template matrix<A>(Buf::group_weights);
-  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::pair_weights), place(), all);
+  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::assignment_weights), place(), all);
   reduce<A>(all, values);
 }
 

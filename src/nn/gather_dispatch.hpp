@@ -13,7 +13,7 @@ class GatherDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
   GatherDispatch(Context<T>& ctx, const BufferSet& s);
-  // What sort_pairs() does before: the order of all ranks' choices.
+  // What sort_assignments() does before: the order of all ranks' choices.
   static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
 
   int rounds() const override { return rounds_; }
@@ -28,20 +28,20 @@ class GatherDispatch final : public Dispatch<T> {
   void place_weights(View<A, 2> values) override;
 
  private:
-  // This rank's places of a round in the order of all pairs.
+  // This rank's places of a round in the order of all assignments.
   Range window(int round) const;
   // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
   template <class P>
   static void gather(Stream& stream, const LayerGroups& groups, View<const P, 2> own, View<P, 2> all);
   template <class P>
   void reduce(View<P, 2> all, View<P, 2> own);
-  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::pair_order); }
-  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::pair_place); }
+  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::assignment_order); }
+  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::assignment_place); }
 
   Context<T>& ctx_;
   const BufferSet& s_;
   MoeShape shape_;
-  std::vector<std::int64_t> offsets_;  // (E + 1) in the order of all pairs
+  std::vector<std::int64_t> offsets_;  // (E + 1) in the order of all assignments
   int rounds_ = 1;
   const void* gathered_ = nullptr;  // whose rows stand in the group's buffer
   bool summed_ = false;             // the group's sums hold something of this pass

@@ -45,15 +45,15 @@ View<T, 3> up_heads(const ModelSpec& m, View<T, 2> x) {
 }
 
 template <class T>
-void turn(Context<T>& ctx, View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) {
+void rotate(Context<T>& ctx, View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) {
   const RotaryPairs pairs = ctx.spec().options.rope_interleave ? RotaryPairs::neighbours : RotaryPairs::halves;
   rotary<T>(ctx.stream, x, positions, ctx.cosine, ctx.sine, inverse, pairs);
 }
 // The rope key of this rank's rows: one head.
 template <class T>
-void turn_key(Context<T>& ctx, View<T, 2> key, const BufferSet& s, bool inverse) {
-  turn<T>(ctx, heads_of(key, 0, 1, key.columns()), own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)),
-          inverse);
+void rotate_key(Context<T>& ctx, View<T, 2> key, const BufferSet& s, bool inverse) {
+  rotate<T>(ctx, heads_of(key, 0, 1, key.columns()), own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)),
+            inverse);
 }
 
 // q_down, kv_down → latents
@@ -70,7 +70,7 @@ void make_latents(Context<T>& ctx, const BlockTensors<const T>& w, const BufferS
   rmsnorm_forward<T>(ctx.stream, columns_of(down, 0, m.kv_lora()), w.kv_down_norm, epsilon, to.kv,
                      s.vector<A>(Buf::kv_down_rstd));
   copy_rows<T>(ctx.stream, columns_of(down, m.kv_lora(), m.rotary_dim()), to.key);
-  turn_key(ctx, to.key, s, false);
+  rotate_key(ctx, to.key, s, false);
 }
 
 // x → latents of this rank's rows
@@ -107,7 +107,7 @@ void project_up(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet
   const AttentionHeads<T> to = attention_inputs<T>(m, s);
   linear_forward<T>(ctx, in.q, w.q_up, {}, s.matrix<T>(Buf::q));
   linear_forward<T>(ctx, in.kv, w.kv_up, {}, kv_up);
-  turn<T>(ctx, to.q, s.vector<std::int32_t>(Buf::positions), false);
+  rotate<T>(ctx, to.q, s.vector<std::int32_t>(Buf::positions), false);
   latent_keys_forward<T>(ctx.stream, up_heads(m, kv_up), in.key, to.k, to.v);
 }
 
@@ -118,7 +118,7 @@ void backward_up(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSe
   const auto d_latents = s.matrix<T>(Buf::d_latents), d_kv_up = s.matrix<T>(Buf::d_kv_up);
   const View<T, 2> partial = ctx.groups.tp_size() == 1 ? d_latents : s.matrix<T>(Buf::all_latents);
   const Latents<T> to = split_latents(m, partial);
-  turn<T>(ctx, d.q, s.vector<std::int32_t>(Buf::positions), true);
+  rotate<T>(ctx, d.q, s.vector<std::int32_t>(Buf::positions), true);
   latent_keys_backward<T>(ctx.stream, d.k, d.v, up_heads(m, d_kv_up), to.key);
   linear_backward_input<T>(ctx, s.matrix<T>(Buf::d_q), w.q_up, to.q);
   linear_backward_input<T>(ctx, d_kv_up, w.kv_up, to.kv);
@@ -142,7 +142,7 @@ View<const T, 2> backward_down(Context<T>& ctx, const BlockTensors<const T>& w, 
   using A = acc_t<T>;
   const ModelSpec& m = ctx.spec();
   const Latents<T> d = split_latents(m, s.matrix<T>(Buf::d_latents));
-  turn_key(ctx, d.key, s, true);
+  rotate_key(ctx, d.key, s, true);
   backward_latent_norm<T>(ctx, columns_of(s.matrix<T>(Buf::kv_down), 0, m.kv_lora()), w.kv_down_norm,
                           s.vector<A>(Buf::kv_down_rstd), g.kv_down_norm, d.kv, s);
   View<T, 2> d_n1 = d.q;
@@ -167,7 +167,7 @@ void latent_attention_forward(Context<T>& ctx, std::int64_t layer, const BlockTe
 }
 
 template <class T>
-void latent_attention_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
+void latent_attention_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
   norm_forward<T>(ctx, norm1, w.norm1, w.norm1_bias, normalised(ctx, s), s);
   make_latents(ctx, w, s);
 }
@@ -202,7 +202,7 @@ void latent_attention_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<
 #define FORGE_INSTANTIATE(T)                                                                                     \
   template void latent_attention_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,             \
                                             const BufferSet&);                                                   \
-  template void latent_attention_rebuild<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);        \
+  template void latent_attention_recompute<T>(Context<T>&, const BlockTensors<const T>&, const BufferSet&);      \
   template void latent_attention_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,      \
                                                    const BlockTensors<acc_t<T>>&, const BufferSet&, View<T, 2>); \
   template void latent_attention_backward_weight<T>(Context<T>&, const BlockTensors<acc_t<T>>&, const BufferSet&);

@@ -16,13 +16,13 @@ namespace forge {
 // and one reduce-scatter brings their gradients back. That holds without q_lora too: n travels beside the kv latent.
 // The gradients of the down-projections and norms are sums over own rows: parallel/ adds those of the tp ranks.
 
-// x → latents, q, k, v, o, h of `s`, which holds slot, rebuilt_of_block and scratch_forward_block.
+// x → latents, q, k, v, o, h of `s`, which holds slot, recomputed_of_block and scratch_forward_block.
 template <class T>
 void latent_attention_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
 
-// Makes again what selective recomputation drops.
+// Recomputes what selective recomputation drops.
 template <class T>
-void latent_attention_rebuild(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
+void latent_attention_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
 
 // B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
 template <class T>

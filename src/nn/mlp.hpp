@@ -21,7 +21,7 @@ MlpTensors<P> mlp_of(const BlockTensors<P>& t) {
 // n2(S,C) → up, act
 template <class T>
 void mlp_forward_to_activation(Context<T>& ctx, const MlpTensors<const T>& w, const BufferSet& s);
-// up → act, again.
+// up → act, recomputed.
 template <class T>
 void mlp_activate(Context<T>& ctx, const BufferSet& s);
 // act → y(S,C)

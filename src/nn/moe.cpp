@@ -1,5 +1,6 @@
 #include "nn/moe.hpp"
 
+#include "device/side_stream.hpp"
 #include "kernels/moe.hpp"
 #include "nn/dispatch.hpp"
 #include "nn/mlp.hpp"
@@ -32,7 +33,7 @@ struct ExpertRows {
       : in(s.matrix<T>(Buf::expert_in).slice(0, rows)),
         up(s.matrix<T>(Buf::expert_up).slice(0, rows)),
         act(s.matrix<T>(Buf::expert_act).slice(0, rows)),
-        weights(s.vector<A>(Buf::arrived_weights).slice(0, rows)) {}
+        weights(s.vector<A>(Buf::received_weights).slice(0, rows)) {}
   View<T, 2> in, up, act;
   View<A, 1> weights;
 };
@@ -43,30 +44,29 @@ class Ahead {
  public:
   explicit Ahead(Context<T>& ctx)
       : compute_(ctx.stream),
-        stream_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
+        side_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
 
   // send(): gives its work to the dispatch's stream.
   template <class Send>
   void start(Dispatch<T>& dispatch, int round, Send send) {
     dispatch.prepare(round);
-    if (!stream_) return send();
-    ready_.record(compute_);
-    ready_.wait(*stream_);
-    dispatch.send_in(*stream_);
-    send();
-    dispatch.send_in(compute_);
-    sent_.record(*stream_);
+    if (!side_) return send();
+    side_.run(compute_, sent_, [&](Stream& stream) {
+      dispatch.send_in(stream);
+      send();
+      dispatch.send_in(compute_);
+    });
   }
   void wait() {
-    if (!stream_) return;
+    if (!side_) return;
     sent_.wait(compute_);
-    if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
+    side_.rethrow();
   }
 
  private:
   Stream& compute_;
-  Stream* stream_;
-  Event ready_, sent_;
+  SideStream side_;
+  Event sent_;
 };
 
 // n2 and weights → rows of a round.
@@ -98,7 +98,7 @@ void shared_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const
   sigmoid<acc_t<T>>(ctx.stream, s.vector<acc_t<T>>(Buf::shared_gate));
 }
 
-// Where the step's pairs of each expert are counted.
+// Where the step's assignments of each expert are counted.
 template <class T>
 View<double, 1> load_of(const Context<T>& ctx, std::int64_t layer) {
   return ctx.router.sums.empty() ? View<double, 1>() : View<double, 1>(ctx.router.sums.row(layer), {{ctx.spec().E()}});
@@ -110,7 +110,7 @@ template <class T>
 void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
                  View<T, 2> y) {
   router_forward_layer(ctx, layer, w.router, s, true);
-  const auto dispatch = sort_pairs<T>(ctx, s, load_of(ctx, layer));
+  const auto dispatch = sort_assignments<T>(ctx, s, load_of(ctx, layer));
   const int last = dispatch->rounds() - 1;
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, last, [&] { send_to_experts(s, *dispatch, last); });
@@ -135,9 +135,9 @@ void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T
 }
 
 template <class T>
-void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
+void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
   router_forward_layer(ctx, layer, w.router, s, false);
-  const auto dispatch = sort_pairs<T>(ctx, s, {});
+  const auto dispatch = sort_assignments<T>(ctx, s, {});
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, 0, [&] { send_to_experts(s, *dispatch, 0); });
   shared_to_activation(ctx, w, s);
@@ -150,7 +150,7 @@ template <class T>
 void moe_activate(Context<T>& ctx, const BufferSet& s) {
   if (has_shared(ctx)) mlp_activate(ctx, s);
   // Rows behind the last one are whatever they were, and read by nobody.
-  weighted_swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::expert_up), s.vector<acc_t<T>>(Buf::arrived_weights),
+  weighted_swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::expert_up), s.vector<acc_t<T>>(Buf::received_weights),
                              s.matrix<T>(Buf::expert_act));
 }
 
@@ -184,7 +184,7 @@ View<T, 2> d_experts_out(const BufferSet& s, const Dispatch<T>& dispatch, int ro
   return s.matrix<T>(Buf::d_expert).slice(0, dispatch.offsets(round).back());
 }
 
-// Rows of d_y, which have arrived → those of d_n2 of a round, and the gradients of its experts.
+// Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts.
 template <class T>
 void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const BlockTensors<acc_t<T>>& g,
                       const BufferSet& s, Dispatch<T>& dispatch, int round) {
@@ -193,7 +193,7 @@ void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const Blo
   const std::int64_t n = offsets.back();
   const ExpertRows<T> rows(s, n);
   const View<T, 2> d_out = d_experts_out(s, dispatch, round), d_act = s.matrix<T>(Buf::d_expert_act).slice(0, n);
-  const View<A, 1> d_weights = s.vector<A>(Buf::d_arrived_weights).slice(0, n);
+  const View<A, 1> d_weights = s.vector<A>(Buf::d_received_weights).slice(0, n);
   ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, d_out, rows.act, 1.0, g.expert_down);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, d_out, w.expert_down, 0.0, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
@@ -209,14 +209,14 @@ void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const Blo
 template <class T>
 void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
                         const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s) {
-  const auto dispatch = sorted_pairs<T>(ctx, s);
+  const auto dispatch = sorted_assignments<T>(ctx, s);
   Ahead<T> ahead(ctx);
   const auto send = [&](int round) { dispatch->send_rows(round, d_y, d_experts_out(s, *dispatch, round)); };
   ahead.start(*dispatch, 0, [&] { send(0); });
   if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
-    if (round > 0) {  // its rows are made again
+    if (round > 0) {  // its rows are recomputed
       send_to_experts(s, *dispatch, round);
       experts_to_activation(ctx, w, s, *dispatch, round);
       send(round);
@@ -240,7 +240,7 @@ void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors
 
 #define FORGE_INSTANTIATE(T)                                                                                           \
   template void moe_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&, View<T, 2>); \
-  template void moe_forward_again<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);       \
+  template void moe_recompute<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);           \
   template void moe_activate<T>(Context<T>&, const BufferSet&);                                                        \
   template void moe_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                         \
                                       const BlockTensors<acc_t<T>>&, View<const T, 2>, View<T, 2>, const BufferSet&);  \

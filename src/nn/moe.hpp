@@ -9,15 +9,15 @@ namespace forge {
 // The second half of a block with experts, from the normalised stream n2 on:
 //   y(r) = Σ_c weight(r,c) · expert_choice(r,c)(n2(r)) + gate(r) · shared(n2(r))
 // with expert(x) = down(silu(gate x) · up x); the weight enters before `down`, which is linear. Dropless dispatch runs
-// in rounds of bounded size: the first one's rows stay for backward, which makes the others' again.
+// in rounds of bounded size: the first one's rows stay for backward, which recomputes the others'.
 
-// n2 → y(S,C). `s`: slot, rebuilt_of_block, scratch_forward_block.
+// n2 → y(S,C). `s`: slot, recomputed_of_block, scratch_forward_block.
 template <class T>
 void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s, View<T, 2> y);
 
-// Makes again what full recomputation dropped, up to the activations.
+// Recomputes what full recomputation dropped, up to the activations.
 template <class T>
-void moe_forward_again(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
+void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
 // The same of selective recomputation: activations from what stands before them.
 template <class T>
 void moe_activate(Context<T>& ctx, const BufferSet& s);

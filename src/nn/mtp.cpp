@@ -36,7 +36,7 @@ void mtp_input_forward(Context<T>& ctx, const MtpTensors<const T>& w, View<const
 }
 
 template <class T>
-void mtp_input_rebuild(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s) {
+void mtp_input_recompute(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s) {
   if (ctx.buffers.recompute != Recompute::none) normalise_both(ctx, w, hidden, s);
 }
 
@@ -65,13 +65,13 @@ void mtp_input_backward_weight(Context<T>& ctx, const MtpTensors<acc_t<T>>& g, c
   linear_backward_weight<T>(ctx, d_x, s.matrix<T>(Buf::mtp_in), g.projection);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                       \
-  template void mtp_input_forward<T>(Context<T>&, const MtpTensors<const T>&, View<const T, 2>, const BufferSet&); \
-  template void mtp_input_rebuild<T>(Context<T>&, const MtpTensors<const T>&, View<const T, 2>, const BufferSet&); \
-  template void mtp_input_backward<T>(Context<T>&, std::int64_t, const MtpTensors<const T>&,                       \
-                                      const MtpTensors<acc_t<T>>&, const EmbeddingTensors<acc_t<T>>&,              \
-                                      View<const T, 2>, const BufferSet&, View<const T, 2>, View<T, 2>);           \
-  template void mtp_input_backward_weight<T>(Context<T>&, const MtpTensors<acc_t<T>>&, const BufferSet&,           \
+#define FORGE_INSTANTIATE(T)                                                                                         \
+  template void mtp_input_forward<T>(Context<T>&, const MtpTensors<const T>&, View<const T, 2>, const BufferSet&);   \
+  template void mtp_input_recompute<T>(Context<T>&, const MtpTensors<const T>&, View<const T, 2>, const BufferSet&); \
+  template void mtp_input_backward<T>(Context<T>&, std::int64_t, const MtpTensors<const T>&,                         \
+                                      const MtpTensors<acc_t<T>>&, const EmbeddingTensors<acc_t<T>>&,                \
+                                      View<const T, 2>, const BufferSet&, View<const T, 2>, View<T, 2>);             \
+  template void mtp_input_backward_weight<T>(Context<T>&, const MtpTensors<acc_t<T>>&, const BufferSet&,             \
                                              View<const T, 2>);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)

@@ -12,16 +12,16 @@ namespace forge {
 // and its loss is the cross-entropy of label t + 1 + d with the logits output(h_d), output being the model's:
 // nn/block.hpp and nn/head.hpp with the module's parameters. That h is the normalised state, and what comes first in
 // the product, is how transformers reads the published checkpoint (modeling_layers.MtpModel); the paper leaves both
-// open. `s`: the depth's batch (batch_of_mtp) and saved_of_mtp, with rebuilt_of_mtp; mtp_embedding holds the embedding
-// (embed_forward). Rows are those of the stream: M_d is whole on every tp rank.
+// open. `s`: the depth's batch (batch_of_mtp) and saved_of_mtp, with recomputed_of_mtp; mtp_embedding holds the
+// embedding (embed_forward). Rows are those of the stream: M_d is whole on every tp rank.
 
 // mtp_embedding, hidden(S,C) → x of `s`.
 template <class T>
 void mtp_input_forward(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s);
 
-// Makes again what the recompute policy didn't keep.
+// Recomputes what the recompute policy didn't save.
 template <class T>
-void mtp_input_rebuild(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s);
+void mtp_input_recompute(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s);
 
 // B: adds to d_hidden(S,C), from d_x(S,C); the gradients of the two norms, and those of the rows of the token table,
 // which wait for nothing. `s` also holds scratch_backward_mtp.

@@ -60,7 +60,7 @@ View<const std::int32_t, 1> scopes_of(const Context<T>& ctx) {
                                   : ctx.router.zero_scopes);
 }
 
-// The layer's sums behind its pairs: auxiliary loss, z-loss, dropped pairs.
+// The layer's sums behind its assignments: auxiliary loss, z-loss, dropped assignments.
 template <class T>
 View<double, 1> sum_of(const Context<T>& ctx, std::int64_t layer, std::int64_t index) {
   return View<double, 1>(ctx.router.sums.row(layer) + ctx.spec().E() + index, {{1}});
@@ -151,7 +151,7 @@ void drop(Context<T>& ctx, std::int64_t layer, const BufferSet& s, bool counts) 
   const View<const A, 2> weights = s.matrix<A>(Buf::choice_weights);
   const auto kept = s.matrix<std::int32_t>(Buf::kept_choices);
   const View<const std::int32_t, 1> positions = s.vector<std::int32_t>(Buf::positions);
-  // Dropped pairs are counted by the first of the ranks that see the same rows.
+  // Dropped assignments are counted by the first of the ranks that see the same rows.
   const bool first = g.tp_rank() == 0 && g.cp_rank() == 0;
   const View<std::int64_t, 1> dropped(ctx.router.dropped.data + layer, {{1}});
   if (m.fixed) {

@@ -9,8 +9,8 @@ namespace forge {
 // The router of a layer with experts, on the rows of this rank's residual stream (model/moe_buffers.hpp names the
 // buffers).
 
-// n2(S,C) → choices and their weights. `counts`: adds the layer's losses, and the pairs of each expert before any were
-// dropped, to the step's sums; not when a forward pass is made again.
+// n2(S,C) → choices and their weights. `counts`: adds the layer's losses, and the assignments of each expert before any
+// were dropped, to the step's sums; not when a forward pass is recomputed.
 template <class T>
 void router_forward_layer(Context<T>& ctx, std::int64_t layer, View<const T, 2> w, const BufferSet& s, bool counts);
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "layout/local_units.hpp"
 #include "tensor/view.hpp"
 
@@ -28,6 +30,19 @@ struct BlockTensors {
   View<P, 1> q_down_norm, kv_down_norm;  // (q_lora), (kv_lora)
 };
 
+// A buffer with the elements of a unit from `begin` on: with all of them, or with those of its vectors, which stand
+// behind the matrices.
+template <class P>
+struct UnitPart {
+  P* data = nullptr;
+  std::int64_t begin = 0;
+
+  UnitPart() = default;
+  UnitPart(P* first, std::int64_t first_element = 0) : data(first), begin(first_element) {}
+  // That of the unit's element `offset`; null where the buffer doesn't have it.
+  P* at(std::int64_t offset) const { return data && offset >= begin ? data + (offset - begin) : nullptr; }
+};
+
 template <class P>
 struct EmbeddingTensors {
   View<P, 2> tokens;     // (V, C)
@@ -49,21 +64,23 @@ struct MtpTensors {
 };
 
 template <class P>
-View<P, 2> matrix_of(const LocalUnit& unit, P* base, Role role, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t offset = unit.offset_of(role);
-  return offset < 0 ? View<P, 2>() : View<P, 2>(base + offset, {{rows, columns}});
+View<P, 2> matrix_of(const LocalUnit& unit, const UnitPart<P>& part, Role role, std::int64_t rows,
+                     std::int64_t columns) {
+  P* const data = part.at(unit.offset_of(role));
+  return data ? View<P, 2>(data, {{rows, columns}}) : View<P, 2>();
 }
 
 template <class P>
-View<P, 1> vector_of(const LocalUnit& unit, P* base, Role role, std::int64_t elements) {
-  const std::int64_t offset = unit.offset_of(role);
-  return offset < 0 ? View<P, 1>() : View<P, 1>(base + offset, {{elements}});
+View<P, 1> vector_of(const LocalUnit& unit, const UnitPart<P>& part, Role role, std::int64_t elements) {
+  P* const data = part.at(unit.offset_of(role));
+  return data ? View<P, 1>(data, {{elements}}) : View<P, 1>();
 }
 
-// `matrices` and `vectors` point to the unit's flat buffer, or to two of them: gradients of vectors may be summed
-// elsewhere than those of matrices.
+// `matrices` and `vectors`: the unit's flat buffer, or two of them: gradients of vectors may be summed elsewhere than
+// those of matrices.
 template <class P>
-BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matrices, P* vectors) {
+BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit,
+                              const std::type_identity_t<UnitPart<P>>& matrices, const UnitPart<P>& vectors) {
   BlockTensors<P> t;
   t.qkv = matrix_of(unit, matrices, Role::qkv, s.qkv_columns(), s.C());
   t.attention_out = matrix_of(unit, matrices, Role::attention_out, s.C(), s.o_columns());
@@ -92,10 +109,15 @@ BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* matr
   return t;
 }
 template <class P>
-MtpTensors<P> mtp_tensors(const ModelSpec& s, const LocalUnit& unit, P* matrices, P* vectors) {
+MtpTensors<P> mtp_tensors(const ModelSpec& s, const LocalUnit& unit, const std::type_identity_t<UnitPart<P>>& matrices,
+                          const UnitPart<P>& vectors) {
   return {matrix_of(unit, matrices, Role::mtp_projection, s.C(), 2 * s.C()),
           vector_of(unit, vectors, Role::mtp_embedding_norm, s.C()),
           vector_of(unit, vectors, Role::mtp_hidden_norm, s.C()), vector_of(unit, vectors, Role::mtp_norm, s.C())};
+}
+template <class P>
+MtpTensors<P> mtp_tensors(const ModelSpec& s, const LocalUnit& unit, P* base) {
+  return mtp_tensors(s, unit, UnitPart<P>{base}, UnitPart<P>{base});
 }
 // Adds the experts of a layer to the tensors of its block.
 template <class P>
@@ -106,7 +128,7 @@ void set_expert_tensors(BlockTensors<P>& t, const ModelSpec& s, std::int64_t exp
 }
 template <class P>
 BlockTensors<P> block_tensors(const ModelSpec& s, const LocalUnit& unit, P* base) {
-  return block_tensors(s, unit, base, base);
+  return block_tensors(s, unit, UnitPart<P>{base}, UnitPart<P>{base});
 }
 
 // The one tensor of a unit that is a table or the output matrix.
@@ -114,18 +136,19 @@ template <class P>
 View<P, 2> table_tensor(const ModelSpec& s, const LocalUnit& unit, P* base) {
   switch (unit.kind) {
     case UnitKind::token_table:
-      return matrix_of(unit, base, Role::token_table, s.V(), s.C());
+      return matrix_of(unit, UnitPart<P>{base}, Role::token_table, s.V(), s.C());
     case UnitKind::position_table:
-      return matrix_of(unit, base, Role::position_table, s.options.max_positions, s.C());
+      return matrix_of(unit, UnitPart<P>{base}, Role::position_table, s.options.max_positions, s.C());
     default:
-      return matrix_of(unit, base, Role::output, s.V(), s.C());
+      return matrix_of(unit, UnitPart<P>{base}, Role::output, s.V(), s.C());
   }
 }
 
 // `output`: its own matrix, or the token table it is tied to.
 template <class P>
-HeadTensors<P> head_tensors(const ModelSpec& s, View<P, 2> output, const LocalUnit& norm, P* base) {
-  return {output, vector_of(norm, base, Role::final_norm, s.C()), vector_of(norm, base, Role::final_norm_bias, s.C())};
+HeadTensors<P> head_tensors(const ModelSpec& s, View<P, 2> output, const LocalUnit& norm,
+                            const std::type_identity_t<UnitPart<P>>& part) {
+  return {output, vector_of(norm, part, Role::final_norm, s.C()), vector_of(norm, part, Role::final_norm_bias, s.C())};
 }
 // The head of a depth of multi-token prediction.
 template <class P>

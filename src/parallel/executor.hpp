@@ -129,7 +129,7 @@ class Executor {
   View<T, 2> state(const Task& task, int number) const;
   View<T, 2> state_gradient(const Task& task, int number) const;
   bool is_own(const Task& task, int state) const {
-    return content(task).final_norm() || state >= content(task).streams_in;
+    return content(task).final_norm() || state >= content(task).states_in;
   }
   // Of a block, residual or of a depth.
   View<T, 2> output_of(const Task& task, const StageLayer& block) const;

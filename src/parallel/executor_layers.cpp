@@ -105,9 +105,9 @@ BlockTensors<const T> Executor<T>::block_weights(const StageLayer& layer) const 
 // W of experts runs with B: the rows of later rounds exist only there.
 template <class T>
 BlockTensors<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, bool with_matrices) const {
-  acc_t<T>* vectors = sync_->vectors(layer.unit);
-  auto g =
-      block_tensors(context_.spec(), local(layer.unit), with_matrices ? sync_->matrices(layer.unit) : vectors, vectors);
+  UnitPart<acc_t<T>> matrices;
+  if (with_matrices) matrices.data = sync_->matrices(layer.unit);
+  auto g = block_tensors(context_.spec(), local(layer.unit), matrices, sync_->vectors(layer.unit));
   if (layer.second != no_unit && !with_matrices)
     set_expert_tensors(g, context_.spec(), context_.experts_here(), local(layer.second), sync_->matrices(layer.second));
   return g;
@@ -117,14 +117,14 @@ template <class T>
 HeadTensors<const T> Executor<T>::norm_weights(const StageLayer& layer) const {
   const T* base = gather_.weights(layer.unit);
   if (layer.state == 0) return head_tensors(context_.spec(), View<const T, 2>(), local(layer.unit), base);
-  return head_tensors(View<const T, 2>(), mtp_tensors(context_.spec(), local(layer.unit), base, base));
+  return head_tensors(View<const T, 2>(), mtp_tensors(context_.spec(), local(layer.unit), base));
 }
 
 template <class T>
 HeadTensors<acc_t<T>> Executor<T>::norm_gradients(const StageLayer& layer) const {
-  acc_t<T>* base = sync_->vectors(layer.unit);
-  if (layer.state == 0) return head_tensors(context_.spec(), View<acc_t<T>, 2>(), local(layer.unit), base);
-  return head_tensors(View<acc_t<T>, 2>(), mtp_tensors(context_.spec(), local(layer.unit), base, base));
+  const UnitPart<acc_t<T>> vectors = sync_->vectors(layer.unit);
+  if (layer.state == 0) return head_tensors(context_.spec(), View<acc_t<T>, 2>(), local(layer.unit), vectors);
+  return head_tensors(View<acc_t<T>, 2>(), mtp_tensors(context_.spec(), local(layer.unit), {}, vectors));
 }
 
 template <class T>
@@ -167,10 +167,9 @@ void Executor<T>::forward(const Task& task, const StageLayer& layer) {
     case LayerKind::mtp_input: {
       BufferSet s = buffers_of(task, layer);
       embed_forward<T>(context_, {table(layer.second), {}}, s, s.matrix<T>(Buf::mtp_embedding), layer.number);
-      const T* base = gather_.weights(layer.unit);
       Frame frame(context_.arena);
-      s.add(rebuilt_of_mtp(context_.buffers), context_.arena, Category::workspace);
-      return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), base, base),
+      s.add(recomputed_of_mtp(context_.buffers), context_.arena, Category::workspace);
+      return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), gather_.weights(layer.unit)),
                                   state(task, layer.state - 1), s);
     }
     case LayerKind::departures:
@@ -186,7 +185,7 @@ void Executor<T>::forward_of_departures(const Task& task) {
   const int chunk = task.action.chunk, m = task.action.microbatch;
   if (content(task).passes_through())
     return copy_rows<T>(context_.stream, edge_in_use(chunk, m, Region::input), edge_in_use(chunk, m, Region::output));
-  const int states = context_.training ? content(task).streams_out() : 1;
+  const int states = context_.training ? content(task).states_out() : 1;
   for (int j = 0; j < states; ++j) copy_rows<T>(context_.stream, state(task, j), edge(task, Region::output, j));
 }
 
@@ -195,17 +194,16 @@ template <class T>
 void Executor<T>::backward_of_departures(const Task& task) {
   if (content(task).passes_through())
     return copy_rows<T>(context_.stream, edge(task, Region::output_gradient), edge(task, Region::input_gradient));
-  for (int j = 0; j < content(task).streams_out(); ++j)
+  for (int j = 0; j < content(task).states_out(); ++j)
     if (is_own(task, j)) copy_rows<T>(context_.stream, edge(task, Region::output_gradient, j), state_gradient(task, j));
 }
 
 template <class T>
 void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
   if (layer.kind == LayerKind::block)
-    return block_rebuild<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
-  const T* base = gather_.weights(layer.unit);
-  mtp_input_rebuild<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), base, base),
-                       state(task, layer.state - 1), buffers_of(task, layer));
+    return block_recompute<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
+  mtp_input_recompute<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
+                         state(task, layer.state - 1), buffers_of(task, layer));
 }
 
 template <class T>
@@ -222,13 +220,12 @@ void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
                                     dx);
     }
     case LayerKind::mtp_input: {
-      const T* base = gather_.weights(layer.unit);
-      acc_t<T>* vectors = sync_->vectors(layer.unit);
       BufferSet s = buffers_of(task, layer);
       Frame frame(context_.arena);
       s.add(scratch_backward_mtp(context_.buffers), context_.arena, Category::workspace);
-      return mtp_input_backward<T>(context_, layer.number, mtp_tensors(context_.spec(), local(layer.unit), base, base),
-                                   mtp_tensors(context_.spec(), local(layer.unit), vectors, vectors),
+      return mtp_input_backward<T>(context_, layer.number,
+                                   mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
+                                   mtp_tensors(context_.spec(), local(layer.unit), {}, sync_->vectors(layer.unit)),
                                    {table_gradient(layer.second), {}}, state(task, layer.state - 1), s,
                                    input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]),
                                    state_gradient(task, layer.state - 1));
@@ -236,7 +233,7 @@ void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
     case LayerKind::departures:
       return backward_of_departures(task);
     case LayerKind::arrivals:  // back to the stage before
-      for (int j = 0; j < content(task).streams_in; ++j)
+      for (int j = 0; j < content(task).states_in; ++j)
         copy_rows<T>(context_.stream, state_gradient(task, j), edge(task, Region::input_gradient, j));
       return;
     default:

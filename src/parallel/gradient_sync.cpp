@@ -7,7 +7,7 @@ namespace forge {
 template <class T>
 GradientSync<T>::GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh)
     : storage_(storage), mesh_(mesh) {
-  if (mesh.world().size() > 1) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+  if (mesh.world().size() > 1) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k), storage.zero(), true);
     const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(S);
@@ -35,9 +35,10 @@ typename GradientSync<T>::S* GradientSync<T>::matrices(std::size_t u) const {
 }
 
 template <class T>
-typename GradientSync<T>::S* GradientSync<T>::vectors(std::size_t u) const {
+UnitPart<typename GradientSync<T>::S> GradientSync<T>::vectors(std::size_t u) const {
   const UnitStorage<T>& s = storage_.unit(u);
-  return s.sums.empty() ? s.vectors.data - storage_.local(u).vectors_begin : s.sums.data;
+  if (s.sums.empty()) return {s.vectors.data, storage_.local(u).vectors_begin};
+  return {s.sums.data, 0};
 }
 
 template <class T>
@@ -46,14 +47,6 @@ void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
   if (p.used) p.free.wait(compute);
   fill_zero(compute, p.data.data, static_cast<std::size_t>(storage_.local(u).elements) * sizeof(S));
   matrices_[u] = p.data.data;
-}
-
-// Work given to the reducing stream from here on sees what is in the compute stream now.
-template <class T>
-void GradientSync<T>::follow(Stream& compute) {
-  if (!stream_) return;
-  ready_.record(compute);
-  ready_.wait(*stream_);
 }
 
 template <class T>
@@ -68,7 +61,7 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
       copy_on_device(compute, sums.data + storage_.local(u).vectors_begin, s.vectors.data,
                      static_cast<std::size_t>(s.vectors.size()) * sizeof(S));
     reduce_shards(compute, u, sums);
-    p.free.record(stream_ ? *stream_ : compute);
+    p.free.record(stream_.or_else(compute));
     p.used = true;
     matrices_[u] = nullptr;
   }
@@ -82,7 +75,7 @@ void GradientSync<T>::reduce_shards(Stream& compute, std::size_t u, View<S, 1> s
   const Zero& zero = storage_.zero(u);
   const GradientGroups groups = mesh_.gradient_groups(class_of(storage_.local(u)) == UnitClass::experts);
   const bool adds = s.sums.empty();  // else the gradient is a part of the sums
-  follow(compute);
+  stream_.follow(compute);
   if (!zero.shards_state()) {
     if (stream_) groups.all.all_reduce(*stream_, sums);
     return;
@@ -90,7 +83,7 @@ void GradientSync<T>::reduce_shards(Stream& compute, std::size_t u, View<S, 1> s
   const Range own = zero.shard_of(storage_.local(u));
   const View<S, 1> part = sums.slice(own.begin, own.end);
   if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const S, 1>(sums), part);
-  if (adds) add<S>(stream_ ? *stream_ : compute, part, s.gradient);
+  if (adds) add<S>(stream_.or_else(compute), part, s.gradient);
 }
 
 // What is summed once a step, on the gradient of the rank's state.
@@ -124,7 +117,7 @@ void GradientSync<T>::finish(Stream& compute) {
   if (!stream_) return;
   done_.record(*stream_);
   done_.wait(compute);
-  if (!stream_->native()) stream_->synchronize();  // hands on what the worker threw
+  stream_.rethrow();
 }
 
 template class GradientSync<double>;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
-#include "device/stream.hpp"
+#include "device/side_stream.hpp"
+#include "nn/tensors.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -24,8 +24,8 @@ class GradientSync {
   // Where the gradients of unit u's matrices are added: a buffer as long as the unit. Units that take turns have one
   // between clear() and reduce().
   S* matrices(std::size_t u) const;
-  // The same for its vectors, which are summed there over the step; offsets count from the unit's begin.
-  S* vectors(std::size_t u) const;
+  // Where the gradients of its vectors are added, over the step.
+  UnitPart<S> vectors(std::size_t u) const;
   // Gives unit u a place of its pool, with zeros.
   void clear(Stream& compute, std::size_t u, int place);
   // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
@@ -46,12 +46,11 @@ class GradientSync {
   void reduce_shards(Stream& compute, std::size_t u, View<S, 1> sums);
   void reduce_step(std::size_t u);
   void reduce_parts(Communicator& group, std::size_t u, const Range& part);
-  void follow(Stream& compute);
 
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
-  std::unique_ptr<Stream> stream_;  // null: one rank, nothing is ever sent
-  Event ready_, done_;              // made once
+  SideStream stream_;  // none: one rank, nothing is ever sent
+  Event done_;         // made once
   Place& place_of(std::size_t u, int place) {
     return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))][static_cast<std::size_t>(place)];
   }

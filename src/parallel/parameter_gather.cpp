@@ -9,7 +9,7 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, const Paramet
     const UnitStorage<T>& s = storage.unit(u);
     const bool shares = storage.zero(u).gathers();
     weights_.push_back(shares ? nullptr : s.whole.empty() ? s.copy.data : s.whole.data);
-    if (shares && !stream_) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+    if (shares) stream_.open();
   }
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = parameter_pool(storage.units(), static_cast<PoolClass>(k), storage.zero());
@@ -31,11 +31,10 @@ View<T, 1> ParameterGather<T>::target(std::size_t u, int place) {
 
 template <class T>
 void ParameterGather<T>::gather(Stream& compute, std::size_t u, int place) {
-  ready_.record(compute);
-  ready_.wait(*stream_);
-  mesh_.parameter_shards(class_of(storage_.local(u)) == UnitClass::experts)
-      .all_gather(*stream_, View<const T, 1>(storage_.unit(u).copy), target(u, place));
-  gathered_[u].record(*stream_);
+  Communicator& shards = mesh_.parameter_shards(class_of(storage_.local(u)) == UnitClass::experts);
+  stream_.run(compute, gathered_[u], [&](Stream& stream) {
+    shards.all_gather(stream, View<const T, 1>(storage_.unit(u).copy), target(u, place));
+  });
 }
 
 template <class T>
@@ -46,7 +45,7 @@ void ParameterGather<T>::wait(Stream& compute, std::size_t u, int place) {
 
 template <class T>
 void ParameterGather<T>::finish() {
-  if (stream_ && !stream_->native()) stream_->synchronize();
+  stream_.rethrow();
 }
 
 template class ParameterGather<double>;

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
-#include "device/stream.hpp"
+#include "device/side_stream.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -38,10 +37,9 @@ class ParameterGather {
 
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
-  std::unique_ptr<Stream> stream_;  // null: nothing is gathered
-  Event ready_;                     // made once
-  std::vector<Event> gathered_;     // by unit
-  std::vector<const T*> weights_;   // by unit; null: not there now
+  SideStream stream_;              // none: nothing is gathered
+  std::vector<Event> gathered_;    // by unit
+  std::vector<const T*> weights_;  // by unit; null: not there now
   std::array<std::vector<View<T, 1>>, pool_classes> pools_;
 };
 

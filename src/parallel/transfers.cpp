@@ -3,7 +3,7 @@
 namespace forge {
 
 Transfers::Transfers(Communicator& pipeline) : pipeline_(pipeline) {
-  if (pipeline.size() > 1) stream_ = std::make_unique<Stream>(1, Stream::Kind::Worker);
+  if (pipeline.size() > 1) stream_.open();
 }
 
 Transfers::Key Transfers::key_of(const Action& action) {
@@ -22,11 +22,6 @@ void Transfers::end_group() {
   group_.clear();
 }
 
-void Transfers::follow(Stream& compute) {
-  ready_.record(compute);
-  ready_.wait(*stream_);
-}
-
 void Transfers::posted(const Key& key) {
   if (grouping_)
     group_.push_back(key);
@@ -35,13 +30,13 @@ void Transfers::posted(const Key& key) {
 }
 
 void Transfers::post_send(Stream& compute, const Action& action, const void* data, std::int64_t count, DType type) {
-  follow(compute);
+  stream_.follow(compute);
   pipeline_.send(*stream_, data, count, type, action.peer);
   posted(key_of(action));
 }
 
 void Transfers::post_receive(Stream& compute, const Action& action, void* data, std::int64_t count, DType type) {
-  follow(compute);
+  stream_.follow(compute);
   pipeline_.receive(*stream_, data, count, type, action.peer);
   posted(key_of(action));
 }
@@ -51,7 +46,7 @@ void Transfers::wait(Stream& compute, const Action& action) {
 }
 
 void Transfers::finish() {
-  if (stream_ && !stream_->native()) stream_->synchronize();
+  stream_.rethrow();
 }
 
 }  // namespace forge

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <tuple>
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "device/stream.hpp"
+#include "device/side_stream.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
@@ -31,12 +30,10 @@ class Transfers {
  private:
   using Key = std::tuple<bool, bool, int, int>;  // sends, forward, chunk, microbatch
   static Key key_of(const Action& action);
-  void follow(Stream& compute);
   void posted(const Key& key);
 
   Communicator& pipeline_;
-  std::unique_ptr<Stream> stream_;  // null: one stage rank
-  Event ready_;                     // made once
+  SideStream stream_;  // none: one stage rank
   std::map<Key, Event> events_;
   std::vector<Key> group_;
   bool grouping_ = false;

@@ -111,7 +111,7 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     case TaskOp::transfer: {
       if (!is_send_post(task.action.op)) return {};
       const StageContent& stage = share.chunks[chunk];
-      const int states = is_forward_transfer(task.action.op) ? stage.streams_out() : stage.streams_in;
+      const int states = is_forward_transfer(task.action.op) ? stage.states_out() : stage.states_in;
       return {{Group::pp, Collective::send, states * c.stream_rows() * c.spec.C(), c.precision.compute}};
     }
     default:

@@ -5,6 +5,7 @@
 
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
+#include "hf/config.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/split.hpp"
 #include "schedule/from_deck.hpp"
@@ -15,21 +16,33 @@ namespace {
 
 constexpr std::int64_t most_stages = 1 << 16, most_slots = 1 << 20;
 
-// Calls f and reports what it refuses.
+// Calls f and reports what it refuses. Returns whether it didn't.
 template <class F>
-void report_of(Report& report, F&& f) {
+bool report_of(Report& report, F&& f) {
   try {
     f();
+    return true;
   } catch (const BadInput& error) {
     report.add("", error.what());
+    return false;
   }
+}
+
+// Whether config.json (if the deck names one) could be read.
+bool read_model(ModelDeck& model, Report& report) {
+  return model.hf.empty() || report_of(report, [&] { model = read_hf_config(model.hf, model); });
+}
+
+void check_save_hf(const Deck& deck, Report& report) {
+  const std::string obstacle = deck.output.save_hf ? hf_obstacle(deck.model) : "";
+  if (!obstacle.empty()) report.add("", "output.save_hf = true, but " + obstacle);
 }
 
 // A schedule lists every (stage, microbatch): numbers beyond any machine are told before the list is made.
 bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, Report& report) {
   if (stages > most_stages) {
     report.add("", equation("mesh.pp", deck.mesh.pp) + " x " +
-                       equation("schedule.chunks_per_stage", deck.schedule.chunks_per_stage) + " = " +
+                       equation("schedule.virtual_stages", deck.schedule.virtual_stages) + " = " +
                        std::to_string(stages) + " stages; legal: at most " + std::to_string(most_stages));
     return false;
   }
@@ -46,13 +59,13 @@ bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, 
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
-  std::int64_t stages = deck.mesh.pp * deck.schedule.chunks_per_stage;
+  std::int64_t stages = deck.mesh.pp * deck.schedule.virtual_stages;
   if (!has_size(deck, stages, whole ? microbatches_of(deck) : 1, report)) return;
   if (whole)
     report_of(report, [&] {
       const Schedule schedule =
           schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
-      deck.schedule.chunks_per_stage = schedule.chunks_per_rank;
+      deck.schedule.virtual_stages = schedule.chunks_per_rank;
       stages = schedule.stages();
     });
   report_of(report, [&] {
@@ -65,8 +78,10 @@ void check_schedule(Deck& deck, Report& report) {
 
 void check_deck(Deck& deck, int world_size, Needs needs) {
   Report report;
-  const std::set<std::string> bad = check_values(deck, needs, report);
+  const bool has_model = read_model(deck.model, report);
+  const std::set<std::string> bad = check_values(deck, needs, has_model, report);
   const auto good = [&](const char* section) { return bad.count(section) == 0; };
+  if (needs == Needs::training && good("model") && good("output")) check_save_hf(deck, report);
   if (needs == Needs::training && good("model") && good("mesh") && good("train") && deck.model.kv_heads > 0) {
     const auto mesh = check_layout(deck, world_size, report);
     if (mesh && good("schedule")) check_schedule(deck, report);

@@ -27,9 +27,9 @@ void check_file(const Schedule& schedule, const Deck& deck, int pp, int microbat
          "train.global_batch_sequences / (data-parallel size x train.microbatch_sequences) = " +
              std::to_string(microbatches),
          microbatches);
-  if (s.chunks_per_stage != 1)
-    expect("chunks per rank", schedule.chunks_per_rank, equation("schedule.chunks_per_stage", s.chunks_per_stage),
-           s.chunks_per_stage);
+  if (s.virtual_stages != 1)
+    expect("chunks per rank", schedule.chunks_per_rank, equation("schedule.virtual_stages", s.virtual_stages),
+           s.virtual_stages);
   if (schedule.lowered) report.add("", file + " is lowered: transfers follow from it; legal: compute");
   if (s.name != ScheduleDeck{}.name && name_of(s.name) != schedule.name)
     report.add("", "schedule.name = " + std::string(name_of(s.name)) + ", but " + file + " is named " +
@@ -45,7 +45,7 @@ std::int64_t microbatches_of(const Deck& deck) {
 
 Schedule schedule_of(const Deck& deck, int pp, int microbatches) {
   const ScheduleDeck& s = deck.schedule;
-  if (s.file.empty()) return generate({s.name, pp, static_cast<int>(s.chunks_per_stage), microbatches, 0});
+  if (s.file.empty()) return generate({s.name, pp, static_cast<int>(s.virtual_stages), microbatches, 0});
   Schedule schedule = read_schedule_csv(read_text_file(s.file, most_file_bytes, "schedule.file"), s.file);
   Report report;
   check_file(schedule, deck, pp, microbatches, report);

@@ -93,7 +93,7 @@ void check(const ScheduleRequest& request) {
     if (value < 1) throw BadInput(std::string(what) + " must be at least 1, but is " + std::to_string(value));
   };
   positive("mesh.pp", request.ranks);
-  positive("schedule.chunks_per_stage", request.chunks);
+  positive("schedule.virtual_stages", request.chunks);
   positive(
       "the number of microbatches (train.global_batch_sequences / (data-parallel ranks * "
       "train.microbatch_sequences))",

@@ -9,7 +9,7 @@ namespace forge {
 struct ScheduleRequest {
   ScheduleName name = ScheduleName::one_f_one_b;
   int ranks = 1;         // pp
-  int chunks = 1;        // schedule.chunks_per_stage: model chunks per rank; read by interleaved only (zb_v has two)
+  int chunks = 1;        // schedule.virtual_stages: model chunks per rank; read by interleaved only (zb_v has two)
   int microbatches = 1;  // M
   int group = 0;         // interleaved: microbatches that pass a chunk before the next chunk; 0 = pp
 };
@@ -21,7 +21,7 @@ struct ScheduleRequest {
 //   interleaved  chunks per rank, stage k on rank k mod pp (Narayanan et al., arXiv 2104.04473); groups of G
 //   microbatches
 //                with pp <= G <= M and M % G == 0 or M % G >= pp
-//   zero_bubble  ZB-H1: B and W apart, at most pp microbatches between F and W on a rank (Qi et al., arXiv 2401.10241)
+//   zero_bubble  ZB-H1: split backward, at most pp microbatches between F and W on a rank (Qi et al., arXiv 2401.10241)
 //   zb_v         two chunks in the form of a V; rank r holds stages r and 2 pp - 1 - r (Qi et al., arXiv 2405.15362)
 Schedule generate(const ScheduleRequest& request);
 

@@ -87,7 +87,7 @@ class TransferWriter {
       while (next_ != posts_.end() && static_cast<double>(next_->first) < intervals[i].end) post(next_++->second);
       wait_for_input(list[i]);
       result_.push_back(list[i]);
-      hand_over(list[i]);
+      copy_locally(list[i]);
     }
     while (next_ != posts_.end()) post(next_++->second);
     wait_for_sends();
@@ -120,9 +120,9 @@ class TransferWriter {
                        schedule_.places[at(source)].rank});
   }
 
-  void hand_over(const Action& action) {
+  void copy_locally(const Action& action) {
     if (reader_stage(schedule_, rank_, action) < 0 || read_elsewhere(schedule_, rank_, action)) return;
-    const Op op = action.op == Op::forward ? Op::hand_forward : Op::hand_backward;
+    const Op op = action.op == Op::forward ? Op::copy_forward : Op::copy_backward;
     result_.push_back({op, action.chunk, action.microbatch});
   }
 

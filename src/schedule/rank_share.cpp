@@ -49,10 +49,10 @@ RankShare rank_share(const ModelShare& model, int rank) {
   if (std::find(tables.begin(), tables.end(), share.pp_rank) != tables.end())
     share.table_stages = static_cast<int>(tables.size());
   for (const LocalUnit& unit : share.units) {
-    const bool twin = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
+    const bool tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
     const bool first = class_of(unit) == UnitClass::experts ? first_expert_replica : share.first_replica;
-    share.twin.push_back(twin);
-    share.counts.push_back(first && !twin);
+    share.tied_copy.push_back(tied_copy);
+    share.counts.push_back(first && !tied_copy);
   }
   return share;
 }

@@ -21,9 +21,10 @@ struct RankShare {
   std::vector<std::vector<StageLayer>> layers;   // by chunk: what it computes, in order
   std::array<int, unit_classes> replica{};       // which copy of its shard this rank has, …
   std::array<int, unit_classes> replicas{1, 1};  // … and of how many
-  std::vector<char> twin;                        // by unit: a tied table that another stage counts
+  std::vector<char> tied_copy;                   // by unit: a tied table that another stage counts
   int table_stages = 1;                          // stages that hold the token table, where this rank's does
-  std::vector<char> counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's twin)
+  std::vector<char>
+      counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's tied copy)
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

@@ -22,8 +22,8 @@ constexpr std::array<std::string_view, op_count> op_names = {"forward",
                                                              "wait_send_backward",
                                                              "post_recv_backward",
                                                              "wait_recv_backward",
-                                                             "hand_forward",
-                                                             "hand_backward"};
+                                                             "copy_forward",
+                                                             "copy_backward"};
 
 std::string short_name(Op op) {
   switch (op) {

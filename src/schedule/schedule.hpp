@@ -24,11 +24,11 @@ enum class Op : std::uint8_t {
   wait_send_backward,
   post_recv_backward,  // output gradient of (chunk, microbatch) from the next stage, on rank `peer`
   wait_recv_backward,
-  hand_forward,   // output of (chunk, microbatch) becomes the input of the next stage, on the same rank
-  hand_backward,  // input gradient becomes the output gradient of the previous stage, on the same rank
+  copy_forward,   // output of (chunk, microbatch) becomes the input of the next stage, on the same rank
+  copy_backward,  // input gradient becomes the output gradient of the previous stage, on the same rank
 };
 
-inline constexpr int op_count = static_cast<int>(Op::hand_backward) + 1;
+inline constexpr int op_count = static_cast<int>(Op::copy_backward) + 1;
 
 // "forward", "post_send_backward", …: the names of the CSV format.
 std::string_view name_of(Op op);
@@ -52,9 +52,9 @@ constexpr bool is_send_post(Op op) {
 constexpr bool is_send(Op op) {
   return is_send_post(op) || op == Op::wait_send_forward || op == Op::wait_send_backward;
 }
-// Of a transfer or hand-over: true for activations, false for gradients.
+// Of a transfer or local copy: true for activations, false for gradients.
 constexpr bool is_forward_transfer(Op op) {
-  return (op >= Op::post_send_forward && op <= Op::wait_recv_forward) || op == Op::hand_forward;
+  return (op >= Op::post_send_forward && op <= Op::wait_recv_forward) || op == Op::copy_forward;
 }
 
 struct Action {

@@ -77,7 +77,7 @@ class Writer {
       action_ = action;
       if (is_compute(action.op))
         compute();
-      else if (action.op == Op::hand_forward || action.op == Op::hand_backward)
+      else if (action.op == Op::copy_forward || action.op == Op::copy_backward)
         copy();
       else
         transfer();
@@ -232,7 +232,7 @@ class Writer {
     };
     const bool fused = action_.op == Op::backward, frames = fused && layer.kind == LayerKind::block;
     const Regions read = set_of(Region::saved) | set_of(Region::input);
-    const bool again = recompute_ && recomputes(layer);
+    const bool recomputed = recompute_ && recomputes(layer);
     if (training_)
       for (const std::size_t unit : units_completed(layer, step.pass)) clear(unit);
     switch (step.pass) {
@@ -242,15 +242,15 @@ class Writer {
         if (step.layer > 0 && is_private_state(step.layer - 1)) add(TaskOp::close);
         return;
       case Pass::backward_input:
-        if (again && fused) add_of_layer(TaskOp::open_recomputed, 0, 0);
-        if (again) add_of_layer(TaskOp::recompute, read, left());
+        if (recomputed && fused) add_of_layer(TaskOp::open_recomputed, 0, 0);
+        if (recomputed) add_of_layer(TaskOp::recompute, read, left());
         if (frames) add_of_layer(TaskOp::open_gradients, 0, 0);
         return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
                             left() | set_of(Region::input_gradient));
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
         if (frames) add(TaskOp::close);
-        if (again && fused) add(TaskOp::close);
+        if (recomputed && fused) add(TaskOp::close);
     }
   }
 

@@ -162,10 +162,10 @@ struct EdgeOps {
   Op made, post_send, wait_send, hand;  // what this stage makes for the other
   Op read, post_receive, wait_receive;  // what it reads from the other
 };
-constexpr EdgeOps towards_next{Op::forward,        Op::post_send_forward,  Op::wait_send_forward, Op::hand_forward,
+constexpr EdgeOps towards_next{Op::forward,        Op::post_send_forward,  Op::wait_send_forward, Op::copy_forward,
                                Op::backward_input, Op::post_recv_backward, Op::wait_recv_backward};
 constexpr EdgeOps towards_previous{
-    Op::backward_input, Op::post_send_backward, Op::wait_send_backward, Op::hand_backward,
+    Op::backward_input, Op::post_send_backward, Op::wait_send_backward, Op::copy_backward,
     Op::forward,        Op::post_recv_forward,  Op::wait_recv_forward};
 
 std::string edge_violation(const Schedule& schedule, const Cell& cell, int stage, int other, const EdgeOps& ops) {

@@ -14,7 +14,7 @@ namespace forge {
 //  and for lowered schedules
 //  4. transfers: each output and gradient that crosses ranks has one post and one wait on each side, in the right
 //  order, and
-//     no others exist; what stays on a rank is handed over; groups contain posts only;
+//     no others exist; what stays on a rank is a local copy; groups contain posts only;
 //  5. rendezvous: with sends that block until the receive is launched, and with every launch (a group, or a post
 //  outside of
 //     one) blocking its rank until all of it is matched, the ranks reach the end; the k-th send from one rank to

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "checkpoint/directory.hpp"
-#include "config/safetensors.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "hf/safetensors.hpp"
 
 namespace forge {
 

@@ -9,22 +9,22 @@
 
 namespace forge {
 
-double RouterReport::pairs() const {
+double RouterReport::assignments() const {
   return std::accumulate(load.begin(), load.end(), 0.0);
 }
 
 double RouterReport::load_min() const {
-  const double sum = pairs();
+  const double sum = assignments();
   return sum > 0 ? *std::min_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum : 0;
 }
 
 double RouterReport::load_max() const {
-  const double sum = pairs();
+  const double sum = assignments();
   return sum > 0 ? *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum : 0;
 }
 
 double RouterReport::entropy() const {
-  const double sum = pairs();
+  const double sum = assignments();
   if (load.size() < 2 || sum == 0) return 1;
   double entropy = 0;
   for (const double n : load)
@@ -55,14 +55,14 @@ std::string to_json(const std::vector<RouterReport>& routers) {
 std::string routers_line(const std::vector<RouterReport>& routers) {
   if (routers.empty()) return "";
   const RouterReport* heaviest = &routers.front();
-  double least = heaviest->load_min(), entropy = 0, dropped = 0, pairs = 0, balance = 0, z = 0;
+  double least = heaviest->load_min(), entropy = 0, dropped = 0, assignments = 0, balance = 0, z = 0;
   double bias_min = heaviest->bias_min, bias_max = heaviest->bias_max;
   for (const RouterReport& r : routers) {
     if (r.load_max() > heaviest->load_max()) heaviest = &r;
     least = std::min(least, r.load_min());
     entropy += r.entropy() / static_cast<double>(routers.size());
     dropped += r.dropped;
-    pairs += r.pairs();
+    assignments += r.assignments();
     balance += r.balance_loss;
     z += r.z_loss;
     bias_min = std::min(bias_min, r.bias_min);
@@ -77,7 +77,7 @@ std::string routers_line(const std::vector<RouterReport>& routers) {
     n = std::snprintf(line, sizeof line, format, values...);
     text.append(line, static_cast<std::size_t>(n));
   };
-  if (dropped > 0) add(", dropped %.2f %%", 100 * dropped / pairs);
+  if (dropped > 0) add(", dropped %.2f %%", 100 * dropped / assignments);
   if (bias_min != 0 || bias_max != 0) add(", bias %.3g to %.3g", bias_min, bias_max);
   if (balance > 0) add(", auxiliary loss %.3f a layer", balance / static_cast<double>(routers.size()));
   if (z > 0) add(", z-loss %.3f a layer", z / static_cast<double>(routers.size()));

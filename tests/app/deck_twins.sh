@@ -33,7 +33,7 @@ twin() {
     --set "checkpoint.directory=$work/saved" --set train.steps=2)
   [ "$(value "$shown" data validation_files)" = "[]" ] || small+=(--set "data.validation_files=[$work/held_out.bin]")
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
-    --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.chunks_per_stage=1 --set schedule.split=even)
+    --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
   expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${one[@]}" --set train.precision=fp64 --output "$work/one.st"
   local alone
   alone=$(numbers "$work/output")

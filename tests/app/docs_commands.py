@@ -250,7 +250,7 @@ TABLES = [
     ("docs/parallelism.md", "| zero_stage | parameters | gradients | optimizer | peak |", {str(z): HSDP + str(z) for z in range(4)}),
     ("docs/parallelism.md", "| pp 4, M 8, no recompute | idle, equal stages | activations, largest rank | peak, largest rank | pp bytes |", {
         "gpipe": BY_SCHEDULE + "gpipe", "1f1b": BY_SCHEDULE + "1f1b",
-        "interleaved, 2 chunks": BY_SCHEDULE + "interleaved --set schedule.chunks_per_stage=2",
+        "interleaved, 2 chunks": BY_SCHEDULE + "interleaved --set schedule.virtual_stages=2",
         "zero_bubble": BY_SCHEDULE + "zero_bubble", "zb_v": BY_SCHEDULE + "zb_v"}),
     ("docs/parallelism.md", "| ep x etp | edp | a rank has | ep | etp | peak |", {
         "1 x 4": BY_EP.format(1, 4), "2 x 4 (the deck)": BY_EP.format(2, 4), "4 x 2": BY_EP.format(4, 2), "8 x 1": BY_EP.format(8, 1)}),

@@ -67,7 +67,7 @@ shrink_deck() {
   if [ $((pp * replicate * shard * cp * tp)) -eq 1 ] && [ "$(value "$shown" train zero_stage)" -gt 0 ]; then shard=2; fi
   ranks=$((pp * replicate * shard * cp * tp))
   local chunks heads=8 kv_heads=2
-  chunks=$(value "$shown" schedule chunks_per_stage)
+  chunks=$(value "$shown" schedule virtual_stages)
   [ "$(value "$shown" model kv_heads)" != "$(value "$shown" model heads)" ] || kv_heads=$heads
   local vocabulary=257 # no multiple of tp; where a token is a byte, samples are text
   [ "$(value "$shown" model vocabulary)" -ne 256 ] || vocabulary=256

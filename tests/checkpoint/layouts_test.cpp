@@ -166,7 +166,7 @@ TEST(Experts, AreOneTensorOfALayer) {
   RankShare share;
   share.units = whole_units(spec);
   share.counts.assign(share.units.size(), 1);
-  share.twin.assign(share.units.size(), 0);
+  share.tied_copy.assign(share.units.size(), 0);
   share.replicas = {1, 1};
   Stream stream(1);
   const StorageKind kept{false, optimizer_state({}, DType::f32)};

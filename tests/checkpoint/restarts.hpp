@@ -121,7 +121,7 @@ inline Deck deck_on(const Deck& model, const Layout& layout) {
   deck.mesh = layout.mesh;
   deck.train.zero_stage = layout.zero_stage;
   deck.schedule.name = layout.schedule;
-  deck.schedule.chunks_per_stage = layout.chunks;
+  deck.schedule.virtual_stages = layout.chunks;
   const std::string rule = illegality(deck);
   if (!rule.empty()) throw Error(std::string(layout.name) + ": " + rule);
   return deck;

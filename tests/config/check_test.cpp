@@ -221,20 +221,19 @@ TEST(Check, Schedules) {
                           ScheduleName::zero_bubble, ScheduleName::zb_v})
     for (const std::int64_t pp : {1, 2, 4}) {  // more stages than layers, too
       const Deck deck = checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp; }, static_cast<int>(pp));
-      EXPECT_EQ(deck.schedule.chunks_per_stage, name == ScheduleName::zb_v ? 2 : 1);
+      EXPECT_EQ(deck.schedule.virtual_stages, name == ScheduleName::zb_v ? 2 : 1);
     }
   const auto interleaved = [](std::int64_t pp, std::int64_t chunks) {
     return [=](Deck& d) {
-      d.schedule.name = ScheduleName::interleaved, d.schedule.chunks_per_stage = chunks, d.mesh.pp = pp;
+      d.schedule.name = ScheduleName::interleaved, d.schedule.virtual_stages = chunks, d.mesh.pp = pp;
     };
   };
   EXPECT_NO_THROW(checked(interleaved(2, 3), 2));
   EXPECT_NO_THROW(checked(interleaved(1, 3), 1));
   expect_refused(interleaved(3, 2), {"schedule.name interleaved", "M = 4", "nearest legal M", "3 or 6"}, 3);
-  expect_refused([](Deck& d) { d.schedule.chunks_per_stage = 2; },
-                 {"chunks_per_stage = 2", "schedule.name: interleaved"});
-  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.chunks_per_stage = 3; },
-                 {"chunks_per_stage = 3", "legal: 2"});
+  expect_refused([](Deck& d) { d.schedule.virtual_stages = 2; }, {"virtual_stages = 2", "schedule.name: interleaved"});
+  expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.virtual_stages = 3; },
+                 {"virtual_stages = 3", "legal: 2"});
   expect_refused([](Deck& d) { d.train.microbatch_sequences = 1, d.train.global_batch_sequences = 1 << 25; },
                  {"33554432 microbatches", "legal: at most 1048576"});
 }
@@ -307,7 +306,7 @@ TEST(Check, TheScheduleIsOnTheSameReport) {
   Deck deck = small_deck();
   deck.mesh.pp = 3;
   deck.schedule.name = ScheduleName::interleaved;
-  deck.schedule.chunks_per_stage = 2;
+  deck.schedule.virtual_stages = 2;
   deck.schedule.split = "Ett|L";
   deck.train.seed = 1;
   deck.train.accumulate = Accumulation::sharded;

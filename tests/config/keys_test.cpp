@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "config/key_builder.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "support.hpp"
@@ -60,6 +61,44 @@ TEST(Keys, HaveAFieldOfTheirOwn) {
     for (const auto& other : all_keys())
       EXPECT_EQ(is_default(other, deck), &other != &key) << key.qualified() << " changes " << other.qualified();
   }
+}
+
+template <class Keys>
+concept TakesARule = requires(Keys k) {
+  k.template integer<&MeshDeck::pp>("pp", OnRestart::stays, 1, 2, "", "");
+};
+template <class Keys>
+concept TakesNoRule = requires(Keys k) {
+  k.template integer<&MeshDeck::pp>("pp", 1, 2, "", "");
+}
+|| requires(Keys k) {
+  k.template flag<&CheckpointDeck::asynchronous>("asynchronous", "");
+}
+|| requires(Keys k) {
+  k.template choice<&MeshDeck::cp_method>("cp_method", {"ring"}, {}, "");
+}
+|| requires(Keys k) {
+  k.add("pp", "", "", FlagKey{});
+};
+
+// A new key without a rule doesn't compile.
+TEST(Keys, SayWhatARestartMayChange) {
+  static_assert(TakesARule<SectionKeys<&Deck::mesh>>);
+  static_assert(!TakesNoRule<SectionKeys<&Deck::mesh>> && !TakesNoRule<SectionKeys<&Deck::checkpoint>>);
+  const auto stays = [](const char* section, const char* name) {
+    return find_key(section, name)->on_restart == OnRestart::stays;
+  };
+  for (const char* name : {"layers", "width", "vocabulary", "router_score", "mtp_depth"})
+    EXPECT_TRUE(stays("model", name)) << name;
+  for (const char* name : {"global_batch_sequences", "sequence_tokens", "precision", "seed"})
+    EXPECT_TRUE(stays("train", name)) << name;
+  for (const char* name : {"steps", "microbatch_sequences", "zero_stage", "recompute"})
+    EXPECT_FALSE(stays("train", name)) << name;
+  EXPECT_TRUE(stays("optimizer", "moments") && stays("data", "order"));
+  EXPECT_FALSE(stays("optimizer", "learning_rate") || stays("data", "files"));
+  const std::set<std::string> free_sections{"mesh", "schedule", "checkpoint", "output", "machine"};
+  for (const Key& key : all_keys())
+    EXPECT_TRUE(key.on_restart == OnRestart::may_change || !free_sections.contains(key.section)) << key.qualified();
 }
 
 // A default is legal by itself, except where the key must be given or stands for "read it from config.json".

@@ -84,6 +84,23 @@ TEST(Read, UnknownKeysNameTheNearest) {
   expect_bad_input([] { read(minimal + "<<: {a: 1}\n"); }, {"unknown section"});
 }
 
+// Decks and checkpoints of earlier versions have schedule.chunks_per_stage.
+TEST(Read, FormerNamesAreRead) {
+  const std::string earlier = minimal + "schedule: {name: interleaved, chunks_per_stage: 4}\n";
+  EXPECT_EQ(read(earlier).schedule.virtual_stages, 4);
+  EXPECT_EQ(with({"schedule.chunks_per_stage=3"}).schedule.virtual_stages, 3);
+  EXPECT_EQ(write_deck(read(earlier)).find("chunks_per_stage"), std::string::npos);
+  // An option changes the key, under whatever name.
+  EXPECT_EQ(read(earlier, {"schedule.virtual_stages=5"}).schedule.virtual_stages, 5);
+  EXPECT_EQ(with({"schedule.virtual_stages=5", "schedule.chunks_per_stage=6"}).schedule.virtual_stages, 6);
+  expect_bad_input([&] { read(earlier, {"schedule.chunks_per_stage=0"}); },
+                   {"schedule.virtual_stages = 0", "legal: integer, 1 to 1024"});
+  for (const char* both : {"{virtual_stages: 2, chunks_per_stage: 2}", "{chunks_per_stage: 2, virtual_stages: ~}"})
+    expect_bad_input([&] { read(minimal + "schedule: " + both + "\n"); },
+                     {"deck.yaml:6:", "is given, too", "chunks_per_stage is the former name of schedule.virtual_stages",
+                      "legal: virtual_stages alone"});
+}
+
 TEST(Read, Integers) {
   const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
   EXPECT_EQ(steps("12"), 12);

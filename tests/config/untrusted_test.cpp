@@ -1,9 +1,9 @@
 #include <cstring>
 #include <ctime>
 
-#include "config/hf_config.hpp"
-#include "config/safetensors.hpp"
 #include "config/write.hpp"
+#include "hf/config.hpp"
+#include "hf/safetensors.hpp"
 #include "schedule/check_deck.hpp"
 #include "support.hpp"
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/last_words.hpp"
+#include "device/side_stream.hpp"
 
 namespace forge {
 namespace {
@@ -136,6 +138,58 @@ TEST(Event, is_passed_after_a_failure) {
   event.record(a);
   event.synchronize();
   EXPECT_THROW(a.synchronize(), std::runtime_error);
+}
+
+// Each piece of work sees what the stream beside it was given before, and the event is behind the work.
+TEST(SideStream, runs_behind_what_was_given_before) {
+  Stream compute(1, Stream::Kind::Worker);
+  SideStream side;
+  side.open();
+  std::atomic<int> steps = 0;
+  for (int i = 0; i < 200; ++i) {
+    Event done;
+    int before = -1, after = -1;
+    compute.submit([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      ++steps;
+    });
+    side.run(compute, done, [&](Stream& stream) {
+      stream.submit([&] {
+        before = steps;
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+        ++steps;
+      });
+    });
+    done.wait(compute);
+    compute.submit([&] { after = steps; });
+    compute.synchronize();
+    ASSERT_EQ(before, 2 * i + 1);
+    ASSERT_EQ(after, 2 * i + 2);
+  }
+}
+
+TEST(SideStream, without_a_stream_is_the_one_beside_it) {
+  Stream compute;
+  SideStream none;
+  EXPECT_FALSE(none);
+  EXPECT_EQ(&none.or_else(compute), &compute);
+  Event done;
+  bool ran = false;
+  none.run(compute, done, [&](Stream& stream) { ran = &stream == &compute; });
+  EXPECT_TRUE(ran && done.ready());
+  none.rethrow();
+}
+
+TEST(SideStream, hands_on_what_its_worker_threw) {
+  Stream compute, other(1, Stream::Kind::Worker);
+  SideStream own, borrowed(&other);
+  own.open();
+  for (SideStream* side : {&own, &borrowed}) {
+    Event done;
+    side->run(compute, done, [](Stream& stream) { stream.submit([] { throw std::runtime_error("lost"); }); });
+    EXPECT_THROW(side->rethrow(), std::runtime_error);
+    EXPECT_NO_THROW(side->rethrow());
+  }
 }
 
 }  // namespace

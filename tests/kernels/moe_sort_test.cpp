@@ -11,7 +11,7 @@ namespace {
 using namespace reference;
 using std::int64_t;
 
-// Distinct experts for each row, some pairs dropped: every `drop`th (0: none).
+// Distinct experts for each row, some assignments dropped: every `drop`th (0: none).
 Values experts_of(int64_t rows, int64_t E, int64_t k, int64_t drop, std::uint64_t key = 1) {
   Values v;
   for (int64_t r = 0; r < rows; ++r) {
@@ -163,14 +163,15 @@ void check_capacity(CapacityOptions o, int64_t R, int64_t k) {
   double dropped = 10;
   for (int64_t g = 0; g < o.scopes; ++g)
     for (int64_t e = 0; e < o.experts; ++e) {
-      std::vector<int64_t> pairs;
+      std::vector<int64_t> assignments;
       for (int64_t q = 0; q < R * k; ++q)
-        if (experts[q] == static_cast<double>(e) && scope[q / k] == static_cast<double>(g)) pairs.push_back(q);
-      std::stable_sort(pairs.begin(), pairs.end(), [&](int64_t a, int64_t b) { return at[a / k] < at[b / k]; });
+        if (experts[q] == static_cast<double>(e) && scope[q / k] == static_cast<double>(g)) assignments.push_back(q);
+      std::stable_sort(assignments.begin(), assignments.end(),
+                       [&](int64_t a, int64_t b) { return at[a / k] < at[b / k]; });
       if (o.by == DropBy::probability)
-        std::stable_sort(pairs.begin(), pairs.end(), [&](int64_t a, int64_t b) { return w[a] > w[b]; });
-      for (std::size_t i = static_cast<std::size_t>(o.capacity); i < pairs.size(); ++i) {
-        expected[pairs[i]] = -1;
+        std::stable_sort(assignments.begin(), assignments.end(), [&](int64_t a, int64_t b) { return w[a] > w[b]; });
+      for (std::size_t i = static_cast<std::size_t>(o.capacity); i < assignments.size(); ++i) {
+        expected[assignments[i]] = -1;
         ++dropped;
       }
     }

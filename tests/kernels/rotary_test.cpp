@@ -70,7 +70,7 @@ void check(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h, Rotar
   }
 }
 
-TEST(Rotary, turns_each_pair_by_its_position) {
+TEST(Rotary, rotates_each_pair_by_its_position) {
   for (const auto& [R, n, D, h] :
        {std::array<std::int64_t, 4>{1, 1, 2, 1}, std::array<std::int64_t, 4>{7, 3, 16, 8},
         std::array<std::int64_t, 4>{33, 5, 64, 32}, std::array<std::int64_t, 4>{4, 1, 34, 17},

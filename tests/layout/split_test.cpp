@@ -75,8 +75,8 @@ TEST(Split, LayoutStrings) {
   expect_whole(apart, 3, 3);
   for (const auto& [stage, in, out, first] : {std::array{0, 1, 2, 0}, {1, 2, 3, 4}, {2, 3, 3, 5}, {3, 3, 4, 5}}) {
     const StageContent& content = apart[static_cast<std::size_t>(stage)];
-    EXPECT_EQ(content.streams_in, in) << stage;
-    EXPECT_EQ(content.streams_out(), out) << stage;
+    EXPECT_EQ(content.states_in, in) << stage;
+    EXPECT_EQ(content.states_out(), out) << stage;
     EXPECT_EQ(content.layer(0), first) << stage;
     EXPECT_EQ(content.final_norm(), stage == 0) << stage;
   }

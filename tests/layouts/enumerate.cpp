@@ -69,7 +69,7 @@ std::vector<Choice> choices_of(const MeshDeck& mesh) {
 namespace {
 
 std::int64_t stages_of(const Deck& deck) {
-  return deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
+  return deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.virtual_stages);
 }
 
 // Heads that tp divides, and with all_to_all cp too; key heads that one of tp and they divide the other.
@@ -131,7 +131,7 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   deck.train.gather = choice.gather;
   deck.train.recompute = choice.recompute;
   deck.schedule.name = choice.schedule;
-  deck.schedule.chunks_per_stage = choice.chunks;
+  deck.schedule.virtual_stages = choice.chunks;
   deck.train.microbatch_sequences = number % 5 == 2 ? 2 : 1;
   if (number % 4 == 1) deck.schedule.split = "balanced";
   if (number % 4 == 3) deck.schedule.split = split_string(deck, number);

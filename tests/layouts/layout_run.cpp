@@ -91,7 +91,7 @@ class Tape : public RoutingTape {
       }
       const std::vector<std::int32_t> row(choices.row(r), choices.row(r) + choices.columns());
       const auto [place, fresh] = recorded_.try_emplace(key, row);
-      require(fresh || place->second == row, "a row was routed to other experts when it was made again");
+      require(fresh || place->second == row, "a row was routed to other experts when it was recomputed");
     }
     return replayed_ != nullptr;
   }
@@ -136,13 +136,13 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
   return text.str();
 }
 
-// Every row of the step is counted once by its layer's router, also where its forward pass was made again.
+// Every row of the step is counted once by its layer's router, also where its forward pass was recomputed.
 std::string load_problem(const RunSetup& setup, const StepResult& step) {
-  const auto pairs = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
+  const auto assignments = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
   for (const RouterReport& router : step.routers)
-    if (router.pairs() != pairs)
-      return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.pairs()) + " pairs of " +
-             std::to_string(pairs);
+    if (router.assignments() != assignments)
+      return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.assignments()) +
+             " assignments of " + std::to_string(assignments);
   return "";
 }
 
@@ -273,7 +273,7 @@ std::string text_of(const Deck& d) {
        << ", tp " << d.mesh.tp << ", ep " << d.mesh.ep << ", etp " << d.mesh.etp << "; zero " << d.train.zero_stage
        << ", accumulate " << static_cast<int>(d.train.accumulate) << ", gather " << static_cast<int>(d.train.gather)
        << ", recompute " << static_cast<int>(d.train.recompute) << ", schedule " << static_cast<int>(d.schedule.name)
-       << " x " << d.schedule.chunks_per_stage << " " << d.schedule.split << ", cp method "
+       << " x " << d.schedule.virtual_stages << " " << d.schedule.split << ", cp method "
        << static_cast<int>(d.mesh.cp_method) << ", b " << d.train.microbatch_sequences << ", G "
        << d.train.global_batch_sequences << ", T " << d.train.sequence_tokens << ", precision "
        << static_cast<int>(d.train.precision) << "; L " << d.model.layers << ", C " << d.model.width << ", H "

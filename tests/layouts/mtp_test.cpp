@@ -21,7 +21,7 @@ std::string differences_of(const std::vector<LayoutCase>& cases, std::size_t exp
 // All layers on the first stage, and every way to have the depths on the stages.
 std::vector<std::string> placements(const Deck& deck) {
   const std::int64_t stages =
-      deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.chunks_per_stage);
+      deck.mesh.pp * (deck.schedule.name == ScheduleName::zb_v ? 2 : deck.schedule.virtual_stages);
   std::vector<std::string> all;
   const auto place = [&](const auto& self, const std::string& text, std::int64_t stage, std::int64_t left) -> void {
     if (left > 0) self(self, text + "m", stage, left - 1);

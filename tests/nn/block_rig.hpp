@@ -209,8 +209,8 @@ inline void block_backward(Context<double>& ctx, std::int64_t layer, const Block
                            View<double, 2> dx) {
   Frame frame(ctx.arena);
   BufferSet s = slot;
-  s.add(rebuilt_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  block_rebuild(ctx, layer, w, s);
+  s.add(recomputed_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
+  block_recompute(ctx, layer, w, s);
   s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
   block_backward_input(ctx, layer, w, g, s, d_out, dx);
   block_backward_weight(ctx, layer, g, s, d_out);

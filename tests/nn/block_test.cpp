@@ -162,7 +162,7 @@ TEST_P(BlockTest, EveryParameterHasAGradient) {
   }
 }
 
-// Rebuilding gives the very bits of keeping, and W apart from B those of both together.
+// Recomputing gives the very bits of saving, and a split backward (B, later W) those of both together.
 TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   std::vector<std::vector<double>> results;
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
@@ -173,9 +173,9 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
       block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
       if (split) {
         BufferSet s = rig.slot;
-        s.add(rebuilt_of_block(rig.buffers, 0), rig.arena, Category::activations);
+        s.add(recomputed_of_block(rig.buffers, 0), rig.arena, Category::activations);
         s.add(gradients_of_block(rig.buffers, 0), rig.arena, Category::activations);
-        block_rebuild<double>(rig.context, 0, rig.block(), s);
+        block_recompute<double>(rig.context, 0, rig.block(), s);
         block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, u, dx);
         block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, u);
       } else {

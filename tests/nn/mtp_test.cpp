@@ -50,7 +50,7 @@ struct MtpRig : BlockRig {
   template <class P>
   MtpTensors<P> tensors() const {
     P* base = data<P>(UnitKind::block, spec.L());
-    return mtp_tensors(spec, local(UnitKind::block, spec.L()), base, base);
+    return mtp_tensors(spec, local(UnitKind::block, spec.L()), base);
   }
   template <class P>
   BlockTensors<P> block_tensors_of() const {
@@ -71,7 +71,7 @@ struct MtpRig : BlockRig {
     LossSums sums(stream);
     Frame frame(arena);
     BufferSet s = set;
-    s.add(rebuilt_of_mtp(buffers), arena, Category::workspace);
+    s.add(recomputed_of_mtp(buffers), arena, Category::workspace);
     embed_forward<T>(context, table_of<const T>(), s, s.matrix<T>(Buf::mtp_embedding), spec.L());
     mtp_input_forward<T>(context, tensors<const T>(), hidden, s);
     block_forward<T>(context, spec.L(), block_tensors_of<const T>(), s, s.matrix<T>(Buf::x_final));
@@ -82,24 +82,24 @@ struct MtpRig : BlockRig {
     return sums.get().first * per_label;
   }
 
-  // Adds to d_hidden and all gradients; `split`: W apart from B.
+  // Adds to d_hidden and all gradients; `split`: split backward, W behind B.
   void backward(View<const double, 2> hidden, View<double, 2> d_hidden, bool split) {
     const Rows d_out = rows(random_rows(1)), d_in = rows(random_rows(1));
     Frame frame(arena);
     BufferSet s = set;
     for (const BufferList& list :
-         {rebuilt_of_block(buffers, spec.L()), gradients_of_block(buffers, spec.L()), rebuilt_of_mtp(buffers)})
+         {recomputed_of_block(buffers, spec.L()), gradients_of_block(buffers, spec.L()), recomputed_of_mtp(buffers)})
       s.add(list, arena, Category::workspace);
     const auto w = block_tensors_of<const T>();
     const auto g = block_tensors_of<T>();
     head_backward_input<T>(context, head_tensors_of<const T>(), head_tensors_of<T>(), s, d_out);
     if (split) {
-      block_rebuild<T>(context, spec.L(), w, s);
+      block_recompute<T>(context, spec.L(), w, s);
       block_backward_input<T>(context, spec.L(), w, g, s, d_out, d_in);
     } else {
       block_backward(context, spec.L(), w, g, set, d_out, d_in);
     }
-    mtp_input_rebuild<T>(context, tensors<const T>(), hidden, s);
+    mtp_input_recompute<T>(context, tensors<const T>(), hidden, s);
     if (!split) mtp_input_backward_weight<T>(context, tensors<T>(), s, d_in);
     {
       Frame scratch(arena);

@@ -28,7 +28,7 @@ inline void simplify(Deck& deck) {
   const MeshDeck& mesh = deck.mesh;
   if (m.qkv_bias && mesh.tp > m.kv_heads) m.qkv_bias = false;
   const bool closed = mesh.pp == 1 && !m.tied_embeddings && m.positions == PositionKind::rope &&
-                      deck.schedule.name != ScheduleName::zb_v && deck.schedule.chunks_per_stage == 1;
+                      deck.schedule.name != ScheduleName::zb_v && deck.schedule.virtual_stages == 1;
   if (deck.train.zero_stage == 3 && !closed) deck.train.gather = GatherPolicy::step;
   if (m.experts == 0) return;
   // What goes to experts depends on the router, but for static shapes: here all of a rank's pairs, balanced, at once.

@@ -134,7 +134,7 @@ class Step {
  private:
   // ---- pipeline
   std::int64_t stage_count() const {
-    return d.mesh.pp * (d.schedule.name == ScheduleName::zb_v ? 2 : d.schedule.chunks_per_stage);
+    return d.mesh.pp * (d.schedule.name == ScheduleName::zb_v ? 2 : d.schedule.virtual_stages);
   }
   std::int64_t rank_of_stage(std::int64_t stage) const {
     const std::int64_t pp = d.mesh.pp;
@@ -179,12 +179,12 @@ class Step {
     Group tp("tp", places_.group(rank_, {Places::tp}));
     const std::int64_t layers = here(false) + here(true);
     const std::int64_t mlps = here(false) + (m.shared_expert_ffn > 0 ? here(true) : 0);
-    // Attention: its input gathered in F, for W and when made again; its output's gradient gathered.
+    // Attention: its input gathered in F, for W and when recomputed; its output's gradient gathered.
     tp.all_gather(S * attention_inputs(), e, M * layers * (2 + full));
     tp.all_gather(S * C, e, M * layers);
     tp.messages(S * C, e, M * layers * (1 + full));
     tp.messages(S * attention_inputs(), e, M * layers);
-    // Feed-forward: the same; its output is only made again where a gate reads it.
+    // Feed-forward: the same; its output is only recomputed where a gate reads it.
     tp.all_gather(S * C, e, M * mlps * (3 + full));
     tp.messages(S * C, e, M * mlps * 2);
     if (m.shared_expert_gate) tp.messages(S * C, e, M * here(true) * full);
@@ -231,7 +231,7 @@ class Step {
   }
 
   // ---- experts
-  // `factor`: what etp neighbours have gathered before; a pair's rows are cut `parts` ways.
+  // `factor`: what etp neighbours have gathered before; an assignment's rows are cut `parts` ways.
   Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
     const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true);
     if (m.dispatch == DispatchMethod::all_gather) {
@@ -246,9 +246,9 @@ class Step {
     const bool fixed = m.capacity_factor > 0;
     const auto of_expert =
         static_cast<std::int64_t>(m.capacity_factor * static_cast<double>(S * k) / static_cast<double>(E));
-    const std::int64_t pairs = fixed ? E * of_expert : S * k;
-    group.messages(pairs * C / parts, e, layers * (4 + full));
-    group.messages(pairs / parts, a, layers * (2 + full));
+    const std::int64_t assignments = fixed ? E * of_expert : S * k;
+    group.messages(assignments * C / parts, e, layers * (4 + full));
+    group.messages(assignments / parts, a, layers * (2 + full));
     if (!fixed) group.all_gather(factor * E, 8, layers * (1 + full));
     return group;
   }
@@ -339,7 +339,7 @@ class Step {
     for (const Group* group : {&tp, &heads, &tied}) all.push_back(group->bytes());
   }
 
-  // Loss, z and squared norm; pairs of each expert and three sums of each layer.
+  // Loss, z and squared norm; assignments of each expert and three sums of each layer.
   Group scalars() const {
     std::vector<int> world(static_cast<std::size_t>(places_.world()));
     std::iota(world.begin(), world.end(), 0);

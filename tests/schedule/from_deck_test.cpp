@@ -51,7 +51,7 @@ TEST(FromDeck, EveryGenerator) {
   for (const ScheduleRequest& request : legal_requests(3, 6, 2)) {
     Deck deck;
     deck.schedule.name = request.name;
-    deck.schedule.chunks_per_stage = request.chunks;
+    deck.schedule.virtual_stages = request.chunks;
     const Schedule expected = generate(request), made = schedule_of(deck, request.ranks, request.microbatches);
     EXPECT_EQ(made.actions, expected.actions) << text_of(request);
     EXPECT_EQ(made.places, expected.places) << text_of(request);
@@ -63,17 +63,17 @@ TEST(FromDeck, AFileIsTheSchedule) {
   FileDeck f(written);
   EXPECT_EQ(schedule_of(f.deck, 2, 4).actions, written.actions);
   f.deck.schedule.name = ScheduleName::interleaved;  // its own name and chunks may stand in the deck
-  f.deck.schedule.chunks_per_stage = 2;
+  f.deck.schedule.virtual_stages = 2;
   EXPECT_EQ(schedule_of(f.deck, 2, 4).actions, written.actions);
 }
 
 TEST(FromDeck, AFileForOtherNumbersIsRefusedInOneReport) {
   FileDeck f(generate({ScheduleName::interleaved, 2, 2, 4}));
   f.deck.schedule.name = ScheduleName::gpipe;
-  f.deck.schedule.chunks_per_stage = 3;
+  f.deck.schedule.virtual_stages = 3;
   const std::string text = refusal(f.deck, 4, 8);
   for (const char* part : {"4 errors", "made for 2 ranks, but mesh.pp = 4", "made for 4 microbatches", "= 8; legal",
-                           "2 chunks per rank, but schedule.chunks_per_stage = 3", "schedule.name = gpipe"})
+                           "2 chunks per rank, but schedule.virtual_stages = 3", "schedule.name = gpipe"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 

@@ -146,7 +146,7 @@ TEST(Generate, ErrorsNameKeyRuleAndNearestValues) {
   EXPECT_NE(message({ScheduleName::interleaved, 4, 2, 2}).find(": 4"), std::string::npos);
   EXPECT_NE(message({ScheduleName::interleaved, 4, 2, 8, 3}).find("the least is 4"), std::string::npos);
   EXPECT_NE(message({ScheduleName::gpipe, 0, 1, 8}).find("mesh.pp"), std::string::npos);
-  EXPECT_NE(message({ScheduleName::interleaved, 2, 0, 8}).find("schedule.chunks_per_stage"), std::string::npos);
+  EXPECT_NE(message({ScheduleName::interleaved, 2, 0, 8}).find("schedule.virtual_stages"), std::string::npos);
   EXPECT_NE(message({ScheduleName::gpipe, 2, 1, 0}).find("train.global_batch_sequences"), std::string::npos);
 }
 

@@ -26,7 +26,7 @@ TEST(Lower, OneStageIsMinimal) {
 
 TEST(Lower, StagesOfOneRankHandOver) {
   EXPECT_EQ(text_of(lower(generate({ScheduleName::zb_v, 1, 1, 1})).actions[0]),
-            "F c0 m0, hand_forward c0 m0, F c1 m0, BW c1 m0, hand_backward c1 m0, BW c0 m0");
+            "F c0 m0, copy_forward c0 m0, F c1 m0, BW c1 m0, copy_backward c1 m0, BW c0 m0");
 }
 
 TEST(Lower, TwoStagesExchangeInOneGroupWhereBothSendAtOnce) {

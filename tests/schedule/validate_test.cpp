@@ -83,7 +83,7 @@ TEST(Validate, EveryDoubledActionIsNoticed) {
 
 TEST(Validate, EveryWrongMicrobatchChunkAndPeerIsNoticed) {
   const auto names_a_message = [](Op op) {
-    return is_compute(op) || (op >= Op::post_send_forward && op <= Op::hand_backward);
+    return is_compute(op) || (op >= Op::post_send_forward && op <= Op::copy_backward);
   };
   for (const Schedule& schedule : samples()) {
     expect_caught(schedule, "other microbatch for", [&](Schedule& s, List& list, std::size_t i) {

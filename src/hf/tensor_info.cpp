@@ -1,10 +1,10 @@
-#include "config/tensor_info.hpp"
+#include "hf/tensor_info.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "config/safetensors.hpp"
+#include "hf/safetensors.hpp"
 
 namespace forge {
 

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "config/file_handle.hpp"
-#include "config/safetensors.hpp"
-#include "config/tensor_info.hpp"
 #include "core/error.hpp"
+#include "hf/safetensors.hpp"
+#include "hf/tensor_info.hpp"
 
 namespace forge {
 

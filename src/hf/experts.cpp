@@ -1,4 +1,4 @@
-#include "config/hf_experts.hpp"
+#include "hf/experts.hpp"
 
 #include <algorithm>
 #include <set>

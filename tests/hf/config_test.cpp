@@ -1,8 +1,8 @@
-#include "config/hf_config.hpp"
+#include "hf/config.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include "support.hpp"
+#include "../config/support.hpp"
 
 namespace forge {
 namespace {

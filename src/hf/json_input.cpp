@@ -1,4 +1,4 @@
-#include "config/json_input.hpp"
+#include "hf/json_input.hpp"
 
 #include <cmath>
 #include <set>

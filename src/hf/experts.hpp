@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/deck.hpp"
-#include "config/json_input.hpp"
+#include "hf/json_input.hpp"
 
 namespace forge {
 

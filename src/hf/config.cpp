@@ -1,13 +1,13 @@
-#include "config/hf_config.hpp"
+#include "hf/config.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "config/hf_experts.hpp"
-#include "config/hf_rope.hpp"
-#include "config/json_input.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
+#include "hf/experts.hpp"
+#include "hf/json_input.hpp"
+#include "hf/rope.hpp"
 
 namespace forge {
 

@@ -1,11 +1,11 @@
-#include "config/safetensors.hpp"
+#include "hf/safetensors.hpp"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "../config/support.hpp"
 #include "core/types.hpp"
-#include "support.hpp"
 
 namespace forge {
 namespace {

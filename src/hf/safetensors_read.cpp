@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "config/file_handle.hpp"
-#include "config/json_input.hpp"
-#include "config/safetensors.hpp"
-#include "config/tensor_info.hpp"
 #include "config/text.hpp"
 #include "core/types.hpp"
+#include "hf/json_input.hpp"
+#include "hf/safetensors.hpp"
+#include "hf/tensor_info.hpp"
 
 namespace forge {
 

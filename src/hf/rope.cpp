@@ -1,4 +1,4 @@
-#include "config/hf_rope.hpp"
+#include "hf/rope.hpp"
 
 #include "config/text.hpp"
 

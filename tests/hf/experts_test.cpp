@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "../config/support.hpp"
 #include "config/check_parts.hpp"
-#include "config/hf_config.hpp"
-#include "support.hpp"
+#include "hf/config.hpp"
 
 // config.json of mixtral, qwen3_moe and deepseek_v3.
 

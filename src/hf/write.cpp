@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "config/hf_config.hpp"
-#include "config/hf_experts.hpp"
-#include "config/hf_rope.hpp"
 #include "core/error.hpp"
+#include "hf/config.hpp"
+#include "hf/experts.hpp"
+#include "hf/rope.hpp"
 
 namespace forge {
 

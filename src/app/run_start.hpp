@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+#include "checkpoint/directory_lock.hpp"
+#include "comm/world.hpp"
+#include "train/restart.hpp"
+#include "train/run_directory.hpp"
+#include "train/setup.hpp"
+
+namespace forge {
+
+// What the first rank owns for as long as the job lives.
+struct RunFiles {
+  explicit RunFiles(const Deck& deck) : directory(deck.output.directory) {
+    if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
+    if (!deck.checkpoint.directory.empty())
+      checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"});
+  }
+
+  RunDirectory directory;
+  std::optional<DirectoryLock> checkpoints;
+};
+
+// How a run starts: from a checkpoint or with step 1.
+struct Start {
+  std::unique_ptr<RunFiles> files;  // of the first rank
+  RunStart plan;                    // of the first rank
+  bool restarts = false;
+  std::vector<std::string> notes;  // for the log
+
+  RunDirectory* directory() const { return files ? &files->directory : nullptr; }
+  const DirectoryLock* checkpoints() const { return files && files->checkpoints ? &*files->checkpoints : nullptr; }
+};
+
+// Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.
+Start start_of(const CommandLine& line, const Deck& deck, const World& world);
+// The setup with the parameters that the start gives: a restart has the checkpoint's.
+RunSetup with_parameters_of(const Start& start, RunSetup setup);
+
+}  // namespace forge
