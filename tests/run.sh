@@ -14,7 +14,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 jobs=${JOBS:-$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)}
-untrusted=(config data checkpoint)
+untrusted=(config hf data checkpoint)
 
 # Threads of tests that run side by side must not spin while they wait for each other.
 export OMP_WAIT_POLICY=passive CTEST_OUTPUT_ON_FAILURE=1
