@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "app/rank_devices.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
@@ -135,7 +136,7 @@ namespace {
 int prepared_threads(const Deck& deck, const World& world) {
   world.watchdog().start_other(0, "communicators");
   inject_fault(world.rank(), "mesh");
-  select_device(world.local_rank());
+  choose_device(world);
   return threads_of(deck, world);
 }
 

@@ -76,4 +76,12 @@ void select_device(int local_rank) {
   cuda_check(cudaSetDevice(local_rank % count), "cudaSetDevice");
 }
 
+std::string device_id() {
+  int device = 0;
+  char id[32] = "";
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda_check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+  return id;
+}
+
 }  // namespace forge

@@ -80,4 +80,8 @@ DeviceInfo device_info() {
 
 void select_device(int) {}
 
+std::string device_id() {
+  return "";
+}
+
 }  // namespace forge
