@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "device/cuda_check.hpp"
+#include "device/free_memory.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -74,6 +75,12 @@ void select_device(int local_rank) {
   int count = 0;
   cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   cuda_check(cudaSetDevice(local_rank % count), "cudaSetDevice");
+}
+
+std::optional<std::size_t> free_device_memory() {
+  std::size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
 }
 
 std::string device_id() {
