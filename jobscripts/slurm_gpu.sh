@@ -25,8 +25,6 @@ deck=${1:-$root/inputs/7b_32gpu_fsdp.yaml}
 # interfaces are the usual cause of a hang in the first step; NCCL_DEBUG=INFO shows what it chose.
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-^lo,docker}
 # export NCCL_IB_HCA=mlx5
-# Bitwise repeatable sums want one algorithm.
-export NCCL_ALGO=${NCCL_ALGO:-Ring} NCCL_PROTO=${NCCL_PROTO:-Simple}
 
 # A rank takes the GPU of its number on the node; it must see all of them, so no --gpus-per-task. Cores are bound near it.
 run_job --distribution=block:block "$forge" "$deck" --set checkpoint.resume=auto "$@"

@@ -73,7 +73,7 @@ run_cuda() {
     build cuda && ctest --test-dir build/cuda -L gpu --no-tests=error
   else
     echo "no GPU here: of the cuda preset forge is built, for one architecture"
-    architectures=90 build cuda forge
+    architectures=90 build cuda forge && ctest --test-dir build/cuda -L nvcc --no-tests=error
   fi
 }
 

@@ -74,6 +74,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
         "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
+        "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
+        "say whether it fits on such GPUs, and else the nearest change that does")(
         "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),

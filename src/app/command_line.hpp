@@ -30,6 +30,7 @@ struct CommandLine {
   std::string restart;              // train: "", "latest" or a directory
   bool fresh = false;               // train: earlier checkpoints are moved aside
   std::string schedule;             // show: "", "text" or "svg:FILE"
+  std::string gpu;                  // show: the GPU to fit on; "": none
   int tasks = -1;                   // show: the rank whose tasks to print; -1: none
   std::string checkpoint;           // evaluate, generate: "", "latest" or a directory
   bool initial = false;             // evaluate, generate: the parameters that training starts with

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <thread>
 
+#include "app/device_fit.hpp"
+#include "app/rank_devices.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
@@ -108,13 +110,21 @@ int threads_of(const Deck& deck, const World& world) {
   return std::max(1, cores / world.local_size());
 }
 
+std::size_t library_bytes(const Deck& deck) {
+  return static_cast<std::size_t>(deck.machine.workspace_mib) << 20;
+}
+
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
   std::vector<MemoryPlan> plans;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   for (int p = 0; p < setup.mesh.pp; ++p)
     plans.push_back(plan_memory(setup.buffers, rank_share(setup.model_share(), p * ranks), setup.schedule,
-                                static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20, kind));
+                                library_bytes(setup.deck), kind));
   return plans;
+}
+
+MemoryPlan planned_memory(const RunSetup& setup, RunKind kind) {
+  return plan_memory(setup.buffers, setup.share, setup.schedule, library_bytes(setup.deck), kind);
 }
 
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
@@ -135,19 +145,23 @@ namespace {
 int prepared_threads(const Deck& deck, const World& world) {
   world.watchdog().start_other(0, "communicators");
   inject_fault(world.rank(), "mesh");
-  select_device(world.local_rank());
   return threads_of(deck, world);
 }
 
 }  // namespace
+
+void prepare_device(const RunSetup& setup, RunKind kind, const World& world) {
+  world.watchdog().start_other(0, "device");
+  choose_device(world);
+  refuse_what_does_not_fit(setup, kind, world);
+}
 
 template <class T>
 Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
     : setup(run),
       threads(prepared_threads(run.deck, world)),
       mesh(world.make_world(), run.mesh, groups_of(run)),
-      memory(plan_memory(run.buffers, run.share, run.schedule,
-                         static_cast<std::size_t>(run.deck.machine.workspace_mib) << 20, kind)) {
+      memory(planned_memory(run, kind)) {
   world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());

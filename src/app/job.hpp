@@ -35,15 +35,22 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
 
+std::size_t library_bytes(const Deck& deck);
+// The memory of this rank.
+MemoryPlan planned_memory(const RunSetup& setup, RunKind kind);
 // The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
+
+// Chooses this rank's device, before a Job. All ranks: throws BadInput on every one where two would share a GPU, or
+// where the planned memory isn't free. Nothing has been allocated or written.
+void prepare_device(const RunSetup& setup, RunKind kind, const World& world);
 
 // A mesh of all ranks and a session of the planned size, with its parameters.
 template <class T>
 struct Job {
   RunSetup setup;
-  int threads;  // before the mesh: the rank's device is chosen with it
+  int threads;
   Mesh mesh;
   MemoryPlan memory;
   std::unique_ptr<Session<T>> session;

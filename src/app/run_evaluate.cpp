@@ -31,6 +31,7 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   const TokenSet& set = data.validation ? *data.validation : data.training;
+  prepare_device(setup, RunKind::evaluation, world);
   Job<T> job(setup, RunKind::evaluation, world);
   ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),
                            setup.share.data_rank, setup.rows());

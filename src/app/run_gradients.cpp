@@ -17,6 +17,7 @@ template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
+  prepare_device(setup, RunKind::gradients, world);
   Job<T> job(setup, RunKind::gradients, world);
   Watchdog& watchdog = world.watchdog();
   watchdog.start_step(1);

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 
+#include "app/device_fit.hpp"
 #include "app/expert_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
@@ -181,6 +182,16 @@ void print_traffic(const RunSetup& s) {
   }
 }
 
+// What libraries may take besides, where ranks have GPUs.
+void print_allowances(const RunSetup& s) {
+  std::printf("\non a GPU, besides: allowances\n");
+  std::vector<Allowance> list = rank_memory(s, RunKind::training).libraries;
+  list.insert(list.begin(), context_allowance());
+  for (const Allowance& a : list)
+    std::printf("  %-30s %14s  %s\n", a.name.c_str(), format_bytes(a.bytes).c_str(), a.reason.c_str());
+  std::printf("  %-30s %14s\n", "all", format_bytes(total(list)).c_str());
+}
+
 void print_layout(const CommandLine& line, const Deck& deck) {
   const ModelSpec spec = resolve_model(deck.model);
   const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
@@ -194,6 +205,7 @@ void print_layout(const CommandLine& line, const Deck& deck) {
 }  // namespace
 
 void run_show(const CommandLine& line) {
+  const Gpu* const gpu = line.gpu.empty() ? nullptr : &gpu_of(line.gpu);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   const RunSetup setup = make_setup(deck);
   if (line.tasks >= setup.mesh.world())
@@ -207,6 +219,8 @@ void run_show(const CommandLine& line) {
   print_flops(setup);
   print_saved(setup);
   print_memory(setup, memory);
+  print_allowances(setup);
+  if (gpu) std::printf("\n%s", fit_text(setup, *gpu).c_str());
   print_traffic(setup);
   if (line.tasks >= 0) std::printf("\n%s", task_table(setup, line.tasks).c_str());
   std::printf("\nresolved deck\n%s", write_deck(deck).c_str());

@@ -18,24 +18,26 @@ namespace forge {
 
 namespace {
 
-// FLOP/s of all ranks, and whether it was measured.
+// FLOP/s of this rank: the deck's, or measured in the memory that the run will have.
 template <class T>
-std::pair<double, bool> peak_of(Job<T>& job, const Deck& deck) {
-  Communicator& ranks = job.mesh.world();
-  if (deck.machine.peak_tflops > 0) return {deck.machine.peak_tflops * 1e12 * ranks.size(), false};
-  double peak = measure_peak(job.session->stream(), job.session->gemm(), dtype_of<T>);
-  ranks.sum_host({&peak, 1});
-  return {peak, true};
+double peak_of(const RunSetup& setup, const World& world) {
+  const Deck& deck = setup.deck;
+  if (deck.machine.peak_tflops > 0) return deck.machine.peak_tflops * 1e12;
+  world.watchdog().start_other(0, "measurements");
+  return measure_peak(threads_of(deck, world), library_bytes(deck), planned_memory(setup, RunKind::training).total(),
+                      dtype_of<T>);
 }
 
 template <class T>
-JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world) {
+JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, double peak) {
   JobFacts facts;
   facts.device = device_info();
   facts.ranks = world.size();
   facts.nodes = world.nodes();
   facts.threads = job.threads;
-  std::tie(facts.peak_flops, facts.peak_measured) = peak_of(job, job.setup.deck);
+  job.mesh.world().sum_host({&peak, 1});
+  facts.peak_flops = peak;
+  facts.peak_measured = job.setup.deck.machine.peak_tflops == 0;
   facts.memory = largest_of(memory_by_stage(job.setup, RunKind::training)).bytes;
   facts.training_tokens = data.training.tokens();
   facts.training_samples = data.training.samples();
@@ -110,14 +112,16 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
   read_first_sample(setup, data);
+  prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   setup = with_parameters_of(start, std::move(setup));
+  const double peak = peak_of<T>(setup, world);
   Job<T> job(setup, RunKind::training, world);
   const std::string fingerprint = data_fingerprint(data.training);
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory());
-  const JobFacts facts = facts_of(job, data, world);
+  const JobFacts facts = facts_of(job, data, world, peak);
   write_header(job_header(setup, facts) + layout_of(setup), start, deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();

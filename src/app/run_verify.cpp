@@ -59,6 +59,7 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
   const ReferenceSeries& exact = references["fp64"];
   const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data(setup);
+  prepare_device(setup, RunKind::training, world);
   Job<T> job(setup, RunKind::training, world);
   Outcome outcome;
   outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);

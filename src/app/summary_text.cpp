@@ -1,7 +1,6 @@
 #include "app/summary_text.hpp"
 
-#include <iterator>
-
+#include "app/device_fit.hpp"
 #include "app/job.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
@@ -10,16 +9,6 @@
 namespace forge {
 
 namespace {
-
-// GPUs by the size that they are sold with, and what the driver reports of the smallest of that size.
-struct GpuMemory {
-  const char* sold;
-  std::size_t mib;
-};
-constexpr GpuMemory gpus[] = {{"24 GB", 23034}, {"40 GB", 40960},   {"48 GB", 46068},
-                              {"80 GB", 81559}, {"141 GB", 143771}, {"180 GB", 183359}};
-// Share of it that drivers, CUDA's context and NCCL may take. An allowance: it has not been measured.
-constexpr double outside_share = 0.05;
 
 std::string number(std::int64_t n) {
   return std::to_string(n);
@@ -48,17 +37,6 @@ std::string training(const RunSetup& s) {
          ", schedule " + s.schedule.name;
 }
 
-// "GPUs of 80 GB or more: …": the smallest of those on sale that have `bytes` for a rank.
-std::string fitting_gpus(std::size_t bytes) {
-  for (const GpuMemory& gpu : gpus) {
-    const auto usable = static_cast<std::size_t>(static_cast<double>(gpu.mib << 20) * (1 - outside_share));
-    if (bytes > usable) continue;
-    return "GPUs of " + std::string(gpu.sold) + " or more, one a rank: " + format_bytes(bytes) + " of " +
-           format_bytes(usable) + ", 5 % being left to drivers and libraries";
-  }
-  return "no GPU of up to " + std::string(std::end(gpus)[-1].sold) + ": " + format_bytes(bytes) + " a rank";
-}
-
 }  // namespace
 
 std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memory) {
@@ -77,7 +55,7 @@ std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memor
   const std::string which = s.mesh.pp > 1 ? "; the largest: pp rank " + number(&largest - memory.data()) : "";
   text += titled_line("memory", memory_text(largest.bytes) + which);
   text += titled_line("in all", format_bytes(all) + " on all ranks together");
-  return text + titled_line("fits on", fitting_gpus(largest.total()));
+  return text + titled_line("fits on", fitting_gpus(rank_memory(s, RunKind::training)));
 }
 
 }  // namespace forge

@@ -10,4 +10,12 @@ namespace forge {
 // duplicate of `ranks` in the CPU build. Collective.
 std::unique_ptr<Communicator> device_communicator(Communicator& ranks);
 
+// Whether ranks that are processes may share a GPU: FORGE_SHARE_GPU=1, for tests of correctness. Throws BadInput where
+// it is neither 1 nor 0.
+bool devices_are_shared();
+
+// What NCCL's environment says where the user's doesn't: one algorithm and protocol, so that sums are repeatable, and
+// what shared GPUs need. For a process, before its other threads start; the CPU build has nothing to set.
+void set_nccl_environment(int rank);
+
 }  // namespace forge

@@ -1,5 +1,6 @@
 #include "comm/environment.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device_communicator.hpp"
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/mpi_mail.hpp"
@@ -53,6 +55,7 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
   watchdog.start_other(0, "MPI_Init");
   inject_fault(launched_rank(), "init");
   stay_alone_without_launcher();
+  set_nccl_environment(launched_rank());  // before MPI's threads, which read the environment
   int provided = MPI_THREAD_SINGLE;
   mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
@@ -129,10 +132,14 @@ int Environment::local_size() const {
 int Environment::nodes() const {
   return static_cast<int>(impl_->nodes.size());
 }
+int Environment::node(int rank) const {
+  const auto holds = [rank](const auto& node) { return node.second.contains(rank); };
+  const auto found = std::find_if(impl_->nodes.begin(), impl_->nodes.end(), holds);
+  return static_cast<int>(found - impl_->nodes.begin());
+}
 std::string Environment::node_name(int rank) const {
-  for (const auto& [name, ranks] : impl_->nodes)
-    if (ranks.contains(rank)) return name;
-  return "";
+  const auto number = static_cast<std::size_t>(node(rank));
+  return number < impl_->nodes.size() ? impl_->nodes[number].first : "";
 }
 Watchdog& Environment::watchdog() const {
   return impl_->watchdog;

@@ -23,6 +23,7 @@ class Environment final : public World {
   int local_rank() const override;
   int local_size() const override;
   int nodes() const override;
+  int node(int rank) const override;
   std::string node_name(int rank) const override;
   Watchdog& watchdog() const override;
   [[noreturn]] void abort(int code) const override;

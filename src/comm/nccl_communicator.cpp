@@ -1,6 +1,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <source_location>
@@ -47,7 +48,7 @@ std::size_t bytes(std::int64_t count, DType type) {
 }
 
 // Over NCCL, between the devices of the ranks of a host communicator, which it owns and asks for host operations. A
-// group of one rank needs no NCCL. NCCL_ALGO and NCCL_PROTO decide whether sums are repeatable between runs.
+// group of one rank needs no NCCL. Sums are repeatable between runs with one algorithm: set_nccl_environment().
 class NcclCommunicator final : public Communicator {
  public:
   // Collective over the ranks of `host`.
@@ -151,6 +152,34 @@ class NcclCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> device_communicator(Communicator& ranks) {
   return std::make_unique<NcclCommunicator>(ranks.duplicate());
+}
+
+bool devices_are_shared() {
+  const char* value = std::getenv("FORGE_SHARE_GPU");
+  const std::string text = value ? value : "";
+  if (text != "" && text != "0" && text != "1")
+    throw BadInput("FORGE_SHARE_GPU=" + text + ": legal: 1 (ranks may share a GPU, for tests of correctness), or 0");
+  return text == "1";
+}
+
+// NCCL refuses two ranks on one device where their hosts agree too, so each says that it is a host of its own; hosts
+// talk over the loopback interface, with few blocks each, as they take turns on the device.
+void set_nccl_environment(int rank) {
+  const auto set = [](const char* name, const std::string& value) {
+    constexpr int keep_what_is_set = 0;
+    setenv(name, value.c_str(), keep_what_is_set);
+  };
+  set("NCCL_ALGO", "Ring");
+  set("NCCL_PROTO", "Simple");
+  if (!devices_are_shared()) return;
+  set("NCCL_HOSTID", "rank" + std::to_string(rank));
+  set("NCCL_NET", "Socket");
+  set("NCCL_SOCKET_IFNAME", "lo");
+  set("NCCL_IB_DISABLE", "1");
+  set("NCCL_MNNVL_ENABLE", "0");
+  set("NCCL_NVLS_ENABLE", "0");
+  set("NCCL_RAS_ENABLE", "0");
+  set("NCCL_MAX_CTAS", "2");
 }
 
 }  // namespace forge

@@ -24,6 +24,8 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual int nodes() const = 0;
+  // The number of a rank's node, by the nodes' first ranks.
+  virtual int node(int rank) const = 0;
   // The name of a rank's node; empty for ranks of one process.
   virtual std::string node_name(int rank) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
@@ -44,6 +46,7 @@ class ThreadRank final : public World {
   int local_rank() const override { return ranks_.rank(); }
   int local_size() const override { return ranks_.size(); }
   int nodes() const override { return 1; }
+  int node(int) const override { return 0; }
   std::string node_name(int) const override { return ""; }
   std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
   Watchdog& watchdog() const override { return watchdog_; }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "device/stream.hpp"
 
@@ -47,5 +48,7 @@ HostMemory host_memory();
 
 // Chooses the GPU of a rank by its node-local number; does nothing on the CPU.
 void select_device(int local_rank);
+// What tells the chosen GPU from the others of its node, its PCI bus id; empty on the CPU.
+std::string device_id();
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "device/cuda_check.hpp"
+#include "device/free_memory.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -74,6 +75,20 @@ void select_device(int local_rank) {
   int count = 0;
   cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   cuda_check(cudaSetDevice(local_rank % count), "cudaSetDevice");
+}
+
+std::optional<std::size_t> free_device_memory() {
+  std::size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+std::string device_id() {
+  int device = 0;
+  char id[32] = "";
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda_check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
+  return id;
 }
 
 }  // namespace forge

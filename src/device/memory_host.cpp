@@ -10,6 +10,7 @@
 
 #include "core/bytes.hpp"
 #include "core/error.hpp"
+#include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory.hpp"
 
@@ -79,5 +80,13 @@ DeviceInfo device_info() {
 }
 
 void select_device(int) {}
+
+std::optional<std::size_t> free_device_memory() {
+  return {};
+}
+
+std::string device_id() {
+  return "";
+}
 
 }  // namespace forge

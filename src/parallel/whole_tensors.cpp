@@ -1,5 +1,9 @@
 #include "parallel/whole_tensors.hpp"
 
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
 #include "device/memory.hpp"
 
 namespace forge {
@@ -16,8 +20,12 @@ std::size_t index_of(const RankShare& share, const Unit& unit) {
 
 template <class T>
 WholeTensors<T>::WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
-                              Heartbeat* heartbeat)
-    : storage_(storage), mesh_(mesh), own_(share_of(mesh.rank())), heartbeat_(heartbeat) {
+                              Heartbeat* heartbeat, std::int64_t piece_elements)
+    : storage_(storage),
+      mesh_(mesh),
+      own_(share_of(mesh.rank())),
+      heartbeat_(heartbeat),
+      piece_elements_(piece_elements) {
   for (int r = 0; receives() && r < mesh.world().size(); ++r) shares_.push_back(share_of(r));
 }
 
@@ -36,48 +44,70 @@ std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const Ra
 }
 
 template <class T>
+std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_within(const std::vector<Piece>& pieces,
+                                                                            const Range& elements) {
+  std::vector<Piece> within;
+  for (const Piece& piece : pieces) {
+    const std::int64_t begin = std::max(piece.global, elements.begin),
+                       end = std::min(piece.global + piece.count, elements.end);
+    if (begin < end) within.push_back({piece.state_begin + begin - piece.global, begin, end - begin});
+  }
+  return within;
+}
+
+// The pieces' values, one behind the other: what spans them comes to the host in one copy.
+template <class T>
+std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_t unit, TensorSource source,
+                                    Stream& stream) const {
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, count = 0;
+  for (const Piece& piece : pieces) {
+    begin = std::min(begin, piece.state_begin);
+    end = std::max(end, piece.state_begin + piece.count);
+    count += piece.count;
+  }
+  std::string text(static_cast<std::size_t>(count) * sizeof(S), '\0');
+  if (count == 0) return text;
+  const UnitStorage<T>& s = storage_.unit(unit);
+  const View<S, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
+  std::vector<S> span(static_cast<std::size_t>(end - begin));
+  copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(S));
+  stream.synchronize();
+  char* to = text.data();
+  for (const Piece& piece : pieces) {
+    const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(S);
+    std::memcpy(to, span.data() + (piece.state_begin - begin), bytes);
+    to += bytes;
+  }
+  return text;
+}
+
+template <class T>
 std::vector<typename WholeTensors<T>::S> WholeTensors<T>::collect(const Unit& unit, std::size_t parameter,
                                                                   TensorSource source, Stream& stream) {
-  auto total = [](const std::vector<Piece>& pieces) {
-    std::int64_t n = 0;
-    for (const Piece& piece : pieces) n += piece.count;
-    return n;
-  };
-  const int ranks = mesh_.world().size();
+  const std::int64_t elements = unit.parameters[parameter].elements();
   const auto own = pieces_of(own_, unit, parameter);
-  std::vector<std::int64_t> sent(static_cast<std::size_t>(ranks), 0), received(sent);
-  sent.front() = total(own);
+  const std::size_t own_unit = index_of(own_, unit);
   std::vector<std::vector<Piece>> all;
-  std::int64_t arrives = 0;
-  for (std::size_t r = 0; r < shares_.size(); ++r) {
-    all.push_back(pieces_of(shares_[r], unit, parameter));
-    received[r] = total(all.back());
-    arrives += received[r];
+  for (const RankShare& share : shares_) all.push_back(pieces_of(share, unit, parameter));
+  std::vector<S> whole(receives() ? static_cast<std::size_t>(elements) : 0);
+  std::int64_t arrived = 0;
+  for (std::int64_t begin = 0; begin < elements; begin += piece_elements_) {
+    const Range range{begin, std::min(begin + piece_elements_, elements)};
+    std::size_t rank = 0;
+    const auto place = [&](const std::string& text) {
+      const char* from = text.data();
+      for (const Piece& piece : pieces_within(all[rank++], range)) {
+        const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(S);
+        require(from + bytes <= text.data() + text.size(), "a rank sends less of a tensor than it holds");
+        std::memcpy(whole.data() + piece.global, from, bytes);
+        from += bytes;
+        arrived += piece.count;
+      }
+    };
+    mesh_.world().collect_host(packed(pieces_within(own, range), own_unit, source, stream), 0, place);
+    if (heartbeat_) heartbeat_->beat();
   }
-  Buffer in(static_cast<std::size_t>(std::max<std::int64_t>(sent.front(), 1)) * sizeof(S));
-  Buffer out(static_cast<std::size_t>(std::max<std::int64_t>(arrives, 1)) * sizeof(S));
-  S* packed = reinterpret_cast<S*>(in.data());
-  const std::size_t u = index_of(own_, unit);
-  for (const Piece& piece : own) {
-    const UnitStorage<T>& s = storage_.unit(u);
-    const View<S, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
-    copy_on_device(stream, packed, from.data + piece.state_begin, static_cast<std::size_t>(piece.count) * sizeof(S));
-    packed += piece.count;
-  }
-  mesh_.scalars().all_to_all(stream, in.data(), sent, out.data(), received, dtype_of<S>);
-  std::vector<S> values(static_cast<std::size_t>(arrives)), whole;
-  if (receives()) copy_to_host(stream, values.data(), out.data(), values.size() * sizeof(S));
-  stream.synchronize();
-  if (heartbeat_) heartbeat_->beat();
-  if (!receives()) return whole;
-  whole.resize(static_cast<std::size_t>(unit.parameters[parameter].elements()));
-  require(whole.size() == values.size(), "the ranks together don't hold every element of a tensor once");
-  const S* from = values.data();
-  for (const auto& pieces : all)
-    for (const Piece& piece : pieces) {
-      std::copy(from, from + piece.count, whole.begin() + piece.global);
-      from += piece.count;
-    }
+  require(!receives() || arrived == elements, "the ranks together don't hold every element of a tensor once");
   return whole;
 }
 

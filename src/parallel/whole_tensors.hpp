@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "comm/mesh.hpp"
@@ -13,15 +14,18 @@ namespace forge {
 
 enum class TensorSource { parameters, gradients };
 
-// Brings whole tensors to the first rank, one at a time: for files of people's own tools, not for checkpoints. All
-// ranks call it for the same tensors in the same order.
+// Brings whole tensors to the first rank's host, one at a time and in pieces, through the ranks' hosts: devices hold
+// nothing for it. For files of people's own tools, not for checkpoints. All ranks call it for the same tensors in the
+// same order.
 template <class T>
 class WholeTensors {
  public:
   using S = acc_t<T>;
-  // `share_of`: what any rank holds. The heartbeat, if any, beats behind each tensor.
+  static constexpr std::int64_t most_elements = 1 << 24;
+  // `share_of`: what any rank holds. The heartbeat, if any, beats behind each piece, which has `piece_elements` of the
+  // tensor.
   WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
-               Heartbeat* heartbeat = nullptr);
+               Heartbeat* heartbeat = nullptr, std::int64_t piece_elements = most_elements);
 
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }
@@ -33,11 +37,14 @@ class WholeTensors {
     std::int64_t state_begin, global, count;  // in the unit's state, in the tensor
   };
   static std::vector<Piece> pieces_of(const RankShare& share, const Unit& unit, std::size_t parameter);
+  static std::vector<Piece> pieces_within(const std::vector<Piece>& pieces, const Range& elements);
+  std::string packed(const std::vector<Piece>& pieces, std::size_t unit, TensorSource source, Stream& stream) const;
 
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
   RankShare own_;
   Heartbeat* heartbeat_;
+  std::int64_t piece_elements_;
   std::vector<RankShare> shares_;  // of all ranks, where tensors are received
 };
 

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <cstddef>
+
 #include "core/types.hpp"
-#include "device/stream.hpp"
-#include "kernels/gemm.hpp"
 
 namespace forge {
 
-// The rate (FLOP/s) that a large matrix product of the compute type reaches here: the best of a few within about a
-// third of a second. mfu divides by it where the deck gives no machine.peak_tflops.
-double measure_peak(Stream& stream, Gemm& gemm, DType compute);
+// The rate (FLOP/s) that a large matrix product of the compute type reaches here on random numbers: the best of a few
+// within about a third of a second. mfu divides by it where the deck gives no machine.peak_tflops. Its memory is an
+// arena of the run's size (arena_bytes, of which library_bytes are the library's), before the run has it: the product
+// is as large as fits there. Throws BadInput where hardly anything fits.
+double measure_peak(int threads, std::size_t library_bytes, std::size_t arena_bytes, DType compute);
 
 }  // namespace forge

@@ -112,7 +112,7 @@ cp "$work/output" "$work/shown"
 head -n 5 "$work/shown" | cmp -s - "$work/summary" || fail "show begins with: $(head -n 5 "$work/shown")"
 peak=$(awk '$1 == "peak" && $3 == "B" { print $4, $5 }' "$work/shown")
 for part in "  memory    $peak a rank: parameters " "  in all    $peak on all ranks together" \
-  "  fits on   GPUs of 24 GB or more, one a rank: $peak of 21.37 GiB"; do
+  "  fits on   GPUs of 24 GB or more, one a rank: $peak planned and 256.00 MiB for libraries, of 21.99 GiB"; do
   head -n 9 "$work/shown" | grep -qF -- "$part" || fail "show's summary has no '$part': $(head -n 9 "$work/shown")"
 done
 sed '1,/^resolved deck$/d' "$work/shown" > "$work/resolved.yaml"
@@ -121,6 +121,21 @@ sed 1d "$work/output" | cmp -s - <(sed 1d "$work/shown") || fail "the resolved d
 large=(--set model.layers=8 --set model.width=16384 --set model.heads=128 --set model.ffn=65536)
 expect 0 "fits on   no GPU of up to 180 GB: " "$forge" show "$deck" "${large[@]}"
 expect 0 "fits on   GPUs of 141 GB or more" "$forge" show "$deck" "${large[@]}" --set model.layers=2
+# show --gpu: what libraries take is on it; a change that is named makes it fit
+for gpu in h100-80 h200-141 a100-80 b200-180; do
+  expect 0 "fits on $gpu: $peak planned and 256.00 MiB for libraries are " "$forge" show "$deck" --gpu $gpu
+done
+expect 2 "--gpu h100: legal are h100-80, h200-141, a100-80, b200-180" "$forge" show "$deck" --gpu h100
+expect 0 "doesn't fit on b200-180" "$forge" show "$deck" "${large[@]}" --gpu b200-180
+grep -qF "legal: more ranks" "$work/output" || fail "no word of what to do: $(cat "$work/output")"
+long=(--set model.layers=4 --set model.width=4096 --set model.heads=32 --set model.ffn=16384 --set train.sequence_tokens=65536)
+expect 0 "fits on h200-141" "$forge" show "$deck" "${long[@]}" --gpu h200-141
+expect 0 "doesn't fit on h100-80" "$forge" show "$deck" "${long[@]}" --gpu h100-80
+change=$(sed -n 's/^nearest change that fits: \([^ ]*\) (.*/\1/p' "$work/output")
+[ -n "$change" ] || fail "show --gpu names no change: $(cat "$work/output")"
+expect 0 "fits on h100-80" "$forge" show "$deck" "${long[@]}" --gpu h100-80 --set "$change"
+expect 0 "NCCL gradient_shards               288.00 MiB  24 connections of 12.00 MiB" "$forge" show "$deck" --set mesh.dp_shard=2 \
+  --set train.zero_stage=2 --set train.microbatch_sequences=1
 expect 0 "; the largest: pp rank 0" "$forge" show "$deck" --set model.layers=5 --set mesh.pp=2
 
 # show: no launcher; --ranks or what the mesh asks for

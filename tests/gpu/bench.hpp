@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
 #include "device/memory.hpp"
 #include "device/stream.hpp"
 #include "kernels/gemm.hpp"
+#include "tensor/random_values.hpp"
 #include "tensor/view.hpp"
 
 // What the benches of kernel_bench share: device memory with random numbers in it, a clock, and a line of the result.
@@ -34,19 +34,11 @@ class Memory {
  public:
   explicit Memory(Stream& stream) : stream_(stream) {}
 
-  // Normal numbers of deviation `scale`: about a million drawn ones, again and again. Zeros would flatter a GPU, whose
-  // clock falls with the bits that toggle.
+  // Normal numbers of deviation `scale`.
   template <class T, int N>
   View<T, N> random(Array<int64_t, N> extents, double scale = 1) {
     const View<T, N> view = uninitialised<T, N>(extents);
-    const auto all = static_cast<std::size_t>(view.size()), drawn = std::min<std::size_t>(all, 1048573);
-    std::vector<T> block(drawn);
-    for (std::size_t i = 0; i < drawn; ++i) block[i] = static_cast<T>(static_cast<float>(scale * normal(key_, i)));
-    ++key_;
-    copy_to_device(stream_, view.data, block.data(), drawn * sizeof(T));
-    for (std::size_t at = drawn; at < all; at += drawn)
-      copy_on_device(stream_, view.data + at, view.data, std::min(drawn, all - at) * sizeof(T));
-    stream_.synchronize();
+    fill_random(stream_, view, key_++, scale);
     return view;
   }
   template <class T>

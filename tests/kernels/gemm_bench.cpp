@@ -9,6 +9,7 @@
 
 #include "device/memory.hpp"
 #include "kernels/gemm.hpp"
+#include "tensor/random_values.hpp"
 
 namespace {
 
@@ -20,12 +21,18 @@ struct Layer {
 
 template <class T, class TC>
 double gigaflops(Gemm& gemm, Stream& stream, const Layer& s, int pass, int repeats) {
-  const Buffer x(static_cast<std::size_t>(s.rows * s.in) * sizeof(T)), w(static_cast<std::size_t>(s.out * s.in) * 8);
-  const Buffer y(static_cast<std::size_t>(s.rows * s.out) * 8);
+  const Buffer x(static_cast<std::size_t>(s.rows * s.in) * sizeof(T)),
+      w(static_cast<std::size_t>(s.out * s.in) * sizeof(TC));
+  const Buffer y(static_cast<std::size_t>(s.rows * s.out) * sizeof(T));
   const auto view = [](const Buffer& b, std::int64_t r, std::int64_t c, auto* type) {
     return View<std::remove_pointer_t<decltype(type)>, 2>(reinterpret_cast<decltype(type)>(b.data()), {{r, c}});
   };
-  for (const Buffer* b : {&x, &w, &y}) fill_zero(stream, b->data(), b->bytes());
+  fill_random(stream, view(x, s.rows, s.in, static_cast<T*>(nullptr)), 0);
+  fill_random(stream, view(y, s.rows, s.out, static_cast<T*>(nullptr)), 1);
+  if (pass == 2)
+    fill_random(stream, view(w, s.out, s.in, static_cast<TC*>(nullptr)), 2);
+  else
+    fill_random(stream, view(w, s.out, s.in, static_cast<T*>(nullptr)), 2);
   double best = 1e30;
   for (int i = 0; i <= repeats; ++i) {
     stream.synchronize();

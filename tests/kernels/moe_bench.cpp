@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <type_traits>
 #include <vector>
 
 #include "core/random.hpp"
 #include "device/memory.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/moe.hpp"
+#include "tensor/random_values.hpp"
 
 namespace {
 
@@ -26,9 +28,14 @@ class Memory {
     int64_t n = 1;
     for (const int64_t e : extents) n *= e;
     buffers_.emplace_back(static_cast<std::size_t>(n) * sizeof(T));
+    const View<T, N> view(reinterpret_cast<T*>(buffers_.back().data()), extents);
     Stream stream;
-    fill_zero(stream, buffers_.back().data(), buffers_.back().bytes());
-    return View<T, N>(reinterpret_cast<T*>(buffers_.back().data()), extents);
+    if constexpr (std::is_integral_v<T>)  // what routing and sorting write
+      fill_zero(stream, view.data, buffers_.back().bytes());
+    else
+      fill_random(stream, view, buffers_.size(), 0.02);  // small: products of products stay finite
+    stream.synchronize();
+    return view;
   }
 
  private:

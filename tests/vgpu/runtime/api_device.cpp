@@ -180,6 +180,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (vgpu::in_host_function()) return refused(cudaErrorNotPermitted, "cudaMalloc in a host function of a stream");
   vgpu::Device& device = current_device();
   *pointer = bytes == 0 ? nullptr : device.memory().allocate(bytes);
+  vgpu::count(device, "allocated bytes", static_cast<std::int64_t>(bytes));
   if (bytes > 0 && *pointer == nullptr)
     return refused(cudaErrorMemoryAllocation, "cudaMalloc of " + std::to_string(bytes) + " bytes; " +
                                                   std::to_string(device.memory().capacity() - device.memory().used()) +

@@ -19,6 +19,12 @@ namespace vgpu {
 
 namespace {
 
+// "NCCL_ALGO=Ring", or "NCCL_ALGO unset".
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return std::string(name) + (value ? "=" : " unset") + (value ? value : "");
+}
+
 std::uint64_t host_hash() {
   const char* id = std::getenv("NCCL_HOSTID");
   return std::hash<std::string>()(id ? id : "");
@@ -52,6 +58,7 @@ Comm::Comm(Device& device, int ranks, const ncclUniqueId& id, int rank)
   problem_ = duplicates();
   segment_.forget_name();
   if (problem_.empty()) map_peers();
+  device.counters().add("communicators of " + variable("NCCL_ALGO") + ", " + variable("NCCL_PROTO"));
 }
 
 void Comm::join() {

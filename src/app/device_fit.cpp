@@ -1,0 +1,172 @@
+#include "app/device_fit.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <limits>
+
+#include "app/job.hpp"
+#include "config/keys.hpp"
+#include "core/bytes.hpp"
+#include "device/free_memory.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr Gpu gpus[] = {{"h100-80", 81559}, {"h200-141", 143771}, {"a100-80", 81920}, {"b200-180", 183359}};
+
+// GPUs by the size that they are sold with, and what the driver reports of the smallest of that size.
+struct SoldGpu {
+  const char* size;
+  std::size_t mib;
+};
+constexpr SoldGpu sold_gpus[] = {{"24 GB", 23034}, {"40 GB", 40960},   {"48 GB", 46068},
+                                 {"80 GB", 81559}, {"141 GB", 143771}, {"180 GB", 183359}};
+
+// What CUDA leaves of it.
+std::size_t usable_bytes(std::size_t mib) {
+  return (mib << 20) - context_allowance().bytes;
+}
+
+std::vector<Allowance> allowances_of(const RunSetup& s, const RankShare& share) {
+  return library_allowances(plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule),
+                            group_sizes(s.spec, s.mesh, share));
+}
+
+// A value of a key, of which the deck has another one.
+struct Change {
+  std::string key;
+  std::function<void(Deck&)> apply;
+};
+
+// Of each list at most one is taken: what costs least comes first.
+std::vector<std::vector<Change>> changes_of(const Deck& deck) {
+  std::vector<std::vector<Change>> lists(3);
+  const auto add = [](std::vector<Change>& list, const std::string& key, const auto& value, auto set) {
+    list.push_back({key + "=" + value, set});
+  };
+  if (deck.train.recompute == Recompute::none)
+    add(lists[0], "train.recompute", "selective", [](Deck& d) { d.train.recompute = Recompute::selective; });
+  if (deck.train.recompute != Recompute::full)
+    add(lists[0], "train.recompute", "full", [](Deck& d) { d.train.recompute = Recompute::full; });
+  for (std::int64_t n = deck.train.microbatch_sequences / 2; n >= 1; n /= 2)
+    add(lists[1], "train.microbatch_sequences", std::to_string(n), [n](Deck& d) { d.train.microbatch_sequences = n; });
+  for (std::int64_t stage = deck.train.zero_stage + 1; stage <= 3; ++stage) {
+    const bool shards = stage >= 2 && deck.train.accumulate == Accumulation::unsharded;
+    add(lists[2], "train.zero_stage", std::to_string(stage) + (shards ? " train.accumulate=sharded" : ""),
+        [=](Deck& d) {
+          d.train.zero_stage = stage;
+          if (shards) d.train.accumulate = Accumulation::sharded;
+        });
+  }
+  return lists;
+}
+
+// All choices of at most one change of each list; fewer changes first.
+std::vector<std::vector<Change>> combinations(const std::vector<std::vector<Change>>& lists) {
+  std::vector<std::vector<Change>> all{{}};
+  for (const auto& list : lists) {
+    const auto before = all;
+    for (const Change& change : list)
+      for (std::vector<Change> chosen : before) {
+        chosen.push_back(change);
+        all.push_back(chosen);
+      }
+  }
+  all.erase(all.begin());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return all;
+}
+
+// What a deck needs with the changes; none where it isn't legal with them.
+std::optional<std::size_t> bytes_with(Deck deck, int world, const std::vector<Change>& changes, RunKind kind) {
+  for (const Change& change : changes) change.apply(deck);
+  try {
+    check_deck(deck, world);
+  } catch (const BadInput&) {
+    return {};
+  }
+  return rank_memory(make_setup(deck), kind).total();
+}
+
+// "nearest change that fits: …", found by planning each.
+std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit) {
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  std::string least_keys;
+  if (kind != RunKind::evaluation)
+    for (const auto& changes : combinations(changes_of(setup.deck))) {
+      const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind);
+      if (!bytes) continue;
+      std::string keys;
+      for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
+      if (*bytes <= limit) return "nearest change that fits: " + keys + " (" + format_bytes(*bytes) + ")";
+      if (*bytes < least) {
+        least = *bytes;
+        least_keys = keys;
+      }
+    }
+  return "no change of train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +
+         (least_keys.empty() ? "" : " (least: " + format_bytes(least) + " with " + least_keys + ")") +
+         "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard), or a larger GPU";
+}
+
+std::string need_text(const RankMemory& memory) {
+  return format_bytes(memory.plan.total()) + " planned and " + format_bytes(total(memory.libraries)) + " for libraries";
+}
+
+}  // namespace
+
+const Gpu& gpu_of(const std::string& name) {
+  std::string legal;
+  for (const Gpu& gpu : gpus) {
+    if (name == gpu.name) return gpu;
+    legal += (legal.empty() ? "" : ", ") + std::string(gpu.name);
+  }
+  throw BadInput("--gpu " + name + ": legal are " + legal);
+}
+
+RankMemory rank_memory(const RunSetup& setup, RunKind kind) {
+  const std::vector<MemoryPlan> plans = memory_by_stage(setup, kind);
+  RankMemory largest;
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  for (int p = 0; p < setup.mesh.pp; ++p) {
+    RankMemory memory{plans[static_cast<std::size_t>(p)],
+                      allowances_of(setup, rank_share(setup.model_share(), p * ranks))};
+    if (p == 0 || memory.total() > largest.total()) largest = memory;
+  }
+  return largest;
+}
+
+std::string fitting_gpus(const RankMemory& memory) {
+  for (const SoldGpu& gpu : sold_gpus)
+    if (memory.total() <= usable_bytes(gpu.mib))
+      return "GPUs of " + std::string(gpu.size) + " or more, one a rank: " + need_text(memory) + ", of " +
+             format_bytes(usable_bytes(gpu.mib));
+  return "no GPU of up to " + std::string(std::end(sold_gpus)[-1].size) + ": " + need_text(memory);
+}
+
+std::string fit_text(const RunSetup& setup, const Gpu& gpu) {
+  const RankMemory memory = rank_memory(setup, RunKind::training);
+  const std::size_t usable = usable_bytes(gpu.mib);
+  const std::string need = need_text(memory) + " are " + format_bytes(memory.total()) + " of " + format_bytes(usable);
+  const std::string name = gpu.name;
+  if (memory.total() <= usable) return "fits on " + name + ": " + need + "\n";
+  return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable) + "\n";
+}
+
+void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {
+  const std::optional<std::size_t> mine = free_device_memory();
+  if (!mine) return;
+  auto free = static_cast<std::int64_t>(*mine);
+  if (world.size() > 1) world.make_world()->min_host({&free, 1});
+  const auto limit = static_cast<std::size_t>(free);
+  const RankMemory memory = rank_memory(setup, kind);
+  if (memory.total() <= limit) return;
+  throw BadInput("the deck doesn't fit: " + need_text(memory) + " are " + format_bytes(memory.total()) +
+                 " a rank, of " + format_bytes(limit) + " that are free on the GPU; " +
+                 nearest_change(setup, kind, limit));
+}
+
+}  // namespace forge

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/world.hpp"
+#include "plan/allowance.hpp"
+#include "plan/memory.hpp"
+#include "train/setup.hpp"
+
+namespace forge {
+
+// GPUs by their names for `forge show --gpu`, and what the driver reports of their memory.
+struct Gpu {
+  const char* name;  // "h100-80"
+  std::size_t mib;
+};
+// Throws BadInput naming the legal ones.
+const Gpu& gpu_of(const std::string& name);
+
+// A rank's memory where it is largest: the plan, and allowances for what libraries take when the job has started.
+struct RankMemory {
+  MemoryPlan plan;
+  std::vector<Allowance> libraries;
+  std::size_t total() const { return plan.total() + forge::total(libraries); }
+};
+RankMemory rank_memory(const RunSetup& setup, RunKind kind);
+
+// "GPUs of 80 GB or more, one a rank: …": the smallest of those on sale that have so much.
+std::string fitting_gpus(const RankMemory& memory);
+// Whether the deck fits on such GPUs, and the nearest change that makes it fit: lines for `forge show`.
+std::string fit_text(const RunSetup& setup, const Gpu& gpu);
+// All ranks: throws BadInput on every one where some rank's GPU hasn't the free memory, with the nearest change that
+// fits. Nothing has been allocated yet.
+void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world);
+
+}  // namespace forge

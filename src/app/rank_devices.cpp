@@ -1,0 +1,52 @@
+#include "app/rank_devices.hpp"
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/device_communicator.hpp"
+#include "device/memory.hpp"
+
+namespace forge {
+
+namespace {
+
+// devices: of all ranks; two of node's ranks have the same one.
+std::string refusal(const World& world, const std::vector<std::string>& devices, int node, const std::string& both,
+                    bool processes) {
+  std::set<std::string> gpus;
+  int ranks = 0;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (world.node(rank) == node) {
+      gpus.insert(devices[static_cast<std::size_t>(rank)]);
+      ++ranks;
+    }
+  const std::string count = std::to_string(gpus.size());
+  return both + ": the node has " + std::to_string(ranks) + " ranks and " + count +
+         (gpus.size() == 1 ? " GPU" : " GPUs") + " for them, and NCCL wants one rank a GPU; legal: at most " + count +
+         (gpus.size() == 1 ? " rank" : " ranks") + " a node (srun --ntasks-per-node=" + count +
+         ", mpirun --map-by ppr:" + count + ":node)" +
+         (processes ? ", or, for a test that needs no speed, FORGE_SHARE_GPU=1" : "");
+}
+
+}  // namespace
+
+void choose_device(const World& world) {
+  select_device(world.local_rank());
+  const std::string own = device_id();
+  const bool processes = !world.node_name(0).empty();
+  if (own.empty() || world.size() == 1 || (processes && devices_are_shared())) return;
+  const std::vector<std::string> devices = world.make_world()->gather_host(own);
+  std::map<std::pair<int, std::string>, int> users;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const int node = world.node(rank);
+    const auto [user, is_new] = users.insert({{node, devices[static_cast<std::size_t>(rank)]}, rank});
+    if (is_new) continue;
+    const std::string both = "ranks " + std::to_string(user->second) + " and " + std::to_string(rank) +
+                             (processes ? " on " + world.node_name(rank) : "") + " have the same GPU";
+    throw BadInput(refusal(world, devices, node, both, processes));
+  }
+}
+
+}  // namespace forge

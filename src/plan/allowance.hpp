@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/traffic.hpp"
+
+namespace forge {
+
+// What a library may take of a GPU besides the planned memory: an allowance, not a measurement.
+struct Allowance {
+  std::string name;
+  std::size_t bytes;
+  std::string reason;
+};
+
+// CUDA's context: taken before a program can ask how much memory is free.
+Allowance context_allowance();
+// What the libraries take later: kernels that are loaded at their first use, and NCCL's buffers for each group that a
+// rank uses, by what it does there. `traffic`: of plan_traffic(), `sizes`: the ranks of those groups. Sources:
+// docs/parallelism.md.
+std::vector<Allowance> library_allowances(const std::vector<std::pair<std::string, Traffic>>& traffic,
+                                          const GroupSizes& sizes);
+
+std::size_t total(const std::vector<Allowance>& allowances);
+
+}  // namespace forge
