@@ -4,9 +4,9 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "app/job.hpp"
-#include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "device/free_memory.hpp"
 #include "schedule/check_deck.hpp"
@@ -95,18 +95,17 @@ std::optional<std::size_t> bytes_with(Deck deck, int world, const std::vector<Ch
 std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit) {
   std::size_t least = std::numeric_limits<std::size_t>::max();
   std::string least_keys;
-  if (kind != RunKind::evaluation)
-    for (const auto& changes : combinations(changes_of(setup.deck))) {
-      const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind);
-      if (!bytes) continue;
-      std::string keys;
-      for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
-      if (*bytes <= limit) return "nearest change that fits: " + keys + " (" + format_bytes(*bytes) + ")";
-      if (*bytes < least) {
-        least = *bytes;
-        least_keys = keys;
-      }
+  for (const auto& changes : combinations(changes_of(setup.deck))) {
+    const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind);
+    if (!bytes) continue;
+    std::string keys;
+    for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
+    if (*bytes <= limit) return "nearest change that fits: " + keys + " (" + format_bytes(*bytes) + ")";
+    if (*bytes < least) {
+      least = *bytes;
+      least_keys = keys;
     }
+  }
   return "no change of train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +
          (least_keys.empty() ? "" : " (least: " + format_bytes(least) + " with " + least_keys + ")") +
          "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard), or a larger GPU";
