@@ -189,8 +189,11 @@ TEST(SideStream, hands_on_what_its_worker_threw) {
   for (SideStream* side : {&own, &borrowed}) {
     Event done;
     side->run(compute, done, [](Stream& stream) { stream.submit([] { throw std::runtime_error("lost"); }); });
-    if (compute.native()) EXPECT_THROW((**side).synchronize(), std::runtime_error);
-    if (!compute.native()) EXPECT_THROW(side->rethrow(), std::runtime_error);
+    if (compute.native()) {
+      EXPECT_THROW((**side).synchronize(), std::runtime_error);
+    } else {
+      EXPECT_THROW(side->rethrow(), std::runtime_error);
+    }
     EXPECT_NO_THROW(side->rethrow());
   }
 }
