@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-#include <cerrno>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -13,36 +13,44 @@ namespace forge {
 
 namespace {
 
-// What a handler may touch: a signal reaches no object.
-volatile sig_atomic_t terminated = 0, user = 0;
+// The signal that has arrived: both may, and the stronger one stays. Signals belong to the process.
+std::atomic<int> arrived{0};
 
-void note(int signal) {
-  if (signal == SIGTERM) terminated = 1;
-  if (signal == SIGUSR1) user = 1;
+sigset_t stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  return signals;
 }
 
-void set_handler(void (*handler)(int)) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGTERM, SIGUSR1})
-    if (sigaction(signal, &action, nullptr) != 0) throw Error(std::string("sigaction failed: ") + std::strerror(errno));
+void set_blocked(int how) {
+  const sigset_t signals = stop_signals();
+  if (const int error = pthread_sigmask(how, &signals, nullptr); error != 0)
+    throw Error(std::string("pthread_sigmask failed: ") + std::strerror(error));
 }
 
 }  // namespace
 
 void catch_stop_signals() {
-  set_handler(note);
+  set_blocked(SIG_BLOCK);
 }
 
 void release_stop_signals() {
-  set_handler(SIG_DFL);
-  if (const int signal = stop_signal(); signal != 0) raise(signal);
+  set_blocked(SIG_UNBLOCK);
+  if (const int signal = arrived; signal != 0) raise(signal);
 }
 
 int stop_signal() {
-  return terminated != 0 ? SIGTERM : user != 0 ? SIGUSR1 : 0;
+  const sigset_t signals = stop_signals();
+  const timespec now{};
+  for (int signal = sigtimedwait(&signals, nullptr, &now); signal > 0; signal = sigtimedwait(&signals, nullptr, &now)) {
+    int none = 0;
+    if (signal == SIGTERM)
+      arrived = signal;
+    else
+      arrived.compare_exchange_strong(none, signal);
+  }
+  return arrived;
 }
 
 const char* name_of_signal(int signal) {

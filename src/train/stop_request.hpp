@@ -4,10 +4,12 @@
 
 namespace forge {
 
-// Signals that ask a job to save and leave. Handlers only set a flag, one for each signal; the training loop asks at
-// the end of a step. The flags belong to the process, as signals do: ranks that are threads see the same ones.
+// Signals that ask a job to save and leave. They stay blocked, and the training loop asks for them at the end of a
+// step: no handler may run, since oneDNN's products have their stack pointer in memory of the heap, where the frame of
+// a handler would overwrite what stands in front of it. They belong to the process: ranks that are threads see the
+// same.
 
-// From here on SIGTERM and SIGUSR1 no longer end the process.
+// From here on SIGTERM and SIGUSR1 no longer end the process. For the first thread, before it makes others.
 void catch_stop_signals();
 // From here on they do again; one that has arrived does it now.
 void release_stop_signals();

@@ -41,6 +41,16 @@ steps_of() { grep -c total_loss "$work/$1.run/metrics.jsonl"; }
 stopping signal write:5 signal/ .partial --set checkpoint.every_steps=7 --set checkpoint.keep_last=1
 if until_stopped $job signal; then
   [ -z "$(ls -d "$work"/signal/step_* 2> /dev/null)" ] || fail "it stopped too late: $(ls "$work/signal")"
+  # No thread takes one by a handler, whose frame might come to stand in the heap (train/stop_request.hpp).
+  threads=0
+  for status in /proc/"$job"/task/*/status; do
+    threads=$((threads + 1))
+    blocked=$((16#$(awk '/^SigBlk/ {print $2}' "$status")))
+    for number in "$(kill -l USR1)" "$(kill -l TERM)"; do
+      [ $((blocked >> (number - 1) & 1)) -eq 1 ] || fail "signal $number isn't blocked: $(cat "$status")"
+    done
+  done
+  [ $threads -gt 1 ] || fail "the job has only $threads threads"
   kill -USR1 $job
   kill -CONT $job
   code=0
