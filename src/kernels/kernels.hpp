@@ -213,15 +213,4 @@ struct StepScalars {
 // From the reduced loss_sum, z_sum and norm_squared. clip_norm 0: no clipping.
 void finish_scalars(Stream&, View<StepScalars, 1> scalars, double clip_norm);
 
-// AdamW (Loshchilov & Hutter 2019) as PyTorch computes it, over a flat shard:
-//   g ← clip·g;  m ← β1 m + (1−β1) g;  v ← β2 v + (1−β2) g²;  p ← p (1 − lr·decay);  p ← p − lr · m̂ / (√v̂ + ε)
-// and the compute copy of p. Nothing changes when scalars->finite is 0. S = storage and gradient type, M = moment type.
-struct AdamwStep {
-  double learning_rate, beta1, beta2, epsilon, weight_decay;
-  double bias1, bias2;  // 1 − β^t
-};
-template <class S, class M, class T>
-void adamw(Stream&, AdamwStep step, View<const StepScalars, 1> scalars, View<const S, 1> gradient, View<S, 1> parameter,
-           View<M, 1> m, View<M, 1> v, View<T, 1> copy);  // copy empty: none
-
 }  // namespace forge

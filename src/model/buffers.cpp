@@ -38,8 +38,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           static_cast<int>(deck.mesh.tp),
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
-          std::max(static_cast<int>(deck.mesh.etp), 1),
-          optimizer_state(deck.optimizer, precision_of(deck).storage)};
+          std::max(static_cast<int>(deck.mesh.etp), 1)};
 }
 
 namespace {

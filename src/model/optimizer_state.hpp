@@ -2,21 +2,18 @@
 
 #include <string_view>
 
-#include "config/deck.hpp"
 #include "core/short_list.hpp"
 #include "core/types.hpp"
 
 namespace forge {
 
-// What an optimizer keeps of every element that a rank updates, beside the weight. Declared here once: layout/zero and
-// parallel/storage lay it out, plan/memory adds it up, checkpoints save it, optim/ reads it by its place in the list.
+// What an optimizer keeps of every element that a rank updates, beside the weight. Each declares its own (optim/):
+// layout/zero and parallel/storage lay it out, plan/memory adds it up, checkpoints save it, the optimizer reads it by
+// its place in the list.
 struct StateBuffer {
   std::string_view name;  // the group of its tensors in a checkpoint
   DType type;
 };
 using OptimizerState = ShortList<StateBuffer, 4>;
-
-// AdamW's two moments; `standard` is the type that optimizer.moments: default stands for.
-OptimizerState optimizer_state(const OptimizerDeck& optimizer, DType standard);
 
 }  // namespace forge

@@ -6,7 +6,7 @@
 #include "comm/watchdog.hpp"
 #include "data/loader.hpp"
 #include "data/validation.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "train/checkpoints.hpp"
 #include "train/report.hpp"
 #include "train/session.hpp"
@@ -65,7 +65,7 @@ class Trainer {
 
   Session<T>& session_;
   TrainingLog log_;
-  Adamw<T> optimizer_;
+  Optimizer<T> optimizer_;
   Loader loader_;
   std::unique_ptr<ValidationSet> validation_;
   double peak_flops_, flops_per_token_;

@@ -1,5 +1,6 @@
 #include "bench.hpp"
 #include "kernels/kernels.hpp"
+#include "optim/adamw.hpp"
 
 namespace forge::bench {
 

@@ -2,7 +2,7 @@
 
 #include "core/partials.hpp"
 #include "fixture.hpp"
-#include "kernels/kernels.hpp"
+#include "optim/adamw.hpp"
 
 namespace forge {
 namespace {

@@ -7,7 +7,7 @@
 #include "../layouts/models.hpp"
 #include "comm/environment.hpp"
 #include "mpi_recorder.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "plan/memory.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
@@ -90,7 +90,7 @@ long asked_in_steps(const Deck& deck) {
   Session<T> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   const TrainingData data(setup);
-  Adamw<T> optimizer(session.storage(), deck.optimizer);
+  Optimizer<T> optimizer(session.storage(), deck.optimizer);
   Loader loader(data.training, {deck.data.order, deck.train.seed, data.training.samples()}, batch_share(setup), 1,
                 steps, setup.rows());
   asked = 0;

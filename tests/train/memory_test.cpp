@@ -43,7 +43,7 @@ void hold_plan(const char* name, Deck deck, PrecisionName precision) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     deck.train.recompute = recompute;
     Rig<T> rig(deck);
-    const Adamw<T> optimizer(rig.session.storage(), deck.optimizer);
+    const Optimizer<T> optimizer(rig.session.storage(), deck.optimizer);
     for (std::int64_t s = 1; s <= 2; ++s) {
       const StepResult result = rig.gradients(s);
       optimizer.step(rig.session.stream(), s, 1e-3, rig.session.scalars());

@@ -63,7 +63,7 @@ TEST(NotFinite, AgreedAndHarmless) {
   Deck deck = tiny_deck();
   deck.mesh.dp_shard = environment->size();
   Rig<double> rig(deck);
-  const Adamw<double> optimizer(rig.session.storage(), deck.optimizer);
+  const Optimizer<double> optimizer(rig.session.storage(), deck.optimizer);
   auto& storage = rig.session.storage();
   EXPECT_TRUE(rig.gradients(1).finite);
   optimizer.step(rig.session.stream(), 1, 1e-2, rig.session.scalars());

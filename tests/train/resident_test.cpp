@@ -31,7 +31,7 @@ Deck wide_deck() {
 void expect_plan_is_resident(const Deck& deck) {
   const std::size_t outside = host_memory().resident;
   Rig<float> rig(deck);
-  const Adamw<float> optimizer(rig.session.storage(), deck.optimizer);
+  const Optimizer<float> optimizer(rig.session.storage(), deck.optimizer);
   for (std::int64_t s = 1; s <= 2; ++s) {
     EXPECT_TRUE(rig.gradients(s).finite);
     optimizer.step(rig.session.stream(), s, 1e-3, rig.session.scalars());

@@ -8,7 +8,7 @@
 #include "comm/mesh.hpp"
 #include "core/random.hpp"
 #include "data/batch.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "plan/memory.hpp"
 #include "train/batch_feed.hpp"
 #include "train/session.hpp"
