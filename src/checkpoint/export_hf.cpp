@@ -36,7 +36,7 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, DType type) {
       t.info.type = type_name;
       t.info.shape = p.hf_transposed ? Extents{p.shape[1], p.shape[0]} : p.shape;
       t.transposed = p.hf_transposed;
-      const TensorPlace place = place_of(unit.kind, p, spec.E());
+      const TensorPlace place = place_of(p, spec.E());
       t.stored = "parameters/" + place.name;
       t.box = place.box({Extents(p.shape.size(), 0), p.shape});
       tensors.push_back(t);

@@ -1,6 +1,5 @@
 #include "checkpoint/storage_state.hpp"
 
-#include <charconv>
 #include <map>
 
 #include "checkpoint/tensor_parts.hpp"
@@ -10,13 +9,9 @@ namespace forge {
 
 namespace {
 
-bool is_cut_by_columns(Role role) {
-  return role == Role::attention_out || role == Role::down || role == Role::shared_down || role == Role::expert_down;
-}
-
 // Columns of a strip: an eighth, a quarter or a half of all, so that ranks which cut columns find theirs together.
 std::int64_t strip_of(const Parameter& p) {
-  if (!is_cut_by_columns(p.role) || p.shape.size() != 2) return 0;
+  if (p.split.empty() || p.split.front().dim != 1) return 0;
   for (const std::int64_t parts : {8, 4, 2})
     if (p.shape[1] % parts == 0) return p.shape[1] / parts;
   return 0;
@@ -32,17 +27,13 @@ Box TensorPlace::box(const Box& of_parameter) const {
   return box;
 }
 
-TensorPlace place_of(UnitKind kind, const Parameter& p, std::int64_t experts) {
-  TensorPlace place{p.name, p.shape, -1, strip_of(p)};
-  if (kind != UnitKind::experts) return place;
-  const std::string word = "experts.";
-  const std::size_t at = p.name.find(word), digits = at + word.size();
-  const std::size_t dot = at == std::string::npos ? at : p.name.find('.', digits);
-  require(dot != std::string::npos, "an expert's parameter has another name than experts.<number>.<matrix>");
-  const auto [end, error] = std::from_chars(p.name.data() + digits, p.name.data() + dot, place.expert);
-  require(error == std::errc() && end == p.name.data() + dot && place.expert >= 0 && place.expert < experts,
-          "an expert's parameter has no number in its name");
-  place.name = p.name.substr(0, digits) + p.name.substr(dot + 1);
+TensorPlace place_of(const Parameter& p, std::int64_t experts) {
+  TensorPlace place{p.name, p.shape, p.expert, strip_of(p)};
+  if (p.expert < 0) return place;
+  const std::string number = std::to_string(p.expert) + ".", word = "experts.";
+  const std::size_t at = p.name.find(word + number);
+  require(at != std::string::npos, "an expert's parameter has another name than experts.<number>.<matrix>");
+  place.name.erase(at + word.size(), number.size());
   place.shape.insert(place.shape.begin(), experts);
   return place;
 }
@@ -53,7 +44,6 @@ std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {
   return flat_shard(elements, shards, index, unit_alignment).begin;
 }
 
-// One kind of state: its name's group, its memory by unit.
 }  // namespace
 
 std::vector<Range> written_ranges(const RankShare& share, std::size_t u) {
@@ -89,7 +79,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const Rank
     const auto ranges = use == StateUse::write ? written_ranges(share, u) : std::vector<Range>{s.state};
     for (const LocalPiece& piece : unit.pieces) {
       if (use == StateUse::write && !piece.owned) continue;
-      const TensorPlace place = place_of(unit.kind, unit.parameters[piece.parameter], experts);
+      const TensorPlace place = place_of(unit.parameters[piece.parameter], experts);
       for (const Range& range : ranges) {
         const Range here = intersection({piece.offset, piece.offset + piece.box.size()}, range);
         if (here.empty()) continue;

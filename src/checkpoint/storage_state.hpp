@@ -34,7 +34,7 @@ struct TensorPlace {
 
   Box box(const Box& of_parameter) const;
 };
-TensorPlace place_of(UnitKind kind, const Parameter& parameter, std::int64_t experts);
+TensorPlace place_of(const Parameter& parameter, std::int64_t experts);
 
 // The ranges of a unit's flat buffer that this rank writes, `u` being its number in the share.
 std::vector<Range> written_ranges(const RankShare& share, std::size_t u);

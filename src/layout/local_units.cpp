@@ -12,131 +12,11 @@ std::int64_t rounded_up(std::int64_t n, std::int64_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-bool is_vector(Role role) {
-  switch (role) {
-    case Role::token_table:
-    case Role::position_table:
-    case Role::qkv:
-    case Role::attention_out:
-    case Role::up:
-    case Role::down:
-    case Role::shared_up:
-    case Role::shared_down:
-    case Role::q_up:
-    case Role::kv_up:
-    case Role::expert_up:
-    case Role::expert_down:
-    case Role::q_down:
-    case Role::kv_down:
-    case Role::router:
-    case Role::mtp_projection:
-    case Role::output:
-      return false;
-    default:
-      return true;
-  }
-}
-
-bool is_split(Role role) {
-  switch (role) {
-    case Role::token_table:
-    case Role::qkv:
-    case Role::attention_out:
-    case Role::up:
-    case Role::down:
-    case Role::shared_up:
-    case Role::shared_down:
-    case Role::q_up:
-    case Role::kv_up:
-    case Role::expert_up:
-    case Role::expert_down:
-    case Role::qkv_bias:
-    case Role::up_bias:
-    case Role::output:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// A range of a tensor's rows or columns that a rank holds.
-struct Part {
-  int dim;
-  Range range;
-  bool copied = false;
-};
-
-// Rows of q, k, v in their own tensors.
-std::vector<Part> qkv_rows(const ModelSpec& s, const LocalLayout& l) {
-  const std::int64_t heads = s.H() / l.tp, copies = kv_copies(s, l.tp), kv = std::max<std::int64_t>(s.K() / l.tp, 1);
-  const std::int64_t first_kv = l.tp_rank / copies * kv;
-  const Range q{l.tp_rank * heads * s.D(), (l.tp_rank + 1) * heads * s.D()};
-  const Range k{first_kv * s.D(), (first_kv + kv) * s.D()};
-  return {{0, q}, {0, k, copies > 1}, {0, k, copies > 1}};
-}
-
-Range even_part(std::int64_t n, const LocalLayout& l) {
-  return {n / l.tp * l.tp_rank, n / l.tp * (l.tp_rank + 1)};
-}
-
-// What this rank holds of parameter number `which` among the `count` of its role.
-std::vector<Part> parts_of(const ModelSpec& s, const LocalLayout& l, Role role, std::size_t which, std::size_t count) {
-  switch (role) {
-    case Role::token_table:
-    case Role::output:
-      return {{0, vocabulary_rows(s, l.tp, l.tp_rank)}};
-    case Role::qkv:
-    case Role::qkv_bias: {
-      auto parts = qkv_rows(s, l);
-      if (count == 3) return {parts[which]};
-      // One fused tensor: q's rows, then k's, then v's.
-      const std::int64_t k0 = s.q_columns(), v0 = k0 + s.kv_columns();
-      parts[1].range = {parts[1].range.begin + k0, parts[1].range.end + k0};
-      parts[2].range = {parts[2].range.begin + v0, parts[2].range.end + v0};
-      return parts;
-    }
-    case Role::attention_out:
-      return {{1, even_part(s.o_columns(), l)}};
-    case Role::q_up:
-      return {{0, even_part(s.q_columns(), l)}};
-    case Role::kv_up:
-      return {{0, even_part(s.kv_up_columns(), l)}};
-    case Role::up:
-    case Role::up_bias:
-      return {{0, even_part(s.F(), l)}};
-    case Role::down:
-      return {{1, even_part(s.F(), l)}};
-    case Role::shared_up:
-      return {{0, even_part(s.Fs(), l)}};
-    case Role::shared_down:
-      return {{1, even_part(s.Fs(), l)}};
-    case Role::expert_up:
-    case Role::expert_down: {
-      // Parameters stand expert by expert.
-      const std::size_t of_rank = count / static_cast<std::size_t>(l.ep);
-      if (which / of_rank != static_cast<std::size_t>(l.ep_rank)) return {};
-      const std::int64_t columns = s.Fe() / l.etp;
-      return {{role == Role::expert_up ? 0 : 1, {columns * l.etp_rank, columns * (l.etp_rank + 1)}}};
-    }
-    default:
-      return {};
-  }
-}
-
-Box box_of(const Parameter& p, const Part& part) {
-  Box box{Extents(p.shape.size(), 0), p.shape};
-  const auto dim = static_cast<std::size_t>(part.dim);
-  box.offset[dim] = part.range.begin;
-  box.extent[dim] = part.range.size();
-  return box;
-}
-
 class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
       : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}} {
     unit_.roles.fill(-1);
-    for (const Parameter& p : unit.parameters) ++count_[static_cast<std::size_t>(p.role)];
   }
 
   LocalUnit build() {
@@ -150,47 +30,42 @@ class LocalUnitBuilder {
   }
 
  private:
-  void align() { unit_.elements = rounded_up(unit_.elements, unit_alignment); }
-
-  void start(Role role) {
-    align();
-    unit_.roles[static_cast<std::size_t>(role)] = unit_.elements;
-    if (is_vector(role) && unit_.vectors_begin < 0) unit_.vectors_begin = unit_.elements;
-    if (!is_split(role) && unit_.replicated_begin < 0) unit_.replicated_begin = unit_.elements;
-    if (is_split(role) && unit_.replicated_begin >= 0 && unit_.replicated_end < 0)
-      unit_.replicated_end = unit_.elements;
-    require(is_vector(role) || unit_.vectors_begin < 0, "a unit's matrices must stand before its vectors");
-    require(is_split(role) || unit_.replicated_end < 0, "what tensor parallelism replicates must stand together");
+  void start(const Parameter& p) {
+    const bool is_split = !p.split.empty();
+    std::int64_t& at = unit_.roles[static_cast<std::size_t>(p.role)];
+    if (at >= 0) return;
+    at = unit_.elements = rounded_up(unit_.elements, unit_alignment);
+    if (p.is_vector && unit_.vectors_begin < 0) unit_.vectors_begin = at;
+    if (!is_split && unit_.replicated_begin < 0) unit_.replicated_begin = at;
+    if (is_split && unit_.replicated_begin >= 0 && unit_.replicated_end < 0) unit_.replicated_end = at;
+    require(p.is_vector || unit_.vectors_begin < 0, "a unit's matrices must stand before its vectors");
+    require(is_split || unit_.replicated_end < 0, "what tensor parallelism replicates must stand together");
   }
 
   void add(std::size_t index) {
     const Parameter& p = unit_.parameters[index];
-    const auto role = static_cast<std::size_t>(p.role);
-    const std::size_t which = seen_[role]++;
-    if (which == 0) start(p.role);
-    const std::int64_t begin = unit_.elements;
-    if (!is_split(p.role)) {
-      push(index, {Extents(p.shape.size(), 0), p.shape}, layout_.tp_rank == 0);
-    } else {
-      for (const Part& part : parts_of(spec_, layout_, p.role, which, count_[role])) {
-        const std::int64_t at = unit_.elements;
-        push(index, box_of(p, part), !part.copied || layout_.tp_rank % kv_copies(spec_, layout_.tp) == 0);
-        if (part.copied) note_copied({at, unit_.elements});
-      }
+    start(p);
+    const Box whole{Extents(p.shape.size(), 0), p.shape};
+    if (p.split.empty()) return push(index, whole, p.elements(), layout_.tp_rank == 0);
+    if (p.expert >= 0 && p.expert / (spec_.E() / layout_.ep) != layout_.ep_rank) return;
+    const int ranks = p.expert >= 0 ? layout_.etp : layout_.tp,
+              rank = p.expert >= 0 ? layout_.etp_rank : layout_.tp_rank;
+    for (const Split& split : p.split) {
+      const auto dim = static_cast<std::size_t>(split.dim);
+      const SplitPiece piece = piece_of(split, p.shape[dim], ranks, rank);
+      Box box = whole;
+      box.offset[dim] = piece.range.begin;
+      box.extent[dim] = piece.range.size();
+      const std::int64_t at = unit_.elements;
+      push(index, box, p.elements() / p.shape[dim] * piece.extent, rank % piece.copies == 0);
+      if (piece.copies > 1) note_copied({at, unit_.elements});
     }
-    pad_vocabulary(p, begin);
   }
 
-  void push(std::size_t parameter, Box box, bool owned) {
-    const std::int64_t size = box.size();
-    unit_.pieces.push_back({parameter, std::move(box), unit_.elements, owned});
-    unit_.elements += size;
-  }
-
-  // Every tp rank has equally many rows of the vocabulary; the last ones may be padding.
-  void pad_vocabulary(const Parameter& p, std::int64_t begin) {
-    if (p.role != Role::token_table && p.role != Role::output) return;
-    unit_.elements = begin + local_spec(spec_, layout_.tp).V() * spec_.C();
+  // `elements`: with padding.
+  void push(std::size_t parameter, const Box& box, std::int64_t elements, bool owned) {
+    unit_.pieces.push_back({parameter, box, unit_.elements, owned});
+    unit_.elements += elements;
   }
 
   void note_copied(const Range& range) {
@@ -203,10 +78,19 @@ class LocalUnitBuilder {
   const ModelSpec& spec_;
   LocalLayout layout_;
   LocalUnit unit_;
-  std::array<std::size_t, role_count> count_{}, seen_{};  // parameters of each role: all, and added so far
 };
 
 }  // namespace
+
+SplitPiece piece_of(const Split& split, std::int64_t extent, int ranks, int rank) {
+  const std::int64_t shared = split.extent > 0 ? split.extent : extent - split.begin;
+  const std::int64_t granules = shared / split.granule;
+  const int pieces = split.copies && granules < ranks ? static_cast<int>(granules) : ranks, copies = ranks / pieces;
+  require(granules * split.granule == shared, "a split cuts a granule");
+  require(pieces * copies == ranks, "a split's granules don't divide the ranks that copy them");
+  const Range part = flat_shard(shared, pieces, rank / copies, split.granule);
+  return {{split.begin + part.begin, split.begin + part.end}, flat_shard_size(shared, pieces, split.granule), copies};
+}
 
 int kv_copies(const ModelSpec& spec, int tp) {
   return std::max(1, tp / static_cast<int>(spec.K()));
@@ -224,8 +108,7 @@ ModelSpec local_spec(const ModelSpec& spec, int tp, int etp) {
 }
 
 Range vocabulary_rows(const ModelSpec& spec, int tp, int tp_rank) {
-  const std::int64_t rows = (spec.V() + tp - 1) / tp;
-  return {std::min(rows * tp_rank, spec.V()), std::min(rows * (tp_rank + 1), spec.V())};
+  return flat_shard(spec.V(), tp, tp_rank);
 }
 
 LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout) {

@@ -16,6 +16,15 @@ namespace forge {
 // more than K ranks: one each, held by tp / K neighbours. The vocabulary is padded to a multiple of tp.
 ModelSpec local_spec(const ModelSpec& spec, int tp, int etp = 1);
 
+// What a rank of a group holds of the rows or columns that are split so.
+struct SplitPiece {
+  Range range;          // of the tensor's; perhaps empty
+  std::int64_t extent;  // of every rank's piece, padding included
+  int copies = 1;       // neighbours that hold the same piece; the first one owns it
+};
+// `extent`: of the tensor along split.dim.
+SplitPiece piece_of(const Split& split, std::int64_t extent, int ranks, int rank);
+
 // tp neighbours that hold the same key and value heads.
 int kv_copies(const ModelSpec& spec, int tp);
 

@@ -19,15 +19,39 @@ class UnitBuilder {
  public:
   UnitBuilder(UnitKind kind, std::int64_t layer, std::string name) : unit_{kind, layer, std::move(name), {}} {}
 
-  void add(Role role, const std::string& name, const std::string& hf, std::vector<std::int64_t> shape, Initial initial,
-           double std = 0, bool transposed = false) {
-    unit_.parameters.push_back({unit_.name + "." + name, hf, transposed, role, std::move(shape), initial, std});
+  Parameter& add(Role role, const std::string& name, const std::string& hf, std::vector<std::int64_t> shape,
+                 std::vector<Split> split, Initial initial, double std = 0, bool transposed = false) {
+    const bool is_vector = shape.size() == 1;
+    unit_.parameters.push_back({unit_.name + "." + name, hf, transposed, role, std::move(shape), std::move(split), -1,
+                                is_vector, initial, std});
+    return unit_.parameters.back();
+  }
+  // What every tensor-parallel rank has whole.
+  Parameter& add(Role role, const std::string& name, const std::string& hf, std::vector<std::int64_t> shape,
+                 Initial initial, double std = 0) {
+    return add(role, name, hf, std::move(shape), {}, initial, std);
   }
   Unit finish() { return std::move(unit_); }
 
  private:
   Unit unit_;
 };
+
+std::vector<Split> rows(std::int64_t granule = 1) {
+  return {{0, granule}};
+}
+std::vector<Split> columns(std::int64_t granule = 1) {
+  return {{1, granule}};
+}
+// Key and value heads: fewer of them than tp ranks are copied.
+std::vector<Split> kv_heads(const ModelSpec& s) {
+  return {{0, s.D(), true}};
+}
+// One tensor of q's rows, then k's, then v's.
+std::vector<Split> fused_heads(const ModelSpec& s) {
+  const std::int64_t q = s.q_columns(), kv = s.kv_columns();
+  return {{0, s.D(), false, 0, q}, {0, s.D(), true, q, kv}, {0, s.D(), true, q + kv, kv}};
+}
 
 bool is_gpt2(const ModelSpec& s) {
   return s.options.family == Family::gpt2;
@@ -36,7 +60,7 @@ bool is_gpt2(const ModelSpec& s) {
 Unit token_table_unit(const ModelSpec& s) {
   UnitBuilder unit(UnitKind::token_table, -1, "embedding");
   unit.add(Role::token_table, "tokens", is_gpt2(s) ? "transformer.wte.weight" : "model.embed_tokens.weight",
-           {s.V(), s.C()}, Initial::normal, s.options.initial_std);
+           {s.V(), s.C()}, rows(), Initial::normal, s.options.initial_std);
   return unit.finish();
 }
 
@@ -85,44 +109,45 @@ double output_std(const ModelSpec& s) {
 void add_attention(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   const double std = matrix_std(s);
   if (n.gpt2) {
-    unit.add(Role::qkv, "attention.qkv", n.prefix + "attn.c_attn.weight", {s.qkv_columns(), s.C()}, Initial::normal,
-             std, true);
+    unit.add(Role::qkv, "attention.qkv", n.prefix + "attn.c_attn.weight", {s.qkv_columns(), s.C()}, fused_heads(s),
+             Initial::normal, std, true);
   } else if (s.mla()) {
     unit.add(Role::q_up, s.q_lora() > 0 ? "attention.q_up" : "attention.q",
              n.prefix + (s.q_lora() > 0 ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight"),
-             {s.q_columns(), s.q_up_inputs()}, Initial::normal, std);
+             {s.q_columns(), s.q_up_inputs()}, rows(s.D()), Initial::normal, std);
     unit.add(Role::kv_up, "attention.kv_up", n.prefix + "self_attn.kv_b_proj.weight", {s.kv_up_columns(), s.kv_lora()},
-             Initial::normal, std);
+             rows(s.options.nope_dim + s.value_dim()), Initial::normal, std);
   } else {
-    unit.add(Role::qkv, "attention.q", n.prefix + "self_attn.q_proj.weight", {s.q_columns(), s.C()}, Initial::normal,
-             std);
-    unit.add(Role::qkv, "attention.k", n.prefix + "self_attn.k_proj.weight", {s.kv_columns(), s.C()}, Initial::normal,
-             std);
-    unit.add(Role::qkv, "attention.v", n.prefix + "self_attn.v_proj.weight", {s.kv_columns(), s.C()}, Initial::normal,
-             std);
+    unit.add(Role::qkv, "attention.q", n.prefix + "self_attn.q_proj.weight", {s.q_columns(), s.C()}, rows(s.D()),
+             Initial::normal, std);
+    unit.add(Role::qkv, "attention.k", n.prefix + "self_attn.k_proj.weight", {s.kv_columns(), s.C()}, kv_heads(s),
+             Initial::normal, std);
+    unit.add(Role::qkv, "attention.v", n.prefix + "self_attn.v_proj.weight", {s.kv_columns(), s.C()}, kv_heads(s),
+             Initial::normal, std);
   }
   unit.add(Role::attention_out, "attention.out", n.of("self_attn.o_proj.weight", "attn.c_proj.weight"),
-           {s.C(), s.o_columns()}, Initial::normal, output_std(s), n.gpt2);
+           {s.C(), s.o_columns()}, columns(s.value_dim()), Initial::normal, output_std(s), n.gpt2);
 }
 
 void add_feed_forward(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
   const double std = matrix_std(s);
   if (s.gated())
-    unit.add(Role::up, "mlp.gate", n.prefix + "mlp.gate_proj.weight", {s.F(), s.C()}, Initial::normal, std);
-  unit.add(Role::up, "mlp.up", n.of("mlp.up_proj.weight", "mlp.c_fc.weight"), {s.F(), s.C()}, Initial::normal, std,
-           n.gpt2);
-  unit.add(Role::down, "mlp.down", n.of("mlp.down_proj.weight", "mlp.c_proj.weight"), {s.C(), s.F()}, Initial::normal,
-           output_std(s), n.gpt2);
+    unit.add(Role::up, "mlp.gate", n.prefix + "mlp.gate_proj.weight", {s.F(), s.C()}, rows(), Initial::normal, std);
+  unit.add(Role::up, "mlp.up", n.of("mlp.up_proj.weight", "mlp.c_fc.weight"), {s.F(), s.C()}, rows(), Initial::normal,
+           std, n.gpt2);
+  unit.add(Role::down, "mlp.down", n.of("mlp.down_proj.weight", "mlp.c_proj.weight"), {s.C(), s.F()}, columns(),
+           Initial::normal, output_std(s), n.gpt2);
 }
 
 void add_shared_experts(UnitBuilder& unit, const ModelSpec& s, const ExpertNames& n) {
   if (s.Fs() == 0) return;
   const std::string prefix = n.prefix + n.shared;
   if (s.gated())
-    unit.add(Role::shared_up, "shared.gate", prefix + "gate_proj.weight", {s.Fs(), s.C()}, Initial::normal,
+    unit.add(Role::shared_up, "shared.gate", prefix + "gate_proj.weight", {s.Fs(), s.C()}, rows(), Initial::normal,
              matrix_std(s));
-  unit.add(Role::shared_up, "shared.up", prefix + "up_proj.weight", {s.Fs(), s.C()}, Initial::normal, matrix_std(s));
-  unit.add(Role::shared_down, "shared.down", prefix + "down_proj.weight", {s.C(), s.Fs()}, Initial::normal,
+  unit.add(Role::shared_up, "shared.up", prefix + "up_proj.weight", {s.Fs(), s.C()}, rows(), Initial::normal,
+           matrix_std(s));
+  unit.add(Role::shared_down, "shared.down", prefix + "down_proj.weight", {s.C(), s.Fs()}, columns(), Initial::normal,
            output_std(s));
 }
 
@@ -175,7 +200,8 @@ void add_norms(UnitBuilder& unit, const ModelSpec& s, const BlockNames& n) {
 void add_expert_vectors(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
   if (s.is_moe(layer) && s.options.shared_expert_gate)
     unit.add(Role::shared_gate, "shared.output_gate", expert_names(s, layer).prefix + "shared_expert_gate.weight",
-             {1, s.C()}, Initial::normal, matrix_std(s));
+             {1, s.C()}, Initial::normal, matrix_std(s))
+        .is_vector = true;
   if (layer < s.L()) return;
   unit.add(Role::mtp_embedding_norm, "mtp.embedding_norm", n.prefix + "enorm.weight", {s.C()}, Initial::ones);
   unit.add(Role::mtp_hidden_norm, "mtp.hidden_norm", n.prefix + "hnorm.weight", {s.C()}, Initial::ones);
@@ -185,15 +211,20 @@ void add_expert_vectors(UnitBuilder& unit, const ModelSpec& s, std::int64_t laye
 // Vectors that tensor parallelism splits like the matrices' rows.
 void add_split_biases(UnitBuilder& unit, const ModelSpec& s, std::int64_t layer, const BlockNames& n) {
   if (s.options.qkv_bias && n.gpt2) {
-    unit.add(Role::qkv_bias, "attention.qkv_bias", n.prefix + "attn.c_attn.bias", {s.qkv_columns()}, Initial::zeros);
+    unit.add(Role::qkv_bias, "attention.qkv_bias", n.prefix + "attn.c_attn.bias", {s.qkv_columns()}, fused_heads(s),
+             Initial::zeros);
   } else if (s.options.qkv_bias) {
-    unit.add(Role::qkv_bias, "attention.q_bias", n.prefix + "self_attn.q_proj.bias", {s.q_columns()}, Initial::zeros);
-    unit.add(Role::qkv_bias, "attention.k_bias", n.prefix + "self_attn.k_proj.bias", {s.kv_columns()}, Initial::zeros);
-    unit.add(Role::qkv_bias, "attention.v_bias", n.prefix + "self_attn.v_proj.bias", {s.kv_columns()}, Initial::zeros);
+    unit.add(Role::qkv_bias, "attention.q_bias", n.prefix + "self_attn.q_proj.bias", {s.q_columns()}, rows(s.D()),
+             Initial::zeros);
+    unit.add(Role::qkv_bias, "attention.k_bias", n.prefix + "self_attn.k_proj.bias", {s.kv_columns()}, kv_heads(s),
+             Initial::zeros);
+    unit.add(Role::qkv_bias, "attention.v_bias", n.prefix + "self_attn.v_proj.bias", {s.kv_columns()}, kv_heads(s),
+             Initial::zeros);
   }
   if (!s.options.mlp_bias || s.is_moe(layer)) return;
-  if (s.gated()) unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, Initial::zeros);
-  unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, Initial::zeros);
+  if (s.gated())
+    unit.add(Role::up_bias, "mlp.gate_bias", n.prefix + "mlp.gate_proj.bias", {s.F()}, rows(), Initial::zeros);
+  unit.add(Role::up_bias, "mlp.up_bias", n.of("mlp.up_proj.bias", "mlp.c_fc.bias"), {s.F()}, rows(), Initial::zeros);
 }
 
 Unit block_unit(const ModelSpec& s, std::int64_t layer) {
@@ -215,22 +246,23 @@ Unit block_unit(const ModelSpec& s, std::int64_t layer) {
 Unit experts_unit(const ModelSpec& s, std::int64_t layer) {
   UnitBuilder unit(UnitKind::experts, layer, "layers." + std::to_string(layer));
   const ExpertNames names = expert_names(s, layer);
-  const auto name = [](std::int64_t e, const char* part) { return "experts." + std::to_string(e) + "." + part; };
+  const auto add = [&](Role role, std::int64_t e, const char* name, const std::string& hf, double std) {
+    const bool up = role == Role::expert_up;
+    unit.add(role, "experts." + std::to_string(e) + "." + name, names.of(e, hf),
+             {up ? s.Fe() : s.C(), up ? s.C() : s.Fe()}, up ? rows() : columns(), Initial::normal, std)
+        .expert = e;
+  };
   for (std::int64_t e = 0; e < s.E(); ++e) {
-    if (s.gated())
-      unit.add(Role::expert_up, name(e, "gate"), names.of(e, names.gate), {s.Fe(), s.C()}, Initial::normal,
-               matrix_std(s));
-    unit.add(Role::expert_up, name(e, "up"), names.of(e, names.up), {s.Fe(), s.C()}, Initial::normal, matrix_std(s));
+    if (s.gated()) add(Role::expert_up, e, "gate", names.gate, matrix_std(s));
+    add(Role::expert_up, e, "up", names.up, matrix_std(s));
   }
-  for (std::int64_t e = 0; e < s.E(); ++e)
-    unit.add(Role::expert_down, name(e, "down"), names.of(e, names.down), {s.C(), s.Fe()}, Initial::normal,
-             output_std(s));
+  for (std::int64_t e = 0; e < s.E(); ++e) add(Role::expert_down, e, "down", names.down, output_std(s));
   return unit.finish();
 }
 
 Unit output_unit(const ModelSpec& s) {
   UnitBuilder unit(UnitKind::output, -1, "head");
-  unit.add(Role::output, "output", "lm_head.weight", {s.V(), s.C()}, Initial::normal, s.options.initial_std);
+  unit.add(Role::output, "output", "lm_head.weight", {s.V(), s.C()}, rows(), Initial::normal, s.options.initial_std);
   return unit.finish();
 }
 

@@ -51,6 +51,16 @@ inline constexpr std::size_t role_count = static_cast<std::size_t>(Role::output)
 
 enum class Initial { zeros, ones, normal };
 
+// How ranks share a tensor's rows or columns: of dense units those of tp, of experts those of etp. Each has a piece of
+// whole granules; where the granules don't divide, the last pieces end early, or are empty.
+struct Split {
+  int dim = 0;               // 0: rows, 1: columns
+  std::int64_t granule = 1;  // rows or columns of a head
+  bool copies = false;       // of fewer granules than ranks each has one, together with its neighbours
+  std::int64_t begin = 0;    // where the rows or columns begin that are shared so, …
+  std::int64_t extent = 0;   // … and their number; 0: up to the end
+};
+
 // One tensor of the checkpoint.
 struct Parameter {
   std::string name;            // forge's own, stable: the key of its initial values, and of checkpoints
@@ -58,6 +68,10 @@ struct Parameter {
   bool hf_transposed = false;  // stored (in, out) there
   Role role;
   std::vector<std::int64_t> shape;
+  std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
+  std::int64_t expert = -1;  // of an expert: its number
+  // Whether its gradient is taken with B, without a product of its own, and summed over the step where it is.
+  bool is_vector = false;
   Initial initial = Initial::zeros;
   double std = 0;  // of Initial::normal
 
