@@ -48,8 +48,7 @@ const StorageKind weights_only{false, {}};
 std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& precision) {
   std::size_t bytes = 0;
   for (const LocalUnit& unit : units)
-    for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, {}, weights_only))
-      bytes += align_up(buffer.bytes());
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, weights_only)) bytes += align_up(buffer.bytes());
   return bytes;
 }
 
@@ -69,7 +68,7 @@ struct WholeModel {
         precision(precision_of(deck)),
         units(whole_units(spec)),
         arena(bytes_of(units, precision)),
-        storage(arena, stream, units, precision, {}, weights_only),
+        storage(arena, stream, units, precision, weights_only),
         biases(spec.options.router_bias ? static_cast<std::size_t>(bias_layers() * spec.E()) : 0) {}
 
   // From where choose_parameters has put it into the deck. Returns what to say of it.
@@ -88,7 +87,7 @@ struct WholeModel {
   std::int64_t bias_layers() const { return spec.L() + spec.options.mtp_depth; }
 
   void load_checkpoint(const Deck& deck, Communicator& rank, Stream& stream, std::vector<std::string>& notes) {
-    std::vector<StateTensor> state = state_of(storage, RankShare{}, spec.E(), StateUse::read, {true, false});
+    std::vector<StateTensor> state = state_of(storage, spec.E(), StateUse::read, {true, false});
     std::vector<A> stored(biases.size());
     const Buffer memory(std::max<std::size_t>(stored.size(), 1) * sizeof(A));
     View<A, 2> view;

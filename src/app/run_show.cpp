@@ -162,7 +162,8 @@ void print_traffic(const RunSetup& s) {
     // The shards of a stage have the same units, of which they own other parts.
     RankShare share = rank_share(s.model_share(), p * ranks);
     for (int shard = 0; shard < s.mesh.dense_shards(); ++shard) {
-      share.zero[static_cast<std::size_t>(UnitClass::dense)].shard = shard;
+      for (LocalUnit& unit : share.units)
+        if (!unit.is_experts()) unit.zero.shard = shard;
       plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule));
     }
   }

@@ -46,24 +46,21 @@ std::int64_t rounded_shard(std::int64_t elements, int shards, int index) {
 
 }  // namespace
 
-std::vector<Range> written_ranges(const RankShare& share, std::size_t u) {
-  const LocalUnit& unit = share.units[u];
-  const Zero& zero = zero_of(share.zero, unit);
-  const auto c = static_cast<std::size_t>(class_of(unit));
-  const Range shard = zero.shard_of(unit);
+std::vector<Range> written_ranges(const LocalUnit& unit) {
+  const Range shard = unit.shard();
   // Copies of a shard write a part each.
-  const int copies = share.replicas[c], copy = share.replica[c];
+  const int copies = unit.zero.replicas, copy = unit.zero.replica;
   const Range mine{shard.begin + rounded_shard(shard.size(), copies, copy),
                    copy + 1 == copies ? shard.end : shard.begin + rounded_shard(shard.size(), copies, copy + 1)};
   std::vector<Range> written;
-  for (const Range& counted : counted_ranges(unit, zero, share.tied_copy[u] == 0))
-    if (const Range part = intersection(counted, mine); !part.empty()) written.push_back(part);
+  for (const Range& owned : owned_ranges(unit))
+    if (const Range part = intersection(owned, mine); !part.empty()) written.push_back(part);
   return written;
 }
 
 template <class T>
-std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const RankShare& share, std::int64_t experts,
-                                  StateUse use, StateParts parts) {
+std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64_t experts, StateUse use,
+                                  StateParts parts) {
   std::vector<StateTensor> tensors;
   std::map<std::string, std::size_t> numbers;
   const auto add = [&](const StateBuffer& kind, const TensorPlace& place, const Box& box, std::byte* data) {
@@ -75,8 +72,8 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const Rank
   const StateBuffer master{"parameters", dtype_of<acc_t<T>>};
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
-    const UnitStorage<T>& s = storage.unit(u);
-    const auto ranges = use == StateUse::write ? written_ranges(share, u) : std::vector<Range>{s.state};
+    const RankUnit<T>& s = storage.unit(u);
+    const auto ranges = use == StateUse::write ? written_ranges(unit) : std::vector<Range>{s.state};
     for (const LocalPiece& piece : unit.pieces) {
       if (use == StateUse::write && !piece.owned) continue;
       const TensorPlace place = place_of(unit.parameters[piece.parameter], experts);
@@ -100,9 +97,8 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const Rank
   return tensors;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                          \
-  template std::vector<StateTensor> state_of<T>(const ParameterStorage<T>&, const RankShare&, std::int64_t, StateUse, \
-                                                StateParts);
+#define FORGE_INSTANTIATE(T) \
+  template std::vector<StateTensor> state_of<T>(const ParameterStorage<T>&, std::int64_t, StateUse, StateParts);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

@@ -4,7 +4,6 @@
 
 #include "checkpoint/state.hpp"
 #include "parallel/storage.hpp"
-#include "schedule/rank_share.hpp"
 
 namespace forge {
 
@@ -22,8 +21,8 @@ struct StateParts {
 
 // `experts`: E of the whole model. The pieces point into the storage.
 template <class T>
-std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, const RankShare& share, std::int64_t experts,
-                                  StateUse use, StateParts parts = {});
+std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64_t experts, StateUse use,
+                                  StateParts parts = {});
 
 // Where a parameter stands in its checkpoint's tensor.
 struct TensorPlace {
@@ -36,7 +35,7 @@ struct TensorPlace {
 };
 TensorPlace place_of(const Parameter& parameter, std::int64_t experts);
 
-// The ranges of a unit's flat buffer that this rank writes, `u` being its number in the share.
-std::vector<Range> written_ranges(const RankShare& share, std::size_t u);
+// The ranges of a unit's flat buffer that this rank writes.
+std::vector<Range> written_ranges(const LocalUnit& unit);
 
 }  // namespace forge

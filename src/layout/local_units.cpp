@@ -15,14 +15,14 @@ std::int64_t rounded_up(std::int64_t n, std::int64_t unit) {
 class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
-      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}} {
+      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}, {}} {
     unit_.roles.fill(-1);
+    unit_.zero = unit_.is_experts() ? layout.expert_zero : layout.zero;
   }
 
   LocalUnit build() {
     for (std::size_t i = 0; i < unit_.parameters.size(); ++i) add(i);
-    const int shards = unit_.kind == UnitKind::experts ? layout_.expert_shards : layout_.shards;
-    unit_.elements = rounded_up(unit_.elements, shards * unit_alignment);
+    unit_.elements = rounded_up(unit_.elements, unit_.zero.shards * unit_alignment);
     if (unit_.replicated_begin < 0) unit_.replicated_begin = unit_.elements;
     if (unit_.replicated_end < 0) unit_.replicated_end = unit_.elements;
     if (unit_.vectors_begin < 0) unit_.vectors_begin = unit_.elements;
@@ -173,6 +173,25 @@ std::vector<Run> runs_of(const LocalUnit& unit, const Range& range) {
     }
   }
   return runs;
+}
+
+std::vector<Range> owned_ranges(const LocalUnit& unit) {
+  std::vector<Range> ranges;
+  if (unit.tied_copy) return ranges;
+  for (const LocalPiece& piece : unit.pieces) {
+    if (!piece.owned) continue;
+    const Range part = intersection({piece.offset, piece.offset + piece.box.size()}, unit.shard());
+    if (part.empty()) continue;
+    if (!ranges.empty() && ranges.back().end == part.begin)
+      ranges.back().end = part.end;
+    else
+      ranges.push_back(part);
+  }
+  return ranges;
+}
+
+std::vector<Range> counted_ranges(const LocalUnit& unit) {
+  return unit.zero.replica == 0 ? owned_ranges(unit) : std::vector<Range>{};
 }
 
 }  // namespace forge

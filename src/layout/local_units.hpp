@@ -7,6 +7,7 @@
 
 #include "layout/boxes.hpp"
 #include "layout/split.hpp"
+#include "layout/zero.hpp"
 #include "model/parameters.hpp"
 
 namespace forge {
@@ -53,18 +54,29 @@ struct LocalUnit {
   std::int64_t replicated_end = 0;    // summed over tp
   std::vector<Range> copied;          // key and value heads that tp neighbours share; gradients are summed over those
   std::array<std::int64_t, role_count> roles{};  // offset of each Role's group, −1: none
+  Zero zero;                                     // how data-parallel ranks share it
+  bool tied_copy = false;                        // of the token table: another stage counts it
 
   std::int64_t offset_of(Role role) const { return roles[static_cast<std::size_t>(role)]; }
+  // Experts are shared by other groups of ranks than dense units.
+  bool is_experts() const { return kind == UnitKind::experts; }
+  // This rank's range of the flat buffer, among the ranks of its shard group.
+  Range shard() const {
+    const std::int64_t size = elements / zero.shards;
+    return {size * zero.shard, size * (zero.shard + 1)};
+  }
+  // What this rank updates.
+  Range state() const { return zero.shards_state() ? shard() : Range{0, elements}; }
 };
 inline constexpr std::int64_t unit_alignment = 64;
 
 // Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.
 struct LocalLayout {
   int tp = 1, tp_rank = 0;
-  int shards = 1;  // ranks of a ZeRO group
+  Zero zero{};
   int ep = 1, ep_rank = 0;
   int etp = 1, etp_rank = 0;
-  int expert_shards = 1;
+  Zero expert_zero{};
 };
 LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout);
 
@@ -86,5 +98,10 @@ struct Run {
 };
 // The runs of a range of the unit's buffer, in order; padding is left out.
 std::vector<Run> runs_of(const LocalUnit& unit, const Range& range);
+
+// The parts of a unit's shard that this rank owns: every element of the model is owned by one rank of a replica.
+std::vector<Range> owned_ranges(const LocalUnit& unit);
+// Those that it counts in norms: every element of the model is counted by one rank.
+std::vector<Range> counted_ranges(const LocalUnit& unit);
 
 }  // namespace forge

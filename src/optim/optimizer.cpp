@@ -31,7 +31,7 @@ const Rule<T>& rule_of(const OptimizerDeck& deck) {
 
 // The elements from begin to end of a unit's state.
 template <class T>
-UpdateRun<T> run_of(const UnitStorage<T>& s, std::int64_t begin, std::int64_t end, bool decays) {
+UpdateRun<T> run_of(const RankUnit<T>& s, std::int64_t begin, std::int64_t end, bool decays) {
   UpdateRun<T> run{s.gradient.slice(begin, end), s.master.slice(begin, end), {}, {}, decays};
   if constexpr (!std::is_same_v<acc_t<T>, T>) run.copy = s.copy.slice(begin, end);
   for (const auto& buffer : s.optimizer) {

@@ -140,6 +140,9 @@ class Executor {
   BufferSet norm_buffers(const Task& task, const StageLayer& layer) const;
 
   const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
+  const T* weights(std::size_t unit) const { return storage_.unit(unit).weights(); }
+  acc_t<T>* matrices(std::size_t unit) const { return storage_.unit(unit).matrices(); }
+  UnitPart<acc_t<T>> vectors(std::size_t unit) const { return storage_.unit(unit).vector_sums(); }
   BlockTensors<const T> block_weights(const StageLayer& layer) const;
   BlockTensors<acc_t<T>> block_gradients(const StageLayer& layer, bool with_matrices) const;
   HeadTensors<const T> norm_weights(const StageLayer& layer) const;

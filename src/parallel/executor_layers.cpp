@@ -96,40 +96,40 @@ BufferSet Executor<T>::norm_buffers(const Task& task, const StageLayer& layer) c
 
 template <class T>
 BlockTensors<const T> Executor<T>::block_weights(const StageLayer& layer) const {
-  auto w = block_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit));
+  auto w = block_tensors(context_.spec(), local(layer.unit), weights(layer.unit));
   if (layer.second != no_unit)
-    set_expert_tensors(w, context_.spec(), context_.experts_here(), local(layer.second), gather_.weights(layer.second));
+    set_expert_tensors(w, context_.spec(), context_.experts_here(), local(layer.second), weights(layer.second));
   return w;
 }
 
 // W of experts runs with B: the rows of later rounds exist only there.
 template <class T>
 BlockTensors<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, bool with_matrices) const {
-  UnitPart<acc_t<T>> matrices;
-  if (with_matrices) matrices.data = sync_->matrices(layer.unit);
-  auto g = block_tensors(context_.spec(), local(layer.unit), matrices, sync_->vectors(layer.unit));
+  UnitPart<acc_t<T>> product_sums;
+  if (with_matrices) product_sums.data = matrices(layer.unit);
+  auto g = block_tensors(context_.spec(), local(layer.unit), product_sums, vectors(layer.unit));
   if (layer.second != no_unit && !with_matrices)
-    set_expert_tensors(g, context_.spec(), context_.experts_here(), local(layer.second), sync_->matrices(layer.second));
+    set_expert_tensors(g, context_.spec(), context_.experts_here(), local(layer.second), matrices(layer.second));
   return g;
 }
 
 template <class T>
 HeadTensors<const T> Executor<T>::norm_weights(const StageLayer& layer) const {
-  const T* base = gather_.weights(layer.unit);
+  const T* base = weights(layer.unit);
   if (layer.state == 0) return head_tensors(context_.spec(), View<const T, 2>(), local(layer.unit), base);
   return head_tensors(View<const T, 2>(), mtp_tensors(context_.spec(), local(layer.unit), base));
 }
 
 template <class T>
 HeadTensors<acc_t<T>> Executor<T>::norm_gradients(const StageLayer& layer) const {
-  const UnitPart<acc_t<T>> vectors = sync_->vectors(layer.unit);
-  if (layer.state == 0) return head_tensors(context_.spec(), View<acc_t<T>, 2>(), local(layer.unit), vectors);
-  return head_tensors(View<acc_t<T>, 2>(), mtp_tensors(context_.spec(), local(layer.unit), {}, vectors));
+  const UnitPart<acc_t<T>> sums = vectors(layer.unit);
+  if (layer.state == 0) return head_tensors(context_.spec(), View<acc_t<T>, 2>(), local(layer.unit), sums);
+  return head_tensors(View<acc_t<T>, 2>(), mtp_tensors(context_.spec(), local(layer.unit), {}, sums));
 }
 
 template <class T>
 View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
-  return table_tensor(context_.spec(), local(unit), sync_->matrices(unit));
+  return table_tensor(context_.spec(), local(unit), matrices(unit));
 }
 
 // ---- passes
@@ -137,7 +137,7 @@ View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
 template <class T>
 void Executor<T>::forward(const Task& task, const StageLayer& layer) {
   const ModelSpec& spec = context_.spec();
-  const auto table = [&](std::size_t unit) { return table_tensor(spec, local(unit), gather_.weights(unit)); };
+  const auto table = [&](std::size_t unit) { return table_tensor(spec, local(unit), weights(unit)); };
   const int chunk = task.action.chunk, m = task.action.microbatch;
   switch (layer.kind) {
     case LayerKind::embedding: {
@@ -169,7 +169,7 @@ void Executor<T>::forward(const Task& task, const StageLayer& layer) {
       embed_forward<T>(context_, {table(layer.second), {}}, s, s.matrix<T>(Buf::mtp_embedding), layer.number);
       Frame frame(context_.arena);
       s.add(recomputed_of_mtp(context_.buffers), context_.arena, Category::workspace);
-      return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), gather_.weights(layer.unit)),
+      return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), weights(layer.unit)),
                                   state(task, layer.state - 1), s);
     }
     case LayerKind::departures:
@@ -202,7 +202,7 @@ template <class T>
 void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
   if (layer.kind == LayerKind::block)
     return block_recompute<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
-  mtp_input_recompute<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
+  mtp_input_recompute<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), weights(layer.unit)),
                          state(task, layer.state - 1), buffers_of(task, layer));
 }
 
@@ -224,8 +224,8 @@ void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
       Frame frame(context_.arena);
       s.add(scratch_backward_mtp(context_.buffers), context_.arena, Category::workspace);
       return mtp_input_backward<T>(context_, layer.number,
-                                   mtp_tensors(context_.spec(), local(layer.unit), gather_.weights(layer.unit)),
-                                   mtp_tensors(context_.spec(), local(layer.unit), {}, sync_->vectors(layer.unit)),
+                                   mtp_tensors(context_.spec(), local(layer.unit), weights(layer.unit)),
+                                   mtp_tensors(context_.spec(), local(layer.unit), {}, vectors(layer.unit)),
                                    {table_gradient(layer.second), {}}, state(task, layer.state - 1), s,
                                    input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]),
                                    state_gradient(task, layer.state - 1));
@@ -248,8 +248,7 @@ void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
       return block_backward_weight<T>(context_, layer.number, block_gradients(layer, true), buffers_of(task, layer),
                                       output_gradient_of(task, layer));
     case LayerKind::mtp_input: {
-      const auto g =
-          mtp_tensors(context_.spec(), local(layer.unit), sync_->matrices(layer.unit), sync_->vectors(layer.unit));
+      const auto g = mtp_tensors(context_.spec(), local(layer.unit), matrices(layer.unit), vectors(layer.unit));
       return mtp_input_backward_weight<T>(
           context_, g, buffers_of(task, layer),
           input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]));

@@ -5,7 +5,6 @@
 #include "comm/mesh.hpp"
 #include "device/arena.hpp"
 #include "device/side_stream.hpp"
-#include "nn/tensors.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -18,14 +17,9 @@ template <class T>
 class GradientSync {
  public:
   using S = acc_t<T>;
-  GradientSync(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
+  GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh);
 
-  void start_step(Stream& compute);
-  // Where the gradients of unit u's matrices are added: a buffer as long as the unit. Units that take turns have one
-  // between clear() and reduce().
-  S* matrices(std::size_t u) const;
-  // Where the gradients of its vectors are added, over the step.
-  UnitPart<S> vectors(std::size_t u) const;
+  void start_step(Stream& compute) { storage_.zero_gradients(compute); }
   // Gives unit u a place of its pool, with zeros.
   void clear(Stream& compute, std::size_t u, int place);
   // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
@@ -43,20 +37,18 @@ class GradientSync {
     bool used = false;
   };
 
-  void reduce_shards(Stream& compute, std::size_t u, View<S, 1> sums);
-  void reduce_step(std::size_t u);
-  void reduce_parts(Communicator& group, std::size_t u, const Range& part);
+  Place& place_of(const RankUnit<T>& unit, int place) {
+    return pools_[static_cast<std::size_t>(pool_of(unit.local))][static_cast<std::size_t>(place)];
+  }
+  void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<S, 1> sums);
+  void reduce_step(const RankUnit<T>& unit);
+  void reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part);
 
-  const ParameterStorage<T>& storage_;
+  ParameterStorage<T>& storage_;
   Mesh& mesh_;
   SideStream stream_;  // none: one rank, nothing is ever sent
   Event done_;         // made once
-  Place& place_of(std::size_t u, int place) {
-    return pools_[static_cast<std::size_t>(pool_of(storage_.local(u)))][static_cast<std::size_t>(place)];
-  }
-
   std::array<std::vector<Place>, pool_classes> pools_;
-  std::vector<S*> matrices_;  // by unit; null: it has no place now
 };
 
 }  // namespace forge

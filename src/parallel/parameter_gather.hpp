@@ -16,30 +16,23 @@ namespace forge {
 template <class T>
 class ParameterGather {
  public:
-  ParameterGather(Arena& arena, Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
+  ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh);
 
   // Starts gathering unit u: into a place of its pool, or (-1) into its own. Every rank of the group calls it for the
   // same units in the same order.
   void gather(Stream& compute, std::size_t u, int place);
   // Work given to `compute` from here on sees the gathered weights; release(): it doesn't read them any more.
   void wait(Stream& compute, std::size_t u, int place);
-  void release(std::size_t u) { weights_[u] = nullptr; }
-  // Whole weights of unit u, between wait() and release().
-  const T* weights(std::size_t u) const {
-    require(weights_[u] != nullptr, "a layer reads weights that are not gathered");
-    return weights_[u];
-  }
+  void release(std::size_t u) { storage_.unit(u).gathered_weights = nullptr; }
   // Throws what went wrong in the background.
   void finish();
 
  private:
-  View<T, 1> target(std::size_t u, int place);
+  View<T, 1> target(const RankUnit<T>& unit, int place) const;
 
-  const ParameterStorage<T>& storage_;
+  ParameterStorage<T>& storage_;
   Mesh& mesh_;
-  SideStream stream_;              // none: nothing is gathered
-  std::vector<Event> gathered_;    // by unit
-  std::vector<const T*> weights_;  // by unit; null: not there now
+  SideStream stream_;  // none: nothing is gathered
   std::array<std::vector<View<T, 1>>, pool_classes> pools_;
 };
 

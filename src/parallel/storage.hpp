@@ -4,46 +4,76 @@
 #include <vector>
 
 #include "device/arena.hpp"
-#include "layout/zero.hpp"
-#include "tensor/view.hpp"
+#include "device/stream.hpp"
+#include "layout/unit_buffers.hpp"
+#include "nn/tensors.hpp"
 
 namespace forge {
 
-// The flat buffers of one unit. S = acc_t<T> stores master weights and gradients.
-// What a run doesn't keep is empty.
+// A unit on this rank: its layout, its flat buffers, and where layers find its weights and add to its gradients now.
+// S = acc_t<T> stores master weights and gradients. What a run doesn't keep is empty.
 template <class T>
-struct UnitStorage {
+struct RankUnit {
   using S = acc_t<T>;
-  Range state;          // the part of the unit that this rank updates
-  View<S, 1> master;    // (state) master weights
-  View<T, 1> copy;      // (state) in the compute type; `master` itself where the types agree
-  View<T, 1> whole;     // (elements) the whole unit's weights, where they have a place for the whole run
-  View<S, 1> gradient;  // (state) of the step, reduced
-  View<S, 1> sums;      // (elements) sums of this rank's microbatches; `gradient` is a part of it
-  View<S, 1> vectors;   // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
+  RankUnit(Arena& arena, Stream& stream, const LocalUnit& local, const Precision& precision, StorageKind kind);
+
+  const LocalUnit& local;
+  Range state;                 // the part of the unit that this rank updates
+  std::vector<Range> counted;  // what it adds to the norm
+  View<S, 1> master;           // (state) master weights
+  View<T, 1> copy;             // (state) in the compute type; `master` itself where the types agree
+  View<T, 1> whole;            // (elements) the whole unit's weights, where they have a place for the whole run
+  View<S, 1> gradient;         // (state) of the step, reduced
+  View<S, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
+  View<S, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
   // (state) what the optimizer keeps, in the order of its declaration
   struct OptimizerBuffer {
     StateBuffer declared;
     void* data;
   };
   ShortList<OptimizerBuffer, 4> optimizer;
+
+  // What tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last gather
+  // ends.
+  const T* gathered_weights = nullptr;
+  S* matrix_sums = nullptr;
+  Event gathered;
+
+  // Whole weights: where they are shared, between ParameterGather::wait() and release().
+  const T* weights() const {
+    require(gathered_weights != nullptr, "a layer reads weights that are not gathered");
+    return gathered_weights;
+  }
+  // Where the gradients of matrices are added: a buffer as long as the unit. Units that take turns have one between
+  // GradientSync::clear() and reduce().
+  S* matrices() const {
+    require(matrix_sums != nullptr, "a layer adds to a unit's gradients that have no place");
+    return matrix_sums;
+  }
+  // Where the gradients of vectors are added, over the step.
+  UnitPart<S> vector_sums() const {
+    return sums.empty() ? UnitPart<S>{vectors.data, local.vectors_begin} : UnitPart<S>{sums.data};
+  }
+  // Of what tasks add to over the step.
+  void zero_gradients(Stream& stream) const;
+  // Copies the master weights into the compute type, where that is another.
+  void convert_master(Stream& stream) const;
 };
 
-// The units of a rank, allocated once from layout/zero.hpp's lists. Zero at the start.
+// The units of a rank, allocated once from layout/unit_buffers.hpp's lists. Zero at the start.
 template <class T>
 class ParameterStorage {
  public:
   using S = acc_t<T>;
   ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units, const Precision& precision,
-                   const ZeroOfClass& zero, StorageKind kind);
+                   StorageKind kind);
+  ParameterStorage(const ParameterStorage&) = delete;
 
   const std::vector<LocalUnit>& units() const { return units_; }
   const LocalUnit& local(std::size_t i) const { return units_[i]; }
-  const UnitStorage<T>& unit(std::size_t i) const { return storage_[i]; }
+  const RankUnit<T>& unit(std::size_t i) const { return storage_[i]; }
+  RankUnit<T>& unit(std::size_t i) { return storage_[i]; }
   std::size_t size() const { return storage_.size(); }
-  const Precision& precision() const { return precision_; }
-  const Zero& zero(std::size_t u) const { return zero_of(zero_, units_[u]); }
-  const ZeroOfClass& zero() const { return zero_; }
   void zero_gradients(Stream& stream) const;
   // Sets the master weights of unit u, all of its state, and their copies. values_of(parameter, elements) gives a
   // function of an element of the whole tensor, which is called within that range only; a parameter comes in several
@@ -62,13 +92,9 @@ class ParameterStorage {
   void fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of);
   // Elements of the state from `begin`, which the caller may overwrite afterwards.
   void upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values);
-  // Copies the master weights into the compute type, where that is another.
-  void convert_master(Stream& stream, std::size_t u);
 
   std::vector<LocalUnit> units_;
-  std::vector<UnitStorage<T>> storage_;
-  Precision precision_;
-  ZeroOfClass zero_;
+  std::vector<RankUnit<T>> storage_;
 };
 
 template <class T>
@@ -78,7 +104,8 @@ void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
   const Range& state = storage_[u].state;
   for (std::int64_t at = state.begin; at < state.end; at += most)
     fill_part(stream, u, {at, std::min(at + most, state.end)}, values_of);
-  convert_master(stream, u);
+  storage_[u].convert_master(stream);
+  stream.synchronize();
 }
 
 template <class T>

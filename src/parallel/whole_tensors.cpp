@@ -36,8 +36,8 @@ std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const Ra
   const std::size_t u = index_of(share, unit);
   if (u == share.units.size()) return pieces;
   const LocalUnit& local = share.units[u];
-  const std::int64_t state = zero_of(share.zero, local).state_of(local).begin;
-  for (const Range& counted : counted_ranges(local, zero_of(share.zero, local), share.counts[u] != 0))
+  const std::int64_t state = local.state().begin;
+  for (const Range& counted : counted_ranges(local))
     for (const Run& run : runs_of(local, counted))
       if (run.piece->parameter == parameter) pieces.push_back({run.local - state, run.global, run.count});
   return pieces;
@@ -67,7 +67,7 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
   }
   std::string text(static_cast<std::size_t>(count) * sizeof(S), '\0');
   if (count == 0) return text;
-  const UnitStorage<T>& s = storage_.unit(unit);
+  const RankUnit<T>& s = storage_.unit(unit);
   const View<S, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
   std::vector<S> span(static_cast<std::size_t>(end - begin));
   copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(S));

@@ -75,10 +75,10 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
   const StorageKind stored = storage_kind(kind, c.optimizer);
   auto add = [&](const UnitBufferSpec& buffer) { plan.of(buffer.category) += align_up(buffer.bytes()); };
   for (const LocalUnit& unit : share.units)
-    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, zero_of(share.zero, unit), stored)) add(buffer);
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, stored)) add(buffer);
   for (int k = 0; k < pool_classes; ++k) {
-    const PoolSize gradients = gradient_pool(share.units, static_cast<PoolClass>(k), share.zero, stored.gradients);
-    const PoolSize parameters = parameter_pool(share.units, static_cast<PoolClass>(k), share.zero);
+    const PoolSize gradients = stored.gradients ? gradient_pool(share.units, static_cast<PoolClass>(k)) : PoolSize{};
+    const PoolSize parameters = parameter_pool(share.units, static_cast<PoolClass>(k));
     auto bytes = [](const PoolSize& size, DType type) {
       return static_cast<std::size_t>(size.buffers) * align_up(static_cast<std::size_t>(size.elements) * size_of(type));
     };

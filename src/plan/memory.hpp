@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/category.hpp"
+#include "layout/unit_buffers.hpp"
 #include "model/buffers.hpp"
 #include "schedule/rank_share.hpp"
 

@@ -13,18 +13,18 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::cp, m.cp);
   set(Group::pp, m.pp);
   set(Group::gradients, m.data_parallel() * m.cp);
-  set(Group::gradient_shards, share.zero[0].shards);
+  set(Group::gradient_shards, m.dense_shards());
   set(Group::gradient_replicas, m.dp_replicate);
   set(Group::gradient_tp, m.tp);
   set(Group::gradient_copies, kv_copies(whole, m.tp));
   set(Group::gradient_tied, share.table_stages);
-  set(Group::parameter_shards, share.zero[0].shards);
+  set(Group::parameter_shards, m.dense_shards());
   set(Group::ep, m.ep);
   set(Group::etp, m.etp);
   set(Group::expert_gradients, m.edp);
-  set(Group::expert_gradient_shards, share.zero[1].shards);
+  set(Group::expert_gradient_shards, m.expert_shards());
   set(Group::expert_gradient_replicas, m.expert_replicas());
-  set(Group::expert_parameter_shards, share.zero[1].shards);
+  set(Group::expert_parameter_shards, m.expert_shards());
   return sizes;
 }
 
@@ -38,17 +38,17 @@ namespace {
 
 Sent gather_of(const BufferContext& c, const RankShare& share, std::size_t u) {
   const LocalUnit& unit = share.units[u];
-  return {class_of(unit) == UnitClass::experts ? Group::expert_parameter_shards : Group::parameter_shards,
-          Collective::all_gather, zero_of(share.zero, unit).shard_of(unit).size(), c.precision.compute};
+  return {unit.is_experts() ? Group::expert_parameter_shards : Group::parameter_shards, Collective::all_gather,
+          unit.shard().size(), c.precision.compute};
 }
 
 // As parallel/gradient_sync.hpp sums.
 std::vector<Sent> reduction_of(const BufferContext& c, const RankShare& share, const Task& task) {
   const LocalUnit& unit = share.units[task.unit];
-  const Zero& zero = zero_of(share.zero, unit);
-  const bool experts = class_of(unit) == UnitClass::experts;
+  const Zero& zero = unit.zero;
+  const bool experts = unit.is_experts();
   const DType type = c.precision.accumulate;
-  const Range state = zero.state_of(unit);
+  const Range state = unit.state();
   if (!zero.shards_state() && !task.last) return {};
   std::vector<Sent> list;
   if (!zero.shards_state())
@@ -103,8 +103,7 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
       return reduction_of(c, share, task);
     case TaskOp::reduce_tied: {
       const LocalUnit& table = share.units[task.unit];
-      return {{Group::gradient_tied, Collective::all_reduce, zero_of(share.zero, table).state_of(table).size(),
-               c.precision.accumulate}};
+      return {{Group::gradient_tied, Collective::all_reduce, table.state().size(), c.precision.accumulate}};
     }
     case TaskOp::clip:
       return sums_of_scalars(c);

@@ -4,7 +4,6 @@
 
 #include "layout/mesh_shape.hpp"
 #include "layout/stage.hpp"
-#include "layout/zero.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
@@ -14,17 +13,10 @@ namespace forge {
 struct RankShare {
   int pp_rank = 0, tp_rank = 0, cp_rank = 0;
   int data_rank = 0;                 // among the ranks that read different data
-  bool first_replica = true;         // dp_replicate coordinate 0
-  ZeroOfClass zero;                  // of dense units and of experts
   std::vector<StageContent> chunks;  // by chunk of the schedule
   std::vector<LocalUnit> units;
-  std::vector<std::vector<StageLayer>> layers;   // by chunk: what it computes, in order
-  std::array<int, unit_classes> replica{};       // which copy of its shard this rank has, …
-  std::array<int, unit_classes> replicas{1, 1};  // … and of how many
-  std::vector<char> tied_copy;                   // by unit: a tied table that another stage counts
-  int table_stages = 1;                          // stages that hold the token table, where this rank's does
-  std::vector<char>
-      counts;  // by unit: whether this rank counts its part (not a further replica, nor a table's tied copy)
+  std::vector<std::vector<StageLayer>> layers;  // by chunk: what it computes, in order
+  int table_stages = 1;                         // stages that hold the token table, where this rank's does
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

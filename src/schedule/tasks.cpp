@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "layout/unit_buffers.hpp"
 #include "schedule/gather_pool.hpp"
 #include "schedule/lower.hpp"
 
@@ -64,8 +65,8 @@ class Writer {
         cleared_(share.units.size(), -1) {
     for (int c = 0; c < pool_classes; ++c) {
       const auto pool = static_cast<PoolClass>(c);
-      parameters_.emplace_back(parameter_pool(share.units, pool, share.zero).buffers);
-      gradients_.push_back(gradient_pool(share.units, pool, share.zero, training).buffers);
+      parameters_.emplace_back(parameter_pool(share.units, pool).buffers);
+      gradients_.push_back(training ? gradient_pool(share.units, pool).buffers : 0);
     }
     for (const Action& action : list_)
       if (action.op == Op::forward || computes_input_gradient(action.op)) readers_.push_back(action);
@@ -109,7 +110,7 @@ class Writer {
 
   // ---- parameters
 
-  const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
+  const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
   bool takes_turns(std::size_t unit) const { return !zero(unit).keeps_whole(); }
   GatherPool& pool(std::size_t unit) { return parameters_[static_cast<std::size_t>(pool_of(share_.units[unit]))]; }
@@ -165,7 +166,7 @@ class Writer {
     const bool kept = zero_stage3_keeps() && seen != readers_.begin() + static_cast<std::ptrdiff_t>(reader_);
     if (next.chunk != reader.chunk && !kept) prefetch_first(next);
   }
-  bool zero_stage3_keeps() const { return share_.zero.front().keep_gathered; }
+  bool zero_stage3_keeps() const { return !share_.units.empty() && zero(0).keep_gathered; }
 
   // ---- gradients
 
@@ -346,7 +347,7 @@ std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, R
 std::vector<Task> gather_tasks(const RankShare& share) {
   std::vector<Task> tasks;
   for (std::size_t u = 0; u < share.units.size(); ++u) {
-    const Zero& zero = zero_of(share.zero, share.units[u]);
+    const Zero& zero = share.units[u].zero;
     if (zero.gathers() && zero.keeps_whole()) tasks.push_back({TaskOp::gather, {}, -1, u});
   }
   return tasks;
@@ -354,10 +355,8 @@ std::vector<Task> gather_tasks(const RankShare& share) {
 
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
   std::vector<Task> tasks{{TaskOp::update, {}}};
-  if (share.zero.front().stage < 3) {
-    const std::vector<Task> gathers = gather_tasks(share);
-    tasks.insert(tasks.end(), gathers.begin(), gathers.end());
-  }
+  for (const Task& gather : gather_tasks(share))
+    if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
   tasks.push_back({TaskOp::read, {}});
   if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
   return tasks;

@@ -30,7 +30,7 @@ std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& bia
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts) {
   const RunSetup& setup = session.setup();
-  std::vector<StateTensor> tensors = state_of(session.storage(), setup.share, setup.spec.E(), use, parts);
+  std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
   // Every rank has the biases of all layers; the first one writes them.
   if (parts.parameters && (use == StateUse::read || session.mesh().rank() == 0))
     for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));

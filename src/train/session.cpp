@@ -28,8 +28,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
-  storage_ =
-      std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, share.zero, stored);
+  storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
   fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
@@ -60,8 +59,6 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const PipelinePart part{share, stored.gradients ? step_ : evaluation_, stored.gradients ? setup_.microbatches : 1};
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
-  for (std::size_t u = 0; u < storage_->size(); ++u)
-    counted_.push_back(counted_ranges(storage_->local(u), storage_->zero(u), share.counts[u] != 0));
 }
 
 template <class T>
@@ -105,7 +102,7 @@ template <class T>
 void Session<T>::add_norm() {
   for (std::size_t u = 0; u < storage_->size(); ++u) {
     const auto& s = storage_->unit(u);
-    for (const Range& part : counted_[u])
+    for (const Range& part : s.counted)
       sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
                                norm_partials_, scalar(&StepScalars::norm_squared));
   }
@@ -115,14 +112,15 @@ void Session<T>::add_norm() {
 template <class T>
 void Session<T>::spoil_gradient() {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  for (std::size_t u = 0; u < storage_->size(); ++u)
-    for (const Range& part : counted_[u]) {
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const auto& s = storage_->unit(u);
+    for (const Range& part : s.counted) {
       if (part.empty()) continue;
-      const auto& s = storage_->unit(u);
       const auto value = static_cast<acc_t<T>>(nan);
       copy_to_device(stream_, s.gradient.data + (part.begin - s.state.begin), &value, sizeof value);
       return stream_.synchronize();
     }
+  }
   copy_to_device(stream_, scalar(&StepScalars::loss_sum).data, &nan, sizeof nan);
   stream_.synchronize();
 }
@@ -194,7 +192,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
 
 template <class T>
 void Session<T>::begin_evaluation() {
-  if (setup_.share.zero.front().stage == 3)
+  if (setup_.deck.train.zero_stage == 3)
     for (const Task& task : gathers_) executor_->run(task);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
 }

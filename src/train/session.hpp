@@ -38,7 +38,7 @@ class Session {
   }
   // The master weights' copies have changed.
   void parameters_changed() {
-    if (setup_.share.zero.front().stage < 3)
+    if (setup_.deck.train.zero_stage < 3)
       for (const Task& task : gathers_) executor_->run(task);
   }
 
@@ -104,8 +104,7 @@ class Session {
   std::unique_ptr<Routers<T>> routers_;
   View<StepScalars, 1> scalars_;
   View<double, 1> norm_partials_;
-  View<double, 2> mtp_sums_;                 // (depths, 2) losses, z; empty: no multi-token prediction
-  std::vector<std::vector<Range>> counted_;  // by unit: the parts of its state that this rank adds to the norm
+  View<double, 2> mtp_sums_;  // (depths, 2) losses, z; empty: no multi-token prediction
 };
 
 }  // namespace forge

@@ -163,21 +163,17 @@ TEST(Experts, AreOneTensorOfALayer) {
   model.expert_ffn = 12;
   model.first_dense_layers = 1;
   const ModelSpec spec = resolve_model(model);
-  RankShare share;
-  share.units = whole_units(spec);
-  share.counts.assign(share.units.size(), 1);
-  share.tied_copy.assign(share.units.size(), 0);
-  share.replicas = {1, 1};
+  const std::vector<LocalUnit> units = whole_units(spec);
   Stream stream(1);
   const StorageKind kept{false, optimizer_state({}, DType::f32)};
   std::size_t bytes = 0;
-  for (const LocalUnit& unit : share.units)
-    for (const UnitBufferSpec& buffer : unit_buffers(unit, fp32_precision, {}, kept)) bytes += align_up(buffer.bytes());
+  for (const LocalUnit& unit : units)
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, fp32_precision, kept)) bytes += align_up(buffer.bytes());
   Arena arena(bytes);
-  const ParameterStorage<float> storage(arena, stream, share.units, fp32_precision, {}, kept);
+  const ParameterStorage<float> storage(arena, stream, units, fp32_precision, kept);
   std::map<std::string, Extents> shapes;
   std::int64_t elements = 0;
-  for (const StateTensor& tensor : state_of(storage, share, spec.E(), StateUse::write)) {
+  for (const StateTensor& tensor : state_of(storage, spec.E(), StateUse::write)) {
     shapes[tensor.name] = tensor.shape;
     std::int64_t of_tensor = 0;
     for (const StatePiece& piece : tensor.pieces) of_tensor += piece.box.size();

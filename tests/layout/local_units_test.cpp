@@ -51,7 +51,7 @@ TEST(LocalUnits, TensorParallelRanksOwnEachElementOnce) {
         if (unit.kind == UnitKind::experts) continue;
         std::vector<std::int64_t> owned(unit.parameters.size(), 0);
         for (int rank = 0; rank < tp; ++rank) {
-          const LocalUnit local = local_unit(spec, unit, {tp, rank, 1});
+          const LocalUnit local = local_unit(spec, unit, {tp, rank});
           std::int64_t end = 0;
           for (const LocalPiece& piece : local.pieces) {
             EXPECT_GE(piece.offset, end);

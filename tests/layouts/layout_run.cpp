@@ -51,7 +51,7 @@ Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source)
 
 // All that this rank holds, copies included, against whole tensors.
 template <class T>
-Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource source, const Tensors& one) {
+Deviations deviations(Session<T>& session, TensorSource source, const Tensors& one) {
   Deviations result;
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
     const LocalUnit& unit = session.storage().local(u);
@@ -69,7 +69,7 @@ Deviations deviations(const RunSetup& setup, Session<T>& session, TensorSource s
       Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
       for (std::int64_t i = 0; i < run.count; ++i) deviation.largest = std::max(deviation.largest, distance(run, i));
     }
-    for (const Range& counted : counted_ranges(unit, zero_of(setup.share.zero, unit), setup.share.counts[u] != 0))
+    for (const Range& counted : s.counted)
       for (const Run& run : runs_of(unit, counted)) {
         Deviation& deviation = result[unit.parameters[run.piece->parameter].name];
         deviation.owned += run.count;
@@ -195,15 +195,13 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
-  if (options.one)
-    result.gradient_deviations = deviations(setup, session, TensorSource::gradients, options.one->gradients);
+  if (options.one) result.gradient_deviations = deviations(session, TensorSource::gradients, options.one->gradients);
   if (options.train_steps == 0) return result;
   require(deck.train.steps == options.train_steps, "a layout trains for as many steps as its deck says");
   train(setup, session, data, result);
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (options.whole) result.parameters = collect(setup, session, TensorSource::parameters);
-  if (options.one)
-    result.parameter_deviations = deviations(setup, session, TensorSource::parameters, options.one->parameters);
+  if (options.one) result.parameter_deviations = deviations(session, TensorSource::parameters, options.one->parameters);
   return result;
 }
 

@@ -52,7 +52,7 @@ struct BlockRig {
         arena(arena_bytes),
         workspace(1 << 20),
         gemm(workspace.data(), workspace.bytes()),
-        storage(arena, stream, whole_units(spec), fp64_precision, {}, {true, {}}),
+        storage(arena, stream, whole_units(spec), fp64_precision, {true, {}}),
         context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
     run.add(run_buffers(buffers), arena, Category::data);
     fill_rotary_buffers<T>(stream, buffers, run);

@@ -25,7 +25,7 @@ struct MtpRig : BlockRig {
   }
 
   MtpRig(const ModelDeck& model, Recompute recompute)
-      : BlockRig(model, recompute), module(arena, stream, units_of(spec), fp64_precision, {}, {true, {}}) {
+      : BlockRig(model, recompute), module(arena, stream, units_of(spec), fp64_precision, {true, {}}) {
     set = slot;
     set.add(saved_of_mtp(buffers), arena, Category::activations);
     set.add(saved_of_block(buffers, spec.L()), arena, Category::activations);

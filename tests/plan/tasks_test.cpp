@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../layouts/cover.hpp"
+#include "layout/unit_buffers.hpp"
 #include "schedule/lower.hpp"
 #include "train/setup.hpp"
 
@@ -59,7 +60,7 @@ class Follower {
   }
 
  private:
-  const Zero& zero(std::size_t unit) const { return zero_of(share_.zero, share_.units[unit]); }
+  const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   void expect(bool holds, const char* otherwise) {
     if (!holds && problem.empty()) problem = otherwise;
   }

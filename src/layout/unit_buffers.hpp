@@ -1,0 +1,56 @@
+#pragma once
+
+#include <vector>
+
+#include "core/category.hpp"
+#include "core/types.hpp"
+#include "layout/local_units.hpp"
+#include "model/optimizer_state.hpp"
+
+namespace forge {
+
+// What a run keeps beside the weights.
+struct StorageKind {
+  bool gradients = true;
+  OptimizerState optimizer{};
+};
+// What a rank does: evaluation needs no gradients, `gradients` no optimizer.
+enum class RunKind { training, gradients, evaluation };
+StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer);
+
+// The buffers of a unit. parallel/storage.hpp allocates them from this list, plan/ sums it.
+enum class UnitBuf {
+  master,       // storage type: the range of LocalUnit::state
+  whole,        // compute type: the whole unit
+  copy,         // compute type: the shard
+  gradient,     // the shard, where microbatches are reduced into it
+  accumulator,  // the whole unit: sums of this rank's microbatches
+  vectors,      // sums of the vectors' gradients, where matrices are reduced each microbatch
+  optimizer,    // what the optimizer keeps of the range of LocalUnit::state, in the order of its declaration
+  count_,
+};
+struct UnitBufferSpec {
+  UnitBuf id;
+  Category category;
+  std::int64_t elements;
+  DType type;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(elements) * size_of(type); }
+};
+std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
+
+// Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
+// parameters (in use, and one ahead of use). Tables and the output matrix are much larger than a block, and seldom
+// used: they have fewer.
+enum class PoolClass { blocks, tables, experts };
+inline constexpr int pool_classes = 3;
+PoolClass pool_of(const LocalUnit& unit);
+
+struct PoolSize {
+  int buffers = 0;
+  std::int64_t elements = 0;  // of each
+};
+PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c);
+PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c);
+
+}  // namespace forge
