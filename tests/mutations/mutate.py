@@ -4,13 +4,16 @@
   mutate.py check ROOT [FILE…]      does every mutation still fit the sources?
   mutate.py apply ROOT FILE         plants one
   mutate.py tests FILE              executables and filters that must notice it, a line each
+  mutate.py says FILE               what they must say; nothing: any failure will do
   mutate.py draw KEY NUMBER FILE…   so many of them, by the key
   mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so
                                     that nothing in it is out of date
 
-A mutation says in its first lines what it plants, then perhaps who must notice it, then what to change, as often as needed:
+A mutation says in its first lines what it plants, then perhaps who must notice it and in what words, then what to change, as
+often as needed:
 
     tests: test_model InitialValues.*
+    says: some words of the failure
     file: src/some/file.cpp
     <<<<
     text that stands in the file exactly once
@@ -41,6 +44,12 @@ def changes_of(mutation: pathlib.Path):
 
 def tests_of(mutation: pathlib.Path):
     return re.findall(r"^tests: (\S+ \S+)$", mutation.read_text(), flags=re.M) or USUAL
+
+
+def says(mutation):
+    for words in re.findall(r"^says: (.+)$", pathlib.Path(mutation).read_text(), flags=re.M):
+        print(words)
+    return 0
 
 
 def mutated(root: pathlib.Path, mutation: pathlib.Path):
@@ -114,7 +123,7 @@ def main(verb="", *arguments):
     if verb == "tests" and len(arguments) == 1:
         print("\n".join(tests_of(pathlib.Path(arguments[0]))))
         return 0
-    verbs = {"check": (check, 1), "apply": (apply, 2), "draw": (draw, 3), "copy": (copy, 3)}
+    verbs = {"check": (check, 1), "apply": (apply, 2), "says": (says, 1), "draw": (draw, 3), "copy": (copy, 3)}
     if verb not in verbs or len(arguments) < verbs[verb][1]:
         sys.exit(__doc__)
     return verbs[verb][0](*arguments)

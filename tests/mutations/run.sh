@@ -50,7 +50,19 @@ notice() {
   done < <(mutate tests "$2")
 }
 # What the tests said first: the part of a failure that names a tensor or number.
-reason() { grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*|The difference between .*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90; }
+# Or what the emulated device said, behind the kernel's name and its place.
+reason() {
+  if grep -q '^vgpu: error: ' "$log"; then
+    grep -m1 '^vgpu: error: ' "$log" | sed -E 's/^vgpu: error: //; s/^kernel .*, block \([0-9,]+\)(, thread \([0-9,]+\))?:? //' | cut -c1-160
+  else
+    grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*|The difference between .*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90
+  fi
+}
+# said MUTATION: whether the tests said what it names, if it does.
+said() {
+  local words
+  while read -r words; do grep -qF -- "$words" "$log" || return 1; done < <(mutate says "$1")
+}
 
 mutations=()
 if [ $# -gt 0 ]; then
@@ -99,6 +111,10 @@ for mutation in "${mutations[@]}"; do
       124) result="caught: hangs" ;;
       *) result="caught: $(reason || echo "exit code $code")" ;;
     esac
+    if [ $code -ne 0 ] && ! said "$mutation"; then
+      result="MISSED, but $result"
+      bad=1
+    fi
   fi
   count=$((count + 1))
   printf '%-36s %s\n' "$name" "$result"

@@ -31,6 +31,7 @@ Block::Block(const Memory& memory, std::uint64_t seed) : memory_(memory), random
   shared_ = static_cast<char*>(p);
   view_.block = this;
   view_.memory = &memory;
+  view_.races = &races_;
 }
 
 Block::~Block() {
@@ -76,6 +77,8 @@ void Block::run(std::uint64_t number) {
   if (order_ == ThreadOrder::shuffled)
     for (std::size_t i = fresh_.size() - 1; i > 0; --i) std::swap(fresh_[i], fresh_[random_.below(i + 1)]);
   at_barrier_ = done_ = 0;
+  last_barrier_ = {};
+  races_.begin(threads_.size());
   kernel_view = &view_;
   go_on(next());
   kernel_view = nullptr;
@@ -117,6 +120,7 @@ void Block::go_on(int thread) {
   Fiber& from = *running_;
   running_ = t.fiber;
   view_.stack = t.fiber->stack();
+  races_.set_thread(thread);
   threadIdx = t.index;
   if (&from != running_) Fiber::change(from, *running_);
 }
@@ -163,6 +167,8 @@ void Block::barrier(const char* file, int line) {
     fail(place() + " waits at the barrier " + text_of(here) + ", other threads at " + text_of(barrier_));
   if (++at_barrier_ < threads_.size()) return wait(State::barrier, here);
   at_barrier_ = 0;
+  last_barrier_ = here;
+  races_.barrier();
   const int n = static_cast<int>(threads_.size());
   for (int i = 0; i < n; ++i) {
     const int thread = order_ == ThreadOrder::forwards ? n - 1 - i : i;
@@ -221,6 +227,8 @@ void Block::warp(const VgpuWarpOperation& operation, unsigned mask, const std::u
   view_.lanes = reinterpret_cast<std::uintptr_t>(&m.lanes);
   operation.compute(&m.lanes);
   view_.lanes = 0;
+  races_.set_thread(current_);
+  if (operation.orders) races_.warp(warp, mask, mask == lanes_of(warp));
   m.arrived = 0;
   // Now, as other lanes may meet again before all of these have gone on.
   for (unsigned l = 0; l < 32; ++l)

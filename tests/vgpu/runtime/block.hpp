@@ -48,9 +48,13 @@ class Block {
   void copy_async(void* to, const void* from, std::size_t bytes, std::size_t read);
   void copy_async_commit();
   void copy_async_wait(int pending);
+  // Of the warp whose operation is computed.
+  void set_lane(int lane) { races_.set_thread(current_ / 32 * 32 + lane); }
 
   // ---- for checks and messages
-  bool shared_access(std::uintptr_t address, std::size_t bytes, bool writes);
+  bool in_shared_array(std::uintptr_t address, std::size_t bytes) const;
+  // Ends the process with what races().race() says of an access.
+  [[noreturn]] void fail_of_race(std::uintptr_t address, std::size_t bytes, Access kind) const;
   bool is_shared(std::uintptr_t address) const;
   bool is_local(std::uintptr_t address) const;
   int device() const { return memory_.device(); }
@@ -96,6 +100,7 @@ class Block {
 
   static void run_fiber();
   static std::string text_of(const Place& place);
+  static std::string text_of(const uint3& index);
   void run_thread();
   void end_thread();
   // Goes on with another thread, until this one is ready again.
@@ -110,6 +115,8 @@ class Block {
   unsigned lanes_of(unsigned warp) const;
   std::string waiting_text() const;
   void poison_shared();
+  // A copy to shared memory is a write of its thread.
+  void copy_writes(const AsyncCopy& copy);
 
   const Memory& memory_;
   const Grid* grid_ = nullptr;
@@ -125,10 +132,11 @@ class Block {
   std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // by warp
   int current_ = -1;
   unsigned at_barrier_ = 0, done_ = 0;
-  Place barrier_;  // of those at it
+  Place barrier_, last_barrier_;  // of those at it; of all
   char* shared_;
   std::vector<SharedArray> arrays_;
   std::size_t shared_used_ = 0;
+  SharedRaces races_{shared_bytes};
 };
 
 }  // namespace vgpu

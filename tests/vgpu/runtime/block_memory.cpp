@@ -37,7 +37,7 @@ void* Block::dynamic_shared() {
   return shared_;
 }
 
-bool Block::shared_access(std::uintptr_t address, std::size_t bytes, bool) {
+bool Block::in_shared_array(std::uintptr_t address, std::size_t bytes) const {
   const std::uintptr_t offset = address - reinterpret_cast<std::uintptr_t>(shared_);
   if (offset >= shared_bytes) return false;
   if (offset + bytes <= grid_->dynamic_shared) return true;
@@ -62,15 +62,23 @@ void Block::copy_async(void* to, const void* from, std::size_t bytes, std::size_
   if (read > bytes) wrong("reads more than it writes");
   if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0 || reinterpret_cast<std::uintptr_t>(from) % bytes != 0)
     wrong("of " + std::to_string(bytes) + " bytes between addresses that aren't multiples of it");
-  if (!shared_access(reinterpret_cast<std::uintptr_t>(to), bytes, true)) wrong("to what isn't shared memory");
+  if (!in_shared_array(reinterpret_cast<std::uintptr_t>(to), bytes)) wrong("to what isn't shared memory");
   if (read > 0 && device_of(from) < 0) wrong("from what isn't device memory");
   Thread& t = threads_[static_cast<std::size_t>(current_)];
-  if (read > 0) check_access(reinterpret_cast<std::uintptr_t>(from), read, false);
+  if (read > 0) check_access(reinterpret_cast<std::uintptr_t>(from), read, Access::read);
   t.copies.push_back({to, from, bytes, read, t.groups});
+  copy_writes(t.copies.back());
 }
 
 void Block::copy_async_commit() {
   ++threads_[static_cast<std::size_t>(current_)].groups;
+}
+
+// It may land at any time from its start to its wait.
+void Block::copy_writes(const AsyncCopy& copy) {
+  const auto to = reinterpret_cast<std::uintptr_t>(copy.to);
+  if (!races_.access(to - reinterpret_cast<std::uintptr_t>(shared_), copy.bytes, Access::write))
+    fail_of_race(to, copy.bytes, Access::write);
 }
 
 // A copy is seen when its group has been waited for, not before.
@@ -79,6 +87,7 @@ void Block::copy_async_wait(int pending) {
   const int landed = t.groups - pending;
   for (const AsyncCopy& c : t.copies) {
     if (c.group >= landed) continue;
+    copy_writes(c);
     std::memcpy(c.to, c.from, c.read);
     std::memset(static_cast<char*>(c.to) + c.read, 0, c.bytes - c.read);
   }
@@ -93,10 +102,29 @@ std::string Block::text_of(const Place& place) {
 }
 
 std::string Block::place() const {
-  const auto text = [](const uint3& i) {
-    return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
-  };
-  return "kernel " + grid_->name + ", block " + text(blockIdx) + ", thread " + text(threadIdx);
+  return "kernel " + grid_->name + ", block " + text_of(blockIdx) + ", thread " + text_of(threadIdx);
+}
+
+std::string Block::text_of(const uint3& i) {
+  return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
+}
+
+void Block::fail_of_race(std::uintptr_t address, std::size_t bytes, Access kind) const {
+  const std::uintptr_t offset = address - reinterpret_cast<std::uintptr_t>(shared_);
+  std::string where = std::to_string(offset) + " of the dynamic shared memory";
+  for (const SharedArray& a : arrays_)
+    if (offset >= a.begin && offset < a.begin + a.bytes)
+      where = std::to_string(offset - a.begin) + " of a shared array of " + std::to_string(a.bytes) + " bytes";
+  const char* verb = kind == Access::read    ? "reads"
+                     : kind == Access::write ? "writes"
+                                             : "changes by an atomic operation";
+  const auto thread = [&](int i) { return "thread " + text_of(threads_[static_cast<std::size_t>(i)].index); };
+  const SharedRaces::Race& race = races_.race();
+  fail("kernel " + grid_->name + ", block " + text_of(blockIdx) +
+       ": a race in shared memory: " + thread(races_.thread()) + " " + verb + " " + std::to_string(bytes) +
+       " bytes at offset " + where + ", which " + thread(race.thread) + " has " + race.what + " since " +
+       (last_barrier_.file ? "the barrier " + text_of(last_barrier_) : std::string("the block began")) +
+       "; nothing orders the two");
 }
 
 // "threads 0 to 31 at a.cpp:7, 32 to 63 have ended", by the first threads of each kind.
@@ -154,6 +182,9 @@ void* vgpu_dynamic_shared() {
 }
 bool vgpu_is_shared(const void* p) {
   return block_here("a question about addresses").is_shared(reinterpret_cast<std::uintptr_t>(p));
+}
+void vgpu_lane(int lane) {
+  block_here("a lane").set_lane(lane);
 }
 void vgpu_copy_async(void* to, const void* from, std::size_t bytes, std::size_t read) {
   block_here("an asynchronous copy").copy_async(to, from, bytes, read);

@@ -54,11 +54,12 @@ std::string text_of(std::uintptr_t address) {
   return text;
 }
 
-std::string access_text(std::uintptr_t address, std::size_t bytes, bool writes) {
-  return std::string(writes ? "writes " : "reads ") + std::to_string(bytes) + " bytes at " + text_of(address) + ": ";
+std::string access_text(std::uintptr_t address, std::size_t bytes, Access kind) {
+  return std::string(kind == Access::read ? "reads " : "writes ") + std::to_string(bytes) + " bytes at " +
+         text_of(address) + ": ";
 }
 
-[[noreturn]] void fail_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, bool writes) {
+[[noreturn]] void fail_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, Access kind) {
   const int device = device_of(reinterpret_cast<void*>(address));
   std::string why = "memory of the host";
   if (device >= 0)
@@ -70,13 +71,17 @@ std::string access_text(std::uintptr_t address, std::size_t bytes, bool writes) 
     why = "local memory of another thread";
   else if (inside(address, 1, view.parameters, view.parameter_bytes))
     why = "the launch's parameters";
-  fail(view.block->place() + " " + access_text(address, bytes, writes) + why);
+  fail(view.block->place() + " " + access_text(address, bytes, kind) + why);
+}
+
+void check_race(KernelView& view, std::uintptr_t address, std::size_t bytes, Access kind) {
+  if (!view.races->access(address - view.shared.begin, bytes, kind)) view.block->fail_of_race(address, bytes, kind);
 }
 
 // Where the quick comparisons of the calls say no.
-void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, bool writes) {
-  if (view.block->shared_access(address, bytes, writes)) return;
-  if (!writes && inside(address, bytes, view.parameters, view.parameter_bytes)) return;
+void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, Access kind) {
+  if (view.block->in_shared_array(address, bytes)) return check_race(view, address, bytes, kind);
+  if (kind == Access::read && inside(address, bytes, view.parameters, view.parameter_bytes)) return;
   if (inside(address, bytes, view.lanes, sizeof(VgpuLanes))) return;
   if (device_of(reinterpret_cast<void*>(address)) >= 0) {
     const Live live = view.memory->live(address);
@@ -85,43 +90,49 @@ void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes
       return;
     }
   }
-  if (!writes && constant(address, bytes)) return;
-  fail_in_kernel(view, address, bytes, writes);
+  if (kind == Access::read && constant(address, bytes)) return;
+  fail_in_kernel(view, address, bytes, kind);
 }
 
-void check_on_host(std::uintptr_t address, std::size_t bytes, bool writes) {
+void check_on_host(std::uintptr_t address, std::size_t bytes, Access kind) {
   if (address - reserved_window.begin >= reserved_window.bytes) return;
-  fail("the host " + access_text(address, bytes, writes) + "memory of device " +
+  fail("the host " + access_text(address, bytes, kind) + "memory of device " +
        std::to_string(device_of(reinterpret_cast<void*>(address))));
 }
 
-inline __attribute__((always_inline)) void check(std::uintptr_t address, std::size_t bytes, bool writes) {
+inline __attribute__((always_inline)) void check(std::uintptr_t address, std::size_t bytes, Access kind) {
   KernelView* view = kernel_view;
   if (view == nullptr) [[likely]]
-    return check_on_host(address, bytes, writes);
+    return check_on_host(address, bytes, kind);
   if (inside(address, bytes, view->live.begin, view->live.bytes)) return;
   if (inside(address, bytes, view->stack, Fiber::stack_bytes)) return;
-  if (inside(address, bytes, view->shared.begin, view->shared.bytes)) return;
-  check_in_kernel(*view, address, bytes, writes);
+  if (inside(address, bytes, view->shared.begin, view->shared.bytes)) return check_race(*view, address, bytes, kind);
+  check_in_kernel(*view, address, bytes, kind);
 }
 
 }  // namespace
 
-void check_access(std::uintptr_t address, std::size_t bytes, bool writes) {
-  check(address, bytes, writes);
+void check_access(std::uintptr_t address, std::size_t bytes, Access kind) {
+  check(address, bytes, kind);
 }
 
 }  // namespace vgpu
 
-// ---- what the compiler calls (-fsanitize=kernel-address without shadow memory)
+// ---- what the compiler calls: of files with kernels -fsanitize=thread's, of the others kernel-address's
 extern "C" {
 
 #define VGPU_CHECK(bytes)                                      \
   void __asan_load##bytes##_noabort(std::uintptr_t address) {  \
-    vgpu::check(address, bytes, false);                        \
+    vgpu::check(address, bytes, vgpu::Access::read);           \
   }                                                            \
   void __asan_store##bytes##_noabort(std::uintptr_t address) { \
-    vgpu::check(address, bytes, true);                         \
+    vgpu::check(address, bytes, vgpu::Access::write);          \
+  }                                                            \
+  void __tsan_read##bytes(std::uintptr_t address) {            \
+    vgpu::check(address, bytes, vgpu::Access::read);           \
+  }                                                            \
+  void __tsan_write##bytes(std::uintptr_t address) {           \
+    vgpu::check(address, bytes, vgpu::Access::write);          \
   }
 VGPU_CHECK(1)
 VGPU_CHECK(2)
@@ -131,18 +142,26 @@ VGPU_CHECK(16)
 #undef VGPU_CHECK
 
 void __asan_loadN_noabort(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, false);
+  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);
 }
 void __asan_storeN_noabort(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, true);
+  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write);
 }
+void __tsan_read_range(std::uintptr_t address, std::size_t bytes) {
+  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);
+}
+void __tsan_write_range(std::uintptr_t address, std::size_t bytes) {
+  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write);
+}
+void __tsan_vptr_update(void*, void*) {}
+void __tsan_init() {}
 void __asan_handle_no_return() {}
 void __asan_before_dynamic_init(const char*) {}
 void __asan_after_dynamic_init() {}
 
 void vgpu_atomic(const void* p, std::size_t bytes) {
   if (!vgpu::kernel_view) vgpu::fail("an atomic operation outside of a kernel");
-  vgpu::check(reinterpret_cast<std::uintptr_t>(p), bytes, true);
+  vgpu::check(reinterpret_cast<std::uintptr_t>(p), bytes, vgpu::Access::atomic);
 }
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "memory.hpp"
+#include "races.hpp"
 
 namespace vgpu {
 
@@ -15,7 +16,8 @@ struct KernelView {
   Block* block = nullptr;
   const Memory* memory = nullptr;
   std::uintptr_t stack = 0;       // of the fiber
-  Live shared;                    // dynamic shared memory of the block
+  Live shared;                    // dynamic shared memory of the block, at the beginning of all of it
+  SharedRaces* races = nullptr;   // of the block's shared memory
   Live live;                      // the allocation that was touched last
   std::uintptr_t parameters = 0;  // of the launch
   std::size_t parameter_bytes = 0;
@@ -24,6 +26,6 @@ struct KernelView {
 extern thread_local constinit KernelView* kernel_view;
 
 // Ends the process with what is wrong, where the access is not allowed.
-void check_access(std::uintptr_t address, std::size_t bytes, bool writes);
+void check_access(std::uintptr_t address, std::size_t bytes, Access kind);
 
 }  // namespace vgpu

@@ -16,8 +16,8 @@ inline float half_of(std::uint32_t pair, int i) {
   return get_float(i == 0 ? pair << 16 : pair & 0xffff0000u);
 }
 
-// D = A B + C of 16 x 8 x k; A(16, k) and B(k, 8) as arrays. Sums in double, rounded once: no tensor core is more exact,
-// and PTX leaves the order open.
+// D = A B + C of 16 x 8 x k; A(16, k) and B(k, 8) as arrays. Sums in double, rounded once: no tensor core is more
+// exact, and PTX leaves the order open.
 template <int k>
 VGPU_UNCHECKED inline void multiply(VgpuLanes* w, const float (&a)[16][k], const float (&b)[k][8], int first_c) {
   for (int l = 0; l < 32; ++l)
@@ -56,7 +56,9 @@ VGPU_UNCHECKED inline void mma_fp8(VgpuLanes* w) {
   for (int l = 0; l < 32; ++l)
     for (int h = 0; h < 4; ++h) {
       const int g = l / 4, t = l % 4;
-      const auto value = [&](int word) { return fp8_value(static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)), kind); };
+      const auto value = [&](int word) {
+        return fp8_value(static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)), kind);
+      };
       for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][4 * t + h + r / 2 * 16] = value(r);
       for (int r = 0; r < 2; ++r) b[4 * t + h + r * 16][g] = value(4 + r);
     }
@@ -78,12 +80,13 @@ VGPU_UNCHECKED inline void mma_fp64(VgpuLanes* w) {
     }
 }
 
-// Lanes 8 i to 8 i + 7 name the rows of matrix i, eight values of 16 bits each; lane l gets the values 2 t and 2 t + 1 of
-// row g, or, transposed, of column g. The accesses are the kernel's own.
+// Lanes 8 i to 8 i + 7 name the rows of matrix i, eight values of 16 bits each; lane l gets the values 2 t and 2 t + 1
+// of row g, or, transposed, of column g. The accesses are the kernel's own.
 template <int matrices, bool transposed>
 void load_matrices(VgpuLanes* w) {
-  for (int m = 0; m < matrices; ++m)
-    for (int l = 0; l < 32; ++l) {
+  for (int l = 0; l < 32; ++l) {
+    vgpu_lane(l);
+    for (int m = 0; m < matrices; ++m) {
       std::uint16_t pair[2];
       for (int i = 0; i < 2; ++i) {
         const int row = transposed ? l % 4 * 2 + i : l / 4, column = transposed ? l / 4 : l % 4 * 2 + i;
@@ -91,6 +94,7 @@ void load_matrices(VgpuLanes* w) {
       }
       w->out[l][m] = pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
     }
+  }
 }
 
 template <int in, int out>

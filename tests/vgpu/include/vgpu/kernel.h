@@ -18,7 +18,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 // A part of the emulation itself: what it touches is no access of a kernel.
-#define VGPU_UNCHECKED __attribute__((no_sanitize_address))
+#define VGPU_UNCHECKED __attribute__((no_sanitize_address, no_sanitize_thread))
 
 struct uint3 {
   unsigned x, y, z;
@@ -32,10 +32,17 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
-// Fibers stay on their thread, so a variable of the thread is enough; the runtime sets it at each switch.
-#define VGPU_THREAD extern thread_local constinit __attribute__((tls_model("initial-exec")))
+// Fibers stay on their thread, so a variable of the thread is enough; the runtime sets it at each switch. For a fiber it
+// never changes.
+#if defined(VGPU_RUNTIME)
+#define VGPU_CONST
+#else
+#define VGPU_CONST const
+#endif
+#define VGPU_THREAD extern thread_local constinit __attribute__((tls_model("initial-exec"))) VGPU_CONST
 VGPU_THREAD uint3 threadIdx, blockIdx, blockDim, gridDim;
 #undef VGPU_THREAD
+#undef VGPU_CONST
 inline constexpr int warpSize = 32;
 
 extern "C" {
@@ -60,10 +67,14 @@ struct VgpuLanes {
 struct VgpuWarpOperation {
   const char* name;
   void (*compute)(VgpuLanes*);
-  int in, out;  // words of a lane
+  int in, out;          // words of a lane
+  bool orders = false;  // what lanes wrote before is seen by the others behind it
 };
 void vgpu_warp(const VgpuWarpOperation* operation, unsigned mask, const std::uint32_t* in, std::uint32_t* out,
                const char* file, int line);
+
+// In an operation's compute: whose accesses the next ones are.
+void vgpu_lane(int lane);
 
 // Ends the process with what a kernel did wrong.
 [[noreturn]] void vgpu_fail(const char* what);
@@ -171,7 +182,7 @@ inline int __all_sync(unsigned mask, int predicate, VGPU_PLACE) {
   return __ballot_sync(mask, predicate == 0, file, line) == 0;
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, VGPU_PLACE) {
-  const VgpuWarpOperation operation{"__syncwarp", [](VgpuLanes*) {}, 0, 0};
+  const VgpuWarpOperation operation{"__syncwarp", [](VgpuLanes*) {}, 0, 0, true};
   vgpu_warp(&operation, mask, nullptr, nullptr, file, line);
 }
 #undef VGPU_PLACE
@@ -216,9 +227,13 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
 // ---- arithmetic of CUDA's global namespace that C++ has elsewhere
-#define VGPU_MIN_MAX(T)                                 \
-  inline T min(T a, T b) { return b < a ? b : a; }      \
-  inline T max(T a, T b) { return a < b ? b : a; }
+#define VGPU_MIN_MAX(T)    \
+  inline T min(T a, T b) { \
+    return b < a ? b : a;  \
+  }                        \
+  inline T max(T a, T b) { \
+    return a < b ? b : a;  \
+  }
 VGPU_MIN_MAX(int)
 VGPU_MIN_MAX(unsigned)
 VGPU_MIN_MAX(long)

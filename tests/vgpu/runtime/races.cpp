@@ -1,0 +1,162 @@
+#include "races.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace vgpu {
+
+// ---- time
+
+void SharedRaces::move_on() {
+  if (++now_ < end_of_time) return;
+  // The count starts again, and what came before is forgotten.
+  std::fill(words_.begin(), words_.end(), Cell{});
+  std::fill(bytes_.begin(), bytes_.end(), Cell{});
+  std::fill(quick_.begin(), quick_.end(), 0);
+  std::fill(warps_.begin(), warps_.end(), 0);
+  pairs_.clear();
+  now_ = barrier_ = 1;
+}
+
+void SharedRaces::begin(std::size_t threads) {
+  alone_ = threads == 1;
+  warps_.resize((threads + 31) / 32);
+  pairs_.clear();
+  thread_ = 0;
+  barrier();
+}
+
+void SharedRaces::barrier() {
+  move_on();
+  barrier_ = now_;
+  all_key_ = key(barrier_, all_warps);
+  set_thread(thread_);
+}
+
+void SharedRaces::warp(unsigned warp, unsigned mask, bool all) {
+  move_on();
+  if (all) {
+    warps_[warp] = now_;
+    set_thread(thread_);
+    return;
+  }
+  pairs_.resize(warps_.size() * 32 * 32);
+  const int first = static_cast<int>(warp) * 32;
+  // Each lane of the mask has now met whom any of them had met, and the others of the mask.
+  for (int lane = 0; lane < 32; ++lane) {
+    Time latest = mask >> lane & 1u ? now_ : 0;
+    for (int l = 0; l < 32; ++l)
+      if (mask >> l & 1u) latest = std::max(latest, met(first + l, lane));
+    for (int l = 0; l < 32; ++l)
+      if (mask >> l & 1u) met(first + l, lane) = latest;
+  }
+}
+
+// ---- accesses
+
+bool SharedRaces::found(int thread, const char* what) {
+  race_ = {thread, what};
+  return false;
+}
+
+void SharedRaces::forget_ordered(Cell& c) const {
+  if (c.lanes == 0) return;
+  if (c.touched < barrier_) {
+    c.lanes = 0;
+    c.several = 0;
+    return;
+  }
+  // Of several warps `lanes` are one's; the others stay until a barrier.
+  if (c.warp != thread_ / 32) return;
+  if (c.touched < warps_[c.warp]) {
+    c.lanes = 0;
+  } else {
+    c.lanes &= ~(1u << thread_ % 32);
+    if (!pairs_.empty())
+      for (int lane = 0; lane < 32; ++lane)
+        if (c.touched < met(thread_, lane)) c.lanes &= ~(1u << lane);
+  }
+}
+
+void SharedRaces::touch(Cell& c, bool atomic) const {
+  c.atomic = atomic;
+  if (c.lanes == 0 && !c.several) {
+    c.touched = now_;
+    c.warp = static_cast<std::uint16_t>(thread_ / 32);
+  } else if (c.warp != thread_ / 32) {
+    c.several = 1;
+    return;
+  }
+  c.lanes |= 1u << thread_ % 32;
+}
+
+bool SharedRaces::access_cell(Cell& c, Access kind) {
+  if (!ordered(c.writer, c.written, thread_)) return found(c.writer, "written");
+  const Cell before = c;
+  forget_ordered(c);
+  const bool kept = c.lanes != 0 || c.several;
+  const bool atomic = kind == Access::atomic;
+  if (kept && (kind == Access::write || atomic != static_cast<bool>(c.atomic))) {
+    const int lane = std::countr_zero(c.lanes != 0 ? c.lanes : before.lanes);
+    return found(c.warp * 32 + lane, c.atomic ? "changed by an atomic operation" : "read");
+  }
+  // Atomic operations that are ordered before this are writes.
+  if (before.atomic && before.lanes != 0 && !atomic) {
+    c.written = before.touched;
+    c.writer = static_cast<std::uint16_t>(before.warp * 32 + std::countr_zero(before.lanes));
+  }
+  if (kind == Access::write) {
+    c.written = now_;
+    c.writer = static_cast<std::uint16_t>(thread_);
+  } else {
+    touch(c, atomic);
+  }
+  return true;
+}
+
+void SharedRaces::remember_readers(std::size_t word) {
+  const Cell& c = words_[word];
+  if (c.split || c.atomic || c.touched < barrier_) return;
+  const Time since = std::max(barrier_, warps_[std::size_t{c.warp}]);
+  if (c.several && c.written < barrier_)
+    quick_[word] = all_key_;
+  else if (std::popcount(c.lanes) > 1 && !c.several && c.written < since && pairs_.empty())
+    quick_[word] = key(since, c.warp);
+}
+
+bool SharedRaces::access_slowly(std::size_t offset, std::size_t bytes, Access kind) {
+  if ((offset | bytes) % 4 != 0) return access_bytes(offset, bytes, kind);
+  bool good = true;
+  for (std::size_t w = offset / 4; w < (offset + bytes) / 4; ++w) good = access_word(w, kind) && good;
+  return good;
+}
+
+bool SharedRaces::access_word(std::size_t word, Access kind) {
+  if (words_[word].split) return access_split(word, kind);
+  const bool good = access_cell(words_[word], kind);
+  if (kind == Access::read) remember_readers(word);
+  return good;
+}
+
+bool SharedRaces::access_split(std::size_t word, Access kind) {
+  Cell* bytes = &bytes_[4 * word];
+  bool good = true;
+  for (int i = 0; i < 4; ++i) good = access_cell(bytes[i], kind) && good;
+  if (kind == Access::write && good) words_[word] = bytes[0];  // all four are alike again
+  return good;
+}
+
+bool SharedRaces::access_bytes(std::size_t offset, std::size_t bytes, Access kind) {
+  bool good = true;
+  for (std::size_t i = offset; i < offset + bytes; ++i) {
+    Cell& word = words_[i / 4];
+    if (!word.split) {
+      std::fill_n(&bytes_[i / 4 * 4], 4, word);
+      word.split = 1;
+    }
+    good = access_cell(bytes_[i], kind) && good;
+  }
+  return good;
+}
+
+}  // namespace vgpu

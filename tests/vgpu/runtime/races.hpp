@@ -1,0 +1,111 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vgpu {
+
+enum class Access { read, write, atomic };
+
+// Who touched each byte of a block's shared memory, so that two threads that nothing orders are found: one of them
+// writes, and no barrier stands between, nor a __syncwarp of both in one warp. Other operations of a warp order
+// nothing: CUDA promises that of __syncwarp alone. Atomic operations don't race with each other.
+//
+// Time counts the places where threads meet. What a thread did at time s is ordered before what another does if s is
+// before the time at which the other has met it last. Times are never set back, so that a new block only moves on.
+class SharedRaces {
+ public:
+  explicit SharedRaces(std::size_t bytes) : words_(bytes / 4), bytes_(bytes), quick_(bytes / 4) {}
+
+  // A block of so many threads begins.
+  void begin(std::size_t threads);
+  // All threads of the block have met.
+  void barrier();
+  // Lanes of a warp have met in an operation that orders their memory; all: these are all that the warp has.
+  void warp(unsigned warp, unsigned mask, bool all);
+
+  // The accesses that follow are this thread's.
+  void set_thread(int thread) {
+    thread_ = thread;
+    const std::size_t warp = static_cast<std::size_t>(thread) / 32;
+    warp_key_ = key(std::max(barrier_, warps_[warp]), warp);
+  }
+  int thread() const { return thread_; }
+  // False: it races, and race() says with what.
+  bool access(std::size_t offset, std::size_t bytes, Access kind) {
+    if (kind == Access::read && (offset | bytes) % 4 == 0) {
+      std::size_t w = offset / 4;
+      const std::size_t end = (offset + bytes) / 4;
+      while (w < end && (quick_[w] == all_key_ || quick_[w] == warp_key_)) ++w;
+      if (w == end) return true;
+    }
+    return alone_ || access_slowly(offset, bytes, kind);
+  }
+  struct Race {
+    int thread = 0;  // the other one
+    const char* what = "";
+  };
+  // Of the access that was bad.
+  const Race& race() const { return race_; }
+
+ private:
+  using Time = std::uint32_t;
+  static constexpr Time end_of_time = 1u << 26;  // keys have six bits for the warp
+  static constexpr std::size_t all_warps = 32;
+  static std::uint32_t key(Time since, std::size_t warp) { return since << 6 | static_cast<std::uint32_t>(warp); }
+  // Of one word or byte: the last write, and the reads or atomic operations since, as lanes of one warp or as several
+  // warps'. Those that are ordered before a later one of the same kind are left out: what is ordered behind that is
+  // behind them too.
+  struct Cell {
+    Time written = 0, touched = 0;  // touched: the earliest of those kept
+    std::uint32_t lanes = 0;        // none: nobody
+    std::uint16_t writer = 0;
+    std::uint16_t warp : 6 = 0;
+    std::uint16_t several : 1 = 0;  // of other warps too
+    std::uint16_t atomic : 1 = 0;
+    std::uint16_t split : 1 = 0;  // the bytes of this word have cells of their own
+  };
+  static_assert(sizeof(Cell) == 16);
+
+  bool ordered(int first, Time when, int second) const {
+    if (when < barrier_ || first == second) return true;
+    if (first / 32 != second / 32) return false;
+    if (when < warps_[static_cast<std::size_t>(first) / 32]) return true;
+    return !pairs_.empty() && when < met(second, first % 32);
+  }
+  Time met(int thread, int lane) const {
+    return pairs_[static_cast<std::size_t>(thread) * 32 + static_cast<std::size_t>(lane)];
+  }
+  Time& met(int thread, int lane) {
+    return pairs_[static_cast<std::size_t>(thread) * 32 + static_cast<std::size_t>(lane)];
+  }
+  bool access_slowly(std::size_t offset, std::size_t bytes, Access kind);
+  bool access_word(std::size_t word, Access kind);
+  bool access_split(std::size_t word, Access kind);
+  bool access_bytes(std::size_t offset, std::size_t bytes, Access kind);
+  bool access_cell(Cell& c, Access kind);
+  // Leaves those out that are ordered before this thread.
+  void forget_ordered(Cell& c) const;
+  void touch(Cell& c, bool atomic) const;
+  // Where two have read in this time, a third read changes nothing: whoever writes races with one of them.
+  void remember_readers(std::size_t word);
+  bool found(int thread, const char* what);
+  void move_on();
+
+  std::vector<Cell> words_;
+  std::vector<Cell> bytes_;  // of the words that are split
+  // By word: the keys of those whose reads change nothing, of all threads or of one warp's.
+  std::vector<std::uint32_t> quick_;
+  std::uint32_t all_key_ = 1, warp_key_ = 1;
+  int thread_ = 0;
+  Time now_ = 1, barrier_ = 1;
+  std::vector<Time> warps_;  // when all lanes of the warp have met last
+  std::vector<Time> pairs_;  // (thread, lane): when it has met that lane of its warp; empty: only whole warps have met
+  bool alone_ = true;        // the block is one thread
+  Race race_;
+};
+
+}  // namespace vgpu
