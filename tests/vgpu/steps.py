@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
+collectives as `forge show` says, and the copies and waits that are listed there; every step the same."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FORGE = sys.argv[1]
+SETTINGS = ["machine.workspace_mib=1", "machine.peak_tflops=1", "optimizer.warmup_steps=0"]
+FEED = 6  # tokens, labels, positions, documents, samples, order of tokens
+FIRST, NEXT, LAST = 1, 2, 4  # steps of three runs: what happens at the beginning and the end is in all of them
+
+
+def run(command, environment=None):
+    done = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"exit code {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def counts_of(deck, steps):
+    """What each device counted, by its number; launches of kernels under their names."""
+    with tempfile.TemporaryDirectory() as work:
+        report = pathlib.Path(work, "report")
+        run([FORGE, *deck, "--set", f"train.steps={steps}", "--set", f"output.directory={work}/run"],
+            {"FORGE_VGPU_REPORT": str(report), "FORGE_VGPU_SEED": str(steps)})
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+    kernels = [{f"kernel {name}": n for name, n in line.pop("launches").items()} for line in lines]
+    return {line.pop("device"): {**line, **launches} for line, launches in zip(lines, kernels)}
+
+
+def planned_calls(deck):
+    """Calls of all groups in the table of `forge show`."""
+    table = re.search(r"^sent in a step.*?\n\n", run([FORGE, "show", *deck]), flags=re.M | re.S)
+    rows = re.findall(r"^  \w+ +\d+ +(\d+)  ", table.group(0), flags=re.M) if table else []
+    return sum(map(int, rows))
+
+
+def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks):
+    """blocks: whether counts of rows go back to the device (mesh.ep)."""
+    deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks)]
+    for setting in SETTINGS + options:
+        deck += ["--set", setting]
+    first, following, last = (counts_of(deck, n) for n in (FIRST, NEXT, LAST))
+    if sorted(first) != list(range(ranks)):
+        sys.exit(f"{name}: devices {sorted(first)} reported, not {ranks}")
+    passes = 2 * layers_with_experts * microbatches  # forward and backward of each layer with experts
+    routers = 1 if layers_with_experts else 0
+    expected = {
+        "allocations": 0,
+        "allocated bytes": 0,
+        "most bytes in use": 0,
+        "copies to the device": FEED * microbatches + (passes if blocks else 0),
+        "copies to the host": 1 + routers + passes,
+        "host waits": 1 + routers + passes * (2 if blocks else 1),
+        "launches of NCCL": planned_calls(deck) if ranks > 1 else 0,
+    }
+    expected["pageable copies"] = expected["copies to the device"] + expected["copies to the host"]
+    if ranks > 1 and expected["launches of NCCL"] == 0:
+        sys.exit(f"{name}: `forge show` has no table of calls")
+    wrong = []
+    for device in first:
+        a, b, c = (counts.get(device, {}) for counts in (first, following, last))
+        if not any(key.startswith("kernel ") and b[key] > a.get(key, 0) for key in b):
+            wrong.append(f"device {device} has launched no kernel in a step")
+        for key in sorted({*a, *b, *c, *expected}):
+            step, two = b.get(key, 0) - a.get(key, 0), c.get(key, 0) - b.get(key, 0)
+            if two != (LAST - NEXT) * step:
+                wrong.append(f"device {device}, {key}: {step} in step {NEXT}, {two} in the {LAST - NEXT} behind it")
+            if step != expected.get(key, step):
+                wrong.append(f"device {device}, {key}: {step} in a step, not {expected[key]}")
+    if wrong:
+        sys.exit(f"{name}:\n  " + "\n  ".join(wrong))
+    print(f"{name}: {expected}")
+
+
+def main():
+    check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)
+    check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
+    check("experts, one rank", "mixtral", [], 1, 2, 2, False)
+    check("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1"], 2, 2, 2, True)
+
+
+main()
