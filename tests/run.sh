@@ -81,7 +81,7 @@ run_vgpu() {
   local tests=(device kernels kernels_moe kernels_gemm kernels_attention nn vgpu comm_device_threads)
   build vgpu forge "${tests[@]/#/test_}" test_sample || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error \
-    -R "^($(IFS='|' && echo "${tests[*]}")|sample_.*|verify|vgpu_steps|app_device_memory|app_shared_gpu)\$" &&
+    -R "^($(IFS='|' && echo "${tests[*]}")|sample_.*|verify|vgpu_steps|vgpu_seeds|app_device_memory|app_shared_gpu)\$" &&
     FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 2
 }
 

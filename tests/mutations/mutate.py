@@ -3,7 +3,7 @@
 
   mutate.py check ROOT [FILE…]      does every mutation still fit the sources?
   mutate.py apply ROOT FILE         plants one
-  mutate.py tests FILE              executables and filters that must notice it, a line each
+  mutate.py tests FILE              executables and filters, or scripts, that must notice it, a line each
   mutate.py says FILE               what they must say; nothing: any failure will do
   mutate.py draw KEY NUMBER FILE…   so many of them, by the key
   mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so

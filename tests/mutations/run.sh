@@ -40,12 +40,21 @@ compile() {
   shift
   cmake --build "$folder" -j "$jobs" --target "$@" > "$log" 2>&1
 }
+# run_test PROGRAM FILTER [OPTIONS]: of GoogleTest; or a script that gets the program.
+run_test() {
+  local program=$1 filter=$2
+  shift 2
+  case $filter in
+    *.sh) timeout "$limit" "$filter" "$program" ;;
+    *) timeout "$limit" "$program" "$@" --gtest_filter="$filter" ;;
+  esac
+}
 # notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails.
 notice() {
   local program filter code
   while read -r program filter; do
     code=0
-    timeout "$limit" "$1/$program" --gtest_fail_fast --gtest_filter="$filter" > "$log" 2>&1 || code=$?
+    run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
     [ $code -eq 0 ] || return $code
   done < <(mutate tests "$2")
 }
@@ -55,7 +64,7 @@ reason() {
   if grep -q '^vgpu: error: ' "$log"; then
     grep -m1 '^vgpu: error: ' "$log" | sed -E 's/^vgpu: error: //; s/^kernel .*, block \([0-9,]+\)(, thread \([0-9,]+\))?:? //' | cut -c1-160
   else
-    grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*|The difference between .*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90
+    grep -m1 -oE 'Which is: .*|terminate called.*|Segmentation fault.*|The difference between .*|FAILED: .*' "$log" | sed -E 's/\\n.*//; s/.*: ([^:]+)"?$/\1/' | cut -c1-90
   fi
 }
 # said MUTATION: whether the tests said what it names, if it does.
@@ -80,7 +89,7 @@ check_tests() {
   compile "$root/$build" "${all[@]}" || { tail -40 "$log"; return 1; }
   for mutation in "${mutations[@]}"; do mutate tests "$mutation"; done | sort -u > "$work/tests"
   while read -r program filter; do
-    (cd "$root" && timeout "$limit" "$build/$program" --gtest_filter="$filter") > "$log" 2>&1 || {
+    (cd "$root" && run_test "$build/$program" "$filter") > "$log" 2>&1 || {
       tail -40 "$log"
       echo "the tests fail without any mistake"
       return 1
