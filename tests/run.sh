@@ -7,7 +7,7 @@
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu).
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, layouts and planted mistakes
-#      drawn by the commit.
+#      drawn by the commit. With --long preset vgpu-tsan too: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -85,6 +85,12 @@ run_vgpu() {
     FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 2
 }
 
+# The emulated GPU's own threads. The sanitizer leaves room for few devices.
+run_vgpu_tsan() {
+  build vgpu-tsan test_vgpu &&
+    FORGE_VGPU_DEVICES=4 FORGE_VGPU_MEMORY_GIB=1 build/vgpu-tsan/test_vgpu --gtest_filter='-Races.*'
+}
+
 # find_cuda: puts nvcc on the PATH where it is installed in its usual place.
 find_cuda() {
   command -v nvcc > /dev/null && return 0
@@ -103,6 +109,7 @@ else
   echo "== no nvcc here: the cuda preset is not built"
 fi
 step "an emulated GPU (vgpu)" run_vgpu
+if [ "${FORGE_LONG:-}" = 1 ]; then step "threads of the emulated GPU (vgpu-tsan)" run_vgpu_tsan; fi
 if [ -x build/cpu/forge ]; then
   step "tests (cpu)" ctest --test-dir build/cpu -j "$jobs" --no-tests=error "$@"
 fi

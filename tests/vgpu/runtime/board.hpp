@@ -19,12 +19,12 @@ struct BoardMember {
 struct Board {
   static constexpr int most = 64;
 
-  std::atomic<std::uint64_t> version{0};  // odd while it is written
-  std::atomic<std::uint64_t> looked{0};   // how often the device has found itself still waiting
-  std::uint64_t communicator = 0;         // 0: waits for nobody
+  std::atomic<std::uint64_t> version{0};       // odd while it is written
+  std::atomic<std::uint64_t> looked{0};        // how often the device has found itself still waiting
+  std::atomic<std::uint64_t> communicator{0};  // 0: waits for nobody
   char text[120] = {};
-  int count = 0;
-  BoardMember waits_for[most] = {};
+  std::atomic<int> count{0};
+  std::atomic<BoardMember> waits_for[most] = {};
 
   // By the device's executor.
   void show(std::uint64_t comm, const std::string& what, const std::vector<BoardMember>& members);

@@ -95,7 +95,7 @@ void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes
 }
 
 void check_on_host(std::uintptr_t address, std::size_t bytes, Access kind) {
-  if (address - reserved_window.begin >= reserved_window.bytes) return;
+  if (!in_window(address)) return;
   fail("the host " + access_text(address, bytes, kind) + "memory of device " +
        std::to_string(device_of(reinterpret_cast<void*>(address))));
 }
@@ -127,12 +127,6 @@ extern "C" {
   }                                                            \
   void __asan_store##bytes##_noabort(std::uintptr_t address) { \
     vgpu::check(address, bytes, vgpu::Access::write);          \
-  }                                                            \
-  void __tsan_read##bytes(std::uintptr_t address) {            \
-    vgpu::check(address, bytes, vgpu::Access::read);           \
-  }                                                            \
-  void __tsan_write##bytes(std::uintptr_t address) {           \
-    vgpu::check(address, bytes, vgpu::Access::write);          \
   }
 VGPU_CHECK(1)
 VGPU_CHECK(2)
@@ -147,6 +141,25 @@ void __asan_loadN_noabort(std::uintptr_t address, std::size_t bytes) {
 void __asan_storeN_noabort(std::uintptr_t address, std::size_t bytes) {
   if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write);
 }
+void __asan_handle_no_return() {}
+void __asan_before_dynamic_init(const char*) {}
+void __asan_after_dynamic_init() {}
+
+#if !defined(VGPU_TSAN)
+#define VGPU_CHECK(bytes)                             \
+  void __tsan_read##bytes(std::uintptr_t address) {   \
+    vgpu::check(address, bytes, vgpu::Access::read);  \
+  }                                                   \
+  void __tsan_write##bytes(std::uintptr_t address) {  \
+    vgpu::check(address, bytes, vgpu::Access::write); \
+  }
+VGPU_CHECK(1)
+VGPU_CHECK(2)
+VGPU_CHECK(4)
+VGPU_CHECK(8)
+VGPU_CHECK(16)
+#undef VGPU_CHECK
+
 void __tsan_read_range(std::uintptr_t address, std::size_t bytes) {
   if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);
 }
@@ -155,9 +168,7 @@ void __tsan_write_range(std::uintptr_t address, std::size_t bytes) {
 }
 void __tsan_vptr_update(void*, void*) {}
 void __tsan_init() {}
-void __asan_handle_no_return() {}
-void __asan_before_dynamic_init(const char*) {}
-void __asan_after_dynamic_init() {}
+#endif
 
 void vgpu_atomic(const void* p, std::size_t bytes) {
   if (!vgpu::kernel_view) vgpu::fail("an atomic operation outside of a kernel");

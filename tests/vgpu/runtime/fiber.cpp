@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "cuda_runtime.h"
 #include "fail.hpp"
 
 namespace vgpu {
@@ -22,6 +23,26 @@ char* make_stack() {
   std::memcpy(p, &guard, sizeof guard);
   return static_cast<char*>(p);
 }
+
+// ThreadSanitizer follows each stack by itself: of a thread's own one it knows, the others are made known.
+#if defined(VGPU_TSAN)
+extern "C" void* __tsan_get_current_fiber();
+extern "C" void* __tsan_create_fiber(unsigned flags);
+extern "C" void __tsan_destroy_fiber(void* fiber);
+extern "C" void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+
+VGPU_UNCHECKED void tell_sanitizer(void*& from, void*& to) {
+  if (!from) from = __tsan_get_current_fiber();
+  if (!to) to = __tsan_create_fiber(0);
+  __tsan_switch_to_fiber(to, 0);
+}
+void forget(void* fiber) {
+  if (fiber) __tsan_destroy_fiber(fiber);
+}
+#else
+void tell_sanitizer(void*&, void*&) {}
+void forget(void*) {}
+#endif
 
 }  // namespace
 
@@ -67,7 +88,8 @@ Fiber::Fiber(void (*body)(), std::size_t number) : stack_(make_stack()) {
   static_assert(stack_bytes % 16 == 0);
 }
 
-void Fiber::change(Fiber& from, Fiber& to) {
+VGPU_UNCHECKED void Fiber::change(Fiber& from, Fiber& to) {
+  tell_sanitizer(from.known_, to.known_);
   vgpu_switch(&from.stopped_, to.stopped_);
 }
 
@@ -84,7 +106,8 @@ Fiber::Fiber(void (*body)(), std::size_t) : stack_(make_stack()), context_(std::
   makecontext(&context_->registers, body, 0);
 }
 
-void Fiber::change(Fiber& from, Fiber& to) {
+VGPU_UNCHECKED void Fiber::change(Fiber& from, Fiber& to) {
+  tell_sanitizer(from.known_, to.known_);
   if (!from.context_) from.context_ = std::make_unique<Context>();
   swapcontext(&from.context_->registers, &to.context_->registers);
 }
@@ -94,6 +117,7 @@ void Fiber::change(Fiber& from, Fiber& to) {
 Fiber::Fiber() = default;
 
 Fiber::~Fiber() {
+  if (stack_) forget(known_);
   if (stack_) munmap(stack_, stack_bytes);
 }
 

@@ -31,6 +31,7 @@ class Fiber {
   struct Context;
   char* stack_ = nullptr;
   void* stopped_ = nullptr;           // where its registers stand
+  void* known_ = nullptr;             // to ThreadSanitizer
   std::unique_ptr<Context> context_;  // other processors
 };
 

@@ -33,7 +33,8 @@ namespace {
 constexpr std::size_t tile_rows = 4, tile_columns = 64;
 
 // sums(r, c) += Σ_l a(r, l) b(l, c) for a tile of at most 4 x 64: a row-major with `k` columns, b with `columns`.
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(VGPU_TSAN)
+// The choice between them comes before the sanitizer is there.
 #define VGPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define VGPU_CLONES

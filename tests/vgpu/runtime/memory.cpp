@@ -39,17 +39,22 @@ Window reserve() {
 
 }  // namespace
 
-constinit Window reserved_window;
+constinit std::atomic<std::uintptr_t> window_begin = 0;
+constinit std::atomic<std::size_t> window_bytes = 0;
 
 const Window& window() {
-  static const Window& w = reserved_window = reserve();
+  static const Window w = [] {
+    const Window made = reserve();
+    window_begin = made.begin;
+    window_bytes = made.bytes;
+    return made;
+  }();
   return w;
 }
 
 int device_of(const void* address) {
-  const Window& w = reserved_window;
-  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - w.begin;
-  return offset < w.bytes ? static_cast<int>(offset / w.stride) : -1;
+  if (!in_window(reinterpret_cast<std::uintptr_t>(address))) return -1;
+  return static_cast<int>((reinterpret_cast<std::uintptr_t>(address) - window().begin) / window().stride);
 }
 
 unsigned char poison() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,8 +19,13 @@ struct Window {
   std::size_t bytes = 0, stride = 0;
 };
 const Window& window();
-// The same for who can't wait: empty before the first device, when there is nothing to touch.
-extern constinit Window reserved_window;
+// Whether an address is in it, for who can't wait: in none before the first device, when there is nothing to touch.
+extern constinit std::atomic<std::uintptr_t> window_begin;
+extern constinit std::atomic<std::size_t> window_bytes;
+inline bool in_window(std::uintptr_t address) {
+  const std::size_t bytes = window_bytes.load(std::memory_order_acquire);
+  return address - window_begin.load(std::memory_order_relaxed) < bytes;
+}
 // The device that an address belongs to; -1: none.
 int device_of(const void* address);
 
