@@ -121,54 +121,42 @@ void check_access(std::uintptr_t address, std::size_t bytes, Access kind) {
 // ---- what the compiler calls: of files with kernels -fsanitize=thread's, of the others kernel-address's
 extern "C" {
 
-#define VGPU_CHECK(bytes)                                      \
-  void __asan_load##bytes##_noabort(std::uintptr_t address) {  \
-    vgpu::check(address, bytes, vgpu::Access::read);           \
-  }                                                            \
-  void __asan_store##bytes##_noabort(std::uintptr_t address) { \
-    vgpu::check(address, bytes, vgpu::Access::write);          \
+#define VGPU_CHECK(load, store, bytes)                \
+  void load(std::uintptr_t address) {                 \
+    vgpu::check(address, bytes, vgpu::Access::read);  \
+  }                                                   \
+  void store(std::uintptr_t address) {                \
+    vgpu::check(address, bytes, vgpu::Access::write); \
   }
-VGPU_CHECK(1)
-VGPU_CHECK(2)
-VGPU_CHECK(4)
-VGPU_CHECK(8)
-VGPU_CHECK(16)
-#undef VGPU_CHECK
-
-void __asan_loadN_noabort(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);
-}
-void __asan_storeN_noabort(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write);
-}
+#define VGPU_CHECK_N(load, store)                                    \
+  void load(std::uintptr_t address, std::size_t bytes) {             \
+    if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);  \
+  }                                                                  \
+  void store(std::uintptr_t address, std::size_t bytes) {            \
+    if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write); \
+  }
+VGPU_CHECK(__asan_load1_noabort, __asan_store1_noabort, 1)
+VGPU_CHECK(__asan_load2_noabort, __asan_store2_noabort, 2)
+VGPU_CHECK(__asan_load4_noabort, __asan_store4_noabort, 4)
+VGPU_CHECK(__asan_load8_noabort, __asan_store8_noabort, 8)
+VGPU_CHECK(__asan_load16_noabort, __asan_store16_noabort, 16)
+VGPU_CHECK_N(__asan_loadN_noabort, __asan_storeN_noabort)
 void __asan_handle_no_return() {}
 void __asan_before_dynamic_init(const char*) {}
 void __asan_after_dynamic_init() {}
 
 #if !defined(VGPU_TSAN)
-#define VGPU_CHECK(bytes)                             \
-  void __tsan_read##bytes(std::uintptr_t address) {   \
-    vgpu::check(address, bytes, vgpu::Access::read);  \
-  }                                                   \
-  void __tsan_write##bytes(std::uintptr_t address) {  \
-    vgpu::check(address, bytes, vgpu::Access::write); \
-  }
-VGPU_CHECK(1)
-VGPU_CHECK(2)
-VGPU_CHECK(4)
-VGPU_CHECK(8)
-VGPU_CHECK(16)
-#undef VGPU_CHECK
-
-void __tsan_read_range(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::read);
-}
-void __tsan_write_range(std::uintptr_t address, std::size_t bytes) {
-  if (bytes > 0) vgpu::check(address, bytes, vgpu::Access::write);
-}
+VGPU_CHECK(__tsan_read1, __tsan_write1, 1)
+VGPU_CHECK(__tsan_read2, __tsan_write2, 2)
+VGPU_CHECK(__tsan_read4, __tsan_write4, 4)
+VGPU_CHECK(__tsan_read8, __tsan_write8, 8)
+VGPU_CHECK(__tsan_read16, __tsan_write16, 16)
+VGPU_CHECK_N(__tsan_read_range, __tsan_write_range)
 void __tsan_vptr_update(void*, void*) {}
 void __tsan_init() {}
 #endif
+#undef VGPU_CHECK
+#undef VGPU_CHECK_N
 
 void vgpu_atomic(const void* p, std::size_t bytes) {
   if (!vgpu::kernel_view) vgpu::fail("an atomic operation outside of a kernel");
