@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/router_score.hpp"
 #include "core/types.hpp"
 
 namespace forge {
@@ -17,9 +18,6 @@ enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
-// What the router makes of its logits: softmax over all experts, softmax over the chosen ones, or sigmoid.
-enum class ScoreKind { softmax, softmax_after, sigmoid };
-enum class GroupScoreKind { top2_sum, max };
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "config/router_score.hpp"
 #include "core/partials.hpp"
 #include "device/stream.hpp"
 #include "kernels/kernels.hpp"
@@ -17,28 +18,19 @@ namespace forge {
 // ---- router
 // -----------------------------------------------------------------------------------------------------------
 
-enum class RouterScore {
-  softmax_before,  // choice and weights from softmax(logits) over all experts (Mixtral, Qwen3-MoE, DeepSeek-V2)
-  softmax_after,   // choice from logits, weights = softmax over the chosen ones
-  sigmoid          // choice and weights from sigmoid(logits) (DeepSeek-V3)
-};
-// What a group of experts is worth where only some groups may be chosen: its best expert (DeepSeek-V2), or the sum of
-// its two best (DeepSeek-V3).
-enum class GroupScore { best, two_best };
-
 struct RouterOptions {
   std::int64_t experts = 0, chosen = 0;
-  RouterScore score = RouterScore::softmax_before;
-  bool renormalise = false;      // weights are divided by their sum (sigmoid: + 1e-20); softmax_after always sums to 1
+  ScoreKind score = ScoreKind::softmax;
+  bool renormalise = false;      // weights are divided by their sum (+ 1e-20 unless the scores sum to one)
   double scale = 1;              // of the weights, at last
   std::int64_t groups = 1;       // of equal size, at most 64, of consecutive experts
   std::int64_t groups_used = 1;  // the choice is limited to the best so many; a tie goes to the lower group
-  GroupScore group_score = GroupScore::two_best;
+  GroupScoreKind group_score = GroupScoreKind::top2_sum;
 };
 
 // For each row of logits(R,E):
 //   scores(R,E)   = softmax or sigmoid of the logits, for backward and for the auxiliary loss
-//   experts(R,k)  = the best by score (softmax_after: by logit) + bias(E), best first; bias may be empty
+//   experts(R,k)  = the best by score (or by logit: chosen_by_logit) + bias(E), best first; bias may be empty
 //   weights(R,k)  = their scores, without bias, as `options` say
 // NaN counts as −Inf in the choice, so that experts are always legal; weights carry it on. Impossible options are
 // refused (Error).
@@ -53,8 +45,8 @@ void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, Vie
 void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
                       View<std::int32_t, 2> experts);
 // d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
-// `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. logits are read by softmax_after
-// only.
+// `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. logits are read where they
+// choose.
 template <class A>
 void router_backward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
                      View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,

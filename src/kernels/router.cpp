@@ -4,6 +4,7 @@
 #include "device/parallel.hpp"
 #include "kernels/math.hpp"
 #include "kernels/moe.hpp"
+#include "kernels/router_score.hpp"
 
 namespace forge {
 
@@ -17,7 +18,7 @@ void check(const RouterOptions& o) {
           "the experts of a router divide into 1 to 64 groups of equal size");
   require(o.groups_used > 0 && o.groups_used <= o.groups && o.chosen <= o.experts / o.groups * o.groups_used,
           "the groups that a router may use hold fewer experts than it chooses");
-  require(o.groups_used == o.groups || o.group_score == GroupScore::best || o.experts / o.groups >= 2,
+  require(o.groups_used == o.groups || o.group_score == GroupScoreKind::max || o.experts / o.groups >= 2,
           "a group that is worth its two best experts needs two");
 }
 
@@ -45,7 +46,7 @@ FORGE_INLINE std::uint64_t best_groups(const RouterOptions& o, Keys<A> key) {
       best = x > best ? x : best;
       second = lower > second ? lower : second;
     }
-    values[g] = o.group_score == GroupScore::two_best ? best + second : best;
+    values[g] = o.group_score == GroupScoreKind::top2_sum ? best + second : best;
   }
   std::uint64_t used = 0;
   for (std::int64_t i = 0; i < o.groups_used; ++i) {
@@ -90,8 +91,8 @@ FORGE_INLINE void choose(Team team, const RouterOptions& o, Keys<A> key, std::in
 
 template <class A>
 FORGE_INLINE void fill_scores(Team team, const RouterOptions& o, const A* x, A* scores) {
-  if (o.score == RouterScore::sigmoid)
-    return team.each(o.experts, [=](std::int64_t j) { scores[j] = math::sigmoid(x[j]); });
+  if (const ScoreKind kind = o.score; !sums_to_one(kind))
+    return team.each(o.experts, [=](std::int64_t j) { scores[j] = score_of_logit(kind, x[j]); });
   const A largest = team.template max<A>(o.experts, [=](std::int64_t j) { return x[j]; });
   const A sum = team.template sum<A>(o.experts, [=](std::int64_t j) {
     const A e = math::exp(x[j] - largest);
@@ -121,14 +122,14 @@ FORGE_INLINE A divisor(const RouterOptions& o, const A* scores, const std::int32
   if (!o.renormalise) return A(1);
   A sum = 0;
   for (std::int64_t i = 0; i < o.chosen; ++i) sum += scores[experts[i]];
-  return o.score == RouterScore::sigmoid ? sum + A(1e-20) : sum;
+  return sums_to_one(o.score) ? sum : sum + A(1e-20);
 }
 
 // By one worker.
 template <class A>
 FORGE_INLINE void fill_weights(const RouterOptions& o, const A* logits, const A* scores, const std::int32_t* experts,
                                A* weights) {
-  if (o.score == RouterScore::softmax_after) {
+  if (chosen_by_logit(o.score)) {
     const ChosenSoftmax<A> softmax(o.chosen, logits, experts);
     for (std::int64_t i = 0; i < o.chosen; ++i) weights[i] = softmax(experts[i]) * A(o.scale);
     return;
@@ -147,7 +148,7 @@ void router_forward(Stream& stream, RouterOptions options, View<const A, 2> logi
     const A* x = logits.row(r);
     A* s = scores.row(r);
     fill_scores(team, options, x, s);
-    const Keys<A> key{options.score == RouterScore::softmax_after ? x : s, bias.data};
+    const Keys<A> key{chosen_by_logit(options.score) ? x : s, bias.data};
     if (options.groups_used == options.groups)
       choose<false>(team, options, key, experts.row(r));
     else
@@ -177,8 +178,8 @@ void balanced_experts(Stream& stream, std::int64_t experts_in_all, View<const st
 
 // With g = d_weights, D the divisor and w = scale · s / D of the chosen:
 //   d_s = scale · (g − [renormalised] Σ g s / D) / D      of the chosen, and what comes from d_scores
-//   softmax:  d_x = s (d_s − Σ d_s s);   sigmoid:  d_x = d_s s (1 − s)
-//   softmax_after, with p the softmax over the chosen:  d_x += scale · p (g − Σ g p)
+//   d_x = s (d_s − Σ d_s s) where the scores sum to one, else d_s ds/dx
+//   chosen by logit, with p the softmax over the chosen:  d_x += scale · p (g − Σ g p)
 template <class A>
 void router_backward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
                      View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,
@@ -191,18 +192,18 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
     const A scale = A(options.scale);
     A* d = d_logits.row(r);
     team.each(E, [=](std::int64_t j) { d[j] = more ? more[j] : A(0); });
-    if (options.score != RouterScore::softmax_after) {
+    if (!chosen_by_logit(options.score)) {
       const A D = divisor(options, s, e);
       A mean = 0;
       if (options.renormalise)
         for (std::int64_t i = 0; i < k; ++i) mean += g[i] * (s[e[i]] / D);
       team.each(k, [=](std::int64_t i) { d[e[i]] += scale * (g[i] - mean) / D; });
     }
-    if (options.score == RouterScore::sigmoid)
-      return team.each(E, [=](std::int64_t j) { d[j] *= s[j] * (A(1) - s[j]); });
+    if (const ScoreKind kind = options.score; !sums_to_one(kind))
+      return team.each(E, [=](std::int64_t j) { d[j] *= slope_of_score(kind, s[j]); });
     const A dot = team.template sum<A>(E, [=](std::int64_t j) { return d[j] * s[j]; });
     team.each(E, [=](std::int64_t j) { d[j] = s[j] * (d[j] - dot); });
-    if (options.score != RouterScore::softmax_after) return;
+    if (!chosen_by_logit(options.score)) return;
     const ChosenSoftmax<A> p(k, logits.row(r), e);
     A mean = 0;
     for (std::int64_t i = 0; i < k; ++i) mean += g[i] * p(e[i]);

@@ -63,7 +63,7 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
                        View<double, 2> table) {
   const std::int64_t rows = scores.rows(), E = options.experts, k = options.chosen, n = 2 * E + 1;
   const std::int64_t scopes = table.rows(), chunks = router_partial_rows(rows);
-  const bool sigmoid = options.score == RouterScore::sigmoid;
+  const bool sums = sums_to_one(options.score);
   parallel_rows(stream, chunks * scopes, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
     const std::int64_t chunk = task / scopes, g = task % scopes;
     double* to = partial.row(task);
@@ -73,7 +73,7 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
       const A* s = scores.row(r);
       const std::int32_t* e = experts.row(r);
       const double sum =
-          sigmoid ? team.template sum<double>(E, [=](std::int64_t j) { return static_cast<double>(s[j]); }) : 1.0;
+          sums ? 1.0 : team.template sum<double>(E, [=](std::int64_t j) { return static_cast<double>(s[j]); });
       team.each(E, [=](std::int64_t j) { to[E + j] += static_cast<double>(s[j]) / sum; });
       if (!team.leads()) continue;
       for (std::int64_t c = 0; c < k; ++c) to[e[c]] += 1;
@@ -101,21 +101,21 @@ void router_balance_loss(Stream& stream, RouterOptions options, View<const doubl
   });
 }
 
-// With c_i = coefficient · E f_i / rows:  softmax: d_s_i = c_i;  sigmoid, where P is of p = s / Σ s:
+// With c_i = coefficient · E f_i / rows:  d_s_i = c_i where scores sum to one, else, P being of p = s / Σ s:
 //   d_s_i = (c_i − Σ_j c_j p_j) / Σ s
 template <class A>
 void router_balance_gradient(Stream& stream, RouterOptions options, View<const A, 2> scores,
                              View<const double, 2> table, View<const std::int32_t, 1> scope, double coefficient,
                              View<A, 2> d_scores) {
   const std::int64_t E = options.experts, k = options.chosen;
-  const bool sigmoid = options.score == RouterScore::sigmoid;
+  const bool sums = sums_to_one(options.score);
   parallel_rows(stream, scores.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* s = scores.row(r);
     A* d = d_scores.row(r);
     if (scope[r] < 0) return team.each(E, [=](std::int64_t j) { d[j] = A(0); });
     const double *counts = table.row(scope[r]), rows = counts[2 * E];
     const double factor = coefficient * static_cast<double>(E) / (rows * rows * static_cast<double>(k));
-    if (!sigmoid) return team.each(E, [=](std::int64_t j) { d[j] = static_cast<A>(factor * counts[j]); });
+    if (sums) return team.each(E, [=](std::int64_t j) { d[j] = static_cast<A>(factor * counts[j]); });
     const A sum = team.template sum<A>(E, [=](std::int64_t j) { return s[j]; });
     const A dot = team.template sum<A>(E, [=](std::int64_t j) { return static_cast<A>(factor * counts[j]) * s[j]; });
     const A mean = dot / sum;

@@ -35,8 +35,8 @@ struct MoeMaker {
   BufferSpec line(Buf id, std::string_view name, std::int64_t elements, DType type, Reader reader = F) const {
     return {id, name, {{elements, 1}}, type, reader};
   }
-  bool softmax_after() const { return c.spec.options.router_score == ScoreKind::softmax_after; }
-  bool backward_reads_logits() const { return softmax_after() || c.spec.options.router_z_coefficient > 0; }
+  bool chosen_by_logit() const { return forge::chosen_by_logit(c.spec.options.router_score); }
+  bool backward_reads_logits() const { return chosen_by_logit() || c.spec.options.router_z_coefficient > 0; }
 };
 
 // What exchanging rows needs, forward and backward.

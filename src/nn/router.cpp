@@ -17,14 +17,12 @@ RouterOptions router_options(const ModelSpec& m) {
   RouterOptions r;
   r.experts = o.experts;
   r.chosen = o.experts_per_token;
-  r.score = o.router_score == ScoreKind::softmax         ? RouterScore::softmax_before
-            : o.router_score == ScoreKind::softmax_after ? RouterScore::softmax_after
-                                                         : RouterScore::sigmoid;
+  r.score = o.router_score;
   r.renormalise = o.router_renormalise;
   r.scale = o.router_scale;
   r.groups = o.router_groups;
   r.groups_used = o.router_groups_used;
-  r.group_score = o.router_group_score == GroupScoreKind::max ? GroupScore::best : GroupScore::two_best;
+  r.group_score = o.router_group_score;
   return r;
 }
 

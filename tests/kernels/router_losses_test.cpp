@@ -118,7 +118,7 @@ struct Balance {
   Field<std::int32_t> experts, scope;
   Field<double> partial, table, loss;
 
-  Balance(RouterScore score, int64_t E, int64_t k, int64_t R, int64_t G)
+  Balance(ScoreKind score, int64_t E, int64_t k, int64_t R, int64_t G)
       : rows(R),
         scopes(G),
         scores(R, E, 2),
@@ -159,7 +159,7 @@ N balance_loss(const RouterOptions& o, const std::vector<std::vector<N>>& scores
       ++n;
       for (int64_t c = 0; c < k; ++c) ++f[static_cast<std::size_t>(experts[r * k + c])];
       N of_row = 1.0;
-      if (o.score == RouterScore::sigmoid) of_row = sum<N>(E, [&](int64_t j) { return scores[r][j]; });
+      if (o.score == ScoreKind::sigmoid) of_row = sum<N>(E, [&](int64_t j) { return scores[r][j]; });
       for (int64_t j = 0; j < E; ++j) p[j] = p[j] + scores[r][j] / of_row;
     }
     for (int64_t j = 0; n > 0 && j < E; ++j)
@@ -169,7 +169,7 @@ N balance_loss(const RouterOptions& o, const std::vector<std::vector<N>>& scores
 }
 
 template <class A>
-void check_balance(RouterScore score, int64_t E, int64_t k, int64_t R, int64_t G) {
+void check_balance(ScoreKind score, int64_t E, int64_t k, int64_t R, int64_t G) {
   Balance<A> b(score, E, k, R, G);
   Stream s(2);
   b.statistics(s, 0, R);
@@ -228,7 +228,7 @@ void check_balance(RouterScore score, int64_t E, int64_t k, int64_t R, int64_t G
 }
 
 TEST(RouterBalance, TableLossAndGradient) {
-  for (const auto score : {RouterScore::softmax_before, RouterScore::sigmoid}) {
+  for (const auto score : {ScoreKind::softmax, ScoreKind::sigmoid}) {
     for (const auto& [E, k, R, G] : {std::array{6, 2, 100, 3}, {1, 1, 7, 1}, {64, 6, 130, 2}, {300, 8, 65, 1}}) {
       SCOPED_TRACE(testing::Message() << E << " " << k << " " << R << " " << G << " " << static_cast<int>(score));
       check_balance<double>(score, E, k, R, G);
@@ -239,7 +239,7 @@ TEST(RouterBalance, TableLossAndGradient) {
 
 // Where all experts have the same share and probability, the loss of a scope is 1; where one has all, it is E.
 TEST(RouterBalance, OneWhereBalancedAndEWhereCollapsed) {
-  Balance<double> b(RouterScore::softmax_before, 4, 2, 8, 2);
+  Balance<double> b(ScoreKind::softmax, 4, 2, 8, 2);
   b.scope.write({0, 0, 0, 0, 0, 0, 0, 0});  // scope 1 has no rows
   b.scores.write(Values(32, 0.25));
   b.experts.write({0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3});
@@ -248,7 +248,7 @@ TEST(RouterBalance, OneWhereBalancedAndEWhereCollapsed) {
   b.loss.write({0});
   router_balance_loss(s, b.o, b.table.view(), b.loss.vector());
   EXPECT_DOUBLE_EQ(b.loss.read(s)[0], 1);
-  Balance<double> one(RouterScore::softmax_before, 4, 1, 3, 1);
+  Balance<double> one(ScoreKind::softmax, 4, 1, 3, 1);
   one.scope.write({0, 0, 0});
   one.scores.write({0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0});
   one.experts.write({1, 1, 1});
@@ -259,7 +259,7 @@ TEST(RouterBalance, OneWhereBalancedAndEWhereCollapsed) {
 }
 
 TEST(RouterBalance, any_number_of_threads_gives_the_same_bits) {
-  for (const auto score : {RouterScore::softmax_before, RouterScore::sigmoid})
+  for (const auto score : {ScoreKind::softmax, ScoreKind::sigmoid})
     expect_same_on_any_threads([&](Stream& s) {
       Balance<float> b(score, 12, 3, 500, 3);
       b.statistics(s, 0, 500);

@@ -13,16 +13,16 @@ namespace {
 using namespace reference;
 using std::int64_t;
 
-constexpr RouterScore all_scores[] = {RouterScore::softmax_before, RouterScore::softmax_after, RouterScore::sigmoid};
+constexpr ScoreKind all_scores[] = {ScoreKind::softmax, ScoreKind::softmax_after, ScoreKind::sigmoid};
 
 std::vector<RouterOptions> options_to_test() {
   std::vector<RouterOptions> all;
   for (const auto score : all_scores)
     for (const bool renormalise : {false, true})
       for (const auto& [experts, chosen] : {std::pair{1, 1}, {3, 2}, {8, 8}, {17, 4}, {64, 6}, {300, 8}})
-        all.push_back({experts, chosen, score, renormalise, renormalise ? 2.5 : 1.0, 1, 1, GroupScore::two_best});
+        all.push_back({experts, chosen, score, renormalise, renormalise ? 2.5 : 1.0, 1, 1, GroupScoreKind::top2_sum});
   for (const auto score : all_scores)
-    for (const auto group_score : {GroupScore::best, GroupScore::two_best}) {
+    for (const auto group_score : {GroupScoreKind::max, GroupScoreKind::top2_sum}) {
       all.push_back({12, 3, score, true, 1.0, 3, 2, group_score});
       all.push_back({256, 8, score, true, 2.5, 8, 4, group_score});
       all.push_back({64, 2, score, false, 16.0, 32, 1, group_score});
@@ -88,7 +88,7 @@ std::vector<int64_t> choice(const RouterOptions& o, const double* base, const do
   for (int64_t g = 0; g < o.groups; ++g) {
     std::vector<A> of_group(key.begin() + g * size, key.begin() + (g + 1) * size);
     std::sort(of_group.rbegin(), of_group.rend());
-    worth.push_back(o.group_score == GroupScore::best || size < 2 ? of_group[0] : of_group[0] + of_group[1]);
+    worth.push_back(o.group_score == GroupScoreKind::max || size < 2 ? of_group[0] : of_group[0] + of_group[1]);
   }
   std::vector<int64_t> groups(static_cast<std::size_t>(o.groups)), order(static_cast<std::size_t>(o.experts));
   std::iota(groups.begin(), groups.end(), 0);
@@ -104,7 +104,7 @@ std::vector<int64_t> choice(const RouterOptions& o, const double* base, const do
 template <class N>
 std::vector<N> scores_of(const RouterOptions& o, const std::vector<N>& x) {
   std::vector<N> s(x.size());
-  if (o.score == RouterScore::sigmoid) {
+  if (o.score == ScoreKind::sigmoid) {
     for (std::size_t j = 0; j < x.size(); ++j) s[j] = N(1.0) / (N(1.0) + exp(N(0.0) - x[j]));
     return s;
   }
@@ -120,13 +120,13 @@ std::vector<N> weights_of(const RouterOptions& o, const std::vector<N>& x, const
                           const double* experts) {
   std::vector<N> chosen;
   for (int64_t i = 0; i < o.chosen; ++i)
-    chosen.push_back(o.score == RouterScore::softmax_after ? x[static_cast<std::size_t>(experts[i])]
-                                                           : s[static_cast<std::size_t>(experts[i])]);
-  if (o.score == RouterScore::softmax_after) {
+    chosen.push_back(o.score == ScoreKind::softmax_after ? x[static_cast<std::size_t>(experts[i])]
+                                                         : s[static_cast<std::size_t>(experts[i])]);
+  if (o.score == ScoreKind::softmax_after) {
     chosen = scores_of<N>(o, chosen);
   } else if (o.renormalise) {
     N total = sum<N>(o.chosen, [&](int64_t i) { return chosen[i]; });
-    if (o.score == RouterScore::sigmoid) total = total + constant<N>(1e-20);
+    if (o.score == ScoreKind::sigmoid) total = total + constant<N>(1e-20);
     for (N& w : chosen) w = w / total;
   }
   for (N& w : chosen) w = w * constant<N>(o.scale);
@@ -143,7 +143,7 @@ void check_forward(const RouterOptions& o, bool biased) {
   const Values x = run.logits.read(s), experts = run.experts.read(s), b = run.bias.read(s), stored = run.scores.read(s);
   std::vector<N> scores, weights;
   for (int64_t r = 0; r < R; ++r) {
-    const double* base = o.score == RouterScore::softmax_after ? &x[r * E] : &stored[r * E];
+    const double* base = o.score == ScoreKind::softmax_after ? &x[r * E] : &stored[r * E];
     const auto expected = choice<A>(o, base, biased ? b.data() : nullptr);
     for (int64_t i = 0; i < k; ++i) ASSERT_EQ(experts[r * k + i], expected[i]) << "row " << r << ", choice " << i;
     const std::vector<N> row(x.begin() + r * E, x.begin() + (r + 1) * E), of_row = scores_of<N>(o, row);
@@ -172,9 +172,9 @@ std::vector<N> backward_of(const RouterOptions& o, const std::vector<N>& x, cons
   RouterOptions plain = o;
   plain.scale = 1;
   const auto w = weights_of<N>(plain, x, s, experts);
-  const bool sums_to_one = o.renormalise || o.score == RouterScore::softmax_after;
+  const bool sums_to_one = o.renormalise || o.score == ScoreKind::softmax_after;
   const N mean = sums_to_one ? sum<N>(k, [&](int64_t i) { return N(g[i]) * w[i]; }) : N(0.0);
-  if (o.score != RouterScore::softmax_after) {
+  if (o.score != ScoreKind::softmax_after) {
     N total = 1.0;
     if (o.renormalise) total = sum<N>(k, [&](int64_t i) { return s[static_cast<std::size_t>(experts[i])]; });
     for (int64_t i = 0; i < k; ++i) {
@@ -182,13 +182,13 @@ std::vector<N> backward_of(const RouterOptions& o, const std::vector<N>& x, cons
       to = to + scale * (N(g[i]) - mean) / total;
     }
   }
-  if (o.score == RouterScore::sigmoid) {
+  if (o.score == ScoreKind::sigmoid) {
     for (int64_t j = 0; j < E; ++j) d[j] = d[j] * (s[j] * (N(1.0) - s[j]));
     return d;
   }
   const N dot = sum<N>(E, [&](int64_t j) { return d[j] * s[j]; });
   for (int64_t j = 0; j < E; ++j) d[j] = s[j] * (d[j] - dot);
-  if (o.score == RouterScore::softmax_after)
+  if (o.score == ScoreKind::softmax_after)
     for (int64_t i = 0; i < k; ++i) {
       N& to = d[static_cast<std::size_t>(experts[i])];
       to = to + scale * w[i] * (N(g[i]) - mean);
@@ -252,25 +252,25 @@ TEST(Router, fp32) {
 
 TEST(Router, BiasChoosesButDoesNotWeigh) {
   for (const auto score : all_scores) {
-    RouterRun<double> run({4, 2, score, false, 1.0, 1, 1, GroupScore::best}, 1, true);
+    RouterRun<double> run({4, 2, score, false, 1.0, 1, 1, GroupScoreKind::max}, 1, true);
     run.logits.write({1, 0, -1, 2});
     run.bias.write({0, 10, 10, 0});
     Stream s;
     run.forward(s);
     EXPECT_EQ(run.experts.read(s), (Values{1, 2}));
     const double sum = std::exp(1.0) + 1 + std::exp(-1.0) + std::exp(2.0);
-    const double first = score == RouterScore::sigmoid          ? 0.5
-                         : score == RouterScore::softmax_before ? 1 / sum
-                                                                : 1 / (1 + std::exp(-1.0));
+    const double first = score == ScoreKind::sigmoid   ? 0.5
+                         : score == ScoreKind::softmax ? 1 / sum
+                                                       : 1 / (1 + std::exp(-1.0));
     EXPECT_NEAR(run.weights.read(s)[0], first, 4 * roundoff<double>);
   }
 }
 
 TEST(Router, NanAndInfinityGiveLegalExperts) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  for (auto o : {RouterOptions{8, 3, RouterScore::softmax_before, true, 1.0, 1, 1, GroupScore::best},
-                 RouterOptions{8, 3, RouterScore::softmax_after, true, 1.0, 4, 2, GroupScore::two_best},
-                 RouterOptions{8, 3, RouterScore::sigmoid, true, 1.0, 4, 2, GroupScore::two_best}}) {
+  for (auto o : {RouterOptions{8, 3, ScoreKind::softmax, true, 1.0, 1, 1, GroupScoreKind::max},
+                 RouterOptions{8, 3, ScoreKind::softmax_after, true, 1.0, 4, 2, GroupScoreKind::top2_sum},
+                 RouterOptions{8, 3, ScoreKind::sigmoid, true, 1.0, 4, 2, GroupScoreKind::top2_sum}}) {
     RouterRun<float> run(o, 5, false);
     Values x(40, 0.5);
     x[3] = nan;
@@ -300,19 +300,19 @@ TEST(Router, ImpossibleOptionsAreRefused) {
         router_forward<double>(s, o, x.view(), View<double, 1>(), weights.view(), experts.view(), scores.view()), Error)
         << name(o);
   };
-  const auto softmax = RouterScore::softmax_before;
-  refused({12, 0, softmax, false, 1.0, 1, 1, GroupScore::best});
-  refused({12, 13, softmax, false, 1.0, 1, 1, GroupScore::best});
-  refused({12, 2, softmax, false, 1.0, 5, 1, GroupScore::best});
-  refused({12, 2, softmax, false, 1.0, 3, 4, GroupScore::best});
-  refused({12, 5, softmax, false, 1.0, 3, 1, GroupScore::best});
-  refused({12, 2, softmax, false, 1.0, 12, 3, GroupScore::two_best});
+  const auto softmax = ScoreKind::softmax;
+  refused({12, 0, softmax, false, 1.0, 1, 1, GroupScoreKind::max});
+  refused({12, 13, softmax, false, 1.0, 1, 1, GroupScoreKind::max});
+  refused({12, 2, softmax, false, 1.0, 5, 1, GroupScoreKind::max});
+  refused({12, 2, softmax, false, 1.0, 3, 4, GroupScoreKind::max});
+  refused({12, 5, softmax, false, 1.0, 3, 1, GroupScoreKind::max});
+  refused({12, 2, softmax, false, 1.0, 12, 3, GroupScoreKind::top2_sum});
 }
 
 TEST(Router, any_number_of_threads_gives_the_same_bits) {
   for (const auto score : all_scores)
     expect_same_on_any_threads([&](Stream& s) {
-      RouterRun<float> run({24, 4, score, true, 1.5, 4, 2, GroupScore::two_best}, 101, true);
+      RouterRun<float> run({24, 4, score, true, 1.5, 4, 2, GroupScoreKind::top2_sum}, 101, true);
       run.forward(s);
       run.backward(s, true);
       s.synchronize();
