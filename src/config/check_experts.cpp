@@ -3,6 +3,7 @@
 
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
+#include "config/router_score.hpp"
 #include "core/bytes.hpp"
 
 namespace forge {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "config/router_score.hpp"
 #include "core/types.hpp"
 
 namespace forge {
@@ -18,6 +17,8 @@ enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
+enum class ScoreKind : int;       // config/router_score.hpp
+enum class GroupScoreKind : int;  // there, too
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
@@ -95,12 +96,12 @@ struct ModelDeck {
   std::int64_t first_dense_layers = 0;
   std::int64_t moe_every = 1;
   std::vector<std::int64_t> dense_layers;
-  ScoreKind router_score = ScoreKind::softmax;
+  ScoreKind router_score{};
   bool router_renormalise = true;
   double router_scale = 1;
   std::int64_t router_groups = 1;
   std::int64_t router_groups_used = 0;  // 0 = all
-  GroupScoreKind router_group_score = GroupScoreKind::top2_sum;
+  GroupScoreKind router_group_score{};
   bool router_bias = false;
   double router_bias_rate = 0;
   double auxiliary_loss_coefficient = 0;

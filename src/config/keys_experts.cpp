@@ -1,4 +1,5 @@
 #include "config/key_builder.hpp"
+#include "config/router_score.hpp"
 
 namespace forge {
 

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-enum class ScoreKind {
+enum class ScoreKind : int {
   softmax,        // choice and weights from softmax(logits) over all experts (Mixtral, Qwen3-MoE, DeepSeek-V2)
   softmax_after,  // choice from logits, weights = softmax over the chosen ones
   sigmoid         // choice and weights from sigmoid(logits) (DeepSeek-V3)
@@ -31,6 +31,6 @@ constexpr bool chosen_by_logit(ScoreKind kind) {
 
 // What a group of experts is worth where only some groups may be chosen: the sum of its two best scores (DeepSeek-V3),
 // or the best (DeepSeek-V2).
-enum class GroupScoreKind { top2_sum, max };
+enum class GroupScoreKind : int { top2_sum, max };
 
 }  // namespace forge

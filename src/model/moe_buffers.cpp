@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "config/router_score.hpp"
 #include "model/block_parts.hpp"
 
 namespace forge {

@@ -1,4 +1,5 @@
 #include "config/check_parts.hpp"
+#include "config/router_score.hpp"
 #include "support.hpp"
 
 // What the keys of experts and of latent attention are held against.

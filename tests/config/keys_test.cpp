@@ -3,6 +3,7 @@
 #include <set>
 
 #include "config/key_builder.hpp"
+#include "config/router_score.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "support.hpp"
