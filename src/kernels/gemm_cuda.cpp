@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "core/error.hpp"
 #include "device/cuda_check.hpp"
@@ -73,6 +74,7 @@ struct Plan {
   Owned<cublasLtMatmulDesc_t> operation;
   Owned<cublasLtMatrixLayout_t> a, b, c;
   cublasLtMatmulAlgo_t algorithm;
+  std::uint64_t last_use = 0;
 };
 
 template <class Value>
@@ -128,6 +130,9 @@ Plan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t workspace_by
   return plan;
 }
 
+// About a kilobyte each, and some ten microseconds to make.
+constexpr std::size_t most_plans = 4096;
+
 }  // namespace
 
 struct Gemm::Implementation {
@@ -135,6 +140,7 @@ struct Gemm::Implementation {
   std::size_t workspace_bytes;
   cublasLtHandle_t handle = nullptr;
   std::map<Shape, Plan> plans;
+  std::uint64_t uses = 0;
 
   Implementation(void* w, std::size_t bytes) : workspace(w), workspace_bytes(w ? bytes : 0) {
     cublas_check(cublasLtCreate(&handle), "cublasLtCreate");
@@ -144,9 +150,22 @@ struct Gemm::Implementation {
   Implementation& operator=(const Implementation&) = delete;
 
   const Plan& find(const Shape& shape) {
-    const auto known = plans.find(shape);
-    if (known != plans.end()) return known->second;
-    return plans.emplace(shape, make_plan(handle, shape, workspace_bytes)).first->second;
+    auto known = plans.find(shape);
+    if (known == plans.end()) {
+      if (plans.size() == most_plans) forget_half();
+      known = plans.emplace(shape, make_plan(handle, shape, workspace_bytes)).first;
+    }
+    known->second.last_use = ++uses;
+    return known->second;
+  }
+
+  // Groups of rows come in as many sizes as tokens are sent to experts: the plans that were used last stay.
+  void forget_half() {
+    std::vector<std::uint64_t> by_use;
+    for (const auto& [shape, plan] : plans) by_use.push_back(plan.last_use);
+    const auto middle = by_use.begin() + static_cast<std::ptrdiff_t>(by_use.size() / 2);
+    std::nth_element(by_use.begin(), middle, by_use.end());
+    std::erase_if(plans, [&](const auto& entry) { return entry.second.last_use < *middle; });
   }
 
   // C = beta · C, for sums without terms.
@@ -201,7 +220,7 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
                "cublasLtMatmul");
 }
 
-// A plan is kept for every number of rows that a group had.
+// Each number of rows that a group has takes a plan of its own.
 template <class T, class TC>
 void Gemm::grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, Transpose tb, double alpha,
                         View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c) {

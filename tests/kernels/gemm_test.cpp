@@ -1,6 +1,7 @@
 #include "kernels/gemm.hpp"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <omp.h>
 
 #include <cmath>
@@ -220,6 +221,25 @@ TEST(Gemm, Fp64BlocksAreIndependentOfTheirPlace) {
   const Values block = part.read(stream);
   for (std::size_t i = 0; i < 11; ++i)
     for (std::size_t j = 0; j < 37; ++j) EXPECT_EQ(block[i * 37 + j], all[(i + 13) * 100 + j + 29]);
+}
+
+// Whatever is kept of a product, for the next one of its shape, is kept of so many shapes only.
+TEST(Gemm, MemoryDoesNotGrowWithTheShapesSeen) {
+  constexpr std::int64_t shapes = 12000;
+  Stream stream;
+  const Field<double> a(shapes, 1), b(1, 1), c(shapes, 1);
+  Gemm gemm(nullptr, 0);
+  const auto bytes_after = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t rows = begin; rows < end; ++rows) {
+      gemm(stream, Transpose::no, Transpose::no, 1.0, View<const double, 2>(a.view().slice(0, rows)),
+           View<const double, 2>(b.view()), 0.0, c.view().slice(0, rows));
+      if (rows % 64 == 0) stream.synchronize();
+    }
+    stream.synchronize();
+    return static_cast<double>(mallinfo2().uordblks);
+  };
+  const double first = bytes_after(1, shapes / 2), all = bytes_after(shapes / 2, shapes);
+  EXPECT_LT(all - first, 1e6);
 }
 
 TEST(Gemm, TheCallersNumberOfThreadsStaysAsItWas) {
