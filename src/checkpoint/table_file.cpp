@@ -253,7 +253,7 @@ std::vector<std::uint64_t> TableFile::fixed_array(std::uint64_t address, std::ui
   return chunks;
 }
 
-void TableFile::find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, Place& place,
+void TableFile::find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, ChunkIndex& place,
                             const std::string& object) const {
   Bytes in(*this, needed(set, layout, object).bytes, object);
   in.expect(4, 1);
@@ -280,7 +280,7 @@ void TableFile::find_chunks(const Messages& set, std::uint64_t row_bytes, std::s
   place.chunks = fixed_array(in.number(8), count, stored, object);
 }
 
-TableFile::Place TableFile::find(const std::string& path, std::int64_t columns, std::size_t size) const {
+TableFile::ChunkIndex TableFile::find(const std::string& path, std::int64_t columns, std::size_t size) const {
   Messages set = root_;
   for (std::size_t at = 1; at < path.size();) {
     const std::size_t end = std::min(path.find('/', at), path.size());
@@ -302,7 +302,7 @@ TableFile::Place TableFile::find(const std::string& path, std::int64_t columns, 
     reject(path, "has other extents");
   if ((flags & 1) != 0 && (space.number(8) != rows || space.number(8) != static_cast<std::uint64_t>(columns)))
     reject(path, "has other extents");
-  Place place;
+  ChunkIndex place;
   place.rows = static_cast<std::int64_t>(rows);
   find_chunks(set, row_bytes, size, place, path);
   return place;

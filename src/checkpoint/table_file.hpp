@@ -26,12 +26,12 @@ class TableFile {
   void read(const std::string& path, Table<std::uint8_t>& table) const;
 
   // Where a table's chunks stand: each holds chunk_rows rows, the last one what is left of them.
-  struct Place {
+  struct ChunkIndex {
     std::int64_t rows = 0, chunk_rows = 0;
     std::vector<std::uint64_t> chunks;
   };
   // Elements of `size` bytes: 8 or 1.
-  Place find(const std::string& path, std::int64_t columns, std::size_t size) const;
+  ChunkIndex find(const std::string& path, std::int64_t columns, std::size_t size) const;
   void read_chunk(const std::string& path, std::uint64_t chunk, void* to, std::uint64_t bytes) const;
 
  private:
@@ -51,7 +51,7 @@ class TableFile {
   const Message& needed(const Messages& messages, unsigned type, const std::string& object) const;
   std::uint64_t linked(const Messages& group, const std::string& name, const std::string& object) const;
   void check_type(Bytes bytes, std::size_t size, const std::string& object) const;
-  void find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, Place& place,
+  void find_chunks(const Messages& set, std::uint64_t row_bytes, std::size_t size, ChunkIndex& place,
                    const std::string& object) const;
   std::vector<std::uint64_t> fixed_array(std::uint64_t address, std::uint64_t count, std::uint64_t stored,
                                          const std::string& object) const;
@@ -77,7 +77,7 @@ class RowReader {
  private:
   const TableFile& file_;
   std::string path_;
-  TableFile::Place place_;
+  TableFile::ChunkIndex place_;
   std::int64_t columns_, next_ = 0;
   std::vector<T> values_;
 };

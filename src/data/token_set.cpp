@@ -47,7 +47,7 @@ std::int64_t TokenSet::tokens() const {
   return sum;
 }
 
-TokenSet::Place TokenSet::locate(std::int64_t sample) const {
+TokenSet::SamplePosition TokenSet::locate(std::int64_t sample) const {
   require(0 <= sample && sample < samples(), "token set: no such sample");
   const auto next = std::upper_bound(first_sample_.begin(), first_sample_.end(), sample);
   const auto file = static_cast<std::size_t>(next - first_sample_.begin()) - 1;
@@ -56,7 +56,7 @@ TokenSet::Place TokenSet::locate(std::int64_t sample) const {
 
 void TokenSet::read(std::int64_t sample, std::span<std::int32_t> out) const {
   require(static_cast<std::int64_t>(out.size()) == sequence_tokens() + 1, "token set: a sample is T + 1 tokens");
-  const Place place = locate(sample);
+  const SamplePosition place = locate(sample);
   files_[place.file].read(place.sample * sequence_tokens(), out, options_.vocabulary);
 }
 

@@ -32,11 +32,11 @@ class TokenSet {
   std::int64_t tokens() const;
   const std::vector<TokenFile>& files() const { return files_; }
 
-  struct Place {
+  struct SamplePosition {
     std::size_t file = 0;
     std::int64_t sample = 0;  // within the file
   };
-  Place locate(std::int64_t sample) const;
+  SamplePosition locate(std::int64_t sample) const;
   // The T + 1 tokens of a sample, checked against the vocabulary; see TokenFile::read.
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
 

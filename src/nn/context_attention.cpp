@@ -34,7 +34,7 @@ void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Buffer
   Frame frame(ctx.arena);
   BufferSet all = s;
   all.add(scratch_context_forward(ctx.buffers), ctx.arena, Category::workspace);
-  if (ctx.buffers.cp_method == CpMethod::all_to_all) return head_forward<T>(ctx, layer, all, in, o, lse);
+  if (ctx.buffers.cp_method == CpMethod::all_to_all) return head_parallel_forward<T>(ctx, layer, all, in, o, lse);
   key_forward<T>(ctx, layer, all, in, o, lse);
 }
 
@@ -52,7 +52,8 @@ void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Buffe
   Frame frame(ctx.arena);
   BufferSet all = s;
   all.add(scratch_context_backward(ctx.buffers), ctx.arena, Category::workspace);
-  if (ctx.buffers.cp_method == CpMethod::all_to_all) return head_backward<T>(ctx, layer, all, d_o, in, lse, delta, d);
+  if (ctx.buffers.cp_method == CpMethod::all_to_all)
+    return head_parallel_backward<T>(ctx, layer, all, d_o, in, lse, delta, d);
   key_backward<T>(ctx, layer, all, d_o, in, lse, delta, d);
 }
 

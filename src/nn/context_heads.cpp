@@ -114,8 +114,8 @@ View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
 }  // namespace
 
 template <class T>
-void head_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
-                  View<T, 3> o, View<acc_t<T>, 2> lse) {
+void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
+                           View<T, 3> o, View<acc_t<T>, 2> lse) {
   const Columns n(ctx.buffers);
   Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
@@ -129,9 +129,9 @@ void head_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const
 }
 
 template <class T>
-void head_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
-                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
-                   const AttentionHeads<T>& d) {
+void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+                            const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
   const std::int64_t width = n.qkv() + n.o();
@@ -158,12 +158,12 @@ void head_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View
   unpack<T>(ctx, home, n.q() + n.k(), n.v(), d.v);
 }
 
-#define FORGE_HEADS(T)                                                                                             \
-  template void head_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&,       \
-                                View<T, 3>, View<acc_t<T>, 2>);                                                    \
-  template void head_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,                    \
-                                 const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
-                                 const AttentionHeads<T>&);
+#define FORGE_HEADS(T)                                                                                                \
+  template void head_parallel_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&, \
+                                         View<T, 3>, View<acc_t<T>, 2>);                                              \
+  template void head_parallel_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,              \
+                                          const AttentionHeads<const T>&, View<const acc_t<T>, 2>,                    \
+                                          View<const acc_t<T>, 2>, const AttentionHeads<T>&);
 FORGE_HEADS(double)
 FORGE_HEADS(float)
 FORGE_HEADS(bf16)

@@ -109,11 +109,11 @@ void key_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const 
                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
                   const AttentionHeads<T>& d);
 template <class T>
-void head_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in, View<T, 3> o,
-                  View<acc_t<T>, 2> lse);
+void head_parallel_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in,
+                           View<T, 3> o, View<acc_t<T>, 2> lse);
 template <class T>
-void head_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
-                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
-                   const AttentionHeads<T>& d);
+void head_parallel_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
+                            const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+                            View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
 
 }  // namespace forge::context_detail

@@ -22,7 +22,7 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
 template <class T>
 void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
   RankUnit<T>& unit = storage_.unit(u);
-  Place& p = place_of(unit, place);
+  PoolBuffer& p = place_of(unit, place);
   if (p.used) p.free.wait(compute);
   fill_zero(compute, p.data.data, static_cast<std::size_t>(unit.local.elements) * sizeof(S));
   unit.matrix_sums = p.data.data;
@@ -34,7 +34,7 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
   if (place < 0) {
     reduce_shards(compute, unit, unit.sums.empty() ? unit.vectors : unit.sums);
   } else {
-    Place& p = place_of(unit, place);
+    PoolBuffer& p = place_of(unit, place);
     const View<S, 1> sums = p.data.slice(0, unit.local.elements);
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,

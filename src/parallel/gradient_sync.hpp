@@ -31,13 +31,13 @@ class GradientSync {
   void finish(Stream& compute);
 
  private:
-  struct Place {
+  struct PoolBuffer {
     View<S, 1> data;
     Event free;
     bool used = false;
   };
 
-  Place& place_of(const RankUnit<T>& unit, int place) {
+  PoolBuffer& place_of(const RankUnit<T>& unit, int place) {
     return pools_[static_cast<std::size_t>(pool_of(unit.local))][static_cast<std::size_t>(place)];
   }
   void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<S, 1> sums);
@@ -48,7 +48,7 @@ class GradientSync {
   Mesh& mesh_;
   SideStream stream_;  // none: one rank, nothing is ever sent
   Event done_;         // made once
-  std::array<std::vector<Place>, pool_classes> pools_;
+  std::array<std::vector<PoolBuffer>, pool_classes> pools_;
 };
 
 }  // namespace forge

@@ -15,7 +15,7 @@ class GatherPool {
 
   // Place of a unit, −1: it must be gathered first.
   int find(std::size_t unit) const {
-    const auto at = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.unit == unit; });
+    const auto at = std::find_if(places_.begin(), places_.end(), [&](const PoolEntry& p) { return p.unit == unit; });
     return at == places_.end() ? -1 : static_cast<int>(at - places_.begin());
   }
   // Gives a free place to the unit, −1: all are in use.
@@ -28,18 +28,18 @@ class GatherPool {
     return static_cast<int>(oldest - places_.begin());
   }
   void set_used(std::size_t unit, bool used) {
-    Place& place = places_[static_cast<std::size_t>(find(unit))];
+    PoolEntry& place = places_[static_cast<std::size_t>(find(unit))];
     place.used = used;
     if (used) place.last = ++clock_;
   }
 
  private:
-  struct Place {
+  struct PoolEntry {
     std::size_t unit = no_unit;
     bool used = false;
     std::int64_t last = 0;
   };
-  std::vector<Place> places_;
+  std::vector<PoolEntry> places_;
   std::int64_t clock_ = 0;
 };
 

@@ -57,7 +57,7 @@ std::vector<PostsByTime> collect_posts(const Schedule& schedule, const Timeline&
     for (std::size_t i = 0; i < schedule.actions[at(rank)].size(); ++i) {
       const Action& action = schedule.actions[at(rank)][i];
       if (!read_elsewhere(schedule, rank, action)) continue;
-      const Place reader = schedule.places[at(reader_stage(schedule, rank, action))];
+      const StagePlacement reader = schedule.places[at(reader_stage(schedule, rank, action))];
       const long time = static_cast<long>(clock.intervals[at(rank)][i].end);
       const bool forward = action.op == Op::forward;
       posts[at(rank)][time].sends.push_back(
@@ -154,7 +154,8 @@ Schedule forward_only(const Schedule& schedule) {
   forward.microbatches = 1;
   forward.lowered = false;
   for (auto& list : forward.actions) list.clear();
-  for (const Place& place : forward.places) forward.actions[at(place.rank)].push_back({Op::forward, place.chunk, 0});
+  for (const StagePlacement& place : forward.places)
+    forward.actions[at(place.rank)].push_back({Op::forward, place.chunk, 0});
   return forward;
 }
 

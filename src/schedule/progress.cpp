@@ -11,7 +11,7 @@ Progress::Progress(const Schedule& schedule)
       sent_up_(forward_),
       sent_down_(forward_) {
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    const Place& place = schedule.places[at(stage)];
+    const StagePlacement& place = schedule.places[at(stage)];
     stage_[at(place.rank * schedule.chunks_per_rank + place.chunk)] = stage;
   }
 }

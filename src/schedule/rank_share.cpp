@@ -26,7 +26,7 @@ RankShare rank_share(const ModelShare& model, int rank) {
                 replica};
   };
   int chunks = 0;
-  for (const Place& place : model.places) chunks = std::max(chunks, place.chunk + 1);
+  for (const StagePlacement& place : model.places) chunks = std::max(chunks, place.chunk + 1);
   share.chunks.resize(static_cast<std::size_t>(chunks));
   for (std::size_t stage = 0; stage < model.places.size(); ++stage)
     if (model.places[stage].rank == share.pp_rank)

@@ -25,7 +25,7 @@ struct ModelShare {
   const ModelSpec& spec;
   const std::vector<Unit>& units;
   const MeshShape& mesh;
-  const std::vector<Place>& places;
+  const std::vector<StagePlacement>& places;
   const std::vector<StageContent>& stages;
 };
 RankShare rank_share(const ModelShare& model, int rank);

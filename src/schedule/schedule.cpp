@@ -56,19 +56,19 @@ std::string text_of(const Action& action) {
 
 int Schedule::stage_at(int rank, int chunk) const {
   for (int stage = 0; stage < static_cast<int>(places.size()); ++stage)
-    if (places[static_cast<std::size_t>(stage)] == Place{rank, chunk}) return stage;
+    if (places[static_cast<std::size_t>(stage)] == StagePlacement{rank, chunk}) return stage;
   throw Error("schedule: no stage on rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk));
 }
 
-std::vector<Place> round_robin_places(int ranks, int chunks) {
-  std::vector<Place> places;
+std::vector<StagePlacement> round_robin_places(int ranks, int chunks) {
+  std::vector<StagePlacement> places;
   for (int chunk = 0; chunk < chunks; ++chunk)
     for (int rank = 0; rank < ranks; ++rank) places.push_back({rank, chunk});
   return places;
 }
 
-std::vector<Place> v_places(int ranks) {
-  std::vector<Place> places;
+std::vector<StagePlacement> v_places(int ranks) {
+  std::vector<StagePlacement> places;
   for (int rank = 0; rank < ranks; ++rank) places.push_back({rank, 0});
   for (int rank = ranks - 1; rank >= 0; --rank) places.push_back({rank, 1});
   return places;

@@ -70,11 +70,11 @@ struct Action {
 std::string text_of(const Action& action);
 
 // Where a stage lives.
-struct Place {
+struct StagePlacement {
   int rank = 0;
   int chunk = 0;
 
-  friend bool operator==(const Place&, const Place&) = default;
+  friend bool operator==(const StagePlacement&, const StagePlacement&) = default;
 };
 
 // One optimizer step of a pipeline: which rank does what in which order. A value; nothing in it refers to a model.
@@ -84,7 +84,7 @@ struct Schedule {
   int ranks = 1;  // pp
   int chunks_per_rank = 1;
   int microbatches = 1;                      // M
-  std::vector<Place> places;                 // by stage
+  std::vector<StagePlacement> places;        // by stage
   std::vector<std::vector<Action>> actions;  // by rank
   bool lowered = false;                      // transfers are there (lower.hpp)
 
@@ -94,8 +94,8 @@ struct Schedule {
 };
 
 // places of stage k on rank k mod ranks, chunk k / ranks (interleaved; one chunk: stage = rank).
-std::vector<Place> round_robin_places(int ranks, int chunks);
+std::vector<StagePlacement> round_robin_places(int ranks, int chunks);
 // places of zb_v: rank r holds stages r (chunk 0) and 2 ranks - 1 - r (chunk 1).
-std::vector<Place> v_places(int ranks);
+std::vector<StagePlacement> v_places(int ranks);
 
 }  // namespace forge

@@ -27,7 +27,7 @@ std::string shape_violation(const Schedule& s) {
   if (static_cast<int>(s.places.size()) != s.stages())
     return std::to_string(s.places.size()) + " places for " + std::to_string(s.stages()) + " stages";
   std::vector<int> seen(at(s.stages()), 0);
-  for (const Place& place : s.places) {
+  for (const StagePlacement& place : s.places) {
     const bool legal = place.rank >= 0 && place.rank < s.ranks && place.chunk >= 0 && place.chunk < s.chunks_per_rank;
     if (!legal || seen[at(place.rank * s.chunks_per_rank + place.chunk)]++)
       return "stages must stand one to one on (rank, chunk), but (" + std::to_string(place.rank) + ", " +
@@ -93,7 +93,7 @@ class Cell {
   int of(Op op) const { return positions_.of(op, stage_, microbatch_); }
   int neighbour(Op op, int stage) const { return positions_.of(op, stage, microbatch_); }
   std::string text(Op op) const {
-    const Place& place = schedule_.places[at(stage_)];
+    const StagePlacement& place = schedule_.places[at(stage_)];
     return on_rank(place.rank, {op, place.chunk, microbatch_}) + " (stage " + std::to_string(stage_) + ")";
   }
 

@@ -91,7 +91,7 @@ TEST(TokenSet, SamplesFollowTheFilesAndDropTails) {
   std::int64_t sample = 0;
   for (std::size_t f = 0; f < samples.size(); ++f)
     for (std::int64_t i = 0; i < samples[f]; ++i, ++sample) {
-      const TokenSet::Place place = set.locate(sample);
+      const TokenSet::SamplePosition place = set.locate(sample);
       EXPECT_EQ(place.file, f);
       EXPECT_EQ(place.sample, i);
       std::vector<std::int32_t> out(6);

@@ -10,7 +10,7 @@ inline RankShare one_block_share(const Schedule& schedule, int rank) {
   share.pp_rank = rank;
   share.chunks.resize(static_cast<std::size_t>(schedule.chunks_per_rank));
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    const Place& place = schedule.places[static_cast<std::size_t>(stage)];
+    const StagePlacement& place = schedule.places[static_cast<std::size_t>(stage)];
     if (place.rank != rank) continue;
     share.chunks[static_cast<std::size_t>(place.chunk)] = {stage == 0, stage, 1, 0, stage + 1 == schedule.stages()};
   }
