@@ -36,6 +36,7 @@ check_lines() {
       home["^nlohmann/"] = "hf"
       home["^boost/"] = "app"
       home["^omp[.]h$"] = "device kernels app"
+      home["^malloc[.]h$"] = "tests"  # glibc
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
       home["^g(test|mock)/"] = "tests"
       system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|elf|execinfo|fcntl|ftw|glob|link|poll|pthread|pwd|sched|signal|spawn|termios|time|ucontext|unistd)[.]h$"

@@ -18,7 +18,7 @@ enum class PositionKind { rope, learned };
 enum class RopeScaling { none, linear, llama3, yarn };
 enum class AttentionKind { standard, mla };
 enum class ScoreKind : int;       // config/router_score.hpp
-enum class GroupScoreKind : int;  // there, too
+enum class GroupScoreKind : int;  // config/router_score.hpp
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };

@@ -32,7 +32,8 @@ void add_layout(Keys& k) {
 }
 
 void add_router(Keys& k) {
-  k.choice<&M::router_score>("router_score", stays, router_score_words, {}, router_score_doc);
+  k.choice<&M::router_score>("router_score", stays, {router_score_words.begin(), router_score_words.end()}, {},
+                             router_score_doc);
   k.flag<&M::router_renormalise>("router_renormalise", stays, "divide a token's weights by their sum");
   k.number<&M::router_scale>("router_scale", stays, more_than(0), "factor of a token's weights, after renormalising");
   k.integer<&M::router_groups>("router_groups", stays, 1, most_experts, "",

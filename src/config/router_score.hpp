@@ -1,7 +1,6 @@
 #pragma once
 
-#include <string>
-#include <vector>
+#include <array>
 
 // What a router makes of its logits, for the deck's keys and the kernels alike. A new score stands here and in
 // kernels/router_score.hpp.
@@ -15,18 +14,32 @@ enum class ScoreKind : int {
 };
 
 // The deck's words for them, in this order, and what `forge help` says.
-inline const std::vector<std::string> router_score_words{"softmax", "softmax_after", "sigmoid"};
+inline constexpr std::array router_score_words{"softmax", "softmax_after", "sigmoid"};
 inline constexpr const char* router_score_doc =
     "what weighs an expert: softmax of the logits over all experts or over the chosen ones, or sigmoid of its logit";
 
 // Whether the scores of a row are a distribution over all experts; else each is a function of its own logit, and they
 // are divided by their sum where one is needed.
 constexpr bool sums_to_one(ScoreKind kind) {
-  return kind == ScoreKind::softmax || kind == ScoreKind::softmax_after;
+  switch (kind) {
+    case ScoreKind::softmax:
+    case ScoreKind::softmax_after:
+      return true;
+    case ScoreKind::sigmoid:
+      return false;
+  }
+  return false;
 }
 // Whether logits choose, and only the chosen ones weigh; the scores then serve the auxiliary loss alone.
 constexpr bool chosen_by_logit(ScoreKind kind) {
-  return kind == ScoreKind::softmax_after;
+  switch (kind) {
+    case ScoreKind::softmax_after:
+      return true;
+    case ScoreKind::softmax:
+    case ScoreKind::sigmoid:
+      return false;
+  }
+  return false;
 }
 
 // What a group of experts is worth where only some groups may be chosen: the sum of its two best scores (DeepSeek-V3),

@@ -130,7 +130,7 @@ Plan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t workspace_by
   return plan;
 }
 
-// About a kilobyte each, and some ten microseconds to make.
+// Bounds what plans keep: groups of rows come in as many sizes as tokens are sent to experts.
 constexpr std::size_t most_plans = 4096;
 
 }  // namespace
@@ -159,7 +159,7 @@ struct Gemm::Implementation {
     return known->second;
   }
 
-  // Groups of rows come in as many sizes as tokens are sent to experts: the plans that were used last stay.
+  // The half that was used last stays.
   void forget_half() {
     std::vector<std::uint64_t> by_use;
     for (const auto& [shape, plan] : plans) by_use.push_back(plan.last_use);

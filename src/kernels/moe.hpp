@@ -21,8 +21,9 @@ namespace forge {
 struct RouterOptions {
   std::int64_t experts = 0, chosen = 0;
   ScoreKind score = ScoreKind::softmax;
-  bool renormalise = false;      // weights are divided by their sum (+ 1e-20 unless the scores sum to one)
-  double scale = 1;              // of the weights, at last
+  bool renormalise =
+      false;         // weights are divided by their sum, + 1e-20 unless scores sum to one; logits that choose: always
+  double scale = 1;  // of the weights, at last
   std::int64_t groups = 1;       // of equal size, at most 64, of consecutive experts
   std::int64_t groups_used = 1;  // the choice is limited to the best so many; a tie goes to the lower group
   GroupScoreKind group_score = GroupScoreKind::top2_sum;

@@ -2,13 +2,14 @@
 
 namespace forge {
 
-// How the ranks of a shard group (dp_shard x cp) share a unit's state (Rajbhandari et al. 2020, "ZeRO").
+// How the ranks of a shard group (dp_shard x cp; of experts those of edp that shard) share a unit's state (Rajbhandari
+// et al. 2020, "ZeRO").
 struct Zero {
   int stage = 0;               // 1: optimizer state, 2: also gradients, 3: also parameters
   bool reduce_each = false;    // train.accumulate sharded: gradients are reduced after each microbatch into the shard
   bool keep_gathered = false;  // train.gather step: stage 3 gathers a unit once a step
   int shards = 1, shard = 0;
-  int replicas = 1, replica = 0;  // of the shard group (dp_replicate)
+  int replicas = 1, replica = 0;  // of the shard group (dp_replicate; of experts Mesh's expert replicas)
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
   bool shards_state() const { return stage >= 1; }

@@ -13,7 +13,7 @@ namespace forge {
 
 namespace {
 
-// The signal that has arrived: both may, and the stronger one stays. Signals belong to the process.
+// The signal that has arrived, of the process; SIGTERM replaces SIGUSR1, never the other way round.
 std::atomic<int> arrived{0};
 
 sigset_t stop_signals() {

@@ -149,7 +149,7 @@ def check_program(where, words):
         fail(where, f"no CMakeLists.txt makes {name}")
     for word in words[1:]:
         if word.startswith("--gtest_filter="):
-            suite = re.split(r"[.*/]", word.split("=")[1])[0]
+            suite = re.split(r"[.*/]", word.split("=")[1].removeprefix("-"))[0]
             if not re.search(rf"TEST(_\w+)?\({suite}\b", "".join(read(p) for p in glob.glob("tests/**/*.cpp", recursive=True))):
                 fail(where, f"no test is called {suite}")
 

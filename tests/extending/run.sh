@@ -6,6 +6,7 @@
 #   BUILD  relative to the repository (default: build/cpu)
 #   WORK   folder of the copy, kept (default: a temporary one)
 #   JOBS   compilers at once (default: the cores)
+#   LIMIT  seconds that a test may take (default: 600)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -44,11 +45,11 @@ try_example() {
   mapfile -t targets < <(mutate tests "$1" | cut -d ' ' -f 1 | sort -u)
   rm -rf "$copy"
   mutate copy "$root" "$build" "$work"
-  patch -d "$copy" -p1 --no-backup-if-mismatch < "$1" > "$log" 2>&1 || { echo "no longer applies:"; cat "$log"; return 1; }
+  (cd "$copy" && GIT_CEILING_DIRECTORIES=$work git apply -p1 "$1") > "$log" 2>&1 || { echo "no longer applies:"; cat "$log"; return 1; }
   cmake --build "$copy/$build" -j "${JOBS:-$(env -u OMP_NUM_THREADS nproc)}" --target "${targets[@]}" > "$log" 2>&1 ||
     { echo "does not compile:"; tail -40 "$log"; return 1; }
   while read -r program filter; do
-    (cd "$root" && "$copy/$build/$program" --gtest_filter="$filter") > "$log" 2>&1 || { echo "$program $filter:"; tail -40 "$log"; return 1; }
+    (cd "$root" && timeout "${LIMIT:-600}" "$copy/$build/$program" --gtest_filter="$filter") > "$log" 2>&1 || { echo "$program $filter:"; tail -40 "$log"; return 1; }
   done < <(mutate tests "$1")
   printf '%-20s %d files of src/, passed\n' "$(basename "$1" .patch)" "$sources"
 }

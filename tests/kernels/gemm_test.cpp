@@ -223,8 +223,11 @@ TEST(Gemm, Fp64BlocksAreIndependentOfTheirPlace) {
     for (std::size_t j = 0; j < 37; ++j) EXPECT_EQ(block[i * 37 + j], all[(i + 13) * 100 + j + 29]);
 }
 
-// Whatever is kept of a product, for the next one of its shape, is kept of so many shapes only.
+// Plans are kept for a bounded number of shapes. cuBLASLt keeps choices of its own, the host's fp64 product nothing.
 TEST(Gemm, MemoryDoesNotGrowWithTheShapesSeen) {
+#if defined(FORGE_CUDA) && !defined(FORGE_VGPU)
+  GTEST_SKIP() << "cuBLASLt keeps what it has chosen";
+#endif
   constexpr std::int64_t shapes = 12000;
   Stream stream;
   const Field<double> a(shapes, 1), b(1, 1), c(shapes, 1);

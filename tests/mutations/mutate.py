@@ -114,7 +114,7 @@ def copy(root, build, to):
             continue
         before, data = path.stat(), path.read_bytes()
         new = data.replace(str(root).encode(), str(source).encode())
-        if path.name == "flags.make":  # a mistake may leave a variable without use
+        if path.name in ("flags.make", "build.ninja"):  # a mistake may leave a variable without use
             new = new.replace(b" -Werror", b"")
         if new != data:
             path.write_bytes(new)
