@@ -1,91 +1,50 @@
-#include "optim/adamw.hpp"
-
-#include "device/parallel.hpp"
 #include "kernels/math.hpp"
+#include "optim/adam.hpp"
+#include "optim/elementwise.hpp"
+#include "optim/rule.hpp"
 
 namespace forge {
 
 namespace {
 
-// The constants of a step in the storage type, each rounded once from double, as PyTorch does.
-template <class S>
-struct Coefficients {
-  S decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_bias2, epsilon;
-
-  explicit Coefficients(const AdamwStep& step)
-      : decay(S(1 - step.learning_rate * step.weight_decay)),
-        one_minus_beta1(S(1 - step.beta1)),
-        beta2(S(step.beta2)),
-        one_minus_beta2(S(1 - step.beta2)),
-        step_size(S(step.learning_rate / step.bias1)),
-        root_bias2(S(std::sqrt(step.bias2))),
-        epsilon(S(step.epsilon)) {}
-};
-
-}  // namespace
-
-template <class S, class M, class T>
-void adamw(Stream& stream, AdamwStep step, View<const StepScalars, 1> scalars, View<const S, 1> gradient,
-           View<S, 1> parameter, View<M, 1> m, View<M, 1> v, View<T, 1> copy) {
-  constexpr std::int64_t block = 4096;
-  const Coefficients<S> k(step);
-  const std::int64_t n = parameter.rows();
-  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    if (scalars[0].finite == 0) return;
-    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    const S clip = S(scalars[0].clip_coefficient);
-    const S* gs = gradient.data + begin;
-    S* ps = parameter.data + begin;
-    M *ms = m.data + begin, *vs = v.data + begin;
-    team.each(width, [=](std::int64_t i) {
-      const S g = gs[i] * clip;
-      const S m1 = S(ms[i]) + k.one_minus_beta1 * (g - S(ms[i]));
-      const S v1 = k.beta2 * S(vs[i]) + k.one_minus_beta2 * g * g;
-      ms[i] = M(m1);
-      vs[i] = M(v1);
-      ps[i] = ps[i] * k.decay - k.step_size * (m1 / (math::sqrt(v1) / k.root_bias2 + k.epsilon));
-    });
-    if (copy.empty()) return;
-    T* ts = copy.data + begin;
-    team.each(width, [=](std::int64_t i) { ts[i] = T(ps[i]); });
+// AdamW (Loshchilov & Hutter 2019) as PyTorch computes it:
+//   m ← β1 m + (1−β1) g;  v ← β2 v + (1−β2) g²;  p ← p (1 − lr·decay);  p ← p − lr · m̂ / (√v̂ + ε)
+//   m̂ = m / (1 − β1^t), v̂ = v / (1 − β2^t)
+// M: the moments' type.
+template <class M, class T>
+void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  using S = acc_t<T>;
+  const AdamConstants<S> k(deck, step, run.decays);
+  M *const ms = run.template state_of<M>(0).data, *const vs = run.template state_of<M>(1).data;
+  update_weights(stream, step, run, [=] FORGE_LAMBDA(std::int64_t i, S g, S p) {
+    const S m = S(ms[i]) + k.one_minus_beta1 * (g - S(ms[i]));
+    const S v = k.beta2 * S(vs[i]) + k.one_minus_beta2 * g * g;
+    ms[i] = M(m);
+    vs[i] = M(v);
+    return p * k.decay - k.step_size * (m / (math::sqrt(v) / k.root_bias2 + k.epsilon));
   });
 }
 
-OptimizerState adamw_state(const OptimizerDeck& deck, DType standard) {
-  const DType type = deck.moments == MomentType::bf16 ? DType::bf16 : standard;
+template <class T>
+void update(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  if constexpr (!std::is_same_v<T, double>)
+    if (run.state[0].type == DType::bf16) return update_with<bf16>(stream, deck, step, run);
+  update_with<acc_t<T>>(stream, deck, step, run);
+}
+
+OptimizerState state(const OptimizerDeck& deck, DType standard) {
+  const DType type = moment_type(deck, standard);
   return {{"first_moment", type}, {"second_moment", type}};
 }
 
-template <class T>
-void adamw_update(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
-  const auto t = static_cast<double>(step.number);
-  const AdamwStep how{step.rate,
-                      deck.beta1,
-                      deck.beta2,
-                      deck.epsilon,
-                      run.decays ? deck.weight_decay : 0,
-                      1 - std::pow(deck.beta1, t),
-                      1 - std::pow(deck.beta2, t)};
-  const auto with_moments = [&]<class M>(M) {
-    adamw<acc_t<T>, M, T>(stream, how, step.scalars, run.gradient, run.master, run.template state_of<M>(0),
-                          run.template state_of<M>(1), run.copy);
-  };
-  if constexpr (!std::is_same_v<T, double>)
-    if (run.state[0].type == DType::bf16) return with_moments(bf16());
-  with_moments(acc_t<T>());
-}
+}  // namespace
 
-#define FORGE_ADAMW(S, M, T)                                                                                 \
-  template void adamw<S, M, T>(Stream&, AdamwStep, View<const StepScalars, 1>, View<const S, 1>, View<S, 1>, \
-                               View<M, 1>, View<M, 1>, View<T, 1>);
-FORGE_ADAMW(double, double, double)
-FORGE_ADAMW(float, float, float)
-FORGE_ADAMW(float, float, bf16)
-FORGE_ADAMW(float, bf16, float)
-FORGE_ADAMW(float, bf16, bf16)
-#undef FORGE_ADAMW
-template void adamw_update<double>(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
-template void adamw_update<float>(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
-template void adamw_update<bf16>(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template <class T>
+Rule<T> adamw() {
+  return {state, update<T>};
+}
+template Rule<double> adamw();
+template Rule<float> adamw();
+template Rule<bf16> adamw();
 
 }  // namespace forge

@@ -1,33 +1,10 @@
 #include "optim/optimizer.hpp"
 
-#include <algorithm>
-#include <iterator>
-
-#include "optim/adamw.hpp"
+#include "optim/rule.hpp"
 
 namespace forge {
 
 namespace {
-
-// An optimizer that treats each element for itself: what it keeps, and its update of a run of elements.
-template <class T>
-struct Rule {
-  OptimizerName name;
-  OptimizerState (*state)(const OptimizerDeck&, DType);
-  void (*update)(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<T>&);
-};
-template <class T>
-constexpr Rule<T> rules[] = {
-    {OptimizerName::adamw, adamw_state, adamw_update<T>},
-};
-
-template <class T>
-const Rule<T>& rule_of(const OptimizerDeck& deck) {
-  const auto rule =
-      std::find_if(std::begin(rules<T>), std::end(rules<T>), [&](const Rule<T>& r) { return r.name == deck.name; });
-  require(rule != std::end(rules<T>), "an optimizer of the deck is not in the table of optimizers");
-  return *rule;
-}
 
 // The elements from begin to end of a unit's state.
 template <class T>
@@ -44,7 +21,7 @@ UpdateRun<T> run_of(const RankUnit<T>& s, std::int64_t begin, std::int64_t end, 
 }  // namespace
 
 OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard) {
-  return rule_of<double>(deck).state(deck, standard);
+  return rule_of<double>(deck.name).state(deck, standard);
 }
 
 // Padding holds zeros; it belongs to the run before it, where an update leaves it zero.
@@ -66,8 +43,8 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
 
 template <class T>
 void Optimizer<T>::step(Stream& stream, std::int64_t update, double rate, View<const StepScalars, 1> scalars) const {
-  const auto apply = rule_of<T>(deck_).update;
-  for (const UpdateRun<T>& run : runs_) apply(stream, deck_, {update, rate, scalars}, run);
+  const auto update_run = rule_of<T>(deck_.name).update;
+  for (const UpdateRun<T>& run : runs_) update_run(stream, deck_, {update, rate, scalars}, run);
 }
 
 template class Optimizer<double>;

@@ -1,6 +1,6 @@
 #include "bench.hpp"
 #include "kernels/kernels.hpp"
-#include "optim/adamw.hpp"
+#include "optim/rule.hpp"
 
 namespace forge::bench {
 
@@ -98,11 +98,15 @@ void bench_update(const Bench& b) {
   const auto copy = memory.zeros<bf16, 1>({{n}});
   const StepScalars all_well{0, 0, 1, 1, 1};
   const View<const StepScalars, 1> scalars = memory.values(std::vector<StepScalars>{all_well});
-  const AdamwStep step{1e-4, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05};
+  const UpdateRun<bf16> run{g, p, copy, {{DType::f32, m.data}, {DType::f32, v.data}}, true};
   const auto elements = static_cast<double>(n);
+  const auto update = rule_of<bf16>(OptimizerName::adamw).update;
   print_row("rows", "AdamW, fp32 with a bf16 copy", word("n", n),
-            seconds_of(b, [&] { adamw<float, float, bf16>(b.stream, step, scalars, g, p, m, v, copy); }), 0,
-            30 * elements);
+            seconds_of(b,
+                       [&] {
+                         update(b.stream, OptimizerDeck{}, {1, 1e-4, scalars}, run);
+                       }),
+            0, 30 * elements);
   const auto partial = memory.zeros<double, 1>({{sum_partials}});
   const auto out = memory.zeros<double, 1>({{1}});
   print_row("rows", "sum of squares, fp32", word("n", n),

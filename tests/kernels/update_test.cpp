@@ -2,7 +2,7 @@
 
 #include "core/partials.hpp"
 #include "fixture.hpp"
-#include "optim/adamw.hpp"
+#include "optim/rule.hpp"
 
 namespace forge {
 namespace {
@@ -65,6 +65,9 @@ TEST(StepScalars, clip_coefficient_and_finiteness) {
 // ---- AdamW
 // ------------------------------------------------------------------------------------------------------------
 
+constexpr double learning_rate = 3e-3;
+const OptimizerDeck adamw_deck;
+
 template <class S, class M, class T>
 struct Problem {
   std::int64_t n;
@@ -75,18 +78,19 @@ struct Problem {
 
   explicit Problem(std::int64_t size)
       : n(size), g(1, n, normal_values(n, 1, 0.01)), p(1, n, normal_values(n, 2)), m(1, n), v(1, n), copy(1, n) {}
-  void step(Stream& s, const AdamwStep& how, double clip, bool finite, bool copies = true) {
+  void step(Stream& s, int t, double clip, bool finite, bool copies = true) {
     const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
     copy_to_device(s, scalars.data(), &host, sizeof host);
-    adamw<S, M, T>(s, how, View<const StepScalars, 1>(reinterpret_cast<StepScalars*>(scalars.data()), {{1}}),
-                   g.vector(), p.vector(), m.vector(), v.vector(), copies ? copy.vector() : View<T, 1>());
+    UpdateRun<T> run{g.vector(), p.vector(), {}, {}, true};
+    if (copies) run.copy = copy.vector();
+    for (const auto* moment : {&m, &v}) run.state.push_back({dtype_of<M>, moment->vector().data});
+    rule_of<T>(OptimizerName::adamw)
+        .update(s, adamw_deck,
+                {t, learning_rate, View<const StepScalars, 1>(reinterpret_cast<StepScalars*>(scalars.data()), {{1}})},
+                run);
     s.synchronize();
   }
 };
-
-AdamwStep step_of(int t) {
-  return {3e-3, 0.9, 0.95, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t)};
-}
 
 // Each update against the textbook's formula, from the state as it was stored before.
 template <class S, class M, class T>
@@ -100,22 +104,22 @@ void check_adamw() {
     for (int t = 1; t <= 4; ++t) {
       problem.g.write(normal_values(n, static_cast<std::uint64_t>(10 + t), 0.01));
       const Values g = problem.g.read(s), p = problem.p.read(s), m = problem.m.read(s), v = problem.v.read(s);
-      const AdamwStep how = step_of(t);
-      problem.step(s, how, clip, true);
+      const OptimizerDeck& how = adamw_deck;
+      const double bias1 = 1 - std::pow(how.beta1, t), bias2 = 1 - std::pow(how.beta2, t);
+      problem.step(s, t, clip, true);
       std::vector<N> new_p, new_m, new_v;
       for (std::size_t i = 0; i < g.size(); ++i) {
         const N clipped = N(g[i]) * constant<N>(clip);
         // β1 m + (1 − β1) g, which the kernel computes as m + (1 − β1) (g − m)
         new_m.push_back(N(m[i]) + constant<N>(1 - how.beta1) * (clipped - N(m[i])));
         new_v.push_back(constant<N>(how.beta2) * N(v[i]) + constant<N>(1 - how.beta2) * clipped * clipped);
-        const N root = sqrt(new_v.back()) / constant<N>(std::sqrt(how.bias2)) + constant<N>(how.epsilon);
-        new_p.push_back(N(p[i]) * constant<N>(1 - how.learning_rate * how.weight_decay) -
-                        constant<N>(how.learning_rate / how.bias1) * (new_m.back() / root));
+        const N root = sqrt(new_v.back()) / constant<N>(std::sqrt(bias2)) + constant<N>(how.epsilon);
+        new_p.push_back(N(p[i]) * constant<N>(1 - learning_rate * how.weight_decay) -
+                        constant<N>(learning_rate / bias1) * (new_m.back() / root));
         const double m_textbook = how.beta1 * m[i] + (1 - how.beta1) * clip * g[i];
         const double v_textbook = how.beta2 * v[i] + (1 - how.beta2) * clip * g[i] * clip * g[i];
-        const double p_textbook =
-            p[i] * (1 - how.learning_rate * how.weight_decay) -
-            how.learning_rate * (m_textbook / how.bias1) / (std::sqrt(v_textbook / how.bias2) + how.epsilon);
+        const double p_textbook = p[i] * (1 - learning_rate * how.weight_decay) -
+                                  learning_rate * (m_textbook / bias1) / (std::sqrt(v_textbook / bias2) + how.epsilon);
         ASSERT_LE(std::abs(p_textbook - new_p.back().v), 32 * roundoff<double> * (std::abs(p[i]) + 1));
       }
       expect_close<S>(problem.p.read(s), new_p, "p");
@@ -127,12 +131,12 @@ void check_adamw() {
     }
     const Values p = problem.p.read(s), m = problem.m.read(s), v = problem.v.read(s), c = problem.copy.read(s);
     problem.g.write(Values(static_cast<std::size_t>(n), std::nan("")));
-    problem.step(s, step_of(5), std::nan(""), false);
+    problem.step(s, 5, std::nan(""), false);
     EXPECT_TRUE(same_bits(p, problem.p.read(s)) && same_bits(m, problem.m.read(s)) && same_bits(v, problem.v.read(s)) &&
                 same_bits(c, problem.copy.read(s)))
         << "a step that is not finite changes nothing";
     problem.g.write(normal_values(n, 20));
-    problem.step(s, step_of(6), 1, true, false);
+    problem.step(s, 6, 1, true, false);
     EXPECT_TRUE(same_bits(c, problem.copy.read(s))) << "no copy was asked for";
     EXPECT_FALSE(same_bits(p, problem.p.read(s)));
   }
@@ -160,7 +164,7 @@ TEST(Adamw, zero_stays_zero) {
   problem.g.write(Values(100, 0.0));
   problem.p.write(Values(100, 0.0));
   Stream s;
-  problem.step(s, step_of(1), 1, true);
+  problem.step(s, 1, 1, true);
   for (const auto* field : {&problem.p, &problem.m, &problem.v})
     for (const double x : field->read(s)) EXPECT_EQ(x, 0);
 }
@@ -168,7 +172,7 @@ TEST(Adamw, zero_stays_zero) {
 TEST(Adamw, any_number_of_threads_gives_the_same_bits) {
   expect_same_on_any_threads([&](Stream& s) {
     Problem<float, bf16, bf16> problem(20000);
-    for (int t = 1; t <= 3; ++t) problem.step(s, step_of(t), 1, true);
+    for (int t = 1; t <= 3; ++t) problem.step(s, t, 1, true);
     Values all = problem.p.read(s);
     append(all, problem.m.read(s));
     append(all, problem.v.read(s));
