@@ -66,10 +66,10 @@ void check_zero(TrainDeck& t, Report& report) {
     t.accumulate = t.zero_stage >= 2 ? Accumulation::sharded : Accumulation::unsharded;
 }
 
-// Model chunks per rank: interleaved takes any number, zb_v has two, the others one; a file says it itself.
+// Model chunks per rank; a file says it itself.
 void check_chunks(ScheduleDeck& s, Report& report) {
-  if (!s.file.empty() || s.name == ScheduleName::interleaved) return;
-  const std::int64_t chunks = s.name == ScheduleName::zb_v ? 2 : 1;
+  const std::int64_t chunks = chunks_of(s.name);
+  if (!s.file.empty() || chunks == 0) return;
   if (s.virtual_stages != 1 && s.virtual_stages != chunks)
     report.add("", equation("schedule.virtual_stages", s.virtual_stages) + " with a schedule.name that has " +
                        std::to_string(chunks) + "; legal: " + std::to_string(chunks) +

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "core/types.hpp"
+#include "config/family.hpp"
+#include "config/schedule_name.hpp"
 
 namespace forge {
 
 // The input deck as values. The table in config/keys.cpp gives every field its key, unit, default, range and doc line;
 // the defaults below are the table's (a test compares them).
 
-enum class Family { llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen3_moe, deepseek_v3 };
 enum class NormKind { rmsnorm, layernorm };
 enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
@@ -25,11 +25,10 @@ enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16 };
 enum class Recompute { none, selective, full };
-enum class ScheduleName { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
-enum class OptimizerName { adamw };
+enum class OptimizerName : int;                             // config/optimizer_name.hpp
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -152,7 +151,7 @@ struct TrainDeck {
 };
 
 struct OptimizerDeck {
-  OptimizerName name = OptimizerName::adamw;
+  OptimizerName name{};
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;  // 0 = no clipping

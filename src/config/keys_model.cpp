@@ -22,8 +22,7 @@ void add_dimensions(Keys& k) {
   k.flag<&M::load_weights>(
       "load_weights", may_change,
       "start from the safetensors files of model.hf instead of initial values; implied for evaluate and generate");
-  k.choice<&M::family>("family", stays,
-                       {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"}, {},
+  k.choice<&M::family>("family", stays, {family_words.begin(), family_words.end()}, {},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", stays, 1, most_layers, "", "blocks, L").required = Required::dimension;
   k.integer<&M::width>("width", stays, 1, most_width, "", "width of the residual stream, C").required =

@@ -1,4 +1,5 @@
 #include "config/key_builder.hpp"
+#include "config/optimizer_name.hpp"
 
 namespace forge {
 
@@ -35,8 +36,7 @@ void add_mesh(std::vector<Key>& keys) {
 void add_schedule(std::vector<Key>& keys) {
   using S = ScheduleDeck;
   SectionKeys<&Deck::schedule> k("schedule", keys);
-  k.choice<&S::name>("name", may_change, {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}, {},
-                     "order of microbatches");
+  k.choice<&S::name>("name", may_change, {schedule_words.begin(), schedule_words.end()}, {}, "order of microbatches");
   k.integer<&S::virtual_stages>("virtual_stages", may_change, 1, 1024, "",
                                 "interleaved: model chunks per rank; zb_v has two")
       .former_name = "chunks_per_stage";
@@ -89,8 +89,7 @@ void add_train(std::vector<Key>& keys) {
 void add_optimizer(std::vector<Key>& keys) {
   using O = OptimizerDeck;
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
-  k.choice<&O::name>("name", stays, {"adamw"}, {"muon"},
-                     "update rule; decay follows the tensor's rank: norms and biases have none");
+  k.choice<&O::name>("name", stays, {optimizer_words.begin(), optimizer_words.end()}, {"muon"}, optimizer_doc);
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;
   k.number<&O::beta1>("beta1", may_change, from_below(0, 1), "decay of the first moment");

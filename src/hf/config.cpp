@@ -5,7 +5,7 @@
 
 #include "config/keys.hpp"
 #include "config/text.hpp"
-#include "hf/experts.hpp"
+#include "hf/families.hpp"
 #include "hf/json_input.hpp"
 #include "hf/rope.hpp"
 
@@ -17,23 +17,6 @@ namespace {
 
 constexpr std::size_t most_config_bytes = 16u << 20;
 constexpr std::int64_t most_size = std::int64_t{1} << 31, most_positions = std::int64_t{1} << 40;
-
-// What transformers takes for keys that a family's file leaves out.
-struct FamilyDefaults {
-  const char* name;
-  Family family;
-  std::int64_t width, ffn, layers, heads, vocabulary, kv_heads, positions;  // kv_heads 0 = heads
-  double epsilon = 1e-6, rope_theta = 10000;
-};
-constexpr FamilyDefaults rotary_families[] = {
-    {"llama", Family::llama, 4096, 11008, 32, 32, 32000, 0, 2048},
-    {"mistral", Family::mistral, 4096, 14336, 32, 32, 32000, 8, 131072},
-    {"qwen2", Family::qwen2, 4096, 22016, 32, 32, 151936, 32, 32768},
-    {"qwen3", Family::qwen3, 4096, 22016, 32, 32, 151936, 32, 32768},
-    {"mixtral", Family::mixtral, 4096, 14336, 32, 32, 32000, 8, 131072, 1e-5, 1e6},
-    {"qwen3_moe", Family::qwen3_moe, 2048, 6144, 24, 32, 151936, 4, 32768},
-    {"deepseek_v3", Family::deepseek_v3, 7168, 18432, 61, 128, 129280, 0, 4096},
-};
 
 // A list of words; empty when absent or wrong.
 std::vector<std::string> read_words(const JsonObject& config, const char* key) {
@@ -70,8 +53,8 @@ void set_window(ModelDeck& model, std::int64_t window, std::int64_t first_layer)
   model.sliding_window_layer = used ? first_layer : 0;
 }
 
-// The window of qwen2 and qwen3 is off unless use_sliding_window says otherwise.
-void read_qwen_window(const JsonObject& config, ModelDeck& model) {
+// The window is off unless use_sliding_window says otherwise.
+void read_window_from_layer(const JsonObject& config, ModelDeck& model) {
   const bool used = config.flag("use_sliding_window", false) && !config.is_null("sliding_window");
   const std::int64_t window = config.integer("sliding_window", 4096, 1, most_positions);
   std::int64_t first = config.integer("max_window_layers", 28, 0, most_size);
@@ -84,13 +67,12 @@ void read_qwen_window(const JsonObject& config, ModelDeck& model) {
   set_window(model, used ? window : 0, first);
 }
 
-// The window of mistral, mixtral and qwen3_moe holds for every layer; llama and deepseek_v3 have none. These families'
-// code never reads layer_types.
-void read_plain_window(const JsonObject& config, ModelDeck& model) {
-  const bool mistral = model.family == Family::mistral, mixtral = model.family == Family::mixtral;
-  const bool qwen = model.family == Family::qwen3_moe && config.flag("use_sliding_window", false);
-  const bool on_by_default = (mistral || qwen) && !config.is_null("sliding_window");
-  if (on_by_default || (mixtral && config.has("sliding_window")))
+// A window that holds for every layer, or none. These families' code never reads layer_types.
+void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model) {
+  const bool used = kind == HfWindow::every_layer ||
+                    (kind == HfWindow::every_layer_if_used && config.flag("use_sliding_window", false));
+  if ((used && !config.is_null("sliding_window")) ||
+      (kind == HfWindow::every_layer_if_given && config.has("sliding_window")))
     set_window(model, config.integer("sliding_window", 4096, 1, most_positions), 0);
   if (!config.has("layer_types")) return;
   const std::int64_t full = full_layers(config, model);
@@ -100,52 +82,45 @@ void read_plain_window(const JsonObject& config, ModelDeck& model) {
                                      (meant == 0 ? "sliding_attention" : "full_attention") + " in every layer");
 }
 
-void read_biases(const JsonObject& config, ModelDeck& model) {
-  switch (model.family) {
-    case Family::llama:
-      model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
-      model.mlp_bias = config.flag("mlp_bias", false);
-      break;
-    case Family::qwen2:
-      model.qkv_bias = true;
-      break;
-    case Family::qwen3:
-    case Family::qwen3_moe:
-      model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
-      model.qk_norm = true;
-      break;
-    default:
-      break;
-  }
+void read_biases(const JsonObject& config, HfBiases biases, ModelDeck& model) {
+  if (biases == HfBiases::qkv) model.qkv_bias = true;
+  if (biases == HfBiases::attention || biases == HfBiases::attention_and_mlp)
+    model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
+  if (biases == HfBiases::attention_and_mlp) model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-void read_rotary_family(const JsonObject& config, const FamilyDefaults& family, ModelDeck& model) {
-  model.family = family.family;
-  model.width = config.integer("hidden_size", family.width, 1, most_size);
-  model.ffn = config.integer("intermediate_size", family.ffn, 1, most_size);
-  model.layers = config.integer("num_hidden_layers", family.layers, 1, most_size);
-  model.heads = config.integer("num_attention_heads", family.heads, 1, most_size);
-  model.vocabulary = config.integer("vocab_size", family.vocabulary, 1, most_size);
-  const bool latent = family.family == Family::deepseek_v3;  // neither key is read
+void read_attention(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  const HfSizes& absent = family.sizes;
   // Here null has a meaning of its own in transformers: as many as heads.
-  const bool as_heads = family.kv_heads == 0 || config.is_null("num_key_value_heads");
-  if (!latent)
-    model.kv_heads = config.integer("num_key_value_heads", as_heads ? model.heads : family.kv_heads, 1, most_size);
+  const bool as_heads = absent.kv_heads == 0 || config.is_null("num_key_value_heads");
+  model.kv_heads = config.integer("num_key_value_heads", as_heads ? model.heads : absent.kv_heads, 1, most_size);
   const std::int64_t derived = model.width % model.heads == 0 ? model.width / model.heads : 0;
-  if (!latent)
-    model.head_dim = config.integer("head_dim", family.family == Family::qwen3 ? 128 : derived, 1, most_size);
-  model.max_positions = config.integer("max_position_embeddings", family.positions, 1, most_positions);
+  model.head_dim = config.integer("head_dim", absent.head_dim > 0 ? absent.head_dim : derived, 1, most_size);
+}
+
+void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  const HfSizes& absent = family.sizes;
+  model.width = config.integer("hidden_size", absent.width, 1, most_size);
+  model.ffn = config.integer("intermediate_size", absent.ffn, 1, most_size);
+  model.layers = config.integer("num_hidden_layers", absent.layers, 1, most_size);
+  model.heads = config.integer("num_attention_heads", absent.heads, 1, most_size);
+  model.vocabulary = config.integer("vocab_size", absent.vocabulary, 1, most_size);
+  if (!family.latent) read_attention(config, family, model);
+  model.max_positions = config.integer("max_position_embeddings", absent.positions, 1, most_positions);
   model.norm_epsilon = config.number("rms_norm_eps", family.epsilon, 0);
   model.tied_embeddings = config.flag("tie_word_embeddings", false);
   const std::string activation = config.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
-  read_biases(config, model);
-  if (model.family == Family::qwen2 || model.family == Family::qwen3)
-    read_qwen_window(config, model);
+  model.qk_norm = family.qk_norm;
+  read_biases(config, family.biases, model);
+  if (family.window == HfWindow::from_layer)
+    read_window_from_layer(config, model);
   else
-    read_plain_window(config, model);
-  read_hf_experts(config, model);
+    read_plain_window(config, family.window, model);
+  if (family.read_experts) family.read_experts(config, model);
+  // As in a resolved deck, which repeats it.
+  if (model.experts > 0 && model.router_groups_used == 0) model.router_groups_used = model.router_groups;
   model.rope_theta = family.rope_theta;
   read_hf_rope(config, model);
 }
@@ -170,7 +145,6 @@ Activation gpt2_activation(const JsonObject& config) {
 }
 
 void read_gpt2(const JsonObject& config, ModelDeck& model) {
-  model.family = Family::gpt2;
   model.width = gpt2_size(config, "n_embd", "hidden_size", 768);
   model.layers = gpt2_size(config, "n_layer", "num_hidden_layers", 12);
   model.heads = gpt2_size(config, "n_head", "num_attention_heads", 12);
@@ -195,12 +169,15 @@ void read_gpt2(const JsonObject& config, ModelDeck& model) {
 
 void read_family(const JsonObject& config, ModelDeck& model) {
   const std::string type = config.text("model_type", "");
-  if (type == "gpt2") return read_gpt2(config, model);
-  for (const auto& family : rotary_families)
-    if (type == family.name) return read_rotary_family(config, family, model);
-  config.refuse("model_type",
-                (type.empty() ? "missing" : "= " + shown(type)) +
-                    "; legal: llama | mistral | qwen2 | qwen3 | gpt2 | mixtral | qwen3_moe | deepseek_v3");
+  const auto word = std::find(family_words.begin(), family_words.end(), type);
+  if (word == family_words.end()) {
+    std::string legal;
+    for (const char* name : family_words) legal += (legal.empty() ? "" : " | ") + std::string(name);
+    return config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) + "; legal: " + legal);
+  }
+  model.family = static_cast<Family>(word - family_words.begin());
+  if (model.family == Family::gpt2) return read_gpt2(config, model);
+  read_rotary_family(config, hf_family(model.family), model);
 }
 
 // The deck's own keys, which no config.json has or decides. Of the last two config.json has a value that the deck may

@@ -2,7 +2,7 @@
 
 #include "core/error.hpp"
 #include "hf/config.hpp"
-#include "hf/experts.hpp"
+#include "hf/families.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {
@@ -24,68 +24,37 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   return "";
 }
 
+bool reads_attention_bias(const HfFamily& family) {
+  return family.biases == HfBiases::attention || family.biases == HfBiases::attention_and_mlp;
+}
+
+std::string bias_obstacle(const ModelDeck& m, const HfFamily& family) {
+  if (m.mlp_bias && family.biases != HfBiases::attention_and_mlp) return "mlp_bias must be false";
+  if (reads_attention_bias(family))
+    return m.qkv_bias == m.attention_out_bias ? "" : "qkv_bias and attention_out_bias must be alike";
+  if (m.attention_out_bias) return "attention_out_bias must be false";
+  const bool always = family.biases == HfBiases::qkv;
+  return m.qkv_bias == always ? "" : std::string("qkv_bias must be ") + (always ? "true" : "false");
+}
+
+std::string experts_obstacle(const ModelDeck& m, const HfFamily& family) {
+  if (!family.latent && m.attention == AttentionKind::mla) return "attention must be standard";
+  if (!family.latent && m.mtp_depth > 0) return "mtp_depth must be 0";
+  if (family.obstacle) return family.obstacle(m);
+  return m.experts > 0 ? "experts must be 0" : "";
+}
+
 // The parts that all but gpt2 share.
-std::string rotary_obstacle(const ModelDeck& m) {
+std::string rotary_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.norm != NormKind::rmsnorm) return "norm must be rmsnorm";
   if (m.positions != PositionKind::rope) return "positions must be rope";
   if (m.activation != Activation::swiglu) return "activation must be swiglu";
-  const bool qwen3 = m.family == Family::qwen3 || m.family == Family::qwen3_moe;
-  if (m.qk_norm != qwen3) return std::string("qk_norm must be ") + (qwen3 ? "true" : "false");
-  if (m.mlp_bias && m.family != Family::llama) return "mlp_bias must be false";
-  const bool one_bias = m.family == Family::llama || qwen3;
-  if (one_bias && m.qkv_bias != m.attention_out_bias) return "qkv_bias and attention_out_bias must be alike";
-  if (!one_bias && m.attention_out_bias) return "attention_out_bias must be false";
-  if (!one_bias && m.qkv_bias != (m.family == Family::qwen2))
-    return std::string("qkv_bias must be ") + (m.family == Family::qwen2 ? "true" : "false");
-  if (m.family == Family::llama && m.sliding_window > 0) return "sliding_window must be 0";
-  const bool any_window_layer = m.family == Family::qwen2 || m.family == Family::qwen3;
-  if (!any_window_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
+  if (m.qk_norm != family.qk_norm) return std::string("qk_norm must be ") + (family.qk_norm ? "true" : "false");
+  if (const auto obstacle = bias_obstacle(m, family); !obstacle.empty()) return obstacle;
+  if (family.window == HfWindow::none && m.sliding_window > 0) return "sliding_window must be 0";
+  if (family.window != HfWindow::from_layer && m.sliding_window_layer > 0) return "sliding_window_layer must be 0";
   if (m.family == Family::llama && m.width % m.heads != 0) return "width must be a multiple of heads";
-  return hf_experts_obstacle(m);
-}
-
-const char* name_of_family(Family family) {
-  switch (family) {
-    case Family::llama:
-      return "llama";
-    case Family::mistral:
-      return "mistral";
-    case Family::qwen2:
-      return "qwen2";
-    case Family::qwen3:
-      return "qwen3";
-    case Family::gpt2:
-      return "gpt2";
-    case Family::mixtral:
-      return "mixtral";
-    case Family::qwen3_moe:
-      return "qwen3_moe";
-    case Family::deepseek_v3:
-      return "deepseek_v3";
-  }
-  return "";
-}
-
-const char* architecture_of(Family family) {
-  switch (family) {
-    case Family::llama:
-      return "LlamaForCausalLM";
-    case Family::mistral:
-      return "MistralForCausalLM";
-    case Family::qwen2:
-      return "Qwen2ForCausalLM";
-    case Family::qwen3:
-      return "Qwen3ForCausalLM";
-    case Family::gpt2:
-      return "GPT2LMHeadModel";
-    case Family::mixtral:
-      return "MixtralForCausalLM";
-    case Family::qwen3_moe:
-      return "Qwen3MoeForCausalLM";
-    case Family::deepseek_v3:
-      return "DeepseekV3ForCausalLM";
-  }
-  return "";
+  return experts_obstacle(m, family);
 }
 
 void write_gpt2(const ModelDeck& m, Json& config) {
@@ -102,13 +71,13 @@ void write_gpt2(const ModelDeck& m, Json& config) {
   for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config[key] = m.dropout;
 }
 
-void write_window(const ModelDeck& m, Json& config) {
+void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
   const bool used = m.sliding_window > 0;
-  if (m.family == Family::llama || m.family == Family::deepseek_v3) return;
+  if (kind == HfWindow::none) return;
   config["sliding_window"] = used ? Json(m.sliding_window) : Json(nullptr);
-  if (m.family == Family::mistral || m.family == Family::mixtral) return;
+  if (kind == HfWindow::every_layer || kind == HfWindow::every_layer_if_given) return;
   config["use_sliding_window"] = used;
-  if (m.family != Family::qwen3_moe) config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
+  if (kind == HfWindow::from_layer) config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
 }
 
 // Readers take their family's default for max_position_embeddings when a model has no limit of its own.
@@ -121,7 +90,7 @@ void write_positions(const ModelDeck& m, Json& config) {
         static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor));
 }
 
-void write_rotary_family(const ModelDeck& m, Json& config) {
+void write_rotary_family(const ModelDeck& m, const HfFamily& family, Json& config) {
   config["hidden_size"] = m.width;
   config["intermediate_size"] = m.ffn;
   config["num_hidden_layers"] = m.layers;
@@ -131,33 +100,34 @@ void write_rotary_family(const ModelDeck& m, Json& config) {
   config["hidden_act"] = "silu";
   config["rms_norm_eps"] = m.norm_epsilon;
   config["attention_dropout"] = m.dropout;
-  if (m.family == Family::llama || m.family == Family::qwen3 || m.family == Family::qwen3_moe)
-    config["attention_bias"] = m.qkv_bias;
-  if (m.family == Family::llama) config["mlp_bias"] = m.mlp_bias;
+  if (reads_attention_bias(family)) config["attention_bias"] = m.qkv_bias;
+  if (family.biases == HfBiases::attention_and_mlp) config["mlp_bias"] = m.mlp_bias;
   write_positions(m, config);
-  write_window(m, config);
-  write_hf_experts(m, config);
+  write_window(m, family.window, config);
+  if (family.write_experts) family.write_experts(m, config);
   write_hf_rope(m, config);
 }
 
 }  // namespace
 
 std::string hf_obstacle(const ModelDeck& model) {
-  const std::string obstacle = model.family == Family::gpt2 ? gpt2_obstacle(model) : rotary_obstacle(model);
+  const std::string obstacle =
+      model.family == Family::gpt2 ? gpt2_obstacle(model) : rotary_obstacle(model, hf_family(model.family));
   return obstacle.empty() ? ""
-                          : std::string("a Hugging Face model of family ") + name_of_family(model.family) +
+                          : std::string("a Hugging Face model of family ") + name_of(model.family) +
                                 " has no words for this model: model." + obstacle;
 }
 
 std::string write_hf_config(const ModelDeck& model) {
   if (const auto obstacle = hf_obstacle(model); !obstacle.empty()) throw BadInput(obstacle);
   Json config;
-  config["architectures"] = {architecture_of(model.family)};
-  config["model_type"] = name_of_family(model.family);
-  if (model.family == Family::gpt2)
+  const bool gpt2 = model.family == Family::gpt2;
+  config["architectures"] = {gpt2 ? "GPT2LMHeadModel" : hf_family(model.family).architecture};
+  config["model_type"] = name_of(model.family);
+  if (gpt2)
     write_gpt2(model, config);
   else
-    write_rotary_family(model, config);
+    write_rotary_family(model, hf_family(model.family), config);
   config["vocab_size"] = model.vocabulary;
   config["initializer_range"] = model.initial_std;
   config["tie_word_embeddings"] = model.tied_embeddings;

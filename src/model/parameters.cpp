@@ -54,7 +54,7 @@ std::vector<Split> fused_heads(const ModelSpec& s) {
 }
 
 bool is_gpt2(const ModelSpec& s) {
-  return s.options.family == Family::gpt2;
+  return tensor_names(s.options.family).gpt2;
 }
 
 Unit token_table_unit(const ModelSpec& s) {
@@ -91,10 +91,8 @@ struct ExpertNames {
 };
 
 ExpertNames expert_names(const ModelSpec& s, std::int64_t layer) {
-  const std::string block = block_names(s, layer).prefix;
-  const std::string shared = s.options.family == Family::deepseek_v3 ? "shared_experts." : "shared_expert.";
-  if (s.options.family == Family::mixtral) return {block + "block_sparse_moe.", shared, "w1", "w3", "w2"};
-  return {block + "mlp.", shared, "gate_proj", "up_proj", "down_proj"};
+  const TensorNames names = tensor_names(s.options.family);
+  return {block_names(s, layer).prefix + names.moe, names.shared, names.gate, names.up, names.down};
 }
 
 // Standard deviations of matrices, and of those that add to the residual stream.

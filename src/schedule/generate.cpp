@@ -88,6 +88,19 @@ int checked_group(const ScheduleRequest& request) {
   return group;
 }
 
+// The schedule of lists that a generator makes for each rank; stage k stands on rank k mod pp.
+template <class F>
+Schedule of_ranks(const ScheduleRequest& request, int chunks, F list) {
+  Schedule schedule;
+  schedule.name = name_of(request.name);
+  schedule.ranks = request.ranks;
+  schedule.microbatches = request.microbatches;
+  schedule.chunks_per_rank = chunks;
+  schedule.places = round_robin_places(schedule.ranks, chunks);
+  for (int rank = 0; rank < request.ranks; ++rank) schedule.actions.push_back(list(rank));
+  return schedule;
+}
+
 void check(const ScheduleRequest& request) {
   const auto positive = [](const char* what, int value) {
     if (value < 1) throw BadInput(std::string(what) + " must be at least 1, but is " + std::to_string(value));
@@ -102,50 +115,26 @@ void check(const ScheduleRequest& request) {
 
 }  // namespace
 
-std::string_view name_of(ScheduleName name) {
-  switch (name) {
-    case ScheduleName::gpipe:
-      return "gpipe";
-    case ScheduleName::one_f_one_b:
-      return "1f1b";
-    case ScheduleName::interleaved:
-      return "interleaved";
-    case ScheduleName::zero_bubble:
-      return "zero_bubble";
-    case ScheduleName::zb_v:
-      return "zb_v";
-  }
-  return "?";
-}
-
 Schedule generate(const ScheduleRequest& request) {
   check(request);
-  Schedule schedule;
-  schedule.name = name_of(request.name);
-  schedule.ranks = request.ranks;
-  schedule.microbatches = request.microbatches;
-  schedule.chunks_per_rank = request.name == ScheduleName::interleaved ? request.chunks : 1;
-  schedule.places = round_robin_places(schedule.ranks, schedule.chunks_per_rank);
-  if (request.name == ScheduleName::zb_v) return zb_v(request.ranks, request.microbatches);
-
-  const int group = request.name == ScheduleName::interleaved ? checked_group(request) : 0;
-  for (int rank = 0; rank < request.ranks; ++rank) {
-    switch (request.name) {
-      case ScheduleName::gpipe:
-        schedule.actions.push_back(gpipe(request));
-        break;
-      case ScheduleName::one_f_one_b:
-        schedule.actions.push_back(one_f_one_b(request, rank, Op::backward));
-        break;
-      case ScheduleName::interleaved:
-        schedule.actions.push_back(interleaved(request, rank, group));
-        break;
-      default:
-        schedule.actions.push_back(one_f_one_b(request, rank, Op::backward_input));
+  switch (request.name) {
+    case ScheduleName::gpipe:
+      return of_ranks(request, 1, [&](int) { return gpipe(request); });
+    case ScheduleName::one_f_one_b:
+      return of_ranks(request, 1, [&](int rank) { return one_f_one_b(request, rank, Op::backward); });
+    case ScheduleName::interleaved:
+      return of_ranks(request, request.chunks,
+                      [&, group = checked_group(request)](int rank) { return interleaved(request, rank, group); });
+    case ScheduleName::zero_bubble: {
+      Schedule schedule =
+          of_ranks(request, 1, [&](int rank) { return one_f_one_b(request, rank, Op::backward_input); });
+      fill_with_weights(schedule, request.ranks);
+      return schedule;
     }
+    case ScheduleName::zb_v:
+      return zb_v(request.ranks, request.microbatches);
   }
-  if (request.name == ScheduleName::zero_bubble) fill_with_weights(schedule, request.ranks);
-  return schedule;
+  throw Error("a schedule of the deck is not in the table of schedules");
 }
 
 }  // namespace forge

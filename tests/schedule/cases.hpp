@@ -10,8 +10,11 @@
 
 namespace forge {
 
-inline constexpr ScheduleName all_names[] = {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
-                                             ScheduleName::zero_bubble, ScheduleName::zb_v};
+inline const std::vector<ScheduleName> all_names = [] {
+  std::vector<ScheduleName> names;
+  for (std::size_t i = 0; i < schedule_words.size(); ++i) names.push_back(static_cast<ScheduleName>(i));
+  return names;
+}();
 
 // Every legal request with up to `ranks` ranks, `microbatches` microbatches, and (interleaved) `chunks` chunks.
 inline std::vector<ScheduleRequest> legal_requests(int ranks, int microbatches, int chunks) {

@@ -1,4 +1,4 @@
-#include "hf/experts.hpp"
+#include "hf/families.hpp"
 
 #include <algorithm>
 #include <set>
@@ -150,6 +150,14 @@ void write_auxiliary_loss(const ModelDeck& m, Json& config) {
   config["router_aux_loss_coef"] = m.auxiliary_loss_coefficient;
 }
 
+void write_mixtral(const ModelDeck& m, Json& config) {
+  config["intermediate_size"] = m.expert_ffn;
+  config["num_local_experts"] = m.experts;
+  config["num_experts_per_tok"] = m.experts_per_token;
+  config["router_jitter_noise"] = m.router_jitter;
+  write_auxiliary_loss(m, config);
+}
+
 void write_qwen3_moe(const ModelDeck& m, Json& config) {
   std::set<std::int64_t> dense(m.dense_layers.begin(), m.dense_layers.end());
   for (std::int64_t layer = 0; layer < m.first_dense_layers; ++layer) dense.insert(layer);
@@ -185,35 +193,66 @@ void write_deepseek_v3(const ModelDeck& m, Json& config) {
   write_auxiliary_loss(m, config);
 }
 
+constexpr HfFamily llama{.architecture = "LlamaForCausalLM",
+                         .sizes = {4096, 11008, 32, 32, 32000, 0, 2048},
+                         .biases = HfBiases::attention_and_mlp};
+constexpr HfFamily mistral{.architecture = "MistralForCausalLM",
+                           .sizes = {4096, 14336, 32, 32, 32000, 8, 131072},
+                           .window = HfWindow::every_layer};
+constexpr HfFamily qwen2{.architecture = "Qwen2ForCausalLM",
+                         .sizes = {4096, 22016, 32, 32, 151936, 32, 32768},
+                         .biases = HfBiases::qkv,
+                         .window = HfWindow::from_layer};
+constexpr HfFamily qwen3{.architecture = "Qwen3ForCausalLM",
+                         .sizes = {4096, 22016, 32, 32, 151936, 32, 32768, 128},
+                         .biases = HfBiases::attention,
+                         .window = HfWindow::from_layer,
+                         .qk_norm = true};
+constexpr HfFamily mixtral{.architecture = "MixtralForCausalLM",
+                           .sizes = {4096, 14336, 32, 32, 32000, 8, 131072},
+                           .epsilon = 1e-5,
+                           .rope_theta = 1e6,
+                           .window = HfWindow::every_layer_if_given,
+                           .read_experts = read_mixtral,
+                           .write_experts = write_mixtral,
+                           .obstacle = mixtral_obstacle};
+constexpr HfFamily qwen3_moe{.architecture = "Qwen3MoeForCausalLM",
+                             .sizes = {2048, 6144, 24, 32, 151936, 4, 32768},
+                             .biases = HfBiases::attention,
+                             .window = HfWindow::every_layer_if_used,
+                             .qk_norm = true,
+                             .read_experts = read_qwen3_moe,
+                             .write_experts = write_qwen3_moe,
+                             .obstacle = plain_router_obstacle};
+constexpr HfFamily deepseek_v3{.architecture = "DeepseekV3ForCausalLM",
+                               .sizes = {7168, 18432, 61, 128, 129280, 0, 4096},
+                               .latent = true,
+                               .read_experts = read_deepseek_v3,
+                               .write_experts = write_deepseek_v3,
+                               .obstacle = deepseek_obstacle};
+
 }  // namespace
 
-void read_hf_experts(const JsonObject& config, ModelDeck& model) {
-  if (model.family == Family::mixtral) read_mixtral(config, model);
-  if (model.family == Family::qwen3_moe) read_qwen3_moe(config, model);
-  if (model.family == Family::deepseek_v3) read_deepseek_v3(config, model);
-  // As in a resolved deck, which repeats it.
-  if (model.experts > 0 && model.router_groups_used == 0) model.router_groups_used = model.router_groups;
-}
-
-void write_hf_experts(const ModelDeck& model, Json& config) {
-  if (model.family == Family::mixtral) {
-    config["intermediate_size"] = model.expert_ffn;
-    config["num_local_experts"] = model.experts;
-    config["num_experts_per_tok"] = model.experts_per_token;
-    config["router_jitter_noise"] = model.router_jitter;
-    write_auxiliary_loss(model, config);
+const HfFamily& hf_family(Family family) {
+  switch (family) {
+    case Family::llama:
+      return llama;
+    case Family::mistral:
+      return mistral;
+    case Family::qwen2:
+      return qwen2;
+    case Family::qwen3:
+      return qwen3;
+    case Family::mixtral:
+      return mixtral;
+    case Family::qwen3_moe:
+      return qwen3_moe;
+    case Family::deepseek_v3:
+      return deepseek_v3;
+    case Family::gpt2:
+      break;
   }
-  if (model.family == Family::qwen3_moe) write_qwen3_moe(model, config);
-  if (model.family == Family::deepseek_v3) write_deepseek_v3(model, config);
-}
-
-std::string hf_experts_obstacle(const ModelDeck& m) {
-  if (m.family == Family::deepseek_v3) return deepseek_obstacle(m);
-  if (m.attention == AttentionKind::mla) return "attention must be standard";
-  if (m.mtp_depth > 0) return "mtp_depth must be 0";
-  if (m.family == Family::mixtral) return mixtral_obstacle(m);
-  if (m.family == Family::qwen3_moe) return plain_router_obstacle(m);
-  return m.experts > 0 ? "experts must be 0" : "";
+  throw Error("a family is not in the table of families");
 }
 
 }  // namespace forge
