@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/view.hpp"
 #include "device/memory.hpp"
-#include "tensor/view.hpp"
 
 // Device memory, for tests: hosts read and write it by copies, in every build. Each call waits for the stream.
 

@@ -10,7 +10,7 @@ failures=0
 # A tree that keeps the rules, so that each planted line is the only violation.
 fresh() {
   rm -rf "${copy:?}"/*
-  for folder in core config hf model layout schedule plan device tensor comm kernels nn parallel optim data checkpoint train app; do
+  for folder in core config hf model layout schedule plan device comm kernels nn parallel optim data checkpoint train app; do
     mkdir -p "$copy/src/$folder" "$copy/tests/$folder"
     printf '#pragma once\n' > "$copy/src/$folder/a.hpp"
     printf '#include "%s/a.hpp"\n#include <vector>\n#include <sys/stat.h>\n' "$folder" > "$copy/src/$folder/a.cpp"
@@ -45,9 +45,16 @@ plant src/kernels/a.cpp '#include "comm/a.hpp"' && expect 'kernels must not incl
 plant src/train/a.cpp '#include "plan/a.hpp"' && expect 'train must not include plan/a.hpp'
 plant src/checkpoint/a.cpp '#include "data/a.hpp"' && expect 'checkpoint must not include data/a.hpp'
 plant src/data/a.cpp '#include "optim/a.hpp"' && expect 'data must not include optim/a.hpp'
+for header in nn/a.hpp layout/a.hpp; do
+  fresh && printf '#include "%s"\n' "$header" > "$copy/src/nn/a.plan.hpp"
+  expect "nn.plan includes $header, which stands to its right"
+done
+fresh && printf '#include "model/a.hpp"\n' > "$copy/src/nn/a.plan.hpp"
+printf '#include "nn/a.plan.hpp"\n' | tee -a "$copy/src/layout/a.cpp" >> "$copy/src/nn/a.cpp" && accept
+plant src/model/a.cpp '#include "nn/a.plan.hpp"' && expect 'model includes nn/a.plan.hpp, which stands to its right'
 plant src/core/a.cpp '#include "a.hpp"' && expect '"a.hpp" names no folder'
 for pair in 'mpi.h train comm' 'nccl.h parallel comm' 'cuda_runtime.h kernels device' 'cublasLt.h nn kernels' \
-  'oneapi/dnnl/dnnl.hpp tensor kernels' 'dnnl.h core kernels' 'hdf5.h app checkpoint' 'openssl/sha.h core checkpoint' \
+  'oneapi/dnnl/dnnl.hpp parallel kernels' 'dnnl.h core kernels' 'hdf5.h app checkpoint' 'openssl/sha.h core checkpoint' \
   'yaml-cpp/yaml.h app config' 'nlohmann/json.hpp config hf' 'boost/program_options.hpp config app' \
   'omp.h nn device' 'immintrin.h nn device' 'gtest/gtest.h core tests'; do
   read -r header folder home <<< "$pair"

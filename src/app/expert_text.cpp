@@ -5,6 +5,7 @@
 #include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "model/moe_buffers.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 

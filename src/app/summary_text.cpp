@@ -4,6 +4,7 @@
 #include "app/job.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
+#include "nn/units.plan.hpp"
 #include "train/report.hpp"
 
 namespace forge {

@@ -11,6 +11,7 @@
 #include "hf/config.hpp"
 #include "hf/safetensors.hpp"
 #include "model/parameters.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 

@@ -7,6 +7,7 @@
 
 #include "config/report.hpp"
 #include "hf/safetensors.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 

@@ -13,9 +13,9 @@
 #include "core/error.hpp"
 #include "core/traffic.hpp"
 #include "core/types.hpp"
+#include "core/view.hpp"
 #include "device/stream.hpp"
 #include "layout/grid.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

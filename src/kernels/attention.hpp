@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/view.hpp"
 #include "device/stream.hpp"
 #include "kernels/kernels.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

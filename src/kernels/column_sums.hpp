@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/partials.hpp"
+#include "core/view.hpp"
 #include "device/parallel.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "core/view.hpp"
 #include "device/stream.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/partials.hpp"
+#include "core/view.hpp"
 #include "device/stream.hpp"
-#include "tensor/view.hpp"
 
 // Every kernel but the matrix products (gemm.hpp), attention (attention.hpp) and what only mixtures of experts need
 // (moe.hpp), on one page. T is the compute type (double, float, bf16); A =

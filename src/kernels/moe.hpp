@@ -4,9 +4,9 @@
 
 #include "config/router_score.hpp"
 #include "core/partials.hpp"
+#include "core/view.hpp"
 #include "device/stream.hpp"
 #include "kernels/kernels.hpp"
-#include "tensor/view.hpp"
 
 // The kernels of a mixture-of-experts layer: router, its losses, permutation, capacity. The grouped products are in
 // gemm.hpp. E = experts, k = chosen ones of a row, an assignment = (row, choice), number r·k + c, P = R·k assignments;

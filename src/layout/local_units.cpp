@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 

@@ -9,24 +9,30 @@
 namespace forge {
 
 // What a parameter is to its layer. Matrices are (out, in); the parts of one fused product follow each other without a
-// gap: q, k, v are one matrix of qkv_columns rows, gate and up one of up_columns rows.
+// gap: q, k, v are one matrix of qkv_columns rows, gate and up one of up_columns rows. A unit's parameters stand in
+// this order.
 enum class Role {
   token_table,
   position_table,
+  expert_up,    // (E, 2Fe, C): of each expert gate above up
+  expert_down,  // (E, C, Fe)
+  // A block: matrices that tp splits
+  q_up,   // (H (nope_dim + rope_dim), q_lora), or (…, C) without q_lora
+  kv_up,  // (H (nope_dim + value_dim), kv_lora): each head's nope_dim rows, then its value_dim rows
   qkv,
   attention_out,
   up,
   down,
-  shared_up,       // (2Fs, C) of the shared experts
-  shared_down,     // (C, Fs)
-  q_up,            // (H (nope_dim + rope_dim), q_lora), or (…, C) without q_lora
-  kv_up,           // (H (nope_dim + value_dim), kv_lora): each head's nope_dim rows, then its value_dim rows
-  expert_up,       // (E, 2Fe, C): of each expert gate above up
-  expert_down,     // (E, C, Fe)
+  shared_up,    // (2Fs, C) of the shared experts
+  shared_down,  // (C, Fs)
+  // matrices that every tp rank has whole
   q_down,          // (q_lora, C)
   kv_down,         // (kv_lora + rope_dim, C)
   router,          // (E, C)
   mtp_projection,  // (C, 2C): of [normalised embedding, normalised hidden state]
+  // vectors, likewise
+  attention_out_bias,
+  down_bias,
   norm1,
   norm1_bias,
   norm2,
@@ -39,10 +45,9 @@ enum class Role {
   mtp_embedding_norm,
   mtp_hidden_norm,
   mtp_norm,  // before the head
+  // vectors that tp splits
   qkv_bias,
-  attention_out_bias,
   up_bias,
-  down_bias,
   final_norm,
   final_norm_bias,
   output,
@@ -91,26 +96,14 @@ struct Unit {
   std::vector<Parameter> parameters;
 };
 
-// All units in the order of the forward pass: token table, learned positions, blocks, output matrix, final norm. A tied
-// output matrix is the token table. A layer with experts is two units: its block, whose feed-forward part is the router
-// and the shared experts, and right behind it the experts: gate and up of expert 0, of expert 1, …, then every expert's
-// down. The blocks of multi-token prediction, with what each has besides, follow the others as layers L, L + 1, ….
-// Within a block: matrices, then vectors; those that tensor parallelism splits are the first and the last.
-std::vector<Unit> parameter_units(const ModelSpec& spec);
-
 // A router's bias (E): chooses experts, has no gradient, and is no parameter of the optimizer.
 struct RouterBias {
   std::int64_t layer;
   std::string name, hf_name;
 };
-// One for each layer with experts, none without model.router_bias.
-std::vector<RouterBias> router_biases(const ModelSpec& spec);
 
 // Tensors without padding: what "a model of N parameters" counts. A tied matrix counts once.
 std::int64_t parameter_count(const std::vector<Unit>& units);
-// What one token's matrices and vectors are: the experts it goes to and all else, without the tables of tokens (unless
-// it is the output matrix, too) and positions. Multi-token prediction doesn't count.
-std::int64_t active_parameter_count(const ModelSpec& spec);
 
 // Value of an element of a parameter at the start: the same on any layout.
 double initial_value(std::uint64_t seed, const Parameter& parameter, std::int64_t element);

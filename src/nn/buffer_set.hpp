@@ -3,9 +3,9 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/view.hpp"
 #include "device/arena.hpp"
 #include "model/buffers.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

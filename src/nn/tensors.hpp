@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "core/view.hpp"
 #include "layout/local_units.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "device/memory.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 

@@ -9,6 +9,7 @@
 #include "core/bytes.hpp"
 #include "core/last_words.hpp"
 #include "device/memory.hpp"
+#include "nn/units.plan.hpp"
 #include "train/stop_request.hpp"
 
 namespace forge {

@@ -7,8 +7,8 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "device/arena.hpp"
+#include "device/random_values.hpp"
 #include "kernels/gemm.hpp"
-#include "tensor/random_values.hpp"
 
 namespace forge {
 

@@ -1,5 +1,6 @@
 #include "train/setup.hpp"
 
+#include "nn/units.plan.hpp"
 #include "optim/optimizer.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"

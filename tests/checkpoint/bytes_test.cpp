@@ -2,6 +2,7 @@
 
 #include "checkpoint/save.hpp"
 #include "comm/thread_communicator.hpp"
+#include "nn/units.plan.hpp"
 #include "restarts.hpp"
 
 namespace forge::test {

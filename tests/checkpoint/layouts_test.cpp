@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/thread_communicator.hpp"
+#include "nn/units.plan.hpp"
 #include "restarts.hpp"
 
 namespace forge::test {

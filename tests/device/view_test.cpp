@@ -1,4 +1,4 @@
-#include "tensor/view.hpp"
+#include "core/view.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/view.hpp"
 #include "device/memory.hpp"
+#include "device/random_values.hpp"
 #include "device/stream.hpp"
 #include "kernels/gemm.hpp"
-#include "tensor/random_values.hpp"
-#include "tensor/view.hpp"
 
 // What the benches of kernel_bench share: device memory with random numbers in it, a clock, and a line of the result.
 

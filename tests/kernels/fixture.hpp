@@ -9,9 +9,9 @@
 
 #include "core/random.hpp"
 #include "core/types.hpp"
+#include "core/view.hpp"
 #include "device/memory.hpp"
 #include "numbers.hpp"
-#include "tensor/view.hpp"
 
 // Arrays in device memory with their values in double, for tests of kernels.
 

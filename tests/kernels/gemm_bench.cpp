@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "device/memory.hpp"
+#include "device/random_values.hpp"
 #include "kernels/gemm.hpp"
-#include "tensor/random_values.hpp"
 
 namespace {
 

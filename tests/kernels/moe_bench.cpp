@@ -12,9 +12,9 @@
 
 #include "core/random.hpp"
 #include "device/memory.hpp"
+#include "device/random_values.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/moe.hpp"
-#include "tensor/random_values.hpp"
 
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include "model/parameters.hpp"
 #include "models.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 namespace {

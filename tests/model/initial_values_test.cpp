@@ -5,6 +5,7 @@
 #include "initial_formula.hpp"
 #include "model/parameters.hpp"
 #include "models.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 namespace {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "models.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge {
 namespace {

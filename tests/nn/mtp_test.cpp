@@ -6,6 +6,7 @@
 
 #include "block_rig.hpp"
 #include "model/mtp_buffers.hpp"
+#include "nn/units.plan.hpp"
 
 namespace forge::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/error.hpp"
 #include "device/memory.hpp"
-#include "tensor/random_values.hpp"
+#include "device/random_values.hpp"
 
 namespace forge::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "core/view.hpp"
 #include "device/memory.hpp"
-#include "tensor/view.hpp"
 
 namespace forge {
 
