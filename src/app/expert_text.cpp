@@ -4,7 +4,7 @@
 
 #include "config/values.hpp"
 #include "core/bytes.hpp"
-#include "model/moe_buffers.hpp"
+#include "nn/dispatch.plan.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {

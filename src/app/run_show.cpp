@@ -95,12 +95,13 @@ void print_flops(const RunSetup& s) {
               3 * forward, "a step of all ranks", 3 * forward * static_cast<double>(s.tokens_per_step()));
 }
 
-// What a layer keeps, its input included.
+// What a layer that isn't the first of its stage keeps, its input included.
 BufferList saved_of_layer(const BufferContext& c, std::int64_t layer) {
-  BufferList list = block_input(c);
-  const BufferList saved = saved_of_block(c, layer);
-  list.insert(list.end(), saved.begin(), saved.end());
-  return list;
+  return with_compute_type(c.precision, [&](auto type) {
+    LayerBuffers<decltype(type)> members;
+    const StageLayer block{LayerKind::block, layer};
+    return saved_of(c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
+  });
 }
 
 void print_saved(const RunSetup& s, std::int64_t layer, const char* what) {

@@ -56,4 +56,10 @@ FORGE_INLINE View<T, 2> columns_of(const View<T, 2>& matrix, std::int64_t begin,
   return View<T, 2>(matrix.data + begin, {{matrix.rows(), count}}, matrix.pitch);
 }
 
+// All elements of a dense view, in one extent.
+template <class T, int N>
+FORGE_INLINE View<T, 1> line_of(const View<T, N>& x) {
+  return View<T, 1>(x.data, {{x.size()}});
+}
+
 }  // namespace forge

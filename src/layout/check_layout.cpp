@@ -15,7 +15,7 @@ bool tp_fits(const ModelDeck& m, std::int64_t tp) {
   return m.heads % tp == 0 && (m.kv_heads % tp == 0 || tp % m.kv_heads == 0) && m.ffn % tp == 0;
 }
 
-// Heads of keys and values are copied where they don't divide (model/context_buffers.hpp).
+// Heads of keys and values are copied where they don't divide (nn/context_attention.plan.hpp).
 bool all_to_all_fits(const ModelDeck& m, std::int64_t tp, std::int64_t cp) {
   return m.heads / tp % cp == 0;
 }

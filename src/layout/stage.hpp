@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "layout/local_units.hpp"
+#include "nn/rows.plan.hpp"
 
 namespace forge {
 
@@ -33,9 +34,6 @@ struct StageLayer {
   // Evaluation has the model's own loss alone.
   bool trains_only() const { return state > 0; }
 };
-
-// What a layer does: forward, gradient of its input, gradient of its weights.
-enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
 
 bool does(const StageLayer& layer, Pass pass);
 // Whether backward recomputes something that a recompute policy other than none dropped.

@@ -2,61 +2,115 @@
 
 #include <algorithm>
 
-#include "model/context_buffers.hpp"
-#include "model/mtp_buffers.hpp"
+#include "core/bytes.hpp"
 
 namespace forge {
 
 namespace {
 
-void append(BufferList& list, const BufferList& more) {
-  list.insert(list.end(), more.begin(), more.end());
+// A block and a depth's input have what recompute makes anew.
+template <class T>
+void list_made(BufferLister& l, const StageLayer& layer, LayerBuffers<T>& to) {
+  if (layer.kind == LayerKind::block) to.block.list(l, layer.number);
+  if (layer.kind == LayerKind::mtp_input) to.mtp.list(l);
 }
 
-// `list`, of one buffer, for so many states.
-BufferList stacked(BufferList list, int states) {
-  list.front().extents[0] *= states;
-  return list;
+void add_stream(BufferLister& l, auto& member, std::string_view name, Reader last) {
+  l.add(member, name, l.S, l.spec.C(), last);
 }
 
-BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer) {
-  BufferList list;
-  switch (layer.kind) {
-    case LayerKind::block:
-      if (layer.state > 0 || layer.number > stage.layer(0)) append(list, block_input(c));
-      append(list, saved_of_block(c, layer.number));
-      break;
-    case LayerKind::norm:
-      if (layer.state > 0 || stage.layers > 0) append(list, head_input(c));
-      append(list, layer.state > 0 ? saved_of_depth_norm(c) : saved_of_head(c));
-      // Where another layer or stage reads it than the head right behind.
-      if (layer.state + 1 < stage.states_out() || !stage.head) append(list, head_output(c));
-      break;
-    case LayerKind::head:
-      if (layer.state < stage.states_in && !stage.final_norm()) append(list, saved_of_state(c));
-      break;
-    case LayerKind::mtp_input:
-      append(list, saved_of_mtp(c));
-      break;
-    default:
-      break;
+}  // namespace
+
+template <class T>
+void GradientStream<T>::list(BufferLister& l) {
+  add_stream(l, a, "gradient of the residual, a", Reader::backward_weight);
+  add_stream(l, b, "gradient of the residual, b", Reader::backward_weight);
+}
+
+template <class T>
+BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::saved);
+  if (layer.kind == LayerKind::block && (layer.state > 0 || layer.number > stage.layer(0)))
+    add_stream(l, to.x, "block input", Reader::backward_input);
+  list_made(l, layer, to);
+  if (layer.kind == LayerKind::norm) {
+    if (layer.state > 0 || stage.layers > 0) to.state.list_input(l);
+    to.state.list_of_norm(l, layer.state > 0);
+    // Where another layer or stage reads it than the head right behind.
+    if (layer.state + 1 < stage.states_out() || !stage.head) to.state.list_state(l);
   }
-  return list;
+  if (layer.kind == LayerKind::head && layer.state < stage.states_in && !stage.final_norm()) to.state.list_of_head(l);
+  return l.list;
+}
+
+template <class T>
+BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::recomputed);
+  list_made(l, layer, to);
+  return l.list;
+}
+
+template <class T>
+BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c);
+  if (layer.kind == LayerKind::block) to.block.list_gradients(l, layer.number);
+  return l.list;
+}
+
+template <class T>
+BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::recomputed);
+  list_made(l, layer, to);
+  if (layer.kind == LayerKind::block) to.block.list_gradients(l, layer.number);
+  if (layer.kind == LayerKind::mtp_input) to.mtp.list_gradients(l);
+  // Gradients of the residual stream that stand on no edge.
+  const bool ends = layer.kind == LayerKind::block && layer.state == 0 &&
+                    layer.number + 1 == stage.layer(stage.layers) && !stage.final_norm();
+  const bool below = layer.kind == LayerKind::embedding && (stage.layers > 0 || stage.ends_model());
+  if ((layer.kind == LayerKind::block && !ends) || below)
+    add_stream(l, to.d_out, "gradient of the output", Reader::backward_weight);
+  return l.list;
+}
+
+#define FORGE_INSTANTIATE(T)                                                                                    \
+  template struct GradientStream<T>;                                                                            \
+  template BufferList saved_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&); \
+  template BufferList recomputed_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                 \
+  template BufferList gradients_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                  \
+  template BufferList left_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
+FORGE_INSTANTIATE(double)
+FORGE_INSTANTIATE(float)
+FORGE_INSTANTIATE(bf16)
+#undef FORGE_INSTANTIATE
+
+namespace {
+
+// Bytes of list_of(LayerBuffers<T>&) in the context's type.
+template <class F>
+std::size_t bytes_of(const BufferContext& c, F list_of) {
+  return with_compute_type(c.precision, [&](auto type) {
+    LayerBuffers<decltype(type)> members;
+    return aligned_bytes(list_of(members));
+  });
 }
 
 std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& stage,
                                   const std::vector<StageLayer>& layers, bool training) {
-  std::vector<SlotPart> parts;
-  parts.push_back({layers.size(), Category::data, batch_buffers(c)});
+  Batch batch;
+  BufferLister own(c), shifted(c);
+  batch.list(own);
+  batch.list_shifted(shifted);
+  std::vector<SlotPart> parts{{layers.size(), Category::data, aligned_bytes(own.list)}};
   std::vector<int> states;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const StageLayer& layer = layers[l];
     if (!training && layer.trains_only()) continue;
     if (layer.state > 0 && std::find(states.begin(), states.end(), layer.state) == states.end()) {
       states.push_back(layer.state);
-      parts.push_back({layers.size() + static_cast<std::size_t>(layer.state), Category::data, batch_of_mtp(c)});
+      parts.push_back(
+          {layers.size() + static_cast<std::size_t>(layer.state), Category::data, aligned_bytes(shifted.list)});
     }
-    parts.push_back({l, Category::activations, saved_of(c, stage, layer)});
+    parts.push_back({l, Category::activations, bytes_of(c, [&](auto& to) { return saved_of(c, stage, layer, to); })});
   }
   return parts;
 }
@@ -64,18 +118,9 @@ std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& st
 std::vector<SlotPart> left_parts(const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers) {
   std::vector<SlotPart> parts;
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    const StageLayer& layer = layers[l];
-    BufferList list = recomputed_of(c, layer);
-    append(list, gradients_of(c, layer));
-    if (layer.kind == LayerKind::mtp_input) append(list, gradients_of_mtp(c));
-    // Gradients of the residual stream that stand on no edge.
-    const bool ends = layer.kind == LayerKind::block && layer.state == 0 &&
-                      layer.number + 1 == stage.layer(stage.layers) && !stage.final_norm();
-    const bool below = layer.kind == LayerKind::embedding && (stage.layers > 0 || stage.ends_model());
-    if ((layer.kind == LayerKind::block && !ends) || below) append(list, output_gradient(c));
-    if (!list.empty()) parts.push_back({l, Category::activations, list});
-  }
+  for (std::size_t l = 0; l < layers.size(); ++l)
+    if (const std::size_t bytes = bytes_of(c, [&](auto& to) { return left_of(c, stage, layers[l], to); }); bytes > 0)
+      parts.push_back({l, Category::activations, bytes});
   return parts;
 }
 
@@ -86,11 +131,16 @@ std::string_view name_of(Region region) {
   return names[static_cast<std::size_t>(region)];
 }
 
+int states_on(Region edge, const StageContent& stage) {
+  return edge == Region::input || edge == Region::input_gradient ? stage.states_in : stage.states_out();
+}
+
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training) {
-  const auto edge = [&](bool exists, int states) -> std::vector<SlotPart> {
+  const auto edge = [&](bool exists) -> std::vector<SlotPart> {
+    const std::int64_t elements = (training ? states_on(region, stage) : 1) * c.stream_rows() * c.spec.C();
     if (!exists) return {};
-    return {{0, Category::activations, stacked(block_input(c), training ? states : 1)}};
+    return {{0, Category::activations, align_up(static_cast<std::size_t>(elements) * size_of(c.precision.compute))}};
   };
   switch (region) {
     case Region::saved:
@@ -98,62 +148,66 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
     case Region::left:
       return left_parts(c, stage, layers);
     case Region::input:
-      return edge(true, stage.states_in);
+      return edge(true);
     case Region::input_gradient:
-      return edge(!stage.embedding, stage.states_in);
+      return edge(!stage.embedding);
     case Region::output:
     case Region::output_gradient:
-      return edge(!stage.head, stage.states_out());
+      return edge(!stage.head);
   }
   return {};
 }
 
-BufferList recomputed_of(const BufferContext& c, const StageLayer& layer) {
-  if (layer.kind == LayerKind::mtp_input) return recomputed_of_mtp(c);
-  return layer.kind == LayerKind::block ? recomputed_of_block(c, layer.number) : BufferList{};
+std::size_t state_bytes(const BufferContext& c) {
+  return bytes_of(c, [&](auto& to) {
+    BufferLister l(c);
+    to.state.list_state(l);
+    return l.list;
+  });
 }
 
-BufferList gradients_of(const BufferContext& c, const StageLayer& layer) {
-  return layer.kind == LayerKind::block ? gradients_of_block(c, layer.number) : BufferList{};
+std::size_t stream_bytes(const BufferContext& c) {
+  return with_compute_type(c.precision, [&](auto type) { return counted_bytes<GradientStream<decltype(type)>>(c); });
+}
+
+std::size_t recomputed_bytes(const BufferContext& c, const StageLayer& layer) {
+  return bytes_of(c, [&](auto& to) { return recomputed_of(c, layer, to); });
+}
+
+std::size_t gradient_bytes(const BufferContext& c, const StageLayer& layer) {
+  return bytes_of(c, [&](auto& to) { return gradients_of(c, layer, to); });
 }
 
 namespace {
 
-std::size_t scratch_of_block(const BufferContext& c, std::int64_t layer, Pass pass, bool recompute) {
-  const auto forward = [&] {
-    return aligned_bytes(scratch_forward_block(c, layer)) +
-           std::max(aligned_bytes(scratch_forward_latents(c)), aligned_bytes(scratch_context_forward(c)));
-  };
-  if (recompute) return c.recompute == Recompute::full ? forward() : 0;
-  if (pass == Pass::forward) return aligned_bytes(recomputed_of_block(c, layer)) + forward();
-  if (pass == Pass::backward_weight) return aligned_bytes(scratch_backward_weight(c, layer));
-  return std::max(aligned_bytes(scratch_backward_mlp(c, layer)),
-                  aligned_bytes(scratch_backward_attention(c)) + aligned_bytes(scratch_context_backward(c)));
-}
-
+template <class T>
 std::size_t scratch_of_mtp_input(const BufferContext& c, Pass pass) {
-  const std::size_t rows = aligned_bytes(scratch_embedding(c));
-  if (pass == Pass::forward) return std::max(rows, aligned_bytes(recomputed_of_mtp(c)));
-  return pass == Pass::backward_input ? rows + aligned_bytes(scratch_backward_mtp(c)) : 0;
+  const std::size_t rows = counted_bytes<EmbeddingScratch<T>>(c);
+  if (pass == Pass::backward_weight) return 0;
+  if (pass == Pass::backward_input) return rows + counted_bytes<MtpScratch<T>>(c);
+  return std::max(rows, recomputed_bytes(c, {LayerKind::mtp_input}));
 }
 
 }  // namespace
 
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
-  switch (layer.kind) {
-    case LayerKind::block:
-      return scratch_of_block(c, layer.number, pass, recompute);
-    case LayerKind::mtp_input:
-      return recompute ? 0 : scratch_of_mtp_input(c, pass);
-    case LayerKind::embedding:
-      return aligned_bytes(scratch_embedding(c));
-    case LayerKind::norm:
-      return pass == Pass::backward_input ? aligned_bytes(scratch_head_backward(c)) : 0;
-    case LayerKind::head:
-      return aligned_bytes(scratch_head_forward(c));
-    default:
-      return 0;
-  }
+  return with_compute_type(c.precision, [&](auto type) -> std::size_t {
+    using T = decltype(type);
+    switch (layer.kind) {
+      case LayerKind::block:
+        return block_scratch(c, layer.number, pass, recompute);
+      case LayerKind::mtp_input:
+        return recompute ? 0 : scratch_of_mtp_input<T>(c, pass);
+      case LayerKind::embedding:
+        return counted_bytes<EmbeddingScratch<T>>(c);
+      case LayerKind::norm:
+        return pass == Pass::backward_input ? counted_bytes<NormScratch<T>>(c) : 0;
+      case LayerKind::head:
+        return counted_bytes<HeadScratch<T>>(c);
+      default:
+        return 0;
+    }
+  });
 }
 
 }  // namespace forge

@@ -2,12 +2,15 @@
 
 #include "core/category.hpp"
 #include "layout/stage.hpp"
-#include "model/buffers.hpp"
+#include "nn/batch.plan.hpp"
+#include "nn/block.plan.hpp"
+#include "nn/head.plan.hpp"
+#include "nn/mtp.plan.hpp"
 
 namespace forge {
 
 // The buffers of a stage, from the lists of its layers: what the slots of its edges and layers hold, and what a task
-// takes of the workspace. parallel/slots.hpp and parallel/executor.hpp allocate from these lists, plan/memory.hpp adds
+// takes of the workspace. parallel/ allocates as many bytes and places each layer's struct there; plan/memory.hpp adds
 // them up.
 
 // What a microbatch keeps in a stage between tasks.
@@ -22,20 +25,54 @@ enum class Region : std::uint8_t {
 inline constexpr int region_count = 6;
 std::string_view name_of(Region region);
 
-// The buffers of a region, by part: of saved and left the layers of the list, and behind them the batches of the states
+// What a layer keeps between its passes.
+template <class T>
+struct LayerBuffers {
+  View<T, 2> x;      // (S, C) a block's input, where no edge of the stage is it
+  View<T, 2> d_out;  // (S, C) gradient of what a block or the embedding hands on, likewise, for W
+  BlockBuffers<T> block;
+  StateBuffers<T> state;
+  MtpBuffers<T> mtp;
+};
+// Gradients of the residual stream, above and below a layer, in turn.
+template <class T>
+struct GradientStream {
+  View<T, 2> a, b;  // (S, C)
+
+  void list(BufferLister& l);
+};
+
+// What a layer keeps from forward on; what is recomputed of it; what B leaves for W: in a frame, or, with what is
+// recomputed, in a slot.
+template <class T>
+BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
+
+// States on an edge of a stage; evaluation has one everywhere.
+int states_on(Region edge, const StageContent& stage);
+
+// The memory of a region, by part: of saved and left the layers of the list, and behind them the batches of the states
 // that have layers or losses here (part = layers + state; 0 is the model's own batch); an edge is one part, its states
 // stacked by rows. Evaluation has one state everywhere.
 struct SlotPart {
   std::size_t part;
   Category category;
-  BufferList buffers;
+  std::size_t bytes;
 };
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training);
 
-// What is recomputed of a layer, and what B leaves for W.
-BufferList recomputed_of(const BufferContext& c, const StageLayer& layer);
-BufferList gradients_of(const BufferContext& c, const StageLayer& layer);
+// Bytes of the frames that tasks open: a normalised state; the stream's gradients; what is recomputed of a layer; what
+// its B leaves for W.
+std::size_t state_bytes(const BufferContext& c);
+std::size_t stream_bytes(const BufferContext& c);
+std::size_t recomputed_bytes(const BufferContext& c, const StageLayer& layer);
+std::size_t gradient_bytes(const BufferContext& c, const StageLayer& layer);
 // The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
 // policy dropped.
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);

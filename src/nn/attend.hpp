@@ -1,12 +1,28 @@
 #pragma once
 
 #include "kernels/attention.hpp"
+#include "nn/attend.plan.hpp"
 #include "nn/branch.hpp"
 #include "nn/context_attention.hpp"
+#include "nn/norm.hpp"
+#include "nn/tensors.hpp"
 
 namespace forge {
 
 // What the two kinds of attention layer share: from rotated q, k, v to the residual stream, and back.
+
+// What a pass of a block is about.
+template <class T>
+struct BlockPass {
+  Context<T>& ctx;
+  std::int64_t layer;
+  const Batch& batch;
+  View<const T, 2> x;          // (S, C) the block's input
+  BlockTensors<const T> w{};   // weights; none in W
+  BlockTensors<acc_t<T>> g{};  // gradients; none in forward
+
+  const ModelSpec& spec() const { return ctx.spec(); }
+};
 
 // `count` heads of `head_dim` columns, from head `first` of that size on.
 template <class T>
@@ -20,65 +36,69 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
   return heads_of(x, 0, m.H(), m.value_dim());
 }
 
+// n1 = norm1(x), to y(S,C)
+template <class T>
+void norm1_forward(const BlockPass<T>& p, const AttendBuffers<T>& b, View<T, 2> y) {
+  norm_forward<T>(p.ctx, p.x, p.w.norm1, p.w.norm1_bias, b.norm1, y);
+}
+// dx = d_h + ∂norm1(d_n1)
+template <class T>
+void norm1_backward(const BlockPass<T>& p, const AttendBuffers<T>& b, View<const T, 2> d_n1, View<T, 2> dx,
+                    const RowScratch<T>& rows) {
+  norm_backward<T>(p.ctx, p.x, p.w.norm1, b.norm1, p.g.norm1, p.g.norm1_bias, d_n1, b.d_h, dx, rows);
+}
+
 // The rows before, and the current ones, which join them.
 template <class T>
-void attend_cached(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<T>& in) {
-  const ModelSpec& m = ctx.spec();
-  const KvCache<T>& cache = *ctx.cache;
+void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in) {
+  const ModelSpec& m = p.spec();
+  const KvCache<T>& cache = *p.ctx.cache;
   const std::int64_t rows = in.q.rows(), length = cache.length + rows;
-  const auto l = static_cast<std::size_t>(layer);
+  const auto l = static_cast<std::size_t>(p.layer);
   auto flat = [&](const View<T, 3>& x) { return View<const T, 2>(x.data, {{rows, x.columns()}}, x.pitch); };
-  copy_rows<T>(ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
-  copy_rows<T>(ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));
-  const Microbatch& mb = ctx.buffers.microbatch;
+  copy_rows<T>(p.ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
+  copy_rows<T>(p.ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));
+  const Microbatch& mb = p.ctx.buffers.microbatch;
   const AttentionShape shape{mb.sequences, mb.sequence_tokens, length, m.softmax_scale(), 0, 0, {}};
-  const AttentionMask mask{s.vector<std::int32_t>(Buf::positions), cache.positions.slice(0, length),
-                           s.vector<std::int32_t>(Buf::documents), cache.documents.slice(0, length), m.window(layer)};
-  attention_forward<T>(ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),
-                       heads_of(cache.v[l].slice(0, length), 0, m.K(), m.value_dim()),
-                       output_heads(m, s.matrix<T>(Buf::o)), s.matrix<acc_t<T>>(Buf::lse));
+  const AttentionMask mask{p.batch.positions, cache.positions.slice(0, length), p.batch.documents,
+                           cache.documents.slice(0, length), m.window(p.layer)};
+  attention_forward<T>(p.ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),
+                       heads_of(cache.v[l].slice(0, length), 0, m.K(), m.value_dim()), output_heads(m, b.o), b.lse);
 }
 
 // q, k, v → o, lse
 template <class T>
-void attend(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<T>& in) {
-  require(!ctx.cache || ctx.dropout_rate() == 0, "generation has no dropout");
-  if (ctx.cache) return attend_cached(ctx, layer, s, in);
-  context_attention_forward<T>(ctx, layer, s, in, output_heads(ctx.spec(), s.matrix<T>(Buf::o)),
-                               s.matrix<acc_t<T>>(Buf::lse));
+void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHeads<T>& in) {
+  require(!p.ctx.cache || p.ctx.dropout_rate() == 0, "generation has no dropout");
+  if (p.ctx.cache) return attend_cached(p, b, in);
+  context_attention_forward<T>(p.ctx, p.layer, p.batch, in, output_heads(p.spec(), b.o), b.lse);
 }
 
-// h = x + dropout(o Woᵀ)
+// h = x + dropout(o Woᵀ); `branch` (S, C) is workspace.
 template <class T>
-void join_attention(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  const auto branch = s.matrix<T>(Buf::branch);
-  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::o), w.attention_out, w.attention_out_bias, branch, s);
-  residual_add<T>(ctx.stream, s.matrix<T>(Buf::x), branch, s.matrix<T>(Buf::h),
-                  dropout_of(ctx, layer, DropoutPlace::attention_out, s));
+void join_attention(const BlockPass<T>& p, const AttendBuffers<T>& b, View<T, 2> branch, const RowScratch<T>& rows) {
+  row_parallel_forward<T>(p.ctx, b.o, p.w.attention_out, p.w.attention_out_bias, branch, rows);
+  residual_add<T>(p.ctx.stream, p.x, branch, b.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
 }
 
-// d_h → d_q, d_k, d_v, with scratch_backward_attention in `s`.
+// d_h → d_q, d_k, d_v
 template <class T>
-void attend_backward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
+void attend_backward(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttendScratch<T>& s,
                      const AttentionHeads<T>& in, const AttentionHeads<T>& d) {
-  using A = acc_t<T>;
-  const ModelSpec& m = ctx.spec();
-  const auto d_o = s.matrix<T>(Buf::d_o);
-  const auto delta = s.matrix<A>(Buf::delta);
-  const View<const T, 2> d_h = s.matrix<T>(Buf::d_h);
-  const auto d_branch = output_rows<T>(ctx, layer, DropoutPlace::attention_out, s, d_h, Buf::d_attention_out);
-  linear_backward_input<T>(ctx, d_branch, w.attention_out, d_o);
-  attention_delta<T>(ctx.stream, output_heads(m, d_o), output_heads(m, s.matrix<T>(Buf::o)), delta);
-  context_attention_backward<T>(ctx, layer, s, output_heads(m, d_o), in, s.matrix<A>(Buf::lse), delta, d);
+  const ModelSpec& m = p.spec();
+  const auto d_branch = output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
+  linear_backward_input<T>(p.ctx, d_branch, p.w.attention_out, s.d_o);
+  attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
+  context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, b.lse, s.delta, s.d_q_sums, d);
 }
 
 // Gradients of the output projection.
 template <class T>
-void join_attention_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s) {
-  const View<const T, 2> d_branch = s.matrix<T>(s.has(Buf::d_attention_out) ? Buf::d_attention_out : Buf::d_h);
-  linear_backward_weight<T>(ctx, d_branch, s.matrix<T>(Buf::o), g.attention_out);
+void join_attention_backward_weight(const BlockPass<T>& p, const AttendBuffers<T>& b, const RowScratch<T>& rows) {
+  const View<const T, 2> d_branch = b.d_out.empty() ? b.d_h : b.d_out;
+  linear_backward_weight<T>(p.ctx, d_branch, b.o, p.g.attention_out);
   // The output's bias was added to this rank's rows only.
-  bias_backward<T>(ctx, own_rows(ctx.groups, d_branch), g.attention_out_bias, s);
+  bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch), p.g.attention_out_bias, rows);
 }
 
 }  // namespace forge

@@ -1,28 +1,32 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/attend.hpp"
+#include "nn/attention_layer.plan.hpp"
 
 namespace forge {
 
 // The first half of a block: h = x + attention(norm1(x)), with queries, keys and values from one product of norm1(x).
-
-// x → n1, q, k, v, o, h of `s`, which holds slot, recomputed_of_block and scratch_forward_block.
 template <class T>
-void attention_layer_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
+struct AttentionLayer {
+  const BlockPass<T>& p;
+  const AttentionBuffers<T>& b;
 
-// Recomputes what selective recomputation drops.
-template <class T>
-void attention_layer_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
+  // x → n1, q, k, v, o, h; `branch` (S, C) is workspace.
+  void forward(View<T, 2> branch, const RowScratch<T>& rows) const;
+  // Recomputes what selective recomputation drops.
+  void recompute() const;
+  // B: d_h → dx(S,C); leaves d_qkv.
+  void backward_input(View<T, 2> dx) const;
+  void backward_weight(const RowScratch<T>& rows) const;
 
-// B: d_h → dx(S,C); leaves d_qkv.
-template <class T>
-void attention_layer_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                                    const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<T, 2> dx);
-
-// W; `s` also holds scratch_backward_weight.
-template <class T>
-void attention_layer_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s);
+ private:
+  AttentionHeads<T> split_heads(View<T, 2> qkv) const;
+  AttentionHeads<T> inputs() const;
+  View<acc_t<T>, 2> q_rstd() const { return columns_of(b.qk_rstd, 0, p.spec().H()); }
+  View<acc_t<T>, 2> k_rstd() const { return columns_of(b.qk_rstd, p.spec().H(), p.spec().K()); }
+  void rotate(const AttentionHeads<T>& heads, bool inverse) const;
+  void project(const RowScratch<T>& rows) const;
+  void backward_positions(const AttentionHeads<T>& d, const RowScratch<T>& rows) const;
+};
 
 }  // namespace forge

@@ -1,146 +1,92 @@
 #include "nn/block.hpp"
 
-#include "nn/attention_layer.hpp"
-#include "nn/branch.hpp"
-#include "nn/latent_attention.hpp"
-#include "nn/mlp.hpp"
-#include "nn/moe.hpp"
-#include "nn/norm.hpp"
-
 namespace forge {
 
-namespace {
-
-constexpr NormBuffers norm2{Buf::h, Buf::mean2, Buf::rstd2, Buf::n2};
-
-// The first half: attention of the model's kind.
 template <class T>
-void attention_half_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  if (ctx.spec().mla()) return latent_attention_forward(ctx, layer, w, s);
-  attention_layer_forward(ctx, layer, w, s);
-}
-template <class T>
-void attention_half_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
-  if (ctx.spec().mla()) return latent_attention_recompute(ctx, w, s);
-  attention_layer_recompute(ctx, w, s);
-}
-template <class T>
-void attention_half_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                                   const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<T, 2> dx) {
-  if (ctx.spec().mla()) return latent_attention_backward_input(ctx, layer, w, g, s, dx);
-  attention_layer_backward_input(ctx, layer, w, g, s, dx);
-}
-template <class T>
-void attention_half_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s) {
-  if (ctx.spec().mla()) return latent_attention_backward_weight(ctx, g, s);
-  attention_layer_backward_weight(ctx, g, s);
+void Block<T>::norm2_forward() const {
+  norm_forward<T>(p.ctx, b.attend(p.spec()).h, p.w.norm2, p.w.norm2_bias, b.norm2, b.n2);
 }
 
-// x → n2
+// x → h, n2
 template <class T>
-void forward_to_norm2(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  attention_half_forward(ctx, layer, w, s);
-  norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
+void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
+  p.spec().mla() ? latent().forward(s.branch, s.rows) : attention().forward(s.branch, s.rows);
+  norm2_forward();
 }
 
-// Gradient of the layer's output before dropout, of this rank's rows.
 template <class T>
-View<const T, 2> before_dropout(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 2> d_out) {
-  if (ctx.dropout_rate() == 0) return d_out;
-  const View<T, 2> d = s.matrix<T>(Buf::d_branch);
-  dropout<T>(ctx.stream, d_out, d, dropout_of(ctx, layer, DropoutPlace::feed_forward, s));
-  return d;
-}
-
-// d_out → d_h
-template <class T>
-void backward_feed_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                           const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<const T, 2> d_out) {
-  Frame frame(ctx.arena);
-  BufferSet s = kept;
-  s.add(scratch_backward_mlp(ctx.buffers, layer), ctx.arena, Category::workspace);
-  const auto d_n2 = s.matrix<T>(Buf::d_norm);
-  if (ctx.spec().is_moe(layer))
-    moe_backward_input(ctx, layer, w, g, before_dropout(ctx, layer, s, d_out), d_n2, s);
-  else
-    mlp_backward_input(ctx, mlp_of(w), output_rows(ctx, layer, DropoutPlace::feed_forward, s, d_out, Buf::d_down_out),
-                       d_n2, s);
-  norm_backward<T>(ctx, norm2, w.norm2, g.norm2, g.norm2_bias, d_n2, d_out, s.matrix<T>(Buf::d_h), s);
-}
-
-}  // namespace
-
-template <class T>
-void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& slot,
-                   View<T, 2> out) {
-  Frame frame(ctx.arena);
-  BufferSet s = slot;
-  s.add(recomputed_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  s.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  forward_to_norm2(ctx, layer, w, s);
-  const auto branch = s.matrix<T>(Buf::branch);
-  if (ctx.spec().is_moe(layer)) {
-    moe_forward(ctx, layer, w, s, branch);
+void Block<T>::forward(View<T, 2> out) {
+  Frame frame(p.ctx.arena);
+  BufferLister dropped(p.ctx.buffers, BufferLister::Part::recomputed);
+  b.list(dropped, p.layer);
+  allocate(p.ctx.arena, dropped.list);
+  const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
+  forward_to_norm2(s);
+  if (has_experts()) {
+    moe().forward(s.branch, s.moe, s.rows);
   } else {
-    mlp_forward_to_activation(ctx, mlp_of(w), s);
-    mlp_forward_output(ctx, mlp_of(w), s, branch);
+    mlp().forward_to_activation(b.n2, s.rows);
+    mlp().forward_output(s.branch, s.rows);
   }
-  residual_add<T>(ctx.stream, s.matrix<T>(Buf::h), branch, out, dropout_of(ctx, layer, DropoutPlace::feed_forward, s));
+  residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
+                  dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
 }
 
 template <class T>
-void block_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  switch (ctx.buffers.recompute) {
+void Block<T>::recompute() {
+  switch (p.ctx.buffers.recompute) {
     case Recompute::none:
       return;
     case Recompute::selective:
-      attention_half_recompute(ctx, w, s);
-      norm_forward<T>(ctx, norm2, w.norm2, w.norm2_bias, s);
-      return ctx.spec().is_moe(layer) ? moe_activate(ctx, s) : mlp_activate(ctx, s);
+      p.spec().mla() ? latent().recompute() : attention().recompute();
+      norm2_forward();
+      return has_experts() ? moe().activate() : mlp().activate();
     case Recompute::full: {
-      Frame frame(ctx.arena);
-      BufferSet all = s;
-      all.add(scratch_forward_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-      forward_to_norm2(ctx, layer, w, all);
-      return ctx.spec().is_moe(layer) ? moe_recompute(ctx, layer, w, all)
-                                      : mlp_forward_to_activation(ctx, mlp_of(w), all);
+      Frame frame(p.ctx.arena);
+      const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
+      forward_to_norm2(s);
+      return has_experts() ? moe().recompute(s.moe, s.rows) : mlp().forward_to_activation(b.n2, s.rows);
     }
   }
 }
 
+// d_out → d_h
 template <class T>
-void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                          const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<const T, 2> d_out, View<T, 2> dx) {
-  backward_feed_forward(ctx, layer, w, g, s, d_out);
-  attention_half_backward_input(ctx, layer, w, g, s, dx);
+void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
+  Frame frame(p.ctx.arena);
+  const auto s = workspace<FeedForwardBackward<T>>(p.ctx, p.layer);
+  if (has_experts()) {
+    View<const T, 2> d_y = d_out;  // of this rank's rows, before dropout
+    if (p.ctx.dropout_rate() > 0) {
+      dropout<T>(p.ctx.stream, d_out, s.moe.d_branch, dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
+      d_y = s.moe.d_branch;
+    }
+    moe().backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
+  } else {
+    mlp().backward_input(output_rows<T>(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch, d_out, b.d_down_out),
+                         s.d_act, s.d_n2, s.rows);
+  }
+  const AttendBuffers<T>& a = b.attend(p.spec());
+  norm_backward<T>(p.ctx, a.h, p.w.norm2, b.norm2, p.g.norm2, p.g.norm2_bias, s.d_n2, d_out, a.d_h, s.rows);
 }
 
 template <class T>
-void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, const BufferSet& kept,
-                           View<const T, 2> d_out) {
-  Frame frame(ctx.arena);
-  BufferSet s = kept;
-  s.add(scratch_backward_weight(ctx.buffers, layer), ctx.arena, Category::workspace);
-  const View<const T, 2> d_down = s.has(Buf::d_down_out) ? View<const T, 2>(s.matrix<T>(Buf::d_down_out)) : d_out;
-  if (ctx.spec().is_moe(layer))
-    moe_backward_weight(ctx, layer, g, d_down, s);
-  else
-    mlp_backward_weight(ctx, mlp_of(g), d_down, s);
-  attention_half_backward_weight(ctx, g, s);
+void Block<T>::backward_input(View<const T, 2> d_out, View<T, 2> dx) const {
+  backward_feed_forward(d_out);
+  p.spec().mla() ? latent().backward_input(dx) : attention().backward_input(dx);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                         \
-  template void block_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&,          \
-                                 View<T, 2>);                                                                        \
-  template void block_recompute<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);       \
-  template void block_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                     \
-                                        const BlockTensors<acc_t<T>>&, const BufferSet&, View<const T, 2>,           \
-                                        View<T, 2>);                                                                 \
-  template void block_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, const BufferSet&, \
-                                         View<const T, 2>);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
-#undef FORGE_INSTANTIATE
+template <class T>
+void Block<T>::backward_weight(View<const T, 2> d_out) const {
+  Frame frame(p.ctx.arena);
+  const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer);
+  const View<const T, 2> d_down = b.d_down_out.empty() ? d_out : View<const T, 2>(b.d_down_out);
+  has_experts() ? moe().backward_weight(d_down, s.jittered, s.rows) : mlp().backward_weight(b.n2, d_down, s.rows);
+  p.spec().mla() ? latent().backward_weight(s.latents, s.rows) : attention().backward_weight(s.rows);
+}
+
+template struct Block<double>;
+template struct Block<float>;
+template struct Block<bf16>;
 
 }  // namespace forge

@@ -1,31 +1,36 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/attention_layer.hpp"
+#include "nn/block.plan.hpp"
+#include "nn/latent_attention.hpp"
+#include "nn/moe.hpp"
 
 namespace forge {
 
 // One transformer block, pre-norm:  h = x + attention(norm1(x));  out = h + feed_forward(norm2(h)).
-// `slot` holds the microbatch (batch_buffers) and what the block keeps (saved_of_block).
-
-// out(R,C): where the next block's input, or the head's, lives.
 template <class T>
-void block_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& slot,
-                   View<T, 2> out);
+struct Block {
+  BlockPass<T> p;
+  BlockBuffers<T> b;  // what the block saves; in backward also what is recomputed, and gradients for W
 
-// Recomputes what the recompute policy didn't save; `s` holds slot and recomputed_of_block.
-template <class T>
-void block_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
+  // out(S,C): where the next block's input, or the head's, lives.
+  void forward(View<T, 2> out);
+  // Recomputes what the recompute policy didn't save.
+  void recompute();
+  // B: dx(S,C) from d_out(S,C), and the gradients of the norms.
+  void backward_input(View<const T, 2> d_out, View<T, 2> dx) const;
+  // W: gradients of matrices and biases, from what B left; d_out as B had it.
+  void backward_weight(View<const T, 2> d_out) const;
 
-// B: dx(R,C) from d_out(R,C), and the gradients of the norms. `s`: slot, recomputed_of_block, gradients_of_block.
-template <class T>
-void block_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                          const BlockTensors<acc_t<T>>& g, const BufferSet& s, View<const T, 2> d_out, View<T, 2> dx);
-
-// W: gradients of matrices and biases, from what B left in `s`; d_out as B had it.
-template <class T>
-void block_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, const BufferSet& s,
-                           View<const T, 2> d_out);
+ private:
+  bool has_experts() const { return p.spec().is_moe(p.layer); }
+  AttentionLayer<T> attention() const { return {p, b.attention}; }
+  LatentAttention<T> latent() const { return {p, b.latent}; }
+  Mlp<T> mlp() const { return {p.ctx, b.mlp, mlp_of(p.w), mlp_of(p.g)}; }
+  Moe<T> moe() const { return {p.ctx, p.layer, p.batch, b.n2, b.moe, p.w, p.g}; }
+  void norm2_forward() const;
+  void forward_to_norm2(const BlockForward<T>& s) const;
+  void backward_feed_forward(View<const T, 2> d_out) const;
+};
 
 }  // namespace forge

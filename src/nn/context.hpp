@@ -7,7 +7,8 @@
 #include "device/arena.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
-#include "model/buffers.hpp"
+#include "nn/batch.plan.hpp"
+#include "nn/run.plan.hpp"
 
 namespace forge {
 
@@ -54,16 +55,10 @@ class RoutingTape {
 // What the routers of all layers share; nothing of it in a model without experts.
 template <class T>
 struct RouterRun {
-  View<acc_t<T>, 2> bias;                         // (layers, E); empty: none
-  View<const std::int32_t, 1> row_scopes;         // (R) sequence of each row of the microbatch
-  View<const std::int32_t, 1> all_row_scopes;     // (R cp) the same of all cp ranks' rows, rank after rank
-  View<const std::int32_t, 1> all_row_positions;  // (R cp) and their positions
-  View<const std::int32_t, 1> zero_scopes;        // (R) zeros
-  View<double, 2> sums;           // (layers, E + 3) of a step: assignments by expert; losses, dropped assignments
-  View<std::int64_t, 1> dropped;  // (layers) assignments that this rank dropped
-  double balance_scale = 0;       // of each scope's auxiliary loss in total_loss
-  double z_scale = 0;             // of each row's z-loss
-  RoutingTape* tape = nullptr;    // for tests
+  RouterState<T> state;
+  double balance_scale = 0;     // of each scope's auxiliary loss in total_loss
+  double z_scale = 0;           // of each row's z-loss
+  RoutingTape* tape = nullptr;  // for tests
 };
 
 // What every layer of a rank needs beside its parameters and buffers.
@@ -89,5 +84,19 @@ struct Context {
                       static_cast<std::uint64_t>(layer + 1) * 4 + static_cast<std::uint64_t>(place));
   }
 };
+
+// Memory for a list, in the workspace until the Frame around it ends.
+inline void allocate(Arena& arena, const BufferList& list, Category category = Category::workspace) {
+  place(list, arena.allocate(aligned_bytes(list), category));
+}
+// The same for a struct of workspace.
+template <class S, class T, class... Args>
+S workspace(const Context<T>& ctx, Args&... args) {
+  S members;
+  BufferLister lister(ctx.buffers);
+  members.list(lister, args...);
+  allocate(ctx.arena, lister.list);
+  return members;
+}
 
 }  // namespace forge

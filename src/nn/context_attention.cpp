@@ -1,6 +1,5 @@
 #include "nn/context_attention.hpp"
 
-#include "model/context_buffers.hpp"
 #include "nn/context_parts.hpp"
 
 namespace forge {
@@ -10,10 +9,8 @@ namespace {
 using namespace context_detail;
 
 template <class T>
-AttentionMask own_mask(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const View<const std::int32_t, 1> positions = s.vector<std::int32_t>(Buf::positions);
-  const View<const std::int32_t, 1> documents = s.vector<std::int32_t>(Buf::documents);
-  return {positions, positions, documents, documents, ctx.spec().window(layer)};
+AttentionMask own_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
+  return {batch.positions, batch.positions, batch.documents, batch.documents, ctx.spec().window(layer)};
 }
 
 // The ranks of the group are those that the buffers were sized for.
@@ -26,43 +23,39 @@ bool alone(const Context<T>& ctx) {
 }  // namespace
 
 template <class T>
-void context_attention_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s,
+void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
   if (alone(ctx))
-    return attention_forward<T>(ctx.stream, block_shape(ctx, layer, s), own_mask(ctx, layer, s), in.q, in.k, in.v, o,
-                                lse);
+    return attention_forward<T>(ctx.stream, block_shape(ctx, layer, batch), own_mask(ctx, layer, batch), in.q, in.k,
+                                in.v, o, lse);
   Frame frame(ctx.arena);
-  BufferSet all = s;
-  all.add(scratch_context_forward(ctx.buffers), ctx.arena, Category::workspace);
-  if (ctx.buffers.cp_method == CpMethod::all_to_all) return head_parallel_forward<T>(ctx, layer, all, in, o, lse);
-  key_forward<T>(ctx, layer, all, in, o, lse);
+  const auto s = workspace<ContextForward<T>>(ctx);
+  if (ctx.buffers.cp_method == CpMethod::all_to_all)
+    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse);
+  key_forward<T>(ctx, layer, batch, s.keys, in, o, lse);
 }
 
 template <class T>
-void context_attention_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
-                                View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
-  using A = acc_t<T>;
-  if (alone(ctx)) {
-    const ModelSpec& m = ctx.spec();
-    const auto sums = s.has(Buf::d_q_sums) ? heads_at(s.matrix<A>(Buf::d_q_sums), 0, m.H(), m.D()) : View<A, 3>();
-    return attention_backward<T>(ctx.stream, block_shape(ctx, layer, s), own_mask(ctx, layer, s), d_o, in.q, in.k, in.v,
-                                 lse, delta, d.q, d.k, d.v, sums);
-  }
+                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d) {
+  if (alone(ctx))
+    return attention_backward<T>(ctx.stream, block_shape(ctx, layer, batch), own_mask(ctx, layer, batch), d_o, in.q,
+                                 in.k, in.v, lse, delta, d.q, d.k, d.v,
+                                 heads_at(d_q_sums, 0, ctx.spec().H(), ctx.spec().D()));
   Frame frame(ctx.arena);
-  BufferSet all = s;
-  all.add(scratch_context_backward(ctx.buffers), ctx.arena, Category::workspace);
+  const auto s = workspace<ContextBackward<T>>(ctx);
   if (ctx.buffers.cp_method == CpMethod::all_to_all)
-    return head_parallel_backward<T>(ctx, layer, all, d_o, in, lse, delta, d);
-  key_backward<T>(ctx, layer, all, d_o, in, lse, delta, d);
+    return head_parallel_backward<T>(ctx, layer, batch, s.heads, d_o, in, lse, delta, d);
+  key_backward<T>(ctx, layer, batch, s.keys, d_o, in, lse, delta, d);
 }
 
-#define FORGE_CONTEXT_ATTENTION(T)                                                                           \
-  template void context_attention_forward<T>(Context<T>&, std::int64_t, const BufferSet&,                    \
-                                             const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>); \
-  template void context_attention_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>, \
-                                              const AttentionHeads<const T>&, View<const acc_t<T>, 2>,       \
-                                              View<const acc_t<T>, 2>, const AttentionHeads<T>&);
+#define FORGE_CONTEXT_ATTENTION(T)                                                                                    \
+  template void context_attention_forward<T>(Context<T>&, std::int64_t, const Batch&, const AttentionHeads<const T>&, \
+                                             View<T, 3>, View<acc_t<T>, 2>);                                          \
+  template void context_attention_backward<T>(Context<T>&, std::int64_t, const Batch&, View<const T, 3>,              \
+                                              const AttentionHeads<const T>&, View<const acc_t<T>, 2>,                \
+                                              View<const acc_t<T>, 2>, View<acc_t<T>, 2>, const AttentionHeads<T>&);
 FORGE_CONTEXT_ATTENTION(double)
 FORGE_CONTEXT_ATTENTION(float)
 FORGE_CONTEXT_ATTENTION(bf16)

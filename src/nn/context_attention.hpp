@@ -1,7 +1,7 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
+#include "nn/context_attention.plan.hpp"
 
 namespace forge {
 
@@ -23,23 +23,23 @@ struct AttentionHeads {
 //   all_to_all  Heads for positions (Jacobs et al. 2023, "DeepSpeed Ulysses"): rank c works on heads
 //               [c H/cp, (c + 1) H/cp) of all rows, and on copies of the heads of k and v that these read.
 // No rank's keys are left out by host knowledge: with zigzag positions each rank sees something of every other, and
-// attention itself skips the tiles that its mask excludes. What is sent, and the scratch: model/context_buffers.hpp.
+// attention itself skips the tiles that its mask excludes. What is sent, and the scratch:
+// nn/context_attention.plan.hpp.
 //
-// s holds positions, documents, samples (R); with cp > 1 also key_positions and key_documents (R cp), ordered [cp rank]
-// [sequence][T/cp], for all_to_all [sequence][cp rank][T/cp], which also reads key_samples. On one rank, where T isn't
-// acc_t<T>, d_q is summed in s's d_q_sums.
+// With cp > 1 the batch's key_positions and key_documents (R cp) are ordered [cp rank][sequence][T/cp], for all_to_all
+// [sequence][cp rank][T/cp], which also reads key_samples.
 //
 //   o(R, H, Dv) = attention;  lse(R, H) for backward alone: of these rows and heads, or with all_to_all and cp > 1 the
 //   same number of values for all rows and this rank's share of heads, ordered [sequence][cp rank][T/cp][H/cp].
 template <class T>
-void context_attention_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s,
+void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
 
 // d_q, d_k, d_v from d_o(R, H, Dv), forward's lse, and delta(R, H) of these rows and heads (attention_delta). d may not
-// alias in.
+// alias in. On one rank, where T isn't acc_t<T>, d_q is summed in d_q_sums(R, H D).
 template <class T>
-void context_attention_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
+void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
-                                View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
+                                View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d);
 
 }  // namespace forge

@@ -1,4 +1,3 @@
-#include "model/context_buffers.hpp"
 #include "nn/context_parts.hpp"
 
 // Heads for positions: all_to_all.
@@ -14,13 +13,13 @@ template <class T>
 class Turned {
  public:
   template <class U>
-  Turned(Context<U>& ctx, const BufferSet& s, Buf a, Buf b)
+  Turned(Context<U>& ctx, const View<T, 2>& a, const View<T, 2>& b)
       : stream_(ctx.stream),
         cp_(*ctx.groups.cp),
         sequences_(ctx.buffers.microbatch.sequences),
         rows_(ctx.buffers.microbatch.rows_of_all()),
-        now_(s.vector<T>(a).data),
-        free_(s.vector<T>(b).data) {}
+        now_(a.data),
+        free_(b.data) {}
 
   View<T, 2> now(std::int64_t columns) const { return {now_, {{rows_, columns}}}; }
   View<T, 2> free(std::int64_t columns) const { return {free_, {{rows_, columns}}}; }
@@ -73,17 +72,14 @@ struct Columns {
 };
 
 template <class T>
-AttentionShape rows_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s, const Columns& n) {
-  const View<const std::int64_t, 1> samples =
-      ctx.dropout_rate() > 0 ? s.vector<std::int64_t>(Buf::key_samples) : View<std::int64_t, 1>();
-  return context_shape(ctx, layer, ctx.buffers.microbatch.sequence_tokens, ctx.groups.cp_rank() * n.heads.q, samples);
+AttentionShape rows_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch, const Columns& n) {
+  return context_shape<T>(ctx, layer, ctx.buffers.microbatch.sequence_tokens, ctx.groups.cp_rank() * n.heads.q,
+                          batch.key_samples);
 }
 
 template <class T>
-AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const View<const std::int32_t, 1> positions = s.vector<std::int32_t>(Buf::key_positions);
-  const View<const std::int32_t, 1> documents = s.vector<std::int32_t>(Buf::key_documents);
-  return {positions, positions, documents, documents, ctx.spec().window(layer)};
+AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
+  return {batch.key_positions, batch.key_positions, batch.key_documents, batch.key_documents, ctx.spec().window(layer)};
 }
 
 // x(R, heads) as columns [first, first + count) of the blocks.
@@ -114,14 +110,14 @@ View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
 }  // namespace
 
 template <class T>
-void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
-                           View<T, 3> o, View<acc_t<T>, 2> lse) {
+void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
+                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
   const Columns n(ctx.buffers);
-  Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
+  Turned<T> packed(ctx, s.packed_a, s.packed_b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
   packed.to_rows(n.qkv());
   const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
-  attention_forward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s), all.q, all.k, all.v,
+  attention_forward<T>(ctx.stream, rows_shape(ctx, layer, batch, n), rows_mask(ctx, layer, batch), all.q, all.k, all.v,
                        heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv), lse_of_rows(lse, ctx.groups.cp_size(), n));
   packed.flip();
   packed.to_heads(n.o());
@@ -129,14 +125,14 @@ void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const BufferSet&
 }
 
 template <class T>
-void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
-                            const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadBackward<T>& s,
+                            View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
   const std::int64_t width = n.qkv() + n.o();
-  Turned<T> packed(ctx, s, Buf::packed_a, Buf::packed_b);
-  Turned<A> deltas(ctx, s, Buf::delta_a, Buf::delta_b);
+  Turned<T> packed(ctx, s.packed_a, s.packed_b);
+  Turned<A> deltas(ctx, s.delta_a, s.delta_b);
   pack_inputs(ctx, in, n, packed.now(width));
   pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.o());
   columns_to_blocks<A>(ctx.stream, delta, ctx.groups.cp_size(), 1, deltas.now(n.heads.q));
@@ -145,8 +141,8 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const BufferSet
 
   const View<T, 2> rows = packed.now(width);
   const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
-  const auto sums = s.has(Buf::d_q_sums) ? heads_at(s.matrix<A>(Buf::d_q_sums), 0, n.heads.q, n.D) : View<A, 3>();
-  attention_backward<T>(ctx.stream, rows_shape(ctx, layer, s, n), rows_mask(ctx, layer, s),
+  const View<A, 3> sums = heads_at(s.d_q_sums, 0, n.heads.q, n.D);
+  attention_backward<T>(ctx.stream, rows_shape(ctx, layer, batch, n), rows_mask(ctx, layer, batch),
                         heads_at(rows, n.qkv(), n.heads.q, n.Dv), all.q, all.k, all.v,
                         lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q), d_all.q, d_all.k, d_all.v,
                         sums);
@@ -158,12 +154,12 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const BufferSet
   unpack<T>(ctx, home, n.q() + n.k(), n.v(), d.v);
 }
 
-#define FORGE_HEADS(T)                                                                                                \
-  template void head_parallel_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&, \
-                                         View<T, 3>, View<acc_t<T>, 2>);                                              \
-  template void head_parallel_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,              \
-                                          const AttentionHeads<const T>&, View<const acc_t<T>, 2>,                    \
-                                          View<const acc_t<T>, 2>, const AttentionHeads<T>&);
+#define FORGE_HEADS(T)                                                                                            \
+  template void head_parallel_forward(Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,             \
+                                      const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);             \
+  template void head_parallel_backward(Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,           \
+                                       View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
+                                       View<const acc_t<T>, 2>, const AttentionHeads<T>&);
 FORGE_HEADS(double)
 FORGE_HEADS(float)
 FORGE_HEADS(bf16)

@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "nn/context_parts.hpp"
 
 // Keys and values come to the queries: ring and all_gather. Block j is what rank j has of them.
@@ -8,26 +6,22 @@ namespace forge::context_detail {
 
 namespace {
 
-template <class T>
-inline constexpr bool exact = std::is_same_v<T, acc_t<T>>;  // sums need no wider type
-
 // This rank's queries against one block after the other.
 template <class T>
 struct Blocks {
   Context<T>& ctx;
-  const BufferSet& s;
+  const Batch& batch;
   const ModelSpec& m;
   AttentionShape shape;
   std::int64_t window;
 
-  Blocks(Context<T>& c, std::int64_t layer, const BufferSet& set)
-      : ctx(c), s(set), m(c.spec()), shape(block_shape(c, layer, set)), window(m.window(layer)) {}
+  Blocks(Context<T>& c, std::int64_t layer, const Batch& rows)
+      : ctx(c), batch(rows), m(c.spec()), shape(block_shape(c, layer, rows)), window(m.window(layer)) {}
 
   AttentionMask mask(int j) const {
     const std::int64_t rows = ctx.buffers.microbatch.rows(), begin = j * rows, end = begin + rows;
-    return {s.vector<std::int32_t>(Buf::positions), s.vector<std::int32_t>(Buf::key_positions).slice(begin, end),
-            s.vector<std::int32_t>(Buf::documents), s.vector<std::int32_t>(Buf::key_documents).slice(begin, end),
-            window};
+    return {batch.positions, batch.key_positions.slice(begin, end), batch.documents,
+            batch.key_documents.slice(begin, end), window};
   }
   void pack(const AttentionHeads<const T>& in, const View<T, 2>& pair) const {
     const KeyValue<T> to = split_pair(m, pair);
@@ -42,25 +36,28 @@ struct ForwardBlocks : Blocks<T> {
   View<const T, 3> q;
   View<T, 3> o, part_o;
   View<A, 2> lse, part_lse;
-  View<A, 3> sum_o;  // exact: o itself
+  View<A, 3> sum_o;  // o itself, where sums need no wider type
+  View<T, 2> kv_a, kv_b;
 
-  ForwardBlocks(Context<T>& c, std::int64_t layer, const BufferSet& set, const View<const T, 3>& q_,
-                const View<T, 3>& o_, const View<A, 2>& lse_)
-      : Blocks<T>(c, layer, set),
+  ForwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
+                const View<const T, 3>& q_, const View<T, 3>& o_, const View<A, 2>& lse_)
+      : Blocks<T>(c, layer, batch),
         q(q_),
         o(o_),
-        part_o(heads_at(set.matrix<T>(Buf::part_o), 0, this->m.H(), this->m.value_dim())),
+        part_o(heads_at(s.part_o, 0, this->m.H(), this->m.value_dim())),
         lse(lse_),
-        part_lse(set.matrix<A>(Buf::part_lse)) {
-    if constexpr (exact<T>)
+        part_lse(s.part_lse),
+        kv_a(s.kv_a),
+        kv_b(s.kv_b) {
+    if constexpr (!rounds<T>)
       sum_o = o;
     else
-      sum_o = heads_at(set.matrix<A>(Buf::sum_o), 0, this->m.H(), this->m.value_dim());
+      sum_o = heads_at(s.sum_o, 0, this->m.H(), this->m.value_dim());
   }
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {
     attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, k, v, o, lse);
-    if constexpr (!exact<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
+    if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
   }
   void add(int j, const View<T, 2>& pair) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
@@ -68,7 +65,7 @@ struct ForwardBlocks : Blocks<T> {
     attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, part_lse);
   }
   void finish() const {
-    if constexpr (!exact<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_o)), flat(o));
+    if constexpr (rounds<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_o)), flat(o));
   }
 };
 
@@ -77,20 +74,34 @@ struct BackwardBlocks : Blocks<T> {
   using A = acc_t<T>;
   View<const T, 3> d_o, q;
   View<const A, 2> lse, delta;
-  View<T, 3> d_q, part_d_q;  // exact: the first block's d_q is the sum; else each block's is added to sum_d_q
+  // Where sums need no wider type, the first block's d_q is the sum; else each block's is added to sum_d_q.
+  View<T, 3> d_q, part_d_q;
   View<A, 3> sum_d_q, workspace;
+  View<T, 2> kv_a, kv_b, part_d_kv;
+  View<A, 2> d_kv_a, d_kv_b;
 
-  BackwardBlocks(Context<T>& c, std::int64_t layer, const BufferSet& set, const View<const T, 3>& d_o_,
-                 const View<const T, 3>& q_, const View<const A, 2>& lse_, const View<const A, 2>& delta_,
-                 const View<T, 3>& d_q_)
-      : Blocks<T>(c, layer, set), d_o(d_o_), q(q_), lse(lse_), delta(delta_), d_q(d_q_), part_d_q(d_q_) {
-    const auto heads = [&](Buf id) { return heads_at(set.matrix<A>(id), 0, this->m.H(), this->m.D()); };
-    if constexpr (exact<T>) {
-      part_d_q = heads(Buf::part_d_q);
+  BackwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyBackward<T>& s,
+                 const View<const T, 3>& d_o_, const View<const T, 3>& q_, const View<const A, 2>& lse_,
+                 const View<const A, 2>& delta_, const View<T, 3>& d_q_)
+      : Blocks<T>(c, layer, batch),
+        d_o(d_o_),
+        q(q_),
+        lse(lse_),
+        delta(delta_),
+        d_q(d_q_),
+        part_d_q(d_q_),
+        kv_a(s.kv_a),
+        kv_b(s.kv_b),
+        part_d_kv(s.part_d_kv),
+        d_kv_a(s.d_kv_a),
+        d_kv_b(s.d_kv_b) {
+    const auto heads = [&](const auto& x) { return heads_at(x, 0, this->m.H(), this->m.D()); };
+    if constexpr (!rounds<T>) {
+      part_d_q = heads(s.part_d_q);
       sum_d_q = d_q;
     } else {
-      sum_d_q = heads(Buf::sum_d_q);
-      workspace = heads(Buf::d_q_sums);
+      sum_d_q = heads(s.sum_d_q);
+      workspace = heads(s.d_q_sums);
     }
   }
 
@@ -98,7 +109,7 @@ struct BackwardBlocks : Blocks<T> {
              const View<T, 3>& d_v) const {
     attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, k, v, lse, delta, d_q, d_k, d_v,
                           workspace);
-    if constexpr (!exact<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(d_q)), flat(sum_d_q));
+    if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(d_q)), flat(sum_d_q));
   }
   void add(int j, const View<T, 2>& pair, const View<T, 3>& d_k, const View<T, 3>& d_v) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
@@ -107,7 +118,7 @@ struct BackwardBlocks : Blocks<T> {
     accumulate<T>(this->ctx.stream, flat(View<const T, 3>(part_d_q)), flat(sum_d_q));
   }
   void finish() const {
-    if constexpr (!exact<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_d_q)), flat(d_q));
+    if constexpr (rounds<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_d_q)), flat(d_q));
   }
 };
 
@@ -116,8 +127,7 @@ struct BackwardBlocks : Blocks<T> {
 template <class T>
 class Ring {
  public:
-  Ring(Exchange<T>& exchange, const BufferSet& s)
-      : exchange_(exchange), held_(s.matrix<T>(Buf::kv_a)), other_(s.matrix<T>(Buf::kv_b)) {}
+  Ring(Exchange<T>& exchange, const View<T, 2>& a, const View<T, 2>& b) : exchange_(exchange), held_(a), other_(b) {}
 
   const View<T, 2>& held() const { return held_; }
   void start() { done_ = exchange_.rotate(held_, other_); }
@@ -135,7 +145,7 @@ class Ring {
 template <class T>
 void ring_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
   Exchange<T> exchange(ctx);
-  Ring<T> ring(exchange, blocks.s);
+  Ring<T> ring(exchange, blocks.kv_a, blocks.kv_b);
   const int n = exchange.size(), c = exchange.rank();
   blocks.pack(in, ring.held());
   ring.start();
@@ -156,11 +166,11 @@ void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Atten
                    const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
-  Ring<T> ring(exchange, blocks.s);
+  Ring<T> ring(exchange, blocks.kv_a, blocks.kv_b);
   const int n = exchange.size(), c = exchange.rank();
-  const View<T, 2> part = blocks.s.template matrix<T>(Buf::part_d_kv);
+  const View<T, 2> part = blocks.part_d_kv;
   const KeyValue<T> part_of = split_pair(blocks.m, part);
-  View<A, 2> sum = blocks.s.template matrix<A>(Buf::d_kv_a), next = blocks.s.template matrix<A>(Buf::d_kv_b);
+  View<A, 2> sum = blocks.d_kv_a, next = blocks.d_kv_b;
   Event received;
   blocks.pack(in, ring.held());
   ring.start();
@@ -196,9 +206,9 @@ View<T, 2> block_of(const View<T, 2>& all, int j, int ranks) {
 }
 
 // Gathers keys and values of all ranks behind `own`, which works on this rank's.
-template <class T, class Own>
-View<T, 2> gather_keys(Exchange<T>& exchange, const Blocks<T>& blocks, const AttentionHeads<const T>& in, Own own) {
-  const View<T, 2> all = blocks.s.template matrix<T>(Buf::kv_a);
+template <class T, class Blocks, class Own>
+View<T, 2> gather_keys(Exchange<T>& exchange, const Blocks& blocks, const AttentionHeads<const T>& in, Own own) {
+  const View<T, 2> all = blocks.kv_a;
   const View<const T, 2> mine = block_of(all, exchange.rank(), exchange.size());
   blocks.pack(in, block_of(all, exchange.rank(), exchange.size()));
   const Event gathered = exchange.start([&](Communicator& cp, Stream& stream) { cp.all_gather(stream, mine, all); });
@@ -226,15 +236,15 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
   const int n = exchange.size(), c = exchange.rank();
-  const View<A, 2> sums = blocks.s.template matrix<A>(Buf::d_kv_a);
+  const View<A, 2> sums = blocks.d_kv_a;
   // run(d_k, d_v) writes block j's gradients.
   const auto into_block = [&](int j, auto run) {
     const View<A, 2> sum = block_of(sums, j, n);
-    if constexpr (exact<T>) {
+    if constexpr (!rounds<T>) {
       const KeyValue<T> to = split_pair(blocks.m, sum);
       run(to.k, to.v);
     } else {
-      const View<T, 2> part = blocks.s.template matrix<T>(Buf::part_d_kv);
+      const View<T, 2> part = blocks.part_d_kv;
       const KeyValue<T> to = split_pair(blocks.m, part);
       run(to.k, to.v);
       convert_rows<T, A>(ctx.stream, part, sum);
@@ -261,28 +271,28 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
 }  // namespace
 
 template <class T>
-void key_forward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, const AttentionHeads<const T>& in,
-                 View<T, 3> o, View<acc_t<T>, 2> lse) {
-  const ForwardBlocks<T> blocks(ctx, layer, s, in.q, o, lse);
+void key_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
+                 const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
+  const ForwardBlocks<T> blocks(ctx, layer, batch, s, in.q, o, lse);
   if (ctx.buffers.cp_method == CpMethod::ring) return ring_forward(ctx, blocks, in);
   gather_forward(ctx, blocks, in);
 }
 
 template <class T>
-void key_backward(Context<T>& ctx, std::int64_t layer, const BufferSet& s, View<const T, 3> d_o,
-                  const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
-                  const AttentionHeads<T>& d) {
-  const BackwardBlocks<T> blocks(ctx, layer, s, d_o, in.q, lse, delta, d.q);
+void key_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyBackward<T>& s,
+                  View<const T, 3> d_o, const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+                  View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d) {
+  const BackwardBlocks<T> blocks(ctx, layer, batch, s, d_o, in.q, lse, delta, d.q);
   if (ctx.buffers.cp_method == CpMethod::ring) return ring_backward(ctx, blocks, in, d);
   gather_backward(ctx, blocks, in, d);
 }
 
-#define FORGE_KEYS(T)                                                                                             \
-  template void key_forward<T>(Context<T>&, std::int64_t, const BufferSet&, const AttentionHeads<const T>&,       \
-                               View<T, 3>, View<acc_t<T>, 2>);                                                    \
-  template void key_backward<T>(Context<T>&, std::int64_t, const BufferSet&, View<const T, 3>,                    \
-                                const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
-                                const AttentionHeads<T>&);
+#define FORGE_KEYS(T)                                                                                          \
+  template void key_forward(Context<T>&, std::int64_t, const Batch&, const KeyForward<T>&,                     \
+                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);                    \
+  template void key_backward(Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
+                             const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+                             const AttentionHeads<T>&);
 FORGE_KEYS(double)
 FORGE_KEYS(float)
 FORGE_KEYS(bf16)

@@ -54,10 +54,8 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
 
 // This rank's queries and the keys of its own block.
 template <class T>
-AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const BufferSet& s) {
-  const View<const std::int64_t, 1> samples =
-      ctx.dropout_rate() > 0 ? s.vector<std::int64_t>(Buf::samples) : View<std::int64_t, 1>();
-  return context_shape(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, samples);
+AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
+  return context_shape<T>(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, batch.samples);
 }
 
 // Exchanges between cp ranks, behind the computation where there is a stream for them. An exchange starts when all that
@@ -102,17 +100,17 @@ class Exchange {
 
 // ring and all_gather; all_to_all: cp > 1.
 template <class T>
-void key_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in, View<T, 3> o,
-                 View<acc_t<T>, 2> lse);
+void key_forward(Context<T>&, std::int64_t layer, const Batch&, const KeyForward<T>&, const AttentionHeads<const T>& in,
+                 View<T, 3> o, View<acc_t<T>, 2> lse);
 template <class T>
-void key_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
+void key_backward(Context<T>&, std::int64_t layer, const Batch&, const KeyBackward<T>&, View<const T, 3> d_o,
                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
                   const AttentionHeads<T>& d);
 template <class T>
-void head_parallel_forward(Context<T>&, std::int64_t layer, const BufferSet&, const AttentionHeads<const T>& in,
-                           View<T, 3> o, View<acc_t<T>, 2> lse);
+void head_parallel_forward(Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
+                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
 template <class T>
-void head_parallel_backward(Context<T>&, std::int64_t layer, const BufferSet&, View<const T, 3> d_o,
+void head_parallel_backward(Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&, View<const T, 3> d_o,
                             const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                             View<const acc_t<T>, 2> delta, const AttentionHeads<T>& d);
 

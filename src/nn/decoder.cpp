@@ -17,19 +17,15 @@ BufferContext decode_context(const ModelSpec& spec, const Precision& precision, 
   return {spec, {1, rows, 1}, precision, Recompute::full, 1};
 }
 
+// A residual stream's.
+template <class T>
+std::size_t stream_bytes(const BufferContext& c) {
+  return align_up(static_cast<std::size_t>(c.stream_rows() * c.spec.C()) * sizeof(T));
+}
+
 ModelSpec without_capacity(ModelSpec spec) {
   spec.options.capacity_factor = 0;
   return spec;
-}
-
-// Of a block's forward pass; layers differ.
-std::size_t largest_frame(const BufferContext& c) {
-  std::size_t bytes = 0;
-  for (std::int64_t layer = 0; layer < c.spec.L(); ++layer)
-    bytes =
-        std::max(bytes, aligned_bytes(recomputed_of_block(c, layer)) + aligned_bytes(scratch_forward_block(c, layer)) +
-                            aligned_bytes(scratch_forward_latents(c)));
-  return bytes;
 }
 
 }  // namespace
@@ -41,16 +37,18 @@ BufferContext Decoder<T>::piece_context(std::int64_t rows) const {
 
 template <class T>
 std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContext& largest) {
+  std::size_t frame = 0;  // of a block's forward pass; layers differ
+  for (std::int64_t layer = 0; layer < run.spec.L(); ++layer)
+    frame = std::max(frame, block_scratch(largest, layer, Pass::forward, false));
   const auto rows = static_cast<std::size_t>(run.microbatch.sequence_tokens);
   const auto layers = static_cast<std::size_t>(run.spec.L());
   const auto cached = [&](std::int64_t columns) {
     return align_up(rows * static_cast<std::size_t>(columns) * sizeof(T));
   };
   const auto v = static_cast<std::size_t>(run.spec.V()), c = static_cast<std::size_t>(run.spec.C());
-  return aligned_bytes(run_buffers(run)) + layers * (cached(run.spec.kv_columns()) + cached(run.spec.v_columns())) +
+  return counted_bytes<RunBuffers<T>>(run) + layers * (cached(run.spec.kv_columns()) + cached(run.spec.v_columns())) +
          2 * align_up(rows * sizeof(std::int32_t)) + align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) +
-         align_up(c * sizeof(T)) + aligned_bytes(batch_buffers(largest)) + 2 * aligned_bytes(block_input(largest)) +
-         largest_frame(largest);
+         align_up(c * sizeof(T)) + counted_bytes<Batch>(largest) + 2 * stream_bytes<T>(largest) + frame;
 }
 
 template <class T>
@@ -68,14 +66,16 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   auto allocate = [&](std::int64_t elements, std::size_t size) {
     return arena_.allocate(static_cast<std::size_t>(elements) * size, Category::data);
   };
-  run_set_.add(run_buffers(run_), arena_, Category::data);
-  fill_rotary_buffers<T>(stream_, run_, run_set_);
+  BufferLister run(run_);
+  run_buffers_.list(run);
+  forge::allocate(arena_, run.list, Category::data);
+  fill_rotary_buffers(stream_, run_, run_buffers_);
   for (std::int64_t l = 0; l < spec_.L(); ++l)
     for (const auto& [cache, columns] : {std::pair{&cache_.k, spec_.kv_columns()}, {&cache_.v, spec_.v_columns()}})
       cache->push_back(View<T, 2>(static_cast<T*>(allocate(capacity * columns, sizeof(T))), {{capacity, columns}}));
   if (!router_biases.empty()) {
     const std::vector<acc_t<T>> converted(router_biases.begin(), router_biases.end());
-    copy_to_device(stream_, run_set_.raw(Buf::router_bias), converted.data(), converted.size() * sizeof(acc_t<T>));
+    copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
   std::vector<std::int32_t> positions(static_cast<std::size_t>(capacity));
@@ -87,7 +87,8 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   stream_.synchronize();
   using A = acc_t<T>;
   logits_ = View<A, 2>(static_cast<A*>(allocate(spec_.V(), sizeof(A))), {{1, spec_.V()}});
-  statistics_ = View<A, 1>(static_cast<A*>(allocate(2, sizeof(A))), {{2}});
+  const View<A, 1> statistics(static_cast<A*>(allocate(2, sizeof(A))), {{2}});
+  statistics_ = {statistics.slice(0, 1), statistics.slice(1, 2)};
   normed_ = View<T, 2>(static_cast<T*>(allocate(spec_.C(), sizeof(T))), {{1, spec_.C()}});
   View<const T, 2> output;
   for (std::size_t u = 0; u < units.size(); ++u) switch (units[u].kind) {
@@ -115,30 +116,29 @@ template <class T>
 void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   const BufferContext buffers = piece_context(rows);
   Context<T> ctx{stream_, gemm_, arena_, buffers, {}, {}, 0, 0, false, &cache_};
-  if (spec_.rope()) {
-    ctx.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
-    ctx.sine = run_set_.matrix<acc_t<T>>(Buf::sine);
-  }
-  if (spec_.options.router_bias) ctx.router.bias = run_set_.matrix<acc_t<T>>(Buf::router_bias);
+  ctx.cosine = run_buffers_.cosine;
+  ctx.sine = run_buffers_.sine;
+  ctx.router.state.bias = run_buffers_.routers.bias;
   Frame frame(arena_);
-  BufferSet first, second;  // the residual stream goes back and forth between them
-  first.add(batch_buffers(buffers), arena_, Category::data);
+  Batch batch;
+  BufferLister list(buffers);
+  batch.list(list);
+  allocate(arena_, list.list, Category::data);
   const auto bytes = static_cast<std::size_t>(rows) * 4;
-  copy_to_device(stream_, first.raw(Buf::tokens), tokens, bytes);
-  copy_on_device(stream_, first.raw(Buf::positions), cache_.positions.data + cache_.length, bytes);
-  fill_zero(stream_, first.raw(Buf::documents), bytes);
-  second = first;
-  first.add(block_input(buffers), arena_, Category::activations);
-  second.add(block_input(buffers), arena_, Category::activations);
-  embed_forward<T>(ctx, embedding_, first, first.matrix<T>(Buf::x));
+  copy_to_device(stream_, batch.tokens.data, tokens, bytes);
+  copy_on_device(stream_, batch.positions.data, cache_.positions.data + cache_.length, bytes);
+  fill_zero(stream_, batch.documents.data, bytes);
+  View<T, 2> x, next;  // the residual stream goes back and forth between them
+  for (View<T, 2>* stream : {&x, &next})
+    *stream = View<T, 2>(static_cast<T*>(arena_.allocate(stream_bytes<T>(buffers), Category::activations)),
+                         {{rows, spec_.C()}});
+  Embedding<T>{ctx, batch}.forward(embedding_, x);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    block_forward<T>(ctx, static_cast<std::int64_t>(l), blocks_[l], first, second.matrix<T>(Buf::x));
-    std::swap(first, second);
+    Block<T>{{ctx, static_cast<std::int64_t>(l), batch, x, blocks_[l]}, {}}.forward(next);
+    std::swap(x, next);
   }
   cache_.length += rows;
-  const View<const T, 2> x = first.matrix<T>(Buf::x);
-  head_logits<T>(ctx, head_, x.slice(rows - 1, rows), normed_, statistics_.slice(0, 1), statistics_.slice(1, 2),
-                 logits_);
+  head_logits<T>(ctx, head_, x.slice(rows - 1, rows), normed_, statistics_, logits_);
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/run.plan.hpp"
 
 namespace forge {
 
@@ -38,10 +39,10 @@ class Decoder {
   Arena arena_;
   Buffer workspace_;
   Gemm gemm_;
-  BufferSet run_set_;
+  RunBuffers<T> run_buffers_;
   KvCache<T> cache_;
   View<acc_t<T>, 2> logits_;  // (1, V)
-  View<acc_t<T>, 1> statistics_;
+  NormStatistics<T> statistics_;
   View<T, 2> normed_;  // (1, C)
   EmbeddingTensors<const T> embedding_;
   std::vector<BlockTensors<const T>> blocks_;

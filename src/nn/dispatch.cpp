@@ -10,41 +10,46 @@ namespace {
 
 // Assignments of each expert of this rank's rows, or, where one rank has sorted those of all, of the group's.
 template <class T>
-void add_load(Context<T>& ctx, const BufferSet& s, View<double, 1> load) {
+void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load) {
   const bool of_group = moe_shape(ctx.buffers).gathers;
   const bool first = ctx.groups.ep_rank() == 0 && ctx.groups.etp_rank() == 0;
-  if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, s.vector<std::int64_t>(Buf::own_counts), load);
-}
-
-template <class T>
-void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices) {
-  if (moe_shape(ctx.buffers).gathers)
-    GatherDispatch<T>::sort(ctx, s, choices);
-  else
-    ExchangeDispatch<T>::sort(ctx, s, choices);
+  if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, sorting.counts, load);
 }
 
 }  // namespace
 
 template <class T>
-std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, const BufferSet& s, View<double, 1> load) {
-  const bool drops = s.has(Buf::kept_choices);
-  if (!drops || !load.empty()) sort<T>(ctx, s, s.matrix<std::int32_t>(Buf::choices));
-  add_load(ctx, s, load);
-  if (drops) sort<T>(ctx, s, s.matrix<std::int32_t>(Buf::kept_choices));
-  if (!moe_shape(ctx.buffers).gathers) ExchangeDispatch<T>::share(ctx, s);
-  return sorted_assignments(ctx, s);
+std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::int32_t, 2> choices,
+                                              View<const std::int32_t, 2> kept, const SortScratch& sorting,
+                                              const DispatchBuffers<T>& b, const DispatchScratch<T>& s,
+                                              View<double, 1> load) {
+  const bool gathers = moe_shape(ctx.buffers).gathers;
+  const auto sort = [&](View<const std::int32_t, 2> list) {
+    if (gathers)
+      GatherDispatch<T>::sort(ctx, list, sorting, b);
+    else
+      ExchangeDispatch<T>::sort(ctx, list, sorting, b);
+  };
+  if (kept.empty() || !load.empty()) sort(choices);
+  add_load(ctx, sorting, load);
+  if (!kept.empty()) sort(kept);
+  if (!gathers) ExchangeDispatch<T>::share(ctx, sorting, b);
+  return sorted_assignments(ctx, b, s);
 }
 
 template <class T>
-std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const BufferSet& s) {
-  if (moe_shape(ctx.buffers).gathers) return std::make_unique<GatherDispatch<T>>(ctx, s);
-  return std::make_unique<ExchangeDispatch<T>>(ctx, s);
+std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchBuffers<T>& b,
+                                                const DispatchScratch<T>& s) {
+  if (moe_shape(ctx.buffers).gathers) return std::make_unique<GatherDispatch<T>>(ctx, b, s);
+  return std::make_unique<ExchangeDispatch<T>>(ctx, b, s);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                 \
-  template std::unique_ptr<Dispatch<T>> sort_assignments<T>(Context<T>&, const BufferSet&, View<double, 1>); \
-  template std::unique_ptr<Dispatch<T>> sorted_assignments<T>(Context<T>&, const BufferSet&);
+#define FORGE_INSTANTIATE(T)                                                                       \
+  template std::unique_ptr<Dispatch<T>> sort_assignments(                                          \
+      Context<T>&, View<const std::int32_t, 2>, View<const std::int32_t, 2>, const SortScratch&,   \
+      const DispatchBuffers<T>&, const DispatchScratch<T>&, View<double, 1>);                      \
+  template std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>&, const DispatchBuffers<T>&, \
+                                                           const DispatchScratch<T>&);
 FORGE_INSTANTIATE(double)
 FORGE_INSTANTIATE(float)
 FORGE_INSTANTIATE(bf16)

@@ -2,16 +2,14 @@
 
 #include <memory>
 
-#include "model/moe_buffers.hpp"
-#include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
+#include "nn/dispatch.plan.hpp"
 
 namespace forge {
 
 // Moves the rows of a layer's assignments to the ranks that have their experts, and back, in rounds of bounded size.
 // The host reads the counts of assignments once, when a Dispatch is made; every rank that shares the layer's experts
-// then takes the same number of rounds, and in each calls the same operations. The buffers are those of
-// model/moe_buffers.cpp in `s`.
+// then takes the same number of rounds, and in each calls the same operations.
 template <class T>
 class Dispatch {
  public:
@@ -32,9 +30,9 @@ class Dispatch {
   virtual void send_rows(int round, View<const T, 2> x, View<T, 2> to) = 0;
   // to(N), by expert: values(S, k).
   virtual void send_weights(int round, View<const A, 2> values, View<A, 1> to) = 0;
-  // The way back, of rows that stand in outbox(round, …): `buffer`, or, where nothing moves, the assignments' own
-  // places. After all rounds: y(S, C), (+)= over the choices of a row, of which dropped ones count 0.
-  virtual View<T, 2> outbox(int round, Buf buffer) const = 0;
+  // The way back, of rows that stand in outbox(round, …): `buffer` (N, C), or, where nothing moves, the assignments'
+  // own places. After all rounds: y(S, C), (+)= over the choices of a row, of which dropped ones count 0.
+  virtual View<T, 2> outbox(int round, View<T, 2> buffer) const = 0;
   virtual void return_rows(int round, View<const T, 2> from) = 0;
   virtual void sum_rows(bool add, View<T, 2> y) = 0;
   // And values(S, k); 0 for dropped ones.
@@ -49,13 +47,17 @@ class Dispatch {
   Stream* stream_;
 };
 
-// Forward: from the choices (the kept ones, where a capacity dropped some) to the order of assignments and the counts,
-// which stay in the slot. Adds the assignments of each expert of this rank's rows, before any were dropped, to `load`
-// (E), unless that is empty.
+// Forward: from the choices (the kept ones, where a capacity dropped some: else empty) to the order of assignments and
+// the counts, which stay in `b`. Adds the assignments of each expert of this rank's rows, before any were dropped, to
+// `load` (E), unless that is empty.
 template <class T>
-std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, const BufferSet& s, View<double, 1> load);
+std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::int32_t, 2> choices,
+                                              View<const std::int32_t, 2> kept, const SortScratch& sorting,
+                                              const DispatchBuffers<T>& b, const DispatchScratch<T>& s,
+                                              View<double, 1> load);
 // Backward: from what that left.
 template <class T>
-std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const BufferSet& s);
+std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchBuffers<T>& b,
+                                                const DispatchScratch<T>& s);
 
 }  // namespace forge

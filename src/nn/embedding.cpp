@@ -1,62 +1,35 @@
 #include "nn/embedding.hpp"
 
-#include "nn/rows.hpp"
+#include "nn/branch.hpp"
+#include "nn/embedding.plan.hpp"
 
 namespace forge {
 
-namespace {
-
 template <class T>
-Dropout dropout_of(const Context<T>& ctx, const BufferSet& s, std::int64_t layer) {
-  return {ctx.dropout_rate(), ctx.dropout_key(layer, DropoutPlace::embedding),
-          own_rows(ctx.groups, s.vector<std::int64_t>(Buf::samples)),
-          own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions))};
-}
-
-template <class T>
-BufferSet with_scratch(Context<T>& ctx, const BufferSet& slot) {
-  BufferSet s = slot;
-  s.add(scratch_embedding(ctx.buffers), ctx.arena, Category::workspace);
-  return s;
-}
-
-}  // namespace
-
-template <class T>
-void embed_forward(Context<T>& ctx, const EmbeddingTensors<const T>& w, const BufferSet& slot, View<T, 2> out,
-                   std::int64_t layer) {
+void Embedding<T>::forward(const EmbeddingTensors<const T>& w, View<T, 2> out) const {
   Frame frame(ctx.arena);
-  const BufferSet s = with_scratch(ctx, slot);
-  const View<T, 2> partial = partial_rows(ctx, s, out);
+  const auto s = workspace<EmbeddingScratch<T>>(ctx);
+  const View<T, 2> partial = partial_rows(ctx, s.rows, out);
   // The sum over tp takes positions from one rank.
   const View<const T, 2> positions = ctx.groups.tp_rank() == 0 ? w.positions : View<const T, 2>();
-  embedding_forward<T>(ctx.stream, s.vector<std::int32_t>(Buf::tokens), w.tokens,
-                       s.vector<std::int32_t>(Buf::positions), positions, partial);
+  embedding_forward<T>(ctx.stream, batch.tokens, w.tokens, batch.positions, positions, partial);
   reduce_rows(ctx, partial, out);
-  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, out, out, dropout_of(ctx, s, layer));
+  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, out, out, dropout_of(ctx, layer, DropoutPlace::embedding, batch));
 }
 
 template <class T>
-void embed_backward_weight(Context<T>& ctx, const EmbeddingTensors<acc_t<T>>& g, const BufferSet& slot,
-                           View<T, 2> d_out, std::int64_t layer) {
+void Embedding<T>::backward_weight(const EmbeddingTensors<acc_t<T>>& g, View<T, 2> d_out) const {
   Frame frame(ctx.arena);
-  const BufferSet s = with_scratch(ctx, slot);
-  if (ctx.dropout_rate() > 0) dropout<T>(ctx.stream, d_out, d_out, dropout_of(ctx, s, layer));
-  embedding_backward<T>(ctx.stream, s.vector<std::int32_t>(Buf::tokens), s.vector<std::int32_t>(Buf::token_order),
-                        gather_rows<T>(ctx, d_out, s), g.tokens);
+  const auto s = workspace<EmbeddingScratch<T>>(ctx);
+  if (ctx.dropout_rate() > 0)
+    dropout<T>(ctx.stream, d_out, d_out, dropout_of(ctx, layer, DropoutPlace::embedding, batch));
+  embedding_backward<T>(ctx.stream, batch.tokens, batch.token_order, gather_rows<T>(ctx, d_out, s.rows), g.tokens);
   if (!g.positions.empty())
-    embedding_backward<T>(ctx.stream, own_rows(ctx.groups, s.vector<std::int32_t>(Buf::positions)),
-                          s.vector<std::int32_t>(Buf::position_order), d_out, g.positions);
+    embedding_backward<T>(ctx.stream, own_rows(ctx.groups, batch.positions), batch.position_order, d_out, g.positions);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                           \
-  template void embed_forward<T>(Context<T>&, const EmbeddingTensors<const T>&, const BufferSet&, View<T, 2>,          \
-                                 std::int64_t);                                                                        \
-  template void embed_backward_weight<T>(Context<T>&, const EmbeddingTensors<acc_t<T>>&, const BufferSet&, View<T, 2>, \
-                                         std::int64_t);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
-#undef FORGE_INSTANTIATE
+template struct Embedding<double>;
+template struct Embedding<float>;
+template struct Embedding<bf16>;
 
 }  // namespace forge

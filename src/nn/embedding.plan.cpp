@@ -18,4 +18,8 @@ Unit position_table_unit(const ModelSpec& s) {
   return unit.finish();
 }
 
+void add_embedding_sends(Sends& sends, Pass pass) {
+  sends.rows(pass == Pass::forward ? Collective::reduce_scatter : Collective::all_gather);
+}
+
 }  // namespace forge

@@ -15,49 +15,43 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
 
 // All sources' counts. Static shapes need no exchange, and nothing is read.
 template <class T>
-std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const BufferSet& s) {
+std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(m.sources * m.experts), m.capacity);
   if (m.fixed) return counts;
-  copy_to_host(ctx.stream, counts.data(), s.raw(Buf::assignment_counts), counts.size() * sizeof(std::int64_t));
+  copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   return counts;
 }
 
 template <class T>
-ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const BufferSet& s)
+ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
       ctx_(ctx),
+      b_(b),
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       ranks_(ranks_of(ctx)),
-      plan_(ranks_, read_counts(ctx, s), shape_.round_rows) {}
+      plan_(ranks_, read_counts(ctx, b), shape_.round_rows) {}
 
 template <class T>
-void ExchangeDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices) {
-  const MoeShape m = moe_shape(ctx.buffers);
-  const auto counts = s.vector<std::int64_t>(Buf::own_counts);
-  const auto offsets = s.vector<std::int64_t>(Buf::own_offsets);
-  const auto place = s.matrix<std::int32_t>(Buf::assignment_place);
-  const auto order = s.vector<std::int32_t>(m.fixed ? Buf::own_order : Buf::assignment_order);
-  moe_sort(ctx.stream, choices, s.matrix<std::int32_t>(Buf::own_sort), counts, offsets, order, place);
+void ExchangeDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+                               const DispatchBuffers<T>& b) {
+  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, sorting.offsets,
+           moe_shape(ctx.buffers).fixed ? sorting.unpadded : b.order, b.place);
 }
 
 // After sort(): padded, or the counts of all sources.
 template <class T>
-void ExchangeDispatch<T>::share(Context<T>& ctx, const BufferSet& s) {
+void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  const auto counts = s.vector<std::int64_t>(Buf::own_counts);
-  if (m.fixed)
-    return moe_pad(ctx.stream, s.vector<std::int64_t>(Buf::own_offsets), s.vector<std::int32_t>(Buf::own_order),
-                   m.capacity, s.vector<std::int32_t>(Buf::assignment_order),
-                   s.matrix<std::int32_t>(Buf::assignment_place));
+  if (m.fixed) return moe_pad(ctx.stream, sorting.offsets, sorting.unpadded, m.capacity, b.order, b.place);
   // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
-  const auto all = s.matrix<std::int64_t>(Buf::assignment_counts);
+  const auto all = b.counts;
   const LayerGroups& g = ctx.groups;
   const auto of_group = all.slice(g.ep_rank() * g.etp_size(), (g.ep_rank() + 1) * g.etp_size());
   const auto own = of_group.slice(g.etp_rank(), g.etp_rank() + 1);
-  copy_on_device(ctx.stream, own.data, counts.data, static_cast<std::size_t>(m.experts) * sizeof(std::int64_t));
+  copy_on_device(ctx.stream, own.data, sorting.counts.data, static_cast<std::size_t>(m.experts) * sizeof(std::int64_t));
   if (g.etp) g.etp->all_gather(ctx.stream, View<const std::int64_t, 2>(own), of_group);
   if (g.ep) g.ep->all_gather(ctx.stream, View<const std::int64_t, 2>(of_group), all);
 }
@@ -67,20 +61,15 @@ template <class T>
 void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
-  const auto device = s_.template vector<std::int64_t>(Buf::received_blocks);
   if (shape_.fixed) {
-    fill_counts(ctx_.stream, shape_.capacity, device);  // nothing comes from the host: a step can be captured
+    fill_counts(ctx_.stream, shape_.capacity, s_.blocks);  // nothing comes from the host: a step can be captured
   } else {
     const std::vector<std::int64_t> blocks = plan_.blocks(round);
-    copy_to_device(ctx_.stream, device.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
+    copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
     ctx_.stream.synchronize();  // `blocks` ends here
   }
-  const auto experts = s_.template matrix<std::int32_t>(Buf::received_experts);
-  experts_of_blocks(ctx_.stream, device, shape_.experts_here, s_.template vector<std::int32_t>(Buf::received_experts));
-  moe_sort(
-      ctx_.stream, experts, s_.template matrix<std::int32_t>(Buf::received_sort),
-      s_.template vector<std::int64_t>(Buf::received_counts), s_.template vector<std::int64_t>(Buf::received_offsets),
-      s_.template vector<std::int32_t>(Buf::received_order), s_.template matrix<std::int32_t>(Buf::received_place));
+  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, line_of(s_.experts));
+  moe_sort(ctx_.stream, s_.experts, s_.sort, s_.counts, s_.offsets, s_.order, s_.place);
 }
 
 namespace {
@@ -152,7 +141,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
     etp.send(ctx_.stream, View<const P, 2>(theirs), to);
     etp.receive(ctx_.stream, got, from);
     etp.group_end(ctx_.stream);
-    add<P>(ctx_.stream, View<const P, 1>(got.data, {{got.size()}}), View<P, 1>(own.data, {{own.size()}}));
+    add<P>(ctx_.stream, line_of(got), line_of(own));
   }
   Parts<P> out(own), in(assignments);
   for (int peer = 0; peer < ranks_.ep; ++peer) {
@@ -174,88 +163,79 @@ void ExchangeDispatch<T>::prepare(int round) {
 
 template <class T>
 void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
-  const auto assignments = s_.template matrix<T>(Buf::assignments);
   const auto fill = [&](const Range& places, View<T, 2> rows) {
-    permute_rows<T>(this->sending(), x, order().slice(places.begin, places.end), shape_.chosen, rows);
+    permute_rows<T>(this->sending(), x, b_.order.slice(places.begin, places.end), shape_.chosen, rows);
   };
   if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, plan_.rows(round)));
   // Only this round's places: the others may hold what has come back.
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
+    if (!places.empty()) fill(places, s_.assignments.slice(places.begin, places.end));
   }
   const std::int64_t rows = plan_.rows(round);
-  const auto received = first<T>(Buf::received, rows);
-  exchange_out<T>(round, assignments, received);
+  const auto received = s_.received.slice(0, rows);
+  exchange_out<T>(round, s_.assignments, received);
   sort_received(round);
-  permute_rows<T>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
-                  to.slice(0, rows));
+  permute_rows<T>(this->sending(), received, s_.order.slice(0, rows), 1, to.slice(0, rows));
 }
 
 template <class T>
 void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  const auto assignments = s_.template vector<A>(Buf::assignment_weights);
+  const View<A, 1> assignments = line_of(s_.weights);
   const std::int64_t rows = plan_.rows(round);
   const auto fill = [&](const Range& places, View<A, 1> line) {
-    permute_weights<A>(this->sending(), values, order().slice(places.begin, places.end), line);
+    permute_weights<A>(this->sending(), values, b_.order.slice(places.begin, places.end), line);
   };
   if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, rows));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
   }
-  const auto received = first<A>(Buf::received_line, rows);
-  exchange_out<A>(round, s_.template matrix<A>(Buf::assignment_weights), received);
+  const auto received = s_.received_line.slice(0, rows);
+  exchange_out<A>(round, s_.weights, received);
   sort_received(round);
-  permute_rows<A>(this->sending(), received, s_.template vector<std::int32_t>(Buf::received_order).slice(0, rows), 1,
-                  View<A, 2>(to.data, {{rows, 1}}));
+  permute_rows<A>(this->sending(), received, s_.order.slice(0, rows), 1, View<A, 2>(to.data, {{rows, 1}}));
 }
 
 template <class T>
-View<T, 2> ExchangeDispatch<T>::outbox(int round, Buf buffer) const {
-  if (shape_.exchanges()) return first<T>(buffer, plan_.rows(round));
+View<T, 2> ExchangeDispatch<T>::outbox(int round, View<T, 2> buffer) const {
+  if (shape_.exchanges()) return buffer.slice(0, plan_.rows(round));
   const Range places = plan_.sent(round, 0);
-  return s_.template matrix<T>(Buf::assignments).slice(places.begin, places.end);
+  return s_.assignments.slice(places.begin, places.end);
 }
 
 template <class T>
 void ExchangeDispatch<T>::return_rows(int round, View<const T, 2> from) {
   if (!shape_.exchanges()) return;
   const std::int64_t rows = plan_.rows(round);
-  const auto assignments = s_.template matrix<T>(Buf::assignments);
   sort_received(round);
-  const auto received = first<T>(Buf::received, rows);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, rows),
-                    s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {}, false, received);
-  exchange_back<T>(round, received, s_.has(Buf::peer_rows) ? s_.template matrix<T>(Buf::peer_rows) : View<T, 2>(),
-                   assignments);
+  const auto received = s_.received.slice(0, rows);
+  unpermute_rows<T>(ctx_.stream, from.slice(0, rows), s_.place.slice(0, rows), 0, {}, false, received);
+  exchange_back<T>(round, received, s_.peer_rows, s_.assignments);
 }
 
 template <class T>
 void ExchangeDispatch<T>::sum_rows(bool add, View<T, 2> y) {
-  unpermute_rows<T>(ctx_.stream, s_.template matrix<T>(Buf::assignments), place(), 0, {}, add, y);
+  unpermute_rows<T>(ctx_.stream, s_.assignments, b_.place, 0, {}, add, y);
 }
 
 template <class T>
 void ExchangeDispatch<T>::return_weights(int round, View<A, 1> from) {
   const std::int64_t rows = plan_.rows(round);
-  const auto assignments = s_.template matrix<A>(Buf::assignment_weights);
   const View<const A, 2> line(from.data, {{rows, 1}});
   if (!shape_.exchanges()) {
     const Range places = plan_.sent(round, 0);
-    return copy_rows<A>(ctx_.stream, line, assignments.slice(places.begin, places.end));
+    return copy_rows<A>(ctx_.stream, line, s_.weights.slice(places.begin, places.end));
   }
   sort_received(round);
-  const auto received = first<A>(Buf::received_line, rows);
-  unpermute_rows<A>(ctx_.stream, line, s_.template matrix<std::int32_t>(Buf::received_place).slice(0, rows), 0, {},
-                    false, received);
-  exchange_back<A>(round, received, s_.has(Buf::peer_line) ? s_.template matrix<A>(Buf::peer_line) : View<A, 2>(),
-                   assignments);
+  const auto received = s_.received_line.slice(0, rows);
+  unpermute_rows<A>(ctx_.stream, line, s_.place.slice(0, rows), 0, {}, false, received);
+  exchange_back<A>(round, received, s_.peer_line, s_.weights);
 }
 
 template <class T>
 void ExchangeDispatch<T>::place_weights(View<A, 2> values) {
-  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::assignment_weights), place(), values);
+  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, values);
 }
 
 template class ExchangeDispatch<double>;

@@ -11,31 +11,26 @@ template <class T>
 class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
-  ExchangeDispatch(Context<T>& ctx, const BufferSet& s);
+  ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
   // What sort_assignments() does before: the order of this rank's choices, then what all ranks must know of it.
-  static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
-  static void share(Context<T>& ctx, const BufferSet& s);
+  static void sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+                   const DispatchBuffers<T>& b);
+  static void share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
 
   int rounds() const override { return plan_.rounds(); }
   std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
   void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
-  View<T, 2> outbox(int round, Buf buffer) const override;
+  View<T, 2> outbox(int round, View<T, 2> buffer) const override;
   void return_rows(int round, View<const T, 2> from) override;
   void sum_rows(bool add, View<T, 2> y) override;
   void return_weights(int round, View<A, 1> from) override;
   void place_weights(View<A, 2> values) override;
 
  private:
-  template <class P>
-  View<P, 2> first(Buf id, std::int64_t rows) const {
-    return s_.template matrix<P>(id).slice(0, rows);
-  }
-  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::assignment_order); }
-  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::assignment_place); }
   static ExpertRanks ranks_of(const Context<T>& ctx);
-  static std::vector<std::int64_t> read_counts(Context<T>& ctx, const BufferSet& s);
+  static std::vector<std::int64_t> read_counts(Context<T>& ctx, const DispatchBuffers<T>& b);
 
   void sort_received(int round);
   // Rows of `columns` elements: assignments ↔ received, in the round.
@@ -45,7 +40,8 @@ class ExchangeDispatch final : public Dispatch<T> {
   void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> assignments);
 
   Context<T>& ctx_;
-  const BufferSet& s_;
+  DispatchBuffers<T> b_;
+  DispatchScratch<T> s_;
   MoeShape shape_;
   ExpertRanks ranks_;
   DispatchPlan plan_;

@@ -33,22 +33,21 @@ void GatherDispatch<T>::reduce(View<P, 2> all, View<P, 2> own) {
 }
 
 template <class T>
-void GatherDispatch<T>::sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices) {
-  const auto all = s.matrix<std::int32_t>(Buf::group_choices);
-  gather<std::int32_t>(ctx.stream, ctx.groups, choices, all);
-  moe_sort(ctx.stream, all, s.matrix<std::int32_t>(Buf::own_sort), s.vector<std::int64_t>(Buf::own_counts),
-           s.vector<std::int64_t>(Buf::assignment_offsets), s.vector<std::int32_t>(Buf::assignment_order),
-           s.matrix<std::int32_t>(Buf::assignment_place));
+void GatherDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+                             const DispatchBuffers<T>& b) {
+  gather<std::int32_t>(ctx.stream, ctx.groups, choices, sorting.group_choices);
+  moe_sort(ctx.stream, sorting.group_choices, sorting.sort, sorting.counts, b.offsets, b.order, b.place);
 }
 
 template <class T>
-GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const BufferSet& s)
+GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
       ctx_(ctx),
+      b_(b),
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       offsets_(static_cast<std::size_t>(shape_.experts + 1)) {
-  copy_to_host(ctx.stream, offsets_.data(), s.raw(Buf::assignment_offsets), offsets_.size() * sizeof(std::int64_t));
+  copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   std::int64_t most = 0;
   for (std::size_t e = 0; e + 1 < offsets_.size(); e += static_cast<std::size_t>(shape_.experts_here))
@@ -79,48 +78,45 @@ void GatherDispatch<T>::prepare(int) {}
 
 template <class T>
 void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
-  const auto all = s_.template matrix<T>(Buf::group_rows);
-  if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, all);
+  if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, s_.group_rows);
   gathered_ = x.data;
   const Range here = window(round);
-  permute_rows<T>(this->sending(), all, order().slice(here.begin, here.end), shape_.chosen, to.slice(0, here.size()));
+  permute_rows<T>(this->sending(), s_.group_rows, b_.order.slice(here.begin, here.end), shape_.chosen,
+                  to.slice(0, here.size()));
 }
 
 template <class T>
 void GatherDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
-  const auto all = s_.template matrix<A>(Buf::group_weights);
-  gather<A>(this->sending(), ctx_.groups, values, all);
+  gather<A>(this->sending(), ctx_.groups, values, s_.group_weights);
   const Range here = window(round);
-  permute_weights<A>(this->sending(), all, order().slice(here.begin, here.end), to.slice(0, here.size()));
+  permute_weights<A>(this->sending(), s_.group_weights, b_.order.slice(here.begin, here.end), to.slice(0, here.size()));
 }
 
 template <class T>
-View<T, 2> GatherDispatch<T>::outbox(int round, Buf buffer) const {
-  return s_.template matrix<T>(buffer).slice(0, window(round).size());
+View<T, 2> GatherDispatch<T>::outbox(int round, View<T, 2> buffer) const {
+  return buffer.slice(0, window(round).size());
 }
 
 template <class T>
 void GatherDispatch<T>::return_rows(int round, View<const T, 2> from) {
   const Range here = window(round);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), place(), here.begin, {}, summed_,
-                    s_.template matrix<T>(Buf::group_sums));
+  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), b_.place, here.begin, {}, summed_, s_.group_sums);
   summed_ = true;
 }
 
 template <class T>
 void GatherDispatch<T>::sum_rows(bool add_to, View<T, 2> y) {
-  const auto sums = s_.template matrix<T>(Buf::group_sums);
-  if (!add_to) return reduce<T>(sums, y);
+  if (!add_to) return reduce<T>(s_.group_sums, y);
   // Its own rows of the group's buffer are free now.
-  const View<T, 2> own = s_.template matrix<T>(Buf::group_rows).slice(0, shape_.rows);
+  const View<T, 2> own = s_.group_rows.slice(0, shape_.rows);
   gathered_ = nullptr;
-  reduce<T>(sums, own);
-  add<T>(ctx_.stream, View<const T, 1>(own.data, {{own.size()}}), View<T, 1>(y.data, {{y.size()}}));
+  reduce<T>(s_.group_sums, own);
+  add<T>(ctx_.stream, line_of(own), line_of(y));
 }
 
 template <class T>
 void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
-  const auto line = s_.template vector<A>(Buf::assignment_weights);
+  const View<A, 2>& line = s_.weights;
   if (!weighed_) fill_zero(ctx_.stream, line.data, static_cast<std::size_t>(line.size()) * sizeof(A));
   weighed_ = true;
   const Range here = window(round);
@@ -129,9 +125,8 @@ void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
 
 template <class T>
 void GatherDispatch<T>::place_weights(View<A, 2> values) {
-  const auto all = s_.template matrix<A>(Buf::group_weights);
-  unpermute_weights<A>(ctx_.stream, s_.template vector<A>(Buf::assignment_weights), place(), all);
-  reduce<A>(all, values);
+  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, s_.group_weights);
+  reduce<A>(s_.group_weights, values);
 }
 
 template class GatherDispatch<double>;

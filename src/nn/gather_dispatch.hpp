@@ -12,16 +12,17 @@ template <class T>
 class GatherDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
-  GatherDispatch(Context<T>& ctx, const BufferSet& s);
+  GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
   // What sort_assignments() does before: the order of all ranks' choices.
-  static void sort(Context<T>& ctx, const BufferSet& s, View<const std::int32_t, 2> choices);
+  static void sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+                   const DispatchBuffers<T>& b);
 
   int rounds() const override { return rounds_; }
   std::vector<std::int64_t> offsets(int round) const override;
   void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
-  View<T, 2> outbox(int round, Buf buffer) const override;
+  View<T, 2> outbox(int round, View<T, 2> buffer) const override;
   void return_rows(int round, View<const T, 2> from) override;
   void sum_rows(bool add, View<T, 2> y) override;
   void return_weights(int round, View<A, 1> from) override;
@@ -35,11 +36,10 @@ class GatherDispatch final : public Dispatch<T> {
   static void gather(Stream& stream, const LayerGroups& groups, View<const P, 2> own, View<P, 2> all);
   template <class P>
   void reduce(View<P, 2> all, View<P, 2> own);
-  View<const std::int32_t, 1> order() const { return s_.template vector<std::int32_t>(Buf::assignment_order); }
-  View<const std::int32_t, 2> place() const { return s_.template matrix<std::int32_t>(Buf::assignment_place); }
 
   Context<T>& ctx_;
-  const BufferSet& s_;
+  DispatchBuffers<T> b_;
+  DispatchScratch<T> s_;
   MoeShape shape_;
   std::vector<std::int64_t> offsets_;  // (E + 1) in the order of all assignments
   int rounds_ = 1;

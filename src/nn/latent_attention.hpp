@@ -1,8 +1,7 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/attend.hpp"
+#include "nn/latent_attention.plan.hpp"
 
 namespace forge {
 
@@ -15,22 +14,41 @@ namespace forge {
 // rows; one gather of the latents [c_q, c_kv, rotated key] serves both up-projections, whose rows tp splits by heads,
 // and one reduce-scatter brings their gradients back. That holds without q_lora too: n travels beside the kv latent.
 // The gradients of the down-projections and norms are sums over own rows: parallel/ adds those of the tp ranks.
-
-// x → latents, q, k, v, o, h of `s`, which holds slot, recomputed_of_block and scratch_forward_block.
 template <class T>
-void latent_attention_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
+struct LatentAttention {
+  const BlockPass<T>& p;
+  const LatentBuffers<T>& b;
 
-// Recomputes what selective recomputation drops.
-template <class T>
-void latent_attention_recompute(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s);
+  // x → latents, q, k, v, o, h; `branch` (S, C) is workspace.
+  void forward(View<T, 2> branch, const RowScratch<T>& rows) const;
+  // Recomputes what selective recomputation drops.
+  void recompute() const;
+  // B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
+  void backward_input(View<T, 2> dx) const;
+  void backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const;
 
-// B: d_h → dx(S,C); leaves d_q, d_kv_up, d_latents.
-template <class T>
-void latent_attention_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                                     const BlockTensors<acc_t<T>>& g, const BufferSet& kept, View<T, 2> dx);
-
-// W; `s` also holds scratch_backward_weight.
-template <class T>
-void latent_attention_backward_weight(Context<T>& ctx, const BlockTensors<acc_t<T>>& g, const BufferSet& s);
+ private:
+  // The parts of a matrix of latent_columns() columns.
+  template <class P>
+  struct Latents {
+    View<P, 2> q, kv, key;
+    View<P, 2> down;  // kv and key: what kv_down makes
+  };
+  template <class P>
+  Latents<P> split(View<P, 2> x) const;
+  Latents<const T> gather(const AllLatents<T>& all) const;
+  AttentionHeads<T> heads(View<T, 2> q, View<T, 2> k, View<T, 2> v) const;
+  View<T, 3> up_heads(View<T, 2> x) const;
+  View<T, 2> normalised() const;
+  void rotate(View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) const;
+  void rotate_key(View<T, 2> key, bool inverse) const;
+  void make_latents() const;
+  void project_down() const;
+  void project_up() const;
+  void backward_up(const AttentionHeads<T>& d, const AllLatents<T>& all) const;
+  void backward_norm(View<const T, 2> x, View<const T, 1> w, View<const acc_t<T>, 1> rstd, View<acc_t<T>, 1> dw,
+                     View<T, 2> d, const RowScratch<T>& rows) const;
+  View<const T, 2> backward_down(const LatentBackward<T>& s) const;
+};
 
 }  // namespace forge

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
 
 namespace forge {
@@ -19,13 +18,17 @@ void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
+// The sums of a product's or a norm's rows, before they are added up: some rows of as many columns.
+template <class T>
+View<acc_t<T>, 2> partial_sums(const RowScratch<T>& scratch, std::int64_t rows, std::int64_t columns) {
+  return View<acc_t<T>, 2>(scratch.partial.data, {{norm_partial_rows(rows), columns}});
+}
+
 // db(N) += Σ_r dy.
 template <class T>
-void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, const BufferSet& s) {
-  using A = acc_t<T>;
+void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, const RowScratch<T>& scratch) {
   if (db.empty()) return;
-  const View<A, 2> partial(s.vector<A>(Buf::partial).data, {{norm_partial_rows(dy.rows()), dy.columns()}});
-  column_sum<T>(ctx.stream, dy, partial, db);
+  column_sum<T>(ctx.stream, dy, partial_sums(scratch, dy.rows(), dy.columns()), db);
 }
 
 // dW(N,K) += dyᵀ x.

@@ -1,7 +1,5 @@
 #include "nn/mlp.hpp"
 
-#include "nn/rows.hpp"
-
 namespace forge {
 
 namespace {
@@ -15,58 +13,48 @@ Pointwise pointwise_of(Activation activation) {
 }  // namespace
 
 template <class T>
-void mlp_activate(Context<T>& ctx, const BufferSet& s) {
+void Mlp<T>::activate() const {
   if (ctx.spec().gated())
-    swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::up), s.matrix<T>(Buf::act));
+    swiglu_forward<T>(ctx.stream, b.up, b.act);
   else
-    pointwise_forward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), s.matrix<T>(Buf::up),
-                         s.matrix<T>(Buf::act));
+    pointwise_forward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, b.act);
 }
 
 template <class T>
-void mlp_forward_to_activation(Context<T>& ctx, const MlpTensors<const T>& w, const BufferSet& s) {
-  linear_forward<T>(ctx, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), w.up, w.up_bias, s.matrix<T>(Buf::up));
-  mlp_activate(ctx, s);
+void Mlp<T>::forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch) const {
+  linear_forward<T>(ctx, gather_rows<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
+  activate();
 }
 
 template <class T>
-void mlp_forward_output(Context<T>& ctx, const MlpTensors<const T>& w, const BufferSet& s, View<T, 2> y) {
-  row_parallel_forward<T>(ctx, s.matrix<T>(Buf::act), w.down, w.down_bias, y, s);
+void Mlp<T>::forward_output(View<T, 2> y, const RowScratch<T>& scratch) const {
+  row_parallel_forward<T>(ctx, b.act, w.down, w.down_bias, y, scratch);
 }
 
+// d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
-void mlp_backward_input(Context<T>& ctx, const MlpTensors<const T>& w, View<const T, 2> dy, View<T, 2> d_n2,
-                        const BufferSet& s) {
-  const auto up = s.matrix<T>(Buf::up);
-  const auto d_act = s.matrix<T>(Buf::d_act);
+void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
   linear_backward_input<T>(ctx, dy, w.down, d_act);
   if (ctx.spec().gated())
-    swiglu_backward<T>(ctx.stream, up, d_act, up);
+    swiglu_backward<T>(ctx.stream, b.up, d_act, b.up);
   else
-    pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), up, d_act, up);
-  column_parallel_backward_input<T>(ctx, up, w.up, d_n2, s);
+    pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up);
+  column_parallel_backward_input<T>(ctx, b.up, w.up, dx, scratch);
 }
 
+// dWdown += dyᵀ act;  dWup += d_upᵀ x
 template <class T>
-void mlp_backward_weight(Context<T>& ctx, const MlpTensors<acc_t<T>>& g, View<const T, 2> dy, const BufferSet& s) {
-  const View<const T, 2> d_up = s.matrix<T>(Buf::up);
-  linear_backward_weight<T>(ctx, dy, s.matrix<T>(Buf::act), g.down);
-  linear_backward_weight<T>(ctx, d_up, gather_rows<T>(ctx, s.matrix<T>(Buf::n2), s), g.up);
+void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const {
+  const View<const T, 2> d_up = b.up;
+  linear_backward_weight<T>(ctx, dy, b.act, g.down);
+  linear_backward_weight<T>(ctx, d_up, gather_rows<T>(ctx, x, scratch), g.up);
   // The output's bias was added to this rank's rows only.
-  bias_backward<T>(ctx, own_rows(ctx.groups, dy), g.down_bias, s);
-  bias_backward<T>(ctx, d_up, g.up_bias, s);
+  bias_backward<T>(ctx, own_rows(ctx.groups, dy), g.down_bias, scratch);
+  bias_backward<T>(ctx, d_up, g.up_bias, scratch);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void mlp_forward_to_activation<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&);      \
-  template void mlp_activate<T>(Context<T>&, const BufferSet&);                                               \
-  template void mlp_forward_output<T>(Context<T>&, const MlpTensors<const T>&, const BufferSet&, View<T, 2>); \
-  template void mlp_backward_input<T>(Context<T>&, const MlpTensors<const T>&, View<const T, 2>, View<T, 2>,  \
-                                      const BufferSet&);                                                      \
-  template void mlp_backward_weight<T>(Context<T>&, const MlpTensors<acc_t<T>>&, View<const T, 2>, const BufferSet&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
-#undef FORGE_INSTANTIATE
+template struct Mlp<double>;
+template struct Mlp<float>;
+template struct Mlp<bf16>;
 
 }  // namespace forge

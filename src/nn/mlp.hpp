@@ -1,13 +1,11 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
+#include "nn/mlp.plan.hpp"
+#include "nn/rows.hpp"
 #include "nn/tensors.hpp"
 
 namespace forge {
 
-// down(act(up(n2))): the feed-forward network of a dense block, or the experts that every token goes to. Works on n2,
-// up and act of `s`.
 template <class P>
 struct MlpTensors {
   View<P, 2> up, down;
@@ -18,23 +16,25 @@ MlpTensors<P> mlp_of(const BlockTensors<P>& t) {
   return {t.up, t.down, t.up_bias, t.down_bias};
 }
 
-// n2(S,C) → up, act
+// The feed-forward network of a dense block, or the experts that every token goes to:
+//   y(S,C) = act(x Wupᵀ + b) Wdownᵀ + b,  act(g, u) = silu(g) u, or another function of u alone
+// W of it reads what B leaves in the place of `up`.
 template <class T>
-void mlp_forward_to_activation(Context<T>& ctx, const MlpTensors<const T>& w, const BufferSet& s);
-// up → act, recomputed.
-template <class T>
-void mlp_activate(Context<T>& ctx, const BufferSet& s);
-// act → y(S,C)
-template <class T>
-void mlp_forward_output(Context<T>& ctx, const MlpTensors<const T>& w, const BufferSet& s, View<T, 2> y);
+struct Mlp {
+  Context<T>& ctx;
+  const MlpBuffers<T>& b;
+  MlpTensors<const T> w{};
+  MlpTensors<acc_t<T>> g{};
 
-// B: d_n2(S,C) from dy(R,C), the gradient of y on all tp ranks; leaves d_up in the place of up. `s` also holds
-// scratch_backward_mlp.
-template <class T>
-void mlp_backward_input(Context<T>& ctx, const MlpTensors<const T>& w, View<const T, 2> dy, View<T, 2> d_n2,
-                        const BufferSet& s);
-// W; `s` also holds scratch_backward_weight.
-template <class T>
-void mlp_backward_weight(Context<T>& ctx, const MlpTensors<acc_t<T>>& g, View<const T, 2> dy, const BufferSet& s);
+  // x(S,C) → up, act
+  void forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch) const;
+  // up → act, recomputed.
+  void activate() const;
+  // act → y(S,C)
+  void forward_output(View<T, 2> y, const RowScratch<T>& scratch) const;
+  // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace.
+  void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const;
+  void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
+};
 
 }  // namespace forge

@@ -2,41 +2,16 @@
 
 #include "device/side_stream.hpp"
 #include "kernels/moe.hpp"
-#include "nn/dispatch.hpp"
-#include "nn/mlp.hpp"
-#include "nn/router.hpp"
-#include "nn/rows.hpp"
 
 namespace forge {
 
 namespace {
 
-template <class P>
-MlpTensors<P> shared_of(const BlockTensors<P>& t) {
-  return {t.shared_up, t.shared_down, {}, {}};
-}
-
+// The rows of a round.
 template <class T>
-bool has_shared(const Context<T>& ctx) {
-  return ctx.spec().Fs() > 0;
+ExpertBuffers<T> first_rows(const ExpertBuffers<T>& b, std::int64_t rows) {
+  return {b.weights.slice(0, rows), b.in.slice(0, rows), b.up.slice(0, rows), b.act.slice(0, rows)};
 }
-template <class T>
-bool has_gate(const Context<T>& ctx) {
-  return ctx.spec().options.shared_expert_gate;
-}
-
-// The buffers of a round's rows, in the order of experts.
-template <class T>
-struct ExpertRows {
-  using A = acc_t<T>;
-  ExpertRows(const BufferSet& s, std::int64_t rows)
-      : in(s.matrix<T>(Buf::expert_in).slice(0, rows)),
-        up(s.matrix<T>(Buf::expert_up).slice(0, rows)),
-        act(s.matrix<T>(Buf::expert_act).slice(0, rows)),
-        weights(s.vector<A>(Buf::received_weights).slice(0, rows)) {}
-  View<T, 2> in, up, act;
-  View<A, 1> weights;
-};
 
 // Rows that travel while the shared experts compute, in a stream of their own, where there are both.
 template <class T>
@@ -44,7 +19,7 @@ class Ahead {
  public:
   explicit Ahead(Context<T>& ctx)
       : compute_(ctx.stream),
-        side_(has_shared(ctx) && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
+        side_(ctx.spec().Fs() > 0 && moe_shape(ctx.buffers).exchanges() ? ctx.groups.stream : nullptr) {}
 
   // send(): gives its work to the dispatch's stream.
   template <class Send>
@@ -69,186 +44,161 @@ class Ahead {
   Event sent_;
 };
 
+}  // namespace
+
 // n2 and weights → rows of a round.
 template <class T>
-void send_to_experts(const BufferSet& s, Dispatch<T>& dispatch, int round) {
-  const ExpertRows<T> rows(s, dispatch.offsets(round).back());
-  dispatch.send_rows(round, s.matrix<T>(Buf::n2), rows.in);
-  dispatch.send_weights(round, s.matrix<acc_t<T>>(Buf::choice_weights), rows.weights);
+void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
+  const ExpertBuffers<T> rows = first_rows(b.experts, dispatch.offsets(round).back());
+  dispatch.send_rows(round, n2, rows.in);
+  dispatch.send_weights(round, b.router.weights, rows.weights);
 }
 
 // rows → gate and up, activations of a round.
 template <class T>
-void experts_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s, Dispatch<T>& dispatch,
-                           int round) {
+void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
-  const ExpertRows<T> rows(s, offsets.back());
+  const ExpertBuffers<T> rows = first_rows(b.experts, offsets.back());
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, rows.in, w.expert_up, 0.0, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
 // shared(n2) up to its activation, and its gate.
 template <class T>
-void shared_to_activation(Context<T>& ctx, const BlockTensors<const T>& w, const BufferSet& s) {
-  if (!has_shared(ctx)) return;
-  mlp_forward_to_activation(ctx, shared_of(w), s);
-  if (!has_gate(ctx)) return;
-  const auto gate = s.matrix<acc_t<T>>(Buf::shared_gate);
-  linear_forward<T, acc_t<T>>(ctx, s.matrix<T>(Buf::n2), w.shared_gate, {}, gate);
-  sigmoid<acc_t<T>>(ctx.stream, s.vector<acc_t<T>>(Buf::shared_gate));
+void Moe<T>::shared_to_activation(const RowScratch<T>& rows) const {
+  if (!has_shared()) return;
+  shared().forward_to_activation(n2, rows);
+  if (!has_gate()) return;
+  linear_forward<T, A>(ctx, n2, w.shared_gate, {}, b.shared_gate);
+  sigmoid<A>(ctx.stream, line_of(b.shared_gate));
 }
 
 // Where the step's assignments of each expert are counted.
 template <class T>
-View<double, 1> load_of(const Context<T>& ctx, std::int64_t layer) {
-  return ctx.router.sums.empty() ? View<double, 1>() : View<double, 1>(ctx.router.sums.row(layer), {{ctx.spec().E()}});
+View<double, 1> Moe<T>::load() const {
+  const View<double, 2>& sums = ctx.router.state.sums;
+  return sums.empty() ? View<double, 1>() : View<double, 1>(sums.row(layer), {{ctx.spec().E()}});
 }
 
-}  // namespace
-
 template <class T>
-void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s,
-                 View<T, 2> y) {
-  router_forward_layer(ctx, layer, w.router, s, true);
-  const auto dispatch = sort_assignments<T>(ctx, s, load_of(ctx, layer));
+void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const {
+  router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), true);
+  const auto dispatch =
+      sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, load());
   const int last = dispatch->rounds() - 1;
   Ahead<T> ahead(ctx);
-  ahead.start(*dispatch, last, [&] { send_to_experts(s, *dispatch, last); });
-  shared_to_activation(ctx, w, s);
-  if (has_shared(ctx)) {
-    const View<T, 2> out = has_gate(ctx) ? s.matrix<T>(Buf::shared_out) : y;
-    mlp_forward_output(ctx, shared_of(w), s, out);
-    if (has_gate(ctx)) gate_rows<T>(ctx.stream, out, s.vector<acc_t<T>>(Buf::shared_gate), y);
+  ahead.start(*dispatch, last, [&] { send_to_experts(*dispatch, last); });
+  shared_to_activation(rows);
+  if (has_shared()) {
+    const View<T, 2> out = has_gate() ? b.shared_out : y;
+    shared().forward_output(out, rows);
+    if (has_gate()) gate_rows<T>(ctx.stream, out, line_of(b.shared_gate), y);
   }
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {
-    if (round < last) send_to_experts(s, *dispatch, round);
-    experts_to_activation(ctx, w, s, *dispatch, round);
+    if (round < last) send_to_experts(*dispatch, round);
+    experts_to_activation(*dispatch, round);
     const std::vector<std::int64_t> offsets = dispatch->offsets(round);
-    const View<T, 2> out = dispatch->outbox(round, Buf::expert_out);
-    ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, ExpertRows<T>(s, offsets.back()).act,
-                                         w.expert_down, 0.0, out);
+    const View<T, 2> out = dispatch->outbox(round, s.expert_out);
+    ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0,
+                                         b.experts.act.slice(0, offsets.back()), w.expert_down, 0.0, out);
     dispatch->return_rows(round, out);
   }
-  dispatch->sum_rows(has_shared(ctx), y);
+  dispatch->sum_rows(has_shared(), y);
 }
 
 template <class T>
-void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s) {
-  router_forward_layer(ctx, layer, w.router, s, false);
-  const auto dispatch = sort_assignments<T>(ctx, s, {});
+void Moe<T>::recompute(const MoeForward<T>& s, const RowScratch<T>& rows) const {
+  router().forward(w.router, n2, s.router, s.sort.counts.slice(0, 1), false);
+  const auto dispatch = sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, {});
   Ahead<T> ahead(ctx);
-  ahead.start(*dispatch, 0, [&] { send_to_experts(s, *dispatch, 0); });
-  shared_to_activation(ctx, w, s);
-  if (has_gate(ctx)) mlp_forward_output(ctx, shared_of(w), s, s.matrix<T>(Buf::shared_out));  // the gate's gradient
+  ahead.start(*dispatch, 0, [&] { send_to_experts(*dispatch, 0); });
+  shared_to_activation(rows);
+  if (has_gate()) shared().forward_output(b.shared_out, rows);  // the gate's gradient
   ahead.wait();
-  experts_to_activation(ctx, w, s, *dispatch, 0);
+  experts_to_activation(*dispatch, 0);
 }
 
 template <class T>
-void moe_activate(Context<T>& ctx, const BufferSet& s) {
-  if (has_shared(ctx)) mlp_activate(ctx, s);
+void Moe<T>::activate() const {
+  if (has_shared()) shared().activate();
   // Rows behind the last one are whatever they were, and read by nobody.
-  weighted_swiglu_forward<T>(ctx.stream, s.matrix<T>(Buf::expert_up), s.vector<acc_t<T>>(Buf::received_weights),
-                             s.matrix<T>(Buf::expert_act));
+  weighted_swiglu_forward<T>(ctx.stream, b.experts.up, b.experts.weights, b.experts.act);
 }
-
-namespace {
 
 // d_n2 = of the shared experts; leaves in d_down_out, where that exists, what their W reads.
 template <class T>
-void shared_backward_input(Context<T>& ctx, const BlockTensors<const T>& w, View<const T, 2> d_y, View<T, 2> d_n2,
-                           const BufferSet& s) {
-  const LayerGroups& g = ctx.groups;
-  View<const T, 2> d_all = d_y;
-  if (s.has(Buf::d_down_out)) {
-    const View<T, 2> all = s.matrix<T>(Buf::d_down_out), own = own_rows(g, all);
-    if (has_gate(ctx))
-      gate_rows_backward<T>(ctx.stream, d_y, s.matrix<T>(Buf::shared_out), s.vector<acc_t<T>>(Buf::shared_gate), own,
-                            s.vector<T>(Buf::d_shared_gate));
+void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2,
+                                   const MoeBackward<T>& s, const RowScratch<T>& rows) const {
+  const LayerGroups& groups = ctx.groups;
+  if (!d_down_out.empty()) {
+    const View<T, 2> own = own_rows(groups, d_down_out);
+    if (has_gate())
+      gate_rows_backward<T>(ctx.stream, d_y, b.shared_out, line_of(b.shared_gate), own, line_of(b.d_shared_gate));
     else
       copy_rows<T>(ctx.stream, d_y, own);
-    if (g.tp) g.tp->all_gather(ctx.stream, View<const T, 2>(own), all);
-    d_all = all;
+    if (groups.tp) groups.tp->all_gather(ctx.stream, View<const T, 2>(own), d_down_out);
+    d_y = d_down_out;
   }
-  mlp_backward_input(ctx, shared_of(w), d_all, d_n2, s);
-  if (has_gate(ctx))
-    ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, View<const T, 2>(s.matrix<T>(Buf::d_shared_gate)),
-             w.shared_gate, 1.0, d_n2);
+  shared().backward_input(d_y, s.d_shared_act, d_n2, rows);
+  if (has_gate()) linear_backward_input<T>(ctx, b.d_shared_gate, w.shared_gate, d_n2, true);
 }
 
-// The gradient of the experts' output, of a round.
+// Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts:
+//   dWdown += d_outᵀ act;  d_act = d_out Wdown;  dWup += d_upᵀ in;  d_in = d_up Wup
 template <class T>
-View<T, 2> d_experts_out(const BufferSet& s, const Dispatch<T>& dispatch, int round) {
-  return s.matrix<T>(Buf::d_expert).slice(0, dispatch.offsets(round).back());
-}
-
-// Rows of d_y, which were received → those of d_n2 of a round, and the gradients of its experts.
-template <class T>
-void experts_backward(Context<T>& ctx, const BlockTensors<const T>& w, const BlockTensors<acc_t<T>>& g,
-                      const BufferSet& s, Dispatch<T>& dispatch, int round) {
-  using A = acc_t<T>;
+void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const {
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
   const std::int64_t n = offsets.back();
-  const ExpertRows<T> rows(s, n);
-  const View<T, 2> d_out = d_experts_out(s, dispatch, round), d_act = s.matrix<T>(Buf::d_expert_act).slice(0, n);
-  const View<A, 1> d_weights = s.vector<A>(Buf::d_received_weights).slice(0, n);
+  const ExpertBuffers<T> rows = first_rows(b.experts, n);
+  const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
+  const View<A, 1> d_weights = s.d_weights.slice(0, n);
   ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, d_out, rows.act, 1.0, g.expert_down);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, d_out, w.expert_down, 0.0, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
   ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, rows.up, rows.in, 1.0, g.expert_up);
-  const View<T, 2> d_in = dispatch.outbox(round, Buf::d_expert);
+  const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, rows.up, w.expert_up, 0.0, d_in);
   dispatch.return_rows(round, d_in);
   dispatch.return_weights(round, d_weights);
 }
 
-}  // namespace
-
 template <class T>
-void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                        const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s) {
-  const auto dispatch = sorted_assignments<T>(ctx, s);
+void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                            const RowScratch<T>& rows) const {
+  const auto dispatch = sorted_assignments<T>(ctx, b.dispatch, s.dispatch);
   Ahead<T> ahead(ctx);
-  const auto send = [&](int round) { dispatch->send_rows(round, d_y, d_experts_out(s, *dispatch, round)); };
+  const auto send = [&](int round) {
+    dispatch->send_rows(round, d_y, s.d_rows.slice(0, dispatch->offsets(round).back()));
+  };
   ahead.start(*dispatch, 0, [&] { send(0); });
-  if (has_shared(ctx)) shared_backward_input(ctx, w, d_y, d_n2, s);
+  if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows);
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
     if (round > 0) {  // its rows are recomputed
-      send_to_experts(s, *dispatch, round);
-      experts_to_activation(ctx, w, s, *dispatch, round);
+      send_to_experts(*dispatch, round);
+      experts_to_activation(*dispatch, round);
       send(round);
     }
-    experts_backward(ctx, w, g, s, *dispatch, round);
+    experts_backward(s, *dispatch, round);
   }
-  dispatch->sum_rows(has_shared(ctx), d_n2);
-  dispatch->place_weights(s.matrix<acc_t<T>>(Buf::d_choice_weights));
-  router_backward_input(ctx, layer, w.router, s, d_n2);
+  dispatch->sum_rows(has_shared(), d_n2);
+  dispatch->place_weights(s.router.d_weights);
+  router().backward_input(w.router, s.router, d_n2);
 }
 
 template <class T>
-void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, View<const T, 2> d_down,
-                         const BufferSet& s) {
-  router_backward_weight(ctx, layer, g.router, s);
-  if (!has_shared(ctx)) return;
-  mlp_backward_weight(ctx, shared_of(g), d_down, s);
-  if (has_gate(ctx))
-    linear_backward_weight<T>(ctx, s.matrix<T>(Buf::d_shared_gate), s.matrix<T>(Buf::n2), g.shared_gate);
+void Moe<T>::backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered,
+                             const RowScratch<T>& rows) const {
+  router().backward_weight(n2, jittered, g.router);
+  if (!has_shared()) return;
+  shared().backward_weight(n2, d_down, rows);
+  if (has_gate()) linear_backward_weight<T>(ctx, b.d_shared_gate, n2, g.shared_gate);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                           \
-  template void moe_forward<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&, View<T, 2>); \
-  template void moe_recompute<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&, const BufferSet&);           \
-  template void moe_activate<T>(Context<T>&, const BufferSet&);                                                        \
-  template void moe_backward_input<T>(Context<T>&, std::int64_t, const BlockTensors<const T>&,                         \
-                                      const BlockTensors<acc_t<T>>&, View<const T, 2>, View<T, 2>, const BufferSet&);  \
-  template void moe_backward_weight<T>(Context<T>&, std::int64_t, const BlockTensors<acc_t<T>>&, View<const T, 2>,     \
-                                       const BufferSet&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
-#undef FORGE_INSTANTIATE
+template struct Moe<double>;
+template struct Moe<float>;
+template struct Moe<bf16>;
 
 }  // namespace forge

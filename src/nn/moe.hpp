@@ -1,8 +1,9 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/dispatch.hpp"
+#include "nn/mlp.hpp"
+#include "nn/moe.plan.hpp"
+#include "nn/router.hpp"
 
 namespace forge {
 
@@ -10,28 +11,44 @@ namespace forge {
 //   y(r) = Σ_c weight(r,c) · expert_choice(r,c)(n2(r)) + gate(r) · shared(n2(r))
 // with expert(x) = down(silu(gate x) · up x); the weight enters before `down`, which is linear. Dropless dispatch runs
 // in rounds of bounded size: the first one's rows stay for backward, which recomputes the others'.
+template <class T>
+struct Moe {
+  using A = acc_t<T>;
+  Context<T>& ctx;
+  std::int64_t layer;
+  const Batch& batch;
+  View<const T, 2> n2;  // (S, C)
+  const MoeBuffers<T>& b;
+  BlockTensors<const T> w;
+  BlockTensors<A> g;
 
-// n2 → y(S,C). `s`: slot, recomputed_of_block, scratch_forward_block.
-template <class T>
-void moe_forward(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s, View<T, 2> y);
+  // n2 → y(S,C)
+  void forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const;
+  // Recomputes what full recomputation dropped, up to the activations.
+  void recompute(const MoeForward<T>& s, const RowScratch<T>& rows) const;
+  // The same of selective recomputation: activations from what stands before them.
+  void activate() const;
+  // B, and W of the experts, whose later rounds' rows exist only here: d_n2(S,C) from d_y(S,C), the gradient of y.
+  // d_down_out(R,C), where it is not empty, gets what W of the shared experts reads.
+  void backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                      const RowScratch<T>& rows) const;
+  // W of the router and the shared experts; d_down(R,C): d_down_out as B left it, or d_y where that is empty.
+  void backward_weight(View<const T, 2> d_down, const JitterScratch<T>& jittered, const RowScratch<T>& rows) const;
 
-// Recomputes what full recomputation dropped, up to the activations.
-template <class T>
-void moe_recompute(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w, const BufferSet& s);
-// The same of selective recomputation: activations from what stands before them.
-template <class T>
-void moe_activate(Context<T>& ctx, const BufferSet& s);
-
-// B, and W of the experts, whose later rounds' rows exist only here: d_n2(S,C) from d_y(S,C), the gradient of y.
-// `s` also holds scratch_backward_mlp; g.expert_up and g.expert_down are added to.
-template <class T>
-void moe_backward_input(Context<T>& ctx, std::int64_t layer, const BlockTensors<const T>& w,
-                        const BlockTensors<acc_t<T>>& g, View<const T, 2> d_y, View<T, 2> d_n2, const BufferSet& s);
-
-// W of the router and the shared experts; d_down(R,C): d_down_out as B left it, or d_y where the slot has none. `s`
-// also holds scratch_backward_weight.
-template <class T>
-void moe_backward_weight(Context<T>& ctx, std::int64_t layer, const BlockTensors<acc_t<T>>& g, View<const T, 2> d_down,
-                         const BufferSet& s);
+ private:
+  bool has_shared() const { return ctx.spec().Fs() > 0; }
+  bool has_gate() const { return ctx.spec().options.shared_expert_gate; }
+  Router<T> router() const { return {ctx, layer, batch, b.router}; }
+  Mlp<T> shared() const {
+    return {ctx, b.shared, {w.shared_up, w.shared_down, {}, {}}, {g.shared_up, g.shared_down, {}, {}}};
+  }
+  View<double, 1> load() const;
+  void send_to_experts(Dispatch<T>& dispatch, int round) const;
+  void experts_to_activation(Dispatch<T>& dispatch, int round) const;
+  void shared_to_activation(const RowScratch<T>& rows) const;
+  void shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
+                             const RowScratch<T>& rows) const;
+  void experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const;
+};
 
 }  // namespace forge

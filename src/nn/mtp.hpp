@@ -1,8 +1,7 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/embedding.hpp"
+#include "nn/mtp.plan.hpp"
 
 namespace forge {
 
@@ -12,27 +11,29 @@ namespace forge {
 // and its loss is the cross-entropy of label t + 1 + d with the logits output(h_d), output being the model's:
 // nn/block.hpp and nn/head.hpp with the module's parameters. That h is the normalised state, and what comes first in
 // the product, is how transformers reads the published checkpoint (modeling_layers.MtpModel); the paper leaves both
-// open. `s`: the depth's batch (batch_of_mtp) and saved_of_mtp, with recomputed_of_mtp; mtp_embedding holds the
-// embedding (embed_forward). Rows are those of the stream: M_d is whole on every tp rank.
-
-// mtp_embedding, hidden(S,C) → x of `s`.
+// open. Rows are those of the stream: M_d is whole on every tp rank.
 template <class T>
-void mtp_input_forward(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s);
+struct MtpInput {
+  Context<T>& ctx;
+  std::int64_t layer;
+  const Batch& batch;       // the depth's: shifted tokens
+  View<const T, 2> hidden;  // (S, C) the state before
+  MtpBuffers<T> b;
+  MtpTensors<const T> w{};
+  MtpTensors<acc_t<T>> g{};
 
-// Recomputes what the recompute policy didn't save.
-template <class T>
-void mtp_input_recompute(Context<T>& ctx, const MtpTensors<const T>& w, View<const T, 2> hidden, const BufferSet& s);
+  // hidden → x(S,C), the block's input.
+  void forward(const EmbeddingTensors<const T>& table, View<T, 2> x);
+  // Recomputes what the recompute policy didn't save.
+  void recompute() const;
+  // B: adds to d_hidden(S,C), from d_x(S,C); the gradients of the two norms, and those of the rows of the token table,
+  // which wait for nothing.
+  void backward_input(const EmbeddingTensors<acc_t<T>>& table, View<const T, 2> d_x, View<T, 2> d_hidden) const;
+  // W: the gradient of M_d.
+  void backward_weight(View<const T, 2> d_x) const;
 
-// B: adds to d_hidden(S,C), from d_x(S,C); the gradients of the two norms, and those of the rows of the token table,
-// which wait for nothing. `s` also holds scratch_backward_mtp.
-template <class T>
-void mtp_input_backward(Context<T>& ctx, std::int64_t layer, const MtpTensors<const T>& w,
-                        const MtpTensors<acc_t<T>>& g, const EmbeddingTensors<acc_t<T>>& table, View<const T, 2> hidden,
-                        const BufferSet& s, View<const T, 2> d_x, View<T, 2> d_hidden);
-
-// W: the gradient of M_d.
-template <class T>
-void mtp_input_backward_weight(Context<T>& ctx, const MtpTensors<acc_t<T>>& g, const BufferSet& s,
-                               View<const T, 2> d_x);
+ private:
+  void normalise() const;
+};
 
 }  // namespace forge

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "model/unit_builder.hpp"
+#include "nn/embedding.plan.hpp"
 
 namespace forge {
 
@@ -8,5 +9,29 @@ namespace forge {
 
 // What a module has beside its block, in the block's unit.
 void add_mtp_parameters(UnitBuilder& unit);
+
+template <class T>
+struct MtpBuffers {
+  View<T, 2> embedding;                           // (S, C) of the shifted tokens
+  View<acc_t<T>, 1> embedding_rstd, hidden_rstd;  // (S)
+  View<T, 2> in;                                  // (S, 2C) both, normalised, side by side
+  View<T, 2> d_out;                               // (S, C) gradient of the module's block's input, for W
+
+  void list(BufferLister& l);
+  void list_gradients(BufferLister& l);
+};
+
+// Workspace of B.
+template <class T>
+struct MtpScratch {
+  RowScratch<T> rows;
+  View<T, 2> d_in;         // (S, 2C)
+  View<T, 2> d_embedding;  // (S, C)
+
+  void list(BufferLister& l);
+};
+
+// The embedding's rows; its gradient is taken in B.
+void add_mtp_sends(Sends& sends, Pass pass, bool recompute);
 
 }  // namespace forge

@@ -1,26 +1,43 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
+#include "kernels/moe.hpp"
 #include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/router.plan.hpp"
 
 namespace forge {
 
-// The router of a layer with experts, on the rows of this rank's residual stream (model/moe_buffers.hpp names the
-// buffers).
-
-// n2(S,C) → choices and their weights. `counts`: adds the layer's losses, and the assignments of each expert before any
-// were dropped, to the step's sums; not when a forward pass is recomputed.
+// The router of a layer with experts, on the rows x(S,C) of this rank's residual stream, normalised:
+//   logits(S,E) = x Wᵀ;  scores = softmax or sigmoid of them;  choices(S,k): the k largest of scores + bias, with their
+//   weights
 template <class T>
-void router_forward_layer(Context<T>& ctx, std::int64_t layer, View<const T, 2> w, const BufferSet& s, bool counts);
+struct Router {
+  using A = acc_t<T>;
+  Context<T>& ctx;
+  std::int64_t layer;
+  const Batch& batch;
+  const RouterBuffers<T>& b;
 
-// B: d_n2(S,C) += from d_choice_weights(S,k) and the losses; leaves d_router.
-template <class T>
-void router_backward_input(Context<T>& ctx, std::int64_t layer, View<const T, 2> w, const BufferSet& s,
-                           View<T, 2> d_n2);
+  // x → choices and their weights. `counts`: adds the layer's losses to the step's sums, and counts dropped
+  // assignments; not when a forward pass is recomputed. `uncounted` (1): where the number of dropped ones goes then.
+  void forward(View<const T, 2> w, View<const T, 2> x, const RouterForward<T>& s, View<std::int64_t, 1> uncounted,
+               bool counts) const;
+  // B: dx(S,C) += from s.d_weights(S,k) and the losses; leaves d_logits.
+  void backward_input(View<const T, 2> w, const RouterBackward<T>& s, View<T, 2> dx) const;
+  void backward_weight(View<const T, 2> x, const JitterScratch<T>& s, View<A, 2> g) const;
 
-// W.
-template <class T>
-void router_backward_weight(Context<T>& ctx, std::int64_t layer, View<acc_t<T>, 2> g, const BufferSet& s);
+ private:
+  RouterOptions options() const;
+  bool jitters() const { return ctx.training && ctx.spec().options.router_jitter > 0; }
+  Jitter jitter_of() const;
+  View<const T, 2> input(View<const T, 2> x, const JitterScratch<T>& s) const;
+  View<const std::int32_t, 1> scopes() const;
+  View<double, 1> sum_of(std::int64_t index) const;
+  void choose() const;
+  bool show(RoutingTape& tape) const;
+  void balance(View<double, 2> partial, bool counts) const;
+  void drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounted, bool counts) const;
+  template <class P>
+  void gather_choices(View<const P, 2> own, View<P, 2> of_tp, View<P, 2> all) const;
+};
 
 }  // namespace forge

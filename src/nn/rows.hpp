@@ -1,7 +1,5 @@
 #pragma once
 
-#include "nn/buffer_set.hpp"
-#include "nn/context.hpp"
 #include "nn/linear.hpp"
 
 namespace forge {
@@ -9,13 +7,16 @@ namespace forge {
 // Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198): the residual stream and the norms hold rows / tp,
 // the tp ranks' parts one after the other; products hold all rows of some columns. With one rank nothing is moved.
 
-// x(S,C) of every tp rank: (R,C), in Buf::all_rows, or x itself.
+// x(S,C) of every tp rank: (R,C), in `all`, or x itself.
 template <class T>
-View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, const BufferSet& s) {
+View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, View<T, 2> all) {
   if (ctx.groups.tp_size() == 1) return x;
-  const View<T, 2> all = s.matrix<T>(Buf::all_rows);
   ctx.groups.tp->all_gather(ctx.stream, x, all);
   return all;
+}
+template <class T>
+View<const T, 2> gather_rows(Context<T>& ctx, View<const T, 2> x, const RowScratch<T>& scratch) {
+  return gather_rows<T>(ctx, x, scratch.all_rows);
 }
 
 // The rows of this tp rank among all rows.
@@ -25,10 +26,10 @@ View<P, N> own_rows(const LayerGroups& groups, View<P, N> all) {
   return all.slice(groups.tp_rank() * rows, (groups.tp_rank() + 1) * rows);
 }
 
-// Where a product whose columns tp splits writes its part of the sum: Buf::all_rows, or y itself.
+// Where a product whose columns tp splits writes its part of the sum: all_rows, or y itself.
 template <class T>
-View<T, 2> partial_rows(const Context<T>& ctx, const BufferSet& s, View<T, 2> y) {
-  return ctx.groups.tp_size() == 1 ? y : s.matrix<T>(Buf::all_rows);
+View<T, 2> partial_rows(const Context<T>& ctx, const RowScratch<T>& scratch, View<T, 2> y) {
+  return ctx.groups.tp_size() == 1 ? y : scratch.all_rows;
 }
 
 // y(S,C) = this rank's rows of the sum over tp of partial(R,C); nothing to do where they are one.
@@ -40,8 +41,8 @@ void reduce_rows(Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
 // y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
 template <class T>
 void row_parallel_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<T, 2> y,
-                          const BufferSet& s) {
-  const View<T, 2> partial = partial_rows(ctx, s, y);
+                          const RowScratch<T>& scratch) {
+  const View<T, 2> partial = partial_rows(ctx, scratch, y);
   linear_forward<T>(ctx, x, w, {}, partial);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
@@ -50,8 +51,8 @@ void row_parallel_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> 
 // dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
 template <class T>
 void column_parallel_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx,
-                                    const BufferSet& s) {
-  const View<T, 2> partial = partial_rows(ctx, s, dx);
+                                    const RowScratch<T>& scratch) {
+  const View<T, 2> partial = partial_rows(ctx, scratch, dx);
   linear_backward_input<T>(ctx, dy, w, partial);
   reduce_rows(ctx, partial, dx);
 }

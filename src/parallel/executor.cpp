@@ -42,13 +42,12 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::recompute:
     case TaskOp::backward_input:
     case TaskOp::backward_weight:
-    case TaskOp::open_recomputed:
-    case TaskOp::open_gradients:
       return run_layer(task);
     case TaskOp::open_state:
-      return open(head_output(context_.buffers));
     case TaskOp::open_stream:
-      return open(gradient_stream(context_.buffers));
+    case TaskOp::open_recomputed:
+    case TaskOp::open_gradients:
+      return open(task);
     case TaskOp::close:
       return close();
     case TaskOp::gather:
@@ -85,22 +84,18 @@ void Executor<T>::run_layer(const Task& task) {
       return recompute(task, layer);
     case TaskOp::backward_input:
       return backward_input(task, layer);
-    case TaskOp::backward_weight:
-      return backward_weight(task, layer);
-    case TaskOp::open_recomputed:
-      return open(recomputed_of(context_.buffers, layer));
     default:
-      return open(gradients_of(context_.buffers, layer));
+      return backward_weight(task, layer);
   }
 }
 
 template <class T>
-void Executor<T>::open(const BufferList& list) {
+void Executor<T>::open(const Task& task) {
   require(open_ < frames_.size(), "tasks open more frames than the executor holds");
   OpenFrame& frame = frames_[open_++];
+  frame.op = task.op;
   frame.frame.emplace(context_.arena);
-  frame.buffers = {};
-  frame.buffers.add(list, context_.arena, Category::workspace);
+  frame.memory = context_.arena.allocate(frame_bytes(context_.buffers, part_.share, task), Category::workspace);
 }
 
 template <class T>
@@ -109,8 +104,10 @@ void Executor<T>::close() {
 }
 
 template <class T>
-void Executor<T>::add_frames(BufferSet& set) const {
-  for (std::size_t i = 0; i < open_; ++i) set.merge(frames_[i].buffers);
+void* Executor<T>::opened(TaskOp op) const {
+  for (std::size_t i = 0; i < open_; ++i)
+    if (frames_[i].op == op) return frames_[i].memory;
+  return nullptr;
 }
 
 // The model's own rows, and those of the depths whose layers or losses are here.

@@ -7,6 +7,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/mtp.hpp"
 #include "parallel/gradient_sync.hpp"
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
@@ -15,13 +16,13 @@
 
 namespace forge {
 
-// Puts the batch of a microbatch into a slot's buffers (model/buffers.hpp: batch_buffers).
+// Puts the rows of a microbatch into a slot's.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  virtual void load(Stream& stream, int microbatch, const BufferSet& slot) = 0;
-  // The same of depth `depth`, from 1, of multi-token prediction (batch_of_mtp).
-  virtual void load_shifted(Stream& stream, int microbatch, int depth, const BufferSet& slot) = 0;
+  virtual void load(Stream& stream, int microbatch, const Batch& to) = 0;
+  // What differs (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
+  virtual void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) = 0;
 };
 
 // Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
@@ -71,16 +72,18 @@ class Executor {
     MtpLosses mtp;
     int first_microbatch = 0;  // of the source
   };
-  // Buffers that live for some tasks: in the workspace, until their close.
+  // Memory of the workspace from a task that opens it until its close.
   struct OpenFrame {
+    TaskOp op{};
     std::optional<Frame> frame;
-    BufferSet buffers;
+    void* memory = nullptr;
   };
 
   void run_layer(const Task& task);
-  void open(const BufferList& list);
+  void open(const Task& task);
   void close();
-  void add_frames(BufferSet& set) const;
+  // Memory of the frame that a task of this kind has opened; null: none is open.
+  void* opened(TaskOp op) const;
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
@@ -108,11 +111,11 @@ class Executor {
   int position_of(const Task& task, const StageLayer& block) const {
     return static_cast<int>(block.number - content(task).layer(0));
   }
-  const BufferSet& saved(const Task& task, std::size_t l) const {
-    return slots_.saved(task.action.chunk, task.action.microbatch, l);
-  }
-  const BufferSet& left(const Task& task, std::size_t l) const {
-    return slots_.left(task.action.chunk, task.action.microbatch, l);
+  // What layer l keeps from forward on, and what its B left for W.
+  LayerBuffers<T> saved(const Task& task, std::size_t l) const;
+  LayerBuffers<T> left(const Task& task, std::size_t l) const;
+  Batch batch(const Task& task, int state) const {
+    return slots_.batch(task.action.chunk, task.action.microbatch, state);
   }
   View<T, 2> edge(const Task& task, Region region) const {
     return slots_.edge<T>(region, task.action.chunk, task.action.microbatch);
@@ -126,6 +129,7 @@ class Executor {
   }
   View<T, 2> residual(const Task& task, int position) const;
   View<T, 2> residual_gradient(const Task& task, int position) const;
+  GradientStream<T> gradient_stream() const;
   View<T, 2> state(const Task& task, int number) const;
   View<T, 2> state_gradient(const Task& task, int number) const;
   bool is_own(const Task& task, int state) const {
@@ -135,18 +139,24 @@ class Executor {
   View<T, 2> output_of(const Task& task, const StageLayer& block) const;
   View<T, 2> output_gradient_of(const Task& task, const StageLayer& block) const;
   View<T, 2> input_gradient_of(const Task& task, const StageLayer& block) const;
-  // All that a block or a depth's input works on in the task.
-  BufferSet buffers_of(const Task& task, const StageLayer& layer) const;
-  BufferSet norm_buffers(const Task& task, const StageLayer& layer) const;
+  // All that a layer works on in the task: what it saved, and in backward what is recomputed and left.
+  LayerBuffers<T> buffers_of(const Task& task, const StageLayer& layer) const;
+  // run(Block<T>&), and the same of a depth's input and of a norm.
+  template <class F>
+  void with_block(const Task& task, const StageLayer& layer, F run);
+  template <class F>
+  void with_mtp_input(const Task& task, const StageLayer& layer, F run);
+  template <class F>
+  void with_norm(const Task& task, const StageLayer& layer, F run);
+  void forward_of_head(const Task& task, const StageLayer& layer);
 
   const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
   const T* weights(std::size_t unit) const { return storage_.unit(unit).weights(); }
   acc_t<T>* matrices(std::size_t unit) const { return storage_.unit(unit).matrices(); }
   UnitPart<acc_t<T>> vectors(std::size_t unit) const { return storage_.unit(unit).vector_sums(); }
+  View<const T, 2> table(std::size_t unit) const { return table_tensor(context_.spec(), local(unit), weights(unit)); }
   BlockTensors<const T> block_weights(const StageLayer& layer) const;
   BlockTensors<acc_t<T>> block_gradients(const StageLayer& layer, bool with_matrices) const;
-  HeadTensors<const T> norm_weights(const StageLayer& layer) const;
-  HeadTensors<acc_t<T>> norm_gradients(const StageLayer& layer) const;
   View<acc_t<T>, 2> table_gradient(std::size_t unit) const;
 
   Context<T> context_;

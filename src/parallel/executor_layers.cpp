@@ -1,5 +1,3 @@
-#include "model/mtp_buffers.hpp"
-#include "nn/mtp.hpp"
 #include "parallel/executor.hpp"
 
 // Passes of a stage's layers, and where each of them reads and writes.
@@ -21,9 +19,9 @@ View<T, 2> Executor<T>::residual(const Task& task, int position) const {
   const StageContent& c = content(task);
   const bool ends = position == c.layers;
   if (position == 0 && !(ends && c.embedding && !c.ends_model())) return edge(task, Region::input);
-  if (!ends) return saved(task, block_at(task, position)).template matrix<T>(Buf::x);
+  if (!ends) return saved(task, block_at(task, position)).x;
   if (!c.final_norm()) return edge(task, Region::output);
-  return saved(task, layer_of(task, LayerKind::norm, 0)).template matrix<T>(Buf::x_final);
+  return saved(task, layer_of(task, LayerKind::norm, 0)).state.x;
 }
 
 template <class T>
@@ -31,17 +29,33 @@ View<T, 2> Executor<T>::residual_gradient(const Task& task, int position) const 
   const StageContent& c = content(task);
   if (position == 0 && !c.embedding) return edge(task, Region::input_gradient);
   if (position == c.layers && !c.final_norm()) return edge(task, Region::output_gradient);
-  if (task.fused())  // the two take turns
-    return frames_[0].buffers.template matrix<T>(position % 2 ? Buf::d_stream_a : Buf::d_stream_b);
+  if (task.fused()) {  // the two take turns
+    const GradientStream<T> stream = gradient_stream();
+    return position % 2 ? stream.a : stream.b;
+  }
   const std::size_t owner = position > 0 ? block_at(task, position - 1) : layer_of(task, LayerKind::embedding, 0);
-  return left(task, owner).template matrix<T>(Buf::d_stream_a);
+  return left(task, owner).d_out;
+}
+
+template <class T>
+GradientStream<T> Executor<T>::gradient_stream() const {
+  GradientStream<T> stream;
+  BufferLister list(context_.buffers);
+  stream.list(list);
+  place(list.list, opened(TaskOp::open_stream));
+  return stream;
 }
 
 template <class T>
 View<T, 2> Executor<T>::state(const Task& task, int number) const {
   if (!is_own(task, number)) return edge(task, Region::input, number);
-  const BufferSet& set = saved(task, layer_of(task, LayerKind::norm, number));
-  return (set.has(Buf::n_final) ? set : frames_[open_ - 1].buffers).template matrix<T>(Buf::n_final);
+  StateBuffers<T> kept = saved(task, layer_of(task, LayerKind::norm, number)).state;
+  if (kept.state.empty()) {
+    BufferLister list(context_.buffers);
+    kept.list_state(list);
+    place(list.list, opened(TaskOp::open_state));
+  }
+  return kept.state;
 }
 
 // That of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
@@ -49,49 +63,58 @@ template <class T>
 View<T, 2> Executor<T>::state_gradient(const Task& task, int number) const {
   if (!is_own(task, number) && !content(task).head) return edge(task, Region::output_gradient, number);
   const LayerKind keeper = is_own(task, number) ? LayerKind::norm : LayerKind::head;
-  return saved(task, layer_of(task, keeper, number)).template matrix<T>(Buf::d_n_final);
+  return saved(task, layer_of(task, keeper, number)).state.d_state;
 }
 
 template <class T>
 View<T, 2> Executor<T>::output_of(const Task& task, const StageLayer& block) const {
   if (block.state == 0) return residual(task, position_of(task, block) + 1);
-  return saved(task, layer_of(task, LayerKind::norm, block.state)).template matrix<T>(Buf::x_final);
+  return saved(task, layer_of(task, LayerKind::norm, block.state)).state.x;
 }
 
 template <class T>
 View<T, 2> Executor<T>::output_gradient_of(const Task& task, const StageLayer& block) const {
   if (block.state == 0) return residual_gradient(task, position_of(task, block) + 1);
-  const BufferSet& set = task.fused() ? frames_[0].buffers : left(task, layer_of(task, LayerKind::block, block.state));
-  return set.matrix<T>(Buf::d_stream_a);
+  return task.fused() ? gradient_stream().a : left(task, layer_of(task, LayerKind::block, block.state)).d_out;
 }
 
 template <class T>
 View<T, 2> Executor<T>::input_gradient_of(const Task& task, const StageLayer& block) const {
   if (block.state == 0) return residual_gradient(task, position_of(task, block));
-  if (task.fused()) return frames_[0].buffers.template matrix<T>(Buf::d_stream_b);
-  return left(task, layer_of(task, LayerKind::mtp_input, block.state)).template matrix<T>(Buf::d_mtp_block);
+  return task.fused() ? gradient_stream().b : left(task, layer_of(task, LayerKind::mtp_input, block.state)).mtp.d_out;
 }
 
 // ---- buffers, weights and gradients of a layer
 
 template <class T>
-BufferSet Executor<T>::buffers_of(const Task& task, const StageLayer& layer) const {
-  const auto l = static_cast<std::size_t>(task.layer);
-  BufferSet s = slots_.batch(task.action.chunk, task.action.microbatch, layer.state);
-  s.merge(saved(task, l));
-  if (task.op != TaskOp::forward && !task.fused()) s.merge(left(task, l));
-  add_frames(s);
-  if (layer.kind == LayerKind::block && layer.state == 0) s.name(Buf::x, residual(task, position_of(task, layer)));
-  if (layer.kind == LayerKind::mtp_input) s.name(Buf::x, saved(task, l + 1).template matrix<T>(Buf::x));
-  return s;
+LayerBuffers<T> Executor<T>::saved(const Task& task, std::size_t l) const {
+  LayerBuffers<T> b;
+  place(saved_of(context_.buffers, content(task), layers(task)[l], b),
+        slots_.saved(task.action.chunk, task.action.microbatch, l));
+  return b;
 }
 
 template <class T>
-BufferSet Executor<T>::norm_buffers(const Task& task, const StageLayer& layer) const {
-  BufferSet s = saved(task, static_cast<std::size_t>(task.layer));
-  add_frames(s);
-  if (layer.state == 0) s.name(Buf::x_final, residual(task, content(task).layers));
-  return s;
+LayerBuffers<T> Executor<T>::left(const Task& task, std::size_t l) const {
+  LayerBuffers<T> b;
+  place(left_of(context_.buffers, content(task), layers(task)[l], b),
+        slots_.left(task.action.chunk, task.action.microbatch, l));
+  return b;
+}
+
+template <class T>
+LayerBuffers<T> Executor<T>::buffers_of(const Task& task, const StageLayer& layer) const {
+  const auto l = static_cast<std::size_t>(task.layer);
+  const BufferContext& c = context_.buffers;
+  LayerBuffers<T> b = saved(task, l);
+  if (task.op == TaskOp::forward) return b;
+  if (!task.fused()) {
+    place(left_of(c, content(task), layer, b), slots_.left(task.action.chunk, task.action.microbatch, l));
+    return b;
+  }
+  if (void* memory = opened(TaskOp::open_recomputed)) place(recomputed_of(c, layer, b), memory);
+  if (void* memory = opened(TaskOp::open_gradients)) place(gradients_of(c, layer, b), memory);
+  return b;
 }
 
 template <class T>
@@ -114,20 +137,6 @@ BlockTensors<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, boo
 }
 
 template <class T>
-HeadTensors<const T> Executor<T>::norm_weights(const StageLayer& layer) const {
-  const T* base = weights(layer.unit);
-  if (layer.state == 0) return head_tensors(context_.spec(), View<const T, 2>(), local(layer.unit), base);
-  return head_tensors(View<const T, 2>(), mtp_tensors(context_.spec(), local(layer.unit), base));
-}
-
-template <class T>
-HeadTensors<acc_t<T>> Executor<T>::norm_gradients(const StageLayer& layer) const {
-  const UnitPart<acc_t<T>> sums = vectors(layer.unit);
-  if (layer.state == 0) return head_tensors(context_.spec(), View<acc_t<T>, 2>(), local(layer.unit), sums);
-  return head_tensors(View<acc_t<T>, 2>(), mtp_tensors(context_.spec(), local(layer.unit), {}, sums));
-}
-
-template <class T>
 View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
   return table_tensor(context_.spec(), local(unit), matrices(unit));
 }
@@ -135,48 +144,81 @@ View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
 // ---- passes
 
 template <class T>
+template <class F>
+void Executor<T>::with_block(const Task& task, const StageLayer& layer, F run) {
+  const LayerBuffers<T> buffers = buffers_of(task, layer);
+  const Batch rows = batch(task, layer.state);
+  const View<T, 2> x = layer.state == 0 ? residual(task, position_of(task, layer)) : buffers.x;
+  Block<T> block{{context_, layer.number, rows, x}, buffers.block};
+  if (task.op != TaskOp::backward_weight) block.p.w = block_weights(layer);
+  if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
+    block.p.g = block_gradients(layer, task.op == TaskOp::backward_weight);
+  run(block);
+}
+
+template <class T>
+template <class F>
+void Executor<T>::with_mtp_input(const Task& task, const StageLayer& layer, F run) {
+  const Batch rows = batch(task, layer.state);
+  MtpInput<T> input{context_, layer.number, rows, state(task, layer.state - 1), buffers_of(task, layer).mtp};
+  const auto tensors = [&](auto* matrices, const auto& vectors) {
+    return mtp_tensors(context_.spec(), local(layer.unit), {matrices}, vectors);
+  };
+  const T* base = task.op == TaskOp::backward_weight ? nullptr : weights(layer.unit);
+  input.w = tensors(base, UnitPart<const T>{base});
+  if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
+    input.g = tensors(task.op == TaskOp::backward_weight ? matrices(layer.unit) : nullptr, vectors(layer.unit));
+  run(input);
+}
+
+template <class T>
+template <class F>
+void Executor<T>::with_norm(const Task& task, const StageLayer& layer, F run) {
+  const StateBuffers<T> b = saved(task, static_cast<std::size_t>(task.layer)).state;
+  const auto tensors = [&]<class P>(UnitPart<P> part) {
+    if (layer.state == 0) return head_tensors(context_.spec(), View<P, 2>(), local(layer.unit), part);
+    return head_tensors(View<P, 2>(), mtp_tensors<P>(context_.spec(), local(layer.unit), {}, part));
+  };
+  StateNorm<T> norm{context_, layer.state == 0 ? residual(task, content(task).layers) : b.x, b.norm,
+                    tensors(UnitPart<const T>(weights(layer.unit)))};
+  if (task.op == TaskOp::backward_input) norm.g = tensors(vectors(layer.unit));
+  run(norm);
+}
+
+template <class T>
 void Executor<T>::forward(const Task& task, const StageLayer& layer) {
-  const ModelSpec& spec = context_.spec();
-  const auto table = [&](std::size_t unit) { return table_tensor(spec, local(unit), weights(unit)); };
-  const int chunk = task.action.chunk, m = task.action.microbatch;
   switch (layer.kind) {
     case LayerKind::embedding: {
       EmbeddingTensors<const T> w{table(layer.unit), {}};
       if (layer.second != no_unit) w.positions = table(layer.second);
-      return embed_forward<T>(context_, w, slots_.batch(chunk, m, 0), residual(task, 0));
+      return Embedding<T>{context_, batch(task, 0)}.forward(w, residual(task, 0));
     }
     case LayerKind::block:
-      return block_forward<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer),
-                              output_of(task, layer));
+      return with_block(task, layer, [&](Block<T>& block) { block.forward(output_of(task, layer)); });
     case LayerKind::norm:
-      return final_norm_forward<T>(context_, norm_weights(layer), norm_buffers(task, layer));
-    case LayerKind::head: {
-      const HeadTensors<const T> w{table(layer.unit), {}, {}};
-      HeadTensors<acc_t<T>> g;
-      if (context_.training) g.output = table_gradient(layer.unit);
-      BufferSet s = slots_.batch(chunk, m, layer.state);
-      s.name(Buf::n_final, state(task, layer.state));
-      s.name(Buf::d_n_final, state_gradient(task, layer.state));
-      const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer.state - 1) + which, {{1}}); };
-      const bool own = layer.state == 0;
-      return head_forward<T>(
-          context_, w, context_.training ? &g : nullptr, s, vocabulary_,
-          own ? step_.scale : LossScale{step_.mtp.per_label[static_cast<std::size_t>(layer.state - 1)], 0},
-          own ? step_.loss_sum : sum(0), own ? step_.z_sum : sum(1));
-    }
-    case LayerKind::mtp_input: {
-      BufferSet s = buffers_of(task, layer);
-      embed_forward<T>(context_, {table(layer.second), {}}, s, s.matrix<T>(Buf::mtp_embedding), layer.number);
-      Frame frame(context_.arena);
-      s.add(recomputed_of_mtp(context_.buffers), context_.arena, Category::workspace);
-      return mtp_input_forward<T>(context_, mtp_tensors(spec, local(layer.unit), weights(layer.unit)),
-                                  state(task, layer.state - 1), s);
-    }
+      return with_norm(task, layer, [&](StateNorm<T>& norm) { norm.forward(state(task, layer.state)); });
+    case LayerKind::head:
+      return forward_of_head(task, layer);
+    case LayerKind::mtp_input:
+      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
+        input.forward({table(layer.second), {}}, saved(task, static_cast<std::size_t>(task.layer) + 1).x);
+      });
     case LayerKind::departures:
       return forward_of_departures(task);
     case LayerKind::arrivals:
       return;
   }
+}
+
+template <class T>
+void Executor<T>::forward_of_head(const Task& task, const StageLayer& layer) {
+  Head<T> head{context_, batch(task, layer.state).labels, vocabulary_, table(layer.unit)};
+  if (context_.training) head.g = table_gradient(layer.unit);
+  const View<T, 2> n = state(task, layer.state), d_n = state_gradient(task, layer.state);
+  if (layer.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
+  const auto depth = static_cast<std::size_t>(layer.state - 1);
+  const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer.state - 1) + which, {{1}}); };
+  head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
 }
 
 // States that arrived, and those made here, for the next stage.
@@ -200,36 +242,29 @@ void Executor<T>::backward_of_departures(const Task& task) {
 
 template <class T>
 void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
-  if (layer.kind == LayerKind::block)
-    return block_recompute<T>(context_, layer.number, block_weights(layer), buffers_of(task, layer));
-  mtp_input_recompute<T>(context_, mtp_tensors(context_.spec(), local(layer.unit), weights(layer.unit)),
-                         state(task, layer.state - 1), buffers_of(task, layer));
+  if (layer.kind == LayerKind::block) return with_block(task, layer, [](Block<T>& block) { block.recompute(); });
+  with_mtp_input(task, layer, [](MtpInput<T>& input) { input.recompute(); });
 }
 
 template <class T>
 void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
+  const auto neighbour = [&](int distance) { return layers(task)[static_cast<std::size_t>(task.layer + distance)]; };
   switch (layer.kind) {
     case LayerKind::block:
-      return block_backward_input<T>(context_, layer.number, block_weights(layer), block_gradients(layer, false),
-                                     buffers_of(task, layer), output_gradient_of(task, layer),
-                                     input_gradient_of(task, layer));
-    case LayerKind::norm: {
-      View<T, 2> dx = residual_gradient(task, content(task).layers);
-      if (layer.state > 0) dx = output_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) - 1]);
-      return head_backward_input<T>(context_, norm_weights(layer), norm_gradients(layer), norm_buffers(task, layer),
-                                    dx);
-    }
-    case LayerKind::mtp_input: {
-      BufferSet s = buffers_of(task, layer);
-      Frame frame(context_.arena);
-      s.add(scratch_backward_mtp(context_.buffers), context_.arena, Category::workspace);
-      return mtp_input_backward<T>(context_, layer.number,
-                                   mtp_tensors(context_.spec(), local(layer.unit), weights(layer.unit)),
-                                   mtp_tensors(context_.spec(), local(layer.unit), {}, vectors(layer.unit)),
-                                   {table_gradient(layer.second), {}}, state(task, layer.state - 1), s,
-                                   input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]),
-                                   state_gradient(task, layer.state - 1));
-    }
+      return with_block(task, layer, [&](Block<T>& block) {
+        block.backward_input(output_gradient_of(task, layer), input_gradient_of(task, layer));
+      });
+    case LayerKind::norm:
+      return with_norm(task, layer, [&](StateNorm<T>& norm) {
+        norm.backward_input(state_gradient(task, layer.state), layer.state == 0
+                                                                   ? residual_gradient(task, content(task).layers)
+                                                                   : output_gradient_of(task, neighbour(-1)));
+      });
+    case LayerKind::mtp_input:
+      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
+        input.backward_input({table_gradient(layer.second), {}}, input_gradient_of(task, neighbour(1)),
+                             state_gradient(task, layer.state - 1));
+      });
     case LayerKind::departures:
       return backward_of_departures(task);
     case LayerKind::arrivals:  // back to the stage before
@@ -245,19 +280,15 @@ template <class T>
 void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
   switch (layer.kind) {
     case LayerKind::block:
-      return block_backward_weight<T>(context_, layer.number, block_gradients(layer, true), buffers_of(task, layer),
-                                      output_gradient_of(task, layer));
-    case LayerKind::mtp_input: {
-      const auto g = mtp_tensors(context_.spec(), local(layer.unit), matrices(layer.unit), vectors(layer.unit));
-      return mtp_input_backward_weight<T>(
-          context_, g, buffers_of(task, layer),
-          input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]));
-    }
+      return with_block(task, layer, [&](Block<T>& block) { block.backward_weight(output_gradient_of(task, layer)); });
+    case LayerKind::mtp_input:
+      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
+        input.backward_weight(input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]));
+      });
     case LayerKind::embedding: {
       EmbeddingTensors<acc_t<T>> g{table_gradient(layer.unit), {}};
       if (layer.second != no_unit) g.positions = table_gradient(layer.second);
-      return embed_backward_weight<T>(context_, g, slots_.batch(task.action.chunk, task.action.microbatch, 0),
-                                      residual_gradient(task, 0));
+      return Embedding<T>{context_, batch(task, 0)}.backward_weight(g, residual_gradient(task, 0));
     }
     default:
       return;

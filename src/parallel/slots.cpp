@@ -4,7 +4,7 @@ namespace forge {
 
 ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share,
                                  const SlotTables& tables, bool training)
-    : tables_(tables), rows_(context.stream_rows()) {
+    : context_(context), share_(share), training_(training), tables_(tables) {
   for (std::size_t r = 0; r < regions_.size(); ++r)
     for (std::size_t c = 0; c < share.chunks.size(); ++c) {
       const auto parts = slot_parts(static_cast<Region>(r), context, share.chunks[c], share.layers[c], training);
@@ -13,22 +13,25 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
         Slot slot;
         for (const SlotPart& part : parts) {
           slot.resize(std::max(slot.size(), part.part + 1));
-          slot[part.part].add(part.buffers, arena, part.category);
+          slot[part.part] = arena.allocate(part.bytes, part.category);
         }
         regions_[r].back().push_back(std::move(slot));
       }
     }
-  for (const auto& layers : share.layers) layers_.push_back(layers.size());
 }
 
-BufferSet ActivationSlots::batch(int chunk, int m, int state) const {
-  const std::size_t first = layers_[static_cast<std::size_t>(chunk)];
-  BufferSet set = saved(chunk, m, first);
-  if (state > 0) set.merge(saved(chunk, m, first + static_cast<std::size_t>(state)));
-  return set;
+Batch ActivationSlots::batch(int chunk, int m, int state) const {
+  const std::size_t first = share_.layers[static_cast<std::size_t>(chunk)].size();
+  Batch rows;
+  BufferLister own(context_), shifted(context_);
+  rows.list(own);
+  place(own.list, saved(chunk, m, first));
+  rows.list_shifted(shifted);
+  if (state > 0) place(shifted.list, saved(chunk, m, first + static_cast<std::size_t>(state)));
+  return rows;
 }
 
-const BufferSet& ActivationSlots::part(Region region, int chunk, int m, std::size_t part) const {
+void* ActivationSlots::part(Region region, int chunk, int m, std::size_t part) const {
   const auto r = static_cast<std::size_t>(region);
   const int slot = tables_[r].at(chunk, m);
   require(slot >= 0, "a task reads a region that its microbatch doesn't keep");

@@ -4,6 +4,7 @@
 
 #include "core/bytes.hpp"
 #include "layout/stage_buffers.hpp"
+#include "nn/run.plan.hpp"
 #include "schedule/slots.hpp"
 
 namespace forge {
@@ -24,13 +25,12 @@ class Frames {
   void run(const Task& task) {
     switch (task.op) {
       case TaskOp::open_state:
-        return open(head_output(c_));
       case TaskOp::open_stream:
-        return open(gradient_stream(c_));
       case TaskOp::open_recomputed:
-        return open(recomputed_of(c_, layer(task)));
       case TaskOp::open_gradients:
-        return open(gradients_of(c_, layer(task)));
+        open_.push_back(frame_bytes(c_, share_, task));
+        now_ += open_.back();
+        return;
       case TaskOp::close:
         now_ -= open_.back();
         return open_.pop_back();
@@ -53,10 +53,6 @@ class Frames {
  private:
   const StageLayer& layer(const Task& t) const {
     return share_.layers[static_cast<std::size_t>(t.action.chunk)][static_cast<std::size_t>(t.layer)];
-  }
-  void open(const BufferList& list) {
-    open_.push_back(aligned_bytes(list));
-    now_ += open_.back();
   }
   void scratch(const Task& t, Pass pass, bool recompute = false) {
     const std::size_t bytes = now_ + scratch_bytes(c_, layer(t), pass, recompute);
@@ -93,7 +89,7 @@ void add_slots(MemoryPlan& plan, const BufferContext& c, const RankShare& share,
   for (std::size_t r = 0; r < slots.size(); ++r)
     for (std::size_t i = 0; i < share.chunks.size(); ++i)
       for (const SlotPart& part : slot_parts(static_cast<Region>(r), c, share.chunks[i], share.layers[i], training))
-        plan.of(part.category) += aligned_bytes(part.buffers) * static_cast<std::size_t>(slots[r].counts[i]);
+        plan.of(part.category) += part.bytes * static_cast<std::size_t>(slots[r].counts[i]);
 }
 
 }  // namespace
@@ -102,7 +98,8 @@ MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Sch
                        std::size_t library_bytes, RunKind kind) {
   MemoryPlan plan;
   add_parameters(plan, c, share, kind);
-  plan.of(Category::data) = aligned_bytes(run_buffers(c));
+  plan.of(Category::data) =
+      with_compute_type(c.precision, [&](auto type) { return counted_bytes<RunBuffers<decltype(type)>>(c); });
   plan.of(Category::library) = align_up(library_bytes);
   const bool training = kind != RunKind::evaluation;
   const std::vector<Task> tasks =

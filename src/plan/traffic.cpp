@@ -1,7 +1,7 @@
 #include "plan/traffic.hpp"
 
 #include "layout/stage_sends.hpp"
-#include "model/moe_buffers.hpp"
+#include "nn/router.plan.hpp"
 
 namespace forge {
 

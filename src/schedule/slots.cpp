@@ -59,4 +59,12 @@ SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbat
   return tables;
 }
 
+std::size_t frame_bytes(const BufferContext& c, const RankShare& share, const Task& task) {
+  if (task.op == TaskOp::open_state) return state_bytes(c);
+  if (task.op == TaskOp::open_stream) return stream_bytes(c);
+  const StageLayer& layer =
+      share.layers[static_cast<std::size_t>(task.action.chunk)][static_cast<std::size_t>(task.layer)];
+  return task.op == TaskOp::open_recomputed ? recomputed_bytes(c, layer) : gradient_bytes(c, layer);
+}
+
 }  // namespace forge

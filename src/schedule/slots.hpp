@@ -22,4 +22,7 @@ using SlotTables = std::array<SlotTable, region_count>;
 // the next one begins, in the order of the list.
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches);
 
+// Of the workspace, from a task on that opens a frame until its close.
+std::size_t frame_bytes(const BufferContext& context, const RankShare& share, const Task& task);
+
 }  // namespace forge

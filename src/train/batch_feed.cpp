@@ -3,32 +3,31 @@
 namespace forge {
 
 // Where the slot has the buffer.
-template <class Rows>
-void BatchFeed::copy(Stream& stream, int microbatch, const BufferSet& slot, Buf id, const Rows& rows) {
-  if (!slot.has(id)) return;
+template <class P, class Rows>
+void BatchFeed::copy(Stream& stream, int microbatch, const View<P, 1>& to, const Rows& rows) {
+  if (to.empty()) return;
   const auto part = batch_.of_microbatch(rows, microbatch);
-  copy_to_device(stream, slot.raw(id), part.data(), part.size_bytes());
+  copy_to_device(stream, to.data, part.data(), part.size_bytes());
 }
 
-void BatchFeed::load_shifted(Stream& stream, int microbatch, int depth, const BufferSet& slot) {
+void BatchFeed::load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) {
   const ShiftedRows& rows = batch_.shifted.at(static_cast<std::size_t>(depth - 1));
-  copy(stream, microbatch, slot, Buf::tokens, rows.tokens);
-  copy(stream, microbatch, slot, Buf::labels, rows.labels);
-  copy(stream, microbatch, slot, Buf::token_order, rows.token_order);
+  copy(stream, microbatch, to.tokens, rows.tokens);
+  copy(stream, microbatch, to.labels, rows.labels);
+  copy(stream, microbatch, to.token_order, rows.token_order);
 }
 
-void BatchFeed::load(Stream& stream, int microbatch, const BufferSet& slot) {
-  const auto put = [&](Buf id, const auto& rows) { copy(stream, microbatch, slot, id, rows); };
-  put(Buf::tokens, batch_.tokens);
-  put(Buf::labels, batch_.labels);
-  put(Buf::positions, batch_.positions);
-  put(Buf::documents, batch_.documents);
-  put(Buf::samples, batch_.samples);
-  put(Buf::token_order, batch_.token_order);
-  put(Buf::position_order, batch_.position_order);
-  put(Buf::key_positions, batch_.key_positions);
-  put(Buf::key_documents, batch_.key_documents);
-  put(Buf::key_samples, batch_.key_samples);
+void BatchFeed::load(Stream& stream, int microbatch, const Batch& to) {
+  copy(stream, microbatch, to.tokens, batch_.tokens);
+  copy(stream, microbatch, to.labels, batch_.labels);
+  copy(stream, microbatch, to.positions, batch_.positions);
+  copy(stream, microbatch, to.documents, batch_.documents);
+  copy(stream, microbatch, to.samples, batch_.samples);
+  copy(stream, microbatch, to.token_order, batch_.token_order);
+  copy(stream, microbatch, to.position_order, batch_.position_order);
+  copy(stream, microbatch, to.key_positions, batch_.key_positions);
+  copy(stream, microbatch, to.key_documents, batch_.key_documents);
+  copy(stream, microbatch, to.key_samples, batch_.key_samples);
 }
 
 }  // namespace forge

@@ -9,12 +9,12 @@ namespace forge {
 class BatchFeed final : public BatchSource {
  public:
   explicit BatchFeed(const HostBatch& batch) : batch_(batch) {}
-  void load(Stream& stream, int microbatch, const BufferSet& slot) override;
-  void load_shifted(Stream& stream, int microbatch, int depth, const BufferSet& slot) override;
+  void load(Stream& stream, int microbatch, const Batch& to) override;
+  void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) override;
 
  private:
-  template <class Rows>
-  void copy(Stream& stream, int microbatch, const BufferSet& slot, Buf id, const Rows& rows);
+  template <class P, class Rows>
+  void copy(Stream& stream, int microbatch, const View<P, 1>& to, const Rows& rows);
 
   const HostBatch& batch_;
 };

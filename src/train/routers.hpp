@@ -4,7 +4,6 @@
 
 #include "comm/mesh.hpp"
 #include "data/row_share.hpp"
-#include "nn/buffer_set.hpp"
 #include "nn/context.hpp"
 #include "train/router_report.hpp"
 
@@ -16,8 +15,7 @@ template <class T>
 class Routers {
  public:
   using A = acc_t<T>;
-  // `set` holds run_buffers().
-  Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const BufferSet& set);
+  Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const RouterState<T>& state);
 
   // For the layers; scopes (sequences or microbatches) and tokens of a step over all ranks.
   RouterRun<T> run(double scopes, double tokens) const;
@@ -34,16 +32,13 @@ class Routers {
   // Biases of all layers, (layers, E) in one line; empty: the model has none. For files.
   std::vector<double> read_biases(Stream& stream) const;
   void set_biases(Stream& stream, const std::vector<double>& values);
-  View<A, 2> biases() const { return bias_; }  // (layers, E) of all layers, on every rank
+  View<A, 2> biases() const { return state_.bias; }  // (layers, E) of all layers, on every rank
 
  private:
   bool any() const { return spec_.E() > 0; }
 
   ModelSpec spec_;
-  View<const std::int32_t, 1> row_scopes_, zero_scopes_, all_row_scopes_, all_row_positions_;
-  View<double, 2> sums_;
-  View<std::int64_t, 1> dropped_;
-  View<A, 2> bias_;
+  RouterState<T> state_;
 };
 
 }  // namespace forge

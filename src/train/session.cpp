@@ -30,11 +30,11 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
-  run_set_.add(run_buffers(setup_.buffers), arena_, Category::data);
-  fill_rotary_buffers<T>(stream_, setup_.buffers, run_set_);
-  scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(run_set_.raw(Buf::scalars)), {{1}});
-  norm_partials_ = run_set_.vector<double>(Buf::norm_partials);
-  if (run_set_.has(Buf::mtp_sums)) mtp_sums_ = run_set_.matrix<double>(Buf::mtp_sums);
+  BufferLister run(setup_.buffers);
+  run_.list(run);
+  allocate(arena_, run.list, Category::data);
+  fill_rotary_buffers(stream_, setup_.buffers, run_);
+  scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data)), {{1}});
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, and rows on their way to experts while shared experts compute.
@@ -44,13 +44,11 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
-  if (setup_.spec.rope()) {
-    context.cosine = run_set_.matrix<acc_t<T>>(Buf::cosine);
-    context.sine = run_set_.matrix<acc_t<T>>(Buf::sine);
-  }
+  context.cosine = run_.cosine;
+  context.sine = run_.sine;
   if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
   if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
-  routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_set_);
+  routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
   context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
@@ -71,13 +69,13 @@ template <class T>
 void Session<T>::sum_losses() {
   if (setup_.share.tp_rank == 0) return;
   fill_zero(stream_, scalars_.data, 2 * sizeof(double));
-  if (!mtp_sums_.empty())
-    fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
+  if (!run_.mtp_sums.empty())
+    fill_zero(stream_, run_.mtp_sums.data, static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
 }
 
 template <class T>
 MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
-  MtpLosses losses{{}, mtp_sums_};
+  MtpLosses losses{{}, run_.mtp_sums};
   const double factor = setup_.spec.options.mtp_loss_factor / static_cast<double>(setup_.spec.options.mtp_depth);
   for (std::int64_t k = 0; k < setup_.spec.options.mtp_depth; ++k) {
     const std::int64_t n = labels.mtp[static_cast<std::size_t>(k)];
@@ -88,9 +86,10 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
 
 template <class T>
 double Session<T>::read_mtp_loss(const LabelCounts& labels) {
-  if (mtp_sums_.empty()) return 0;
+  if (run_.mtp_sums.empty()) return 0;
   std::array<double, 2 * most_mtp_depths> sums;
-  copy_to_host(stream_, sums.data(), mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
+  copy_to_host(stream_, sums.data(), run_.mtp_sums.data,
+               static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
   stream_.synchronize();
   double loss = 0;
   for (std::size_t k = 0; k < labels.mtp.size(); ++k)
@@ -104,7 +103,7 @@ void Session<T>::add_norm() {
     const auto& s = storage_->unit(u);
     for (const Range& part : s.counted)
       sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
-                               norm_partials_, scalar(&StepScalars::norm_squared));
+                               run_.norm_partials, scalar(&StepScalars::norm_squared));
   }
 }
 
@@ -161,13 +160,13 @@ void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   routers_->start_step(stream_);
-  if (!mtp_sums_.empty())
-    fill_zero(stream_, mtp_sums_.data, static_cast<std::size_t>(mtp_sums_.size()) * sizeof(double));
+  if (!run_.mtp_sums.empty())
+    fill_zero(stream_, run_.mtp_sums.data, static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
 }
 
 template <class T>
 void Session<T>::clip() {
-  if (!mtp_sums_.empty()) mesh_.scalars().all_reduce(stream_, mtp_sums_);
+  if (!run_.mtp_sums.empty()) mesh_.scalars().all_reduce(stream_, run_.mtp_sums);
   routers_->reduce(stream_, mesh_.scalars());
   mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);

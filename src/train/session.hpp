@@ -100,11 +100,9 @@ class Session {
   std::vector<Task> step_, evaluation_, gathers_;  // schedule/tasks.hpp
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
-  BufferSet run_set_;
   std::unique_ptr<Routers<T>> routers_;
+  RunBuffers<T> run_;
   View<StepScalars, 1> scalars_;
-  View<double, 1> norm_partials_;
-  View<double, 2> mtp_sums_;  // (depths, 2) losses, z; empty: no multi-token prediction
 };
 
 }  // namespace forge

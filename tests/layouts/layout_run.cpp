@@ -6,7 +6,6 @@
 
 #include "../device_values.hpp"
 #include "core/random.hpp"
-#include "model/moe_buffers.hpp"
 #include "models.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"

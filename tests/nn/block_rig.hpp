@@ -54,28 +54,59 @@ struct BlockRig {
         gemm(workspace.data(), workspace.bytes()),
         storage(arena, stream, whole_units(spec), fp64_precision, {true, {}}),
         context{stream, gemm, arena, buffers, {}, {}, 7, 3} {
-    run.add(run_buffers(buffers), arena, Category::data);
+    allocate_list([&](BufferLister& l) { run.list(l); });
     fill_rotary_buffers<T>(stream, buffers, run);
-    if (spec.rope()) {
-      context.cosine = run.matrix<T>(Buf::cosine);
-      context.sine = run.matrix<T>(Buf::sine);
-    }
-    slot.add(batch_buffers(buffers), arena, Category::data);
-    slot.add(block_input(buffers), arena, Category::activations);
-    slot.add(saved_of_block(buffers, 0), arena, Category::activations);
-    slot.add(head_input(buffers), arena, Category::activations);
-    slot.add(saved_of_head(buffers), arena, Category::activations);
-    slot.add(head_output(buffers), arena, Category::activations);
+    context.cosine = run.cosine;
+    context.sine = run.sine;
+    allocate_list([&](BufferLister& l) {
+      batch.list(l);
+      state.list_input(l);
+      state.list_of_norm(l, false);
+      state.list_state(l);
+    });
+    saved_block = saved_of(0);
     fill_batch();
     if (spec.options.router_bias) {
       // Far apart, so that a small step doesn't change the choice: experts 2 and 1 of 3 or more.
-      context.router.bias = run.matrix<T>(Buf::router_bias);
+      const View<T, 2> biases = context.router.state.bias = run.routers.bias;
       std::vector<T> bias;
-      for (std::int64_t e = 0; e < context.router.bias.size(); ++e)
+      for (std::int64_t e = 0; e < biases.size(); ++e)
         bias.push_back(e % spec.E() == 2 ? 20 : (e % spec.E() == 1 ? 10 : 0));
-      set_values(stream, context.router.bias, bias);
+      set_values(stream, biases, bias);
     }
     for (std::size_t u = 0; u < storage.size(); ++u) randomise(storage.unit(u).master, 100 + u, 0.4, 1.0);
+  }
+
+  // What list(lister) lists, for as long as the rig, or the frame around it, lives.
+  template <class F>
+  void allocate_list(F list, BufferLister::Part part = BufferLister::Part::all) {
+    BufferLister lister(buffers, part);
+    list(lister);
+    allocate(arena, lister.list, Category::activations);
+  }
+  BlockBuffers<T> saved_of(std::int64_t layer) {
+    BlockBuffers<T> b;
+    allocate_list([&](BufferLister& l) { b.list(l, layer); }, BufferLister::Part::saved);
+    return b;
+  }
+  // A layer's block on this rank's x(R,C), with weights and gradients.
+  Block<T> block_on(const View<const T, 2>& x) const { return block_on(x, 0, block(), block_gradient(), saved_block); }
+  Block<T> block_on(const View<const T, 2>& x, std::int64_t layer, const BlockTensors<const T>& w,
+                    const BlockTensors<T>& g, const BlockBuffers<T>& saved) const {
+    return {{context, layer, batch, x, w, g}, saved};
+  }
+  // Adds what is recomputed, and what B leaves for W.
+  void add_backward(Block<T>& b) {
+    allocate_list([&](BufferLister& l) { b.b.list(l, b.p.layer); }, BufferLister::Part::recomputed);
+    allocate_list([&](BufferLister& l) { b.b.list_gradients(l, b.p.layer); });
+  }
+  // B and W in one frame, as the tasks of a fused backward do it.
+  void backward(Block<T> b, View<const T, 2> d_out, View<T, 2> dx) {
+    Frame frame(arena);
+    add_backward(b);
+    b.recompute();
+    b.backward_input(d_out, dx);
+    b.backward_weight(d_out);
   }
 
   // values(i) = offset for vectors such as norm weights would do as well; random ones around `offset` test more.
@@ -98,17 +129,13 @@ struct BlockRig {
       documents.push_back(r % t >= 4 ? 1 : 0);
       samples.push_back(40 + r / t);
     }
-    set(Buf::tokens, tokens);
-    set(Buf::labels, labels);
-    set(Buf::positions, positions);
-    set(Buf::documents, documents);
-    set(Buf::samples, samples);
-    set(Buf::token_order, order_of(tokens));
-    if (!spec.rope()) set(Buf::position_order, order_of(positions));
-  }
-  template <class V>
-  void set(Buf id, const std::vector<V>& values) {
-    set_values(stream, slot.vector<V>(id), values);
+    set_values(stream, batch.tokens, tokens);
+    set_values(stream, batch.labels, labels);
+    set_values(stream, batch.positions, positions);
+    set_values(stream, batch.documents, documents);
+    set_values(stream, batch.samples, samples);
+    set_values(stream, batch.token_order, order_of(tokens));
+    if (!spec.rope()) set_values(stream, batch.position_order, order_of(positions));
   }
 
   static std::vector<std::int32_t> order_of(const std::vector<std::int32_t>& keys) {
@@ -175,6 +202,10 @@ struct BlockRig {
   HeadTensors<const T> head() const { return head_of<const T>(); }
   EmbeddingTensors<T> embedding_gradient() const { return embedding_of<T>(); }
   HeadTensors<T> head_gradient() const { return head_of<T>(); }
+  StateNorm<T> final_norm() const { return {context, state.x, state.norm, head(), head_gradient()}; }
+  Head<T> head_layer(bool gradients) const {
+    return {context, batch.labels, {0, spec.V()}, head().output, gradients ? head_gradient().output : View<T, 2>()};
+  }
 
   Stream stream;
   ModelSpec spec;
@@ -183,8 +214,11 @@ struct BlockRig {
   Buffer workspace;
   Gemm gemm;
   ParameterStorage<T> storage;
-  Context<T> context;
-  BufferSet run, slot;
+  mutable Context<T> context;
+  RunBuffers<T> run;
+  Batch batch;
+  StateBuffers<T> state;
+  BlockBuffers<T> saved_block;
 };
 
 // Sums of losses and of z, in device memory.
@@ -202,19 +236,6 @@ class LossSums {
  private:
   DeviceArray<double, 1> sums_;
 };
-
-// B and W of a block in one frame, as the tasks of a fused backward do it.
-inline void block_backward(Context<double>& ctx, std::int64_t layer, const BlockTensors<const double>& w,
-                           const BlockTensors<double>& g, const BufferSet& slot, View<const double, 2> d_out,
-                           View<double, 2> dx) {
-  Frame frame(ctx.arena);
-  BufferSet s = slot;
-  s.add(recomputed_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  block_recompute(ctx, layer, w, s);
-  s.add(gradients_of_block(ctx.buffers, layer), ctx.arena, Category::workspace);
-  block_backward_input(ctx, layer, w, g, s, d_out, dx);
-  block_backward_weight(ctx, layer, g, s, d_out);
-}
 
 inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;

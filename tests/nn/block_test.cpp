@@ -112,19 +112,20 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
     vp.emplace_back(p0.back().size());
     for (std::size_t i = 0; i < vp.back().size(); ++i) vp.back()[i] = 0.3 * normal(4 + unit, i);
   }
+  auto in = rig.rows();
   const auto out = rig.rows(), d_out = rig.rows(u), d_in = rig.rows();
 
   auto f = [&](double e) {
-    set_values(rig.stream, rig.slot.matrix<double>(Buf::x), moved(x, e, vx));
+    in.set(moved(x, e, vx));
     for (std::size_t k = 0; k < p0.size(); ++k)
       set_values(rig.stream, rig.storage.unit(rig.layer_units()[k]).master, moved(p0[k], e, vp[k]));
-    block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
+    rig.block_on(in.view()).forward(out);
     return dot(u, out.get());
   };
   const double forward = derivative(f);
   f(0);
   rig.storage.zero_gradients(rig.stream);
-  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, d_out, d_in);
+  rig.backward(rig.block_on(in.view()), d_out, d_in);
   const auto dx = d_in.get();
   double backward = dot(dx, vx), scale = 0;
   for (std::size_t i = 0; i < dx.size(); ++i) scale += std::abs(dx[i] * vx[i]);
@@ -141,11 +142,10 @@ TEST_P(BlockTest, BackwardIsTheAdjointOfForward) {
 // Every parameter's gradient is touched: none is left out of backward.
 TEST_P(BlockTest, EveryParameterHasAGradient) {
   BlockRig rig(deck(), Recompute::none);
-  const auto u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
-  set_values(rig.stream, rig.slot.matrix<double>(Buf::x), rig.random_rows(1));
-  block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
+  const auto x = rig.rows(rig.random_rows(1)), u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
+  rig.block_on(x.view()).forward(out);
   rig.storage.zero_gradients(rig.stream);
-  block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
+  rig.backward(rig.block_on(x.view()), u, dx);
   for (const std::size_t u : rig.layer_units()) {
     const LocalUnit& unit = rig.storage.local(u);
     const auto g = rig.values(rig.storage.unit(u).gradient);
@@ -169,18 +169,16 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
     for (const bool split : {false, true}) {
       BlockRig rig(deck(), recompute);
-      const auto u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
-      set_values(rig.stream, rig.slot.matrix<double>(Buf::x), rig.random_rows(1));
-      block_forward<double>(rig.context, 0, rig.block(), rig.slot, out);
+      const auto x = rig.rows(rig.random_rows(1)), u = rig.rows(rig.random_rows(2)), out = rig.rows(), dx = rig.rows();
+      rig.block_on(x.view()).forward(out);
+      Block<double> block = rig.block_on(x.view());
       if (split) {
-        BufferSet s = rig.slot;
-        s.add(recomputed_of_block(rig.buffers, 0), rig.arena, Category::activations);
-        s.add(gradients_of_block(rig.buffers, 0), rig.arena, Category::activations);
-        block_recompute<double>(rig.context, 0, rig.block(), s);
-        block_backward_input<double>(rig.context, 0, rig.block(), rig.block_gradient(), s, u, dx);
-        block_backward_weight<double>(rig.context, 0, rig.block_gradient(), s, u);
+        rig.add_backward(block);
+        block.recompute();
+        block.backward_input(u, dx);
+        block.backward_weight(u);
       } else {
-        block_backward(rig.context, 0, rig.block(), rig.block_gradient(), rig.slot, u, dx);
+        rig.backward(block, u, dx);
       }
       results.push_back(out.get());
       append(results.back(), dx.get());
@@ -191,10 +189,6 @@ TEST_P(BlockTest, RecomputeAndSplitBackwardAreBitwiseEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BlockTest, testing::ValuesIn(cases), name_of_case);
-
-VocabularyPart whole(const BlockRig& rig) {
-  return {0, rig.spec.V()};
-}
 
 class HeadTest : public testing::TestWithParam<Case> {};
 
@@ -213,11 +207,12 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
       values.push_back(rig.values(rig.storage.unit(u).master));
     }
   LossSums sums(rig.stream);
-  auto forward = [&](const HeadTensors<double>* g) {
+  const Embedding<double> embedding{rig.context, rig.batch};
+  auto forward = [&](bool gradients) {
     sums.clear();
-    embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
-    head_forward<double>(rig.context, rig.head(), g, rig.slot, whole(rig), scale, sums.loss(), sums.z());
+    embedding.forward(rig.embedding(), rig.state.x);
+    rig.final_norm().forward(rig.state.state);
+    rig.head_layer(gradients).forward(rig.state.state, rig.state.d_state, scale, sums.loss(), sums.z());
     const auto [loss, z] = sums.get();
     return (loss + scale.z_coefficient * z) * scale.per_label;
   };
@@ -227,16 +222,15 @@ TEST_P(HeadTest, LossGradientIsTheAdjoint) {
       for (std::size_t i = 0; i < here.size(); ++i) here[i] += e * normal(5 + k, i);
       set_values(rig.stream, rig.storage.unit(units[k]).master, here);
     }
-    return forward(nullptr);
+    return forward(false);
   };
   const double by_difference = derivative(f);
   f(0);
   rig.storage.zero_gradients(rig.stream);
-  const auto g = rig.head_gradient();
-  forward(&g);
+  forward(true);
   const auto d = rig.rows(rig.random_rows(9));
-  head_backward_input<double>(rig.context, rig.head(), g, rig.slot, d);
-  embed_backward_weight<double>(rig.context, rig.embedding_gradient(), rig.slot, d);
+  rig.final_norm().backward_input(rig.state.d_state, d);
+  embedding.backward_weight(rig.embedding_gradient(), d);
   double by_backward = 0, magnitude = 0;
   for (std::size_t k = 0; k < units.size(); ++k) {
     const auto gradient = rig.values(rig.storage.unit(units[k]).gradient);
@@ -257,9 +251,9 @@ TEST_P(HeadTest, ChunksDontMatter) {
   for (const std::int64_t chunk : {1, 3, 14}) {
     BlockRig rig(model, Recompute::none, {2, 7}, chunk);
     LossSums sums(rig.stream);
-    embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x_final));
-    final_norm_forward<double>(rig.context, rig.head(), rig.slot);
-    head_forward<double>(rig.context, rig.head(), nullptr, rig.slot, whole(rig), {}, sums.loss(), sums.z());
+    Embedding<double>{rig.context, rig.batch}.forward(rig.embedding(), rig.state.x);
+    rig.final_norm().forward(rig.state.state);
+    rig.head_layer(false).forward(rig.state.state, rig.state.d_state, {}, sums.loss(), sums.z());
     losses.push_back(sums.get().first);
   }
   EXPECT_NEAR(losses[0], losses[2], 1e-13 * losses[0] * 14);

@@ -117,7 +117,7 @@ TYPED_TEST(ContextAttention, Repeatable) {
 TEST(ContextBuffers, OneRankNeedsNothing) {
   for (const CpMethod method : methods) {
     const BufferContext c = Rank<bf16>::context_of({.method = method});
-    EXPECT_TRUE(scratch_context_forward(c).empty() && scratch_context_backward(c).empty());
+    EXPECT_EQ(counted_bytes<ContextForward<bf16>>(c) + counted_bytes<ContextBackward<bf16>>(c), 0u);
     EXPECT_TRUE(context_sends_forward(c).empty() && context_sends_backward(c).empty());
   }
 }

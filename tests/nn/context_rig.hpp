@@ -6,7 +6,6 @@
 #include "../kernels/attention_case.hpp"
 #include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
-#include "model/context_buffers.hpp"
 #include "nn/context_attention.hpp"
 
 // Attention of cp x tp ranks, as threads, against the reference of one rank with all rows and all heads.
@@ -141,9 +140,9 @@ struct Rank {
   Stream exchange;
   Gemm gemm;
   Context<T> ctx;
-  BufferSet set;
+  Batch batch;
   View<T, 2> qkv, d_qkv, o, d_o;
-  View<A, 2> lse, delta;
+  View<A, 2> lse, delta, d_q_sums;
 
   Rank(const Whole<T>& w, Communicator* cp, Communicator* tp)
       : whole(w),
@@ -160,33 +159,23 @@ struct Rank {
         ctx{stream, gemm, arena, buffers, {}, {}, seed, step, true, nullptr, {tp, cp, n.behind ? &exchange : nullptr}} {
     const std::int64_t R = buffers.microbatch.rows(), all = R * n.cp, H = heads(), D = n.D;
     const std::int64_t keys = n.cp > 1 ? all : 0;
-    const DType value = dtype_of<T>, sum = dtype_of<A>;
-    const auto add = [&](Buf id, std::int64_t rows, std::int64_t columns, DType type) {
-      set.add({{id, "", {{rows, columns}}, type, Reader::forward}}, arena, Category::data);
-    };
-    add(Buf::positions, R, 1, DType::i32);
-    add(Buf::documents, R, 1, DType::i32);
-    add(Buf::samples, R, 1, DType::i64);
+    BufferLister l(buffers);
+    const auto line = [&](auto& member, std::int64_t rows) { l.add(member, "", rows, 1); };
+    line(batch.positions, R);
+    line(batch.documents, R);
+    line(batch.samples, R);
     if (keys > 0) {
-      add(Buf::key_positions, keys, 1, DType::i32);
-      add(Buf::key_documents, keys, 1, DType::i32);
-      if (n.method == CpMethod::all_to_all) add(Buf::key_samples, keys, 1, DType::i64);
-    } else if (value != sum) {
-      add(Buf::d_q_sums, R, H * D, sum);
+      line(batch.key_positions, keys);
+      line(batch.key_documents, keys);
+      if (n.method == CpMethod::all_to_all) line(batch.key_samples, keys);
+    } else if (rounds<T>) {
+      l.add(d_q_sums, "", R, H * D);
     }
     const std::int64_t fused = (H + kv_heads()) * D + kv_heads() * n.Dv;
-    add(Buf::qkv, R, fused, value);
-    add(Buf::d_qkv, R, fused, value);
-    add(Buf::o, R, H * n.Dv, value);
-    add(Buf::d_o, R, H * n.Dv, value);
-    add(Buf::lse, R, H, sum);
-    add(Buf::delta, R, H, sum);
-    qkv = set.matrix<T>(Buf::qkv);
-    d_qkv = set.matrix<T>(Buf::d_qkv);
-    o = set.matrix<T>(Buf::o);
-    d_o = set.matrix<T>(Buf::d_o);
-    lse = set.matrix<A>(Buf::lse);
-    delta = set.matrix<A>(Buf::delta);
+    for (View<T, 2>* x : {&qkv, &d_qkv}) l.add(*x, "", R, fused);
+    for (View<T, 2>* x : {&o, &d_o}) l.add(*x, "", R, H * n.Dv);
+    for (View<A, 2>* x : {&lse, &delta}) l.add(*x, "", R, H);
+    allocate(arena, l.list, Category::data);
     fill();
   }
 
@@ -215,8 +204,8 @@ struct Rank {
   std::int64_t row_of(const Token& token) const { return token.sequence * n.T + token.position; }
 
   void fill() {
-    fill_rows(tokens, Buf::positions, Buf::documents, Buf::samples);
-    if (n.cp > 1) fill_rows(key_tokens(n), Buf::key_positions, Buf::key_documents, Buf::key_samples);
+    fill_rows(tokens, batch.positions, batch.documents, batch.samples);
+    if (n.cp > 1) fill_rows(key_tokens(n), batch.key_positions, batch.key_documents, batch.key_samples);
     std::vector<T> fused, d_out;
     for (const Token& token : tokens) {
       append(whole.in.q, token, heads(), n.D, fused);
@@ -227,7 +216,8 @@ struct Rank {
     set_values(stream, qkv, fused);
     set_values(stream, d_o, d_out);
   }
-  void fill_rows(const std::vector<Token>& list, Buf positions, Buf documents, Buf samples) {
+  void fill_rows(const std::vector<Token>& list, View<std::int32_t, 1> positions, View<std::int32_t, 1> documents,
+                 View<std::int64_t, 1> samples) {
     std::vector<std::int32_t> p, d;
     std::vector<std::int64_t> s;
     for (const Token& token : list) {
@@ -236,9 +226,9 @@ struct Rank {
       d.push_back(whole.documents[at]);
       s.push_back(whole.samples[at]);
     }
-    set_values(stream, set.vector<std::int32_t>(positions), p);
-    set_values(stream, set.vector<std::int32_t>(documents), d);
-    if (set.has(samples)) set_values(stream, set.vector<std::int64_t>(samples), s);
+    set_values(stream, positions, p);
+    set_values(stream, documents, d);
+    if (!samples.empty()) set_values(stream, samples, s);
   }
   // This rank's heads of a row.
   void append(const Heads& from, const Token& at, std::int64_t count, std::int64_t head, std::vector<T>& to) const {
@@ -254,12 +244,12 @@ struct Rank {
   View<T, 3> as_heads(const View<T, 2>& x) const { return View<T, 3>(x.data, {{x.rows(), heads(), n.Dv}}); }
 
   void run_forward() {
-    context_attention_forward<T>(ctx, layer, set, split(qkv), as_heads(o), lse);
+    context_attention_forward<T>(ctx, layer, batch, split(qkv), as_heads(o), lse);
     stream.synchronize();
   }
   void run_backward() {
     attention_delta<T>(stream, as_heads(d_o), as_heads(o), delta);
-    context_attention_backward<T>(ctx, layer, set, as_heads(d_o), split(qkv), lse, delta, split(d_qkv));
+    context_attention_backward<T>(ctx, layer, batch, as_heads(d_o), split(qkv), lse, delta, d_q_sums, split(d_qkv));
     stream.synchronize();
   }
 
@@ -347,10 +337,10 @@ void check(const Layout& n) {
     const Traffic start = sent();
     rank.run_forward();
     const Traffic middle = sent();
-    EXPECT_EQ(rank.arena.high_water() - live, aligned_bytes(scratch_context_forward(rank.buffers)));
+    EXPECT_EQ(rank.arena.high_water() - live, counted_bytes<ContextForward<T>>(rank.buffers));
     rank.run_backward();
-    EXPECT_EQ(rank.arena.high_water() - live, std::max(aligned_bytes(scratch_context_forward(rank.buffers)),
-                                                       aligned_bytes(scratch_context_backward(rank.buffers))));
+    EXPECT_EQ(rank.arena.high_water() - live, std::max(counted_bytes<ContextForward<T>>(rank.buffers),
+                                                       counted_bytes<ContextBackward<T>>(rank.buffers)));
     EXPECT_EQ(rank.arena.live(), live);
     expect_traffic(start, middle, context_sends_forward(rank.buffers), cp, "forward");
     expect_traffic(middle, sent(), context_sends_backward(rank.buffers), cp, "backward");

@@ -44,24 +44,25 @@ ModelDeck model_of(int which) {
 // The logits behind every token, by the training path over the whole sequence.
 std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& tokens) {
   const std::int64_t rows = rig.buffers.microbatch.rows();
-  rig.set(Buf::tokens, tokens);
-  rig.set(Buf::documents, std::vector<std::int32_t>(tokens.size(), 0));
-  embed_forward<double>(rig.context, rig.embedding(), rig.slot, rig.slot.matrix<double>(Buf::x));
+  set_values(rig.stream, rig.batch.tokens, tokens);
+  set_values(rig.stream, rig.batch.documents, std::vector<std::int32_t>(tokens.size(), 0));
+  auto x = rig.rows();
   const auto out = rig.rows();
+  Embedding<double>{rig.context, rig.batch}.forward(rig.embedding(), x);
   for (std::size_t l = 0; l < 2; ++l) {
     const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
     auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     const std::size_t experts = find_unit(rig.storage.units(), UnitKind::experts, static_cast<std::int64_t>(l));
     if (experts != no_unit)
       set_expert_tensors(w, rig.spec, rig.spec.E(), rig.storage.local(experts), rig.base<const double>(experts));
-    block_forward<double>(rig.context, static_cast<std::int64_t>(l), w, rig.slot, out);
-    set_values(rig.stream, rig.slot.matrix<double>(Buf::x), out.get());
+    rig.block_on(x.view(), static_cast<std::int64_t>(l), w, {}, rig.saved_block).forward(out);
+    x.set(out.get());
   }
   const auto head = rig.head();
   const auto n = rig.rows();
   const DeviceArray<double, 1> mean(rig.stream, {{rows}}), scale(rig.stream, {{rows}});
   const DeviceArray<double, 2> all(rig.stream, {{rows, rig.spec.V()}});
-  head_logits<double>(rig.context, head, out, n, mean, scale, all);
+  head_logits<double>(rig.context, head, out, n, {mean, scale}, all);
   const std::vector<double> logits = all.get();
   std::vector<std::vector<double>> result;
   for (std::int64_t r = 0; r < rows; ++r)
@@ -81,7 +82,7 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
   const auto expected = whole_sequence(rig, tokens);
   std::vector<const double*> weights;
   for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
-  const auto bias = rig.context.router.bias;
+  const auto bias = rig.context.router.state.bias;
   const std::vector<double> biases = bias.empty() ? std::vector<double>() : values_of(rig.stream, bias);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length, biases);

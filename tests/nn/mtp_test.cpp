@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "block_rig.hpp"
-#include "model/mtp_buffers.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge::test {
@@ -27,13 +26,13 @@ struct MtpRig : BlockRig {
 
   MtpRig(const ModelDeck& model, Recompute recompute)
       : BlockRig(model, recompute), module(arena, stream, units_of(spec), fp64_precision, {true, {}}) {
-    set = slot;
-    set.add(saved_of_mtp(buffers), arena, Category::activations);
-    set.add(saved_of_block(buffers, spec.L()), arena, Category::activations);
-    auto tokens = values_of(stream, slot.vector<std::int32_t>(Buf::tokens));
+    allocate_list([&](BufferLister& l) { input.list(l); }, BufferLister::Part::saved);
+    allocate_list([&](BufferLister& l) { l.add(x, "block input", l.S, spec.C()); });
+    module_block = saved_of(spec.L());
+    auto tokens = values_of(stream, batch.tokens);
     tokens[3] = tokens[10] = -1;  // rows without a token
-    BlockRig::set(Buf::tokens, tokens);
-    BlockRig::set(Buf::token_order, order_of(tokens));
+    set_values(stream, batch.tokens, tokens);
+    set_values(stream, batch.token_order, order_of(tokens));
     for (std::size_t u = 0; u < module.size(); ++u) randomise(module.unit(u).master, 200 + u, 0.4, 1.0);
   }
 
@@ -67,19 +66,23 @@ struct MtpRig : BlockRig {
     return head_tensors(table_tensor(spec, local(kind), data<P>(kind)), tensors<P>());
   }
 
+  MtpInput<T> input_on(View<const double, 2> hidden) const {
+    return {context, spec.L(), batch, hidden, input, tensors<const T>(), tensors<T>()};
+  }
+  StateNorm<T> norm() const { return {context, state.x, state.norm, head_tensors_of<const T>(), head_tensors_of<T>()}; }
+  Block<T> block_of_module() const {
+    return block_on(x, spec.L(), block_tensors_of<const T>(), block_tensors_of<T>(), module_block);
+  }
+
   // The depth's loss; with gradients, the head's W and what its B reads.
   double loss(View<const double, 2> hidden, bool gradients) {
     LossSums sums(stream);
-    Frame frame(arena);
-    BufferSet s = set;
-    s.add(recomputed_of_mtp(buffers), arena, Category::workspace);
-    embed_forward<T>(context, table_of<const T>(), s, s.matrix<T>(Buf::mtp_embedding), spec.L());
-    mtp_input_forward<T>(context, tensors<const T>(), hidden, s);
-    block_forward<T>(context, spec.L(), block_tensors_of<const T>(), s, s.matrix<T>(Buf::x_final));
-    const HeadTensors<T> g = head_tensors_of<T>();
-    final_norm_forward<T>(context, head_tensors_of<const T>(), s);
-    head_forward<T>(context, head_tensors_of<const T>(), gradients ? &g : nullptr, s, {0, spec.V()}, {per_label, 0},
-                    sums.loss(), sums.z());
+    input_on(hidden).forward(table_of<const T>(), x);
+    block_of_module().forward(state.x);
+    norm().forward(state.state);
+    Head<T> head{context, batch.labels, {0, spec.V()}, head_tensors_of<const T>().output};
+    if (gradients) head.g = head_tensors_of<T>().output;
+    head.forward(state.state, state.d_state, {per_label, 0}, sums.loss(), sums.z());
     return sums.get().first * per_label;
   }
 
@@ -87,36 +90,30 @@ struct MtpRig : BlockRig {
   void backward(View<const double, 2> hidden, View<double, 2> d_hidden, bool split) {
     const Rows d_out = rows(random_rows(1)), d_in = rows(random_rows(1));
     Frame frame(arena);
-    BufferSet s = set;
-    for (const BufferList& list :
-         {recomputed_of_block(buffers, spec.L()), gradients_of_block(buffers, spec.L()), recomputed_of_mtp(buffers)})
-      s.add(list, arena, Category::workspace);
-    const auto w = block_tensors_of<const T>();
-    const auto g = block_tensors_of<T>();
-    head_backward_input<T>(context, head_tensors_of<const T>(), head_tensors_of<T>(), s, d_out);
+    Block<T> block = block_of_module();
+    MtpInput<T> in = input_on(hidden);
+    allocate_list([&](BufferLister& l) { in.b.list(l); }, BufferLister::Part::recomputed);
+    norm().backward_input(state.d_state, d_out);
     if (split) {
-      block_recompute<T>(context, spec.L(), w, s);
-      block_backward_input<T>(context, spec.L(), w, g, s, d_out, d_in);
+      add_backward(block);
+      block.recompute();
+      block.backward_input(d_out, d_in);
     } else {
-      block_backward(context, spec.L(), w, g, set, d_out, d_in);
+      BlockRig::backward(block, d_out, d_in);
     }
-    mtp_input_recompute<T>(context, tensors<const T>(), hidden, s);
-    if (!split) mtp_input_backward_weight<T>(context, tensors<T>(), s, d_in);
-    {
-      Frame scratch(arena);
-      BufferSet all = s;
-      all.add(scratch_backward_mtp(buffers), arena, Category::workspace);
-      mtp_input_backward<T>(context, spec.L(), tensors<const T>(), tensors<T>(), table_of<T>(), hidden, all, d_in,
-                            d_hidden);
-    }
+    in.recompute();
+    if (!split) in.backward_weight(d_in);
+    in.backward_input(table_of<T>(), d_in, d_hidden);
     if (!split) return;
-    block_backward_weight<T>(context, spec.L(), g, s, d_out);
-    mtp_input_backward_weight<T>(context, tensors<T>(), s, d_in);
+    block.backward_weight(d_out);
+    in.backward_weight(d_in);
   }
 
   static constexpr double per_label = 1.0 / 11;
   ParameterStorage<T> module;
-  BufferSet set;
+  MtpBuffers<T> input;
+  View<T, 2> x;  // (S, C) the module's block's input
+  BlockBuffers<T> module_block;
 };
 
 struct MtpCase {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "model/unit_builder.hpp"
+#include "nn/rows.plan.hpp"
+
+namespace forge {
+
+// The pure half of nn/attend.hpp: what the two kinds of attention layer share. Dv is D without latents.
+
+// The output projection.
+void add_attention_output_parameters(UnitBuilder& unit);
+
+template <class T>
+struct AttendBuffers {
+  NormStatistics<T> norm1;
+  View<T, 2> n1;          // (S, C) normalised input
+  View<T, 2> o;           // (R, H Dv) attention's output
+  View<acc_t<T>, 2> lse;  // (R, H)
+  View<T, 2> h;           // (S, C) residual stream after attention
+  // Gradients. d_out of the output projection, all rows: where dropout or tensor parallelism makes it another thing
+  // than d_h.
+  View<T, 2> d_h;    // (S, C)
+  View<T, 2> d_out;  // (R, C)
+
+  void list_norm(BufferLister& l) { norm1.list(l, "norm 1 mean", "norm 1 rstd"); }
+  void list_n1(BufferLister& l) { l.recompute(n1, "norm 1 output", l.S, l.spec.C(), Reader::backward_weight); }
+  void list_outputs(BufferLister& l);
+  void list_attend_gradients(BufferLister& l);
+};
+
+// Workspace of B.
+template <class T>
+struct AttendScratch {
+  RowScratch<T> rows;
+  View<T, 2> d_o;              // (R, H Dv)
+  View<acc_t<T>, 2> delta;     // (R, H)
+  View<acc_t<T>, 2> d_q_sums;  // (R, H D) where sums of d_q need a wider type, and one rank has all keys
+  View<T, 2> d_n1;             // (S, C)
+
+  void list_attend(BufferLister& l);
+  void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
+};
+
+// Whether the gradient of a projection into the residual stream is not that of the stream.
+inline bool output_rows_differ(const BufferContext& c) {
+  return c.spec.options.dropout > 0 || c.tp > 1;
+}
+
+// Of either kind.
+void add_attention_sends(Sends& sends, Pass pass);
+
+}  // namespace forge

@@ -1,0 +1,141 @@
+#include "nn/dispatch.plan.hpp"
+
+#include <cmath>
+
+namespace forge {
+
+namespace {
+
+constexpr Reader B = Reader::backward_input;
+constexpr Collective all_gather = Collective::all_gather, reduce_scatter = Collective::reduce_scatter,
+                     all_to_all = Collective::all_to_all;
+
+std::int64_t at_least(double factor, std::int64_t balanced_assignments, std::int64_t parts) {
+  // A little less than the product, so that rounding of the factor doesn't add a row.
+  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_assignments) /
+                                                                    static_cast<double>(parts) * (1 - 1e-12))),
+                                1);
+}
+
+}  // namespace
+
+MoeShape moe_shape(const BufferContext& c) {
+  const ModelDeck& o = c.spec.options;
+  MoeShape m;
+  m.rows = c.stream_rows();
+  m.chosen = o.experts_per_token;
+  m.experts = o.experts;
+  m.experts_here = o.experts / c.ep;
+  m.ffn = o.expert_ffn;
+  m.sources = c.ep * c.etp;
+  m.fixed = o.capacity_factor > 0 && o.capacity_scope == CapacityScope::rank;
+  if (o.capacity_factor > 0) {
+    const std::int64_t scope = m.fixed ? m.rows : c.microbatch.sequence_tokens;
+    m.capacity = std::min(at_least(o.capacity_factor, scope * m.chosen, m.experts), scope);
+  }
+  m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
+  m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen * (m.gathers ? m.sources : 1);
+  const std::int64_t most =
+      m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
+  m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
+  return m;
+}
+
+template <class T>
+void DispatchBuffers<T>::list(BufferLister& l) {
+  const MoeShape m = moe_shape(l.c);
+  l.save(order, "assignments by expert", m.places, 1, B);
+  l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, B);
+  if (m.gathers)
+    l.save(offsets, "begins of experts", m.experts + 1, 1, B);
+  else if (!m.fixed)
+    l.save(counts, "assignments of each source", m.sources, m.experts, B);
+}
+
+void SortScratch::list(BufferLister& l) {
+  const MoeShape m = moe_shape(l.c);
+  const std::int64_t sorted = m.rows * (m.gathers ? m.sources : 1);
+  l.add(counts, "assignments of each expert", m.experts, 1);
+  l.add(offsets, "their begins", m.experts + 1, 1);
+  l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
+  if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
+  if (m.fixed) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
+}
+
+template <class T>
+void DispatchScratch<T>::list(BufferLister& l) {
+  const MoeShape m = moe_shape(l.c);
+  const std::int64_t C = l.spec.C(), N = m.round_rows;
+  if (m.gathers) {
+    const std::int64_t rows = m.rows * m.sources;
+    l.add(group_rows, "rows of all sources", rows, C);
+    l.add(group_sums, "sums for all sources", rows, C);
+    l.add(group_weights, "weights of all sources", rows, m.chosen);
+    return l.add(weights, "weights of assignments", m.places, 1);
+  }
+  l.add(assignments, "rows of assignments", m.places, C);
+  l.add(weights, "weights of assignments", m.places, 1);
+  if (!m.exchanges()) return;
+  l.add(received, "rows as received", N, C);
+  l.add(received_line, "weights as received", N, 1);
+  l.add(blocks, "rows of each source and expert", m.sources * m.experts_here, 1);
+  l.add(experts, "experts of received rows", N, 1);
+  l.add(order, "received rows by expert", N, 1);
+  l.add(place, "places of received rows", N, 1);
+  l.add(counts, "received rows of each expert", m.experts_here, 1);
+  l.add(offsets, "their begins", m.experts_here + 1, 1);
+  l.add(sort, "order of received rows", moe_sort_rows(N), m.experts_here);
+  if (l.c.etp == 1) return;
+  l.add(peer_rows, "rows from an etp rank", N, C);
+  l.add(peer_line, "weights from an etp rank", N, 1);
+}
+
+template struct DispatchBuffers<double>;
+template struct DispatchBuffers<float>;
+template struct DispatchBuffers<bf16>;
+template struct DispatchScratch<double>;
+template struct DispatchScratch<float>;
+template struct DispatchScratch<bf16>;
+
+namespace {
+
+void add_gather_of_group(Sends& sends, std::int64_t columns, DType type) {
+  const BufferContext& c = sends.c;
+  sends.add(Group::etp, all_gather, c.stream_rows() * columns, type);
+  sends.add(Group::ep, all_gather, c.etp * c.stream_rows() * columns, type);
+}
+// Of a row that stands once for all of its choices.
+std::int64_t group_columns(const MoeShape& m, std::int64_t columns) {
+  return columns == 1 ? m.chosen : columns;
+}
+
+}  // namespace
+
+void add_sends_out(Sends& sends, std::int64_t columns, DType type) {
+  const MoeShape m = moe_shape(sends.c);
+  if (m.gathers) return add_gather_of_group(sends, group_columns(m, columns), type);
+  sends.add(Group::ep, all_to_all, m.places * columns / sends.c.ep, type);
+  sends.add(Group::etp, all_to_all, m.places * columns, type);
+}
+
+void add_sends_back(Sends& sends, std::int64_t columns, DType type) {
+  const BufferContext& c = sends.c;
+  const MoeShape m = moe_shape(c);
+  if (m.gathers) {
+    const std::int64_t own = c.stream_rows() * group_columns(m, columns);
+    sends.add(Group::ep, reduce_scatter, c.etp * own, type);
+    return sends.add(Group::etp, reduce_scatter, own, type);
+  }
+  sends.add(Group::ep, all_to_all, m.places * columns / c.ep, type);
+  sends.add(Group::etp, Collective::send, m.places * columns, type, c.etp - 1);
+}
+
+void add_sends_of_counts(Sends& sends) {
+  const MoeShape m = moe_shape(sends.c);
+  if (m.gathers) return add_gather_of_group(sends, m.chosen, DType::i32);
+  if (m.fixed) return;
+  sends.add(Group::etp, all_gather, m.experts, DType::i64);
+  sends.add(Group::ep, all_gather, sends.c.etp * m.experts, DType::i64);
+}
+
+}  // namespace forge

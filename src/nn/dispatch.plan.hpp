@@ -1,0 +1,81 @@
+#pragma once
+
+#include "nn/rows.plan.hpp"
+
+namespace forge {
+
+// The pure half of nn/dispatch.hpp.
+
+// Sizes of a layer with experts on one rank. Each rank routes the S rows of its residual stream; an assignment is (row,
+// choice); assignments go to the ranks that have their experts in rounds of bounded size, so that memory doesn't depend
+// on what the router does.
+struct MoeShape {
+  std::int64_t rows = 0;          // S
+  std::int64_t chosen = 0;        // k
+  std::int64_t experts = 0;       // E
+  std::int64_t experts_here = 0;  // E / ep
+  std::int64_t ffn = 0;           // Fe / etp
+  std::int64_t capacity = 0;      // assignments of an expert in a scope; 0: all
+  std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
+  std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
+  int sources = 1;                // ranks that share the layer's experts: ep · etp
+  bool gathers = false;  // all rows of the sources go to each of them, and their assignments stand in one order
+  bool fixed = false;    // static shapes: every source sends `capacity` rows to every expert, padded
+
+  bool exchanges() const { return sources > 1; }
+};
+MoeShape moe_shape(const BufferContext&);
+
+// The order of assignments, from forward until B.
+template <class T>
+struct DispatchBuffers {
+  View<std::int32_t, 1> order;    // (P) assignments by expert
+  View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
+  View<std::int64_t, 1> offsets;  // (E + 1) of all sources' assignments in one order; where rows are gathered
+  View<std::int64_t, 2> counts;   // (sources, E); where rows are exchanged, without static shapes
+
+  void list(BufferLister& l);
+};
+
+// Workspace of sorting them.
+struct SortScratch {
+  View<std::int64_t, 1> counts, offsets;  // (E), (E + 1) of this rank's rows, or of all sources'
+  View<std::int32_t, 2> sort;             // workspace of moe_sort
+  View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
+  View<std::int32_t, 1> unpadded;         // (S k) the order without padding; static shapes only
+
+  void list(BufferLister& l);
+};
+
+// Workspace of a pass in which rows travel.
+template <class T>
+struct DispatchScratch {
+  using A = acc_t<T>;
+  // Where rows are gathered: of all sources.
+  View<T, 2> group_rows, group_sums;  // (S sources, C)
+  View<A, 2> group_weights;           // (S sources, k)
+  // Elsewhere: assignments on their way there or back; rows as they were received, by source and then by expert.
+  View<T, 2> assignments;         // (P, C)
+  View<A, 2> weights;             // (P, 1), of assignments either way
+  View<T, 2> received;            // (N, C)
+  View<A, 2> received_line;       // (N, 1)
+  View<std::int64_t, 1> blocks;   // (sources, E / ep) rows
+  View<std::int32_t, 2> experts;  // (N, 1)
+  View<std::int32_t, 1> order;    // (N) to the order of experts …
+  View<std::int32_t, 2> place;    // (N, 1) … and back
+  View<std::int64_t, 1> counts;   // (E / ep)
+  View<std::int64_t, 1> offsets;  // (E / ep + 1)
+  View<std::int32_t, 2> sort;     // workspace of moe_sort
+  View<T, 2> peer_rows;           // (N, C) what another etp rank made of the same rows
+  View<A, 2> peer_line;           // (N, 1)
+
+  void list(BufferLister& l);
+};
+
+// What a round sends: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.
+void add_sends_out(Sends& sends, std::int64_t columns, DType type);
+void add_sends_back(Sends& sends, std::int64_t columns, DType type);
+// And once before: counts or choices.
+void add_sends_of_counts(Sends& sends);
+
+}  // namespace forge

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <vector>
+
+#include "core/traffic.hpp"
+#include "model/buffers.hpp"
+
+namespace forge {
+
+// What a layer does: forward, gradient of its input, gradient of its weights.
+enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
+
+// Workspace that the products and norms of one pass share.
+template <class T>
+struct RowScratch {
+  View<T, 2> all_rows;        // (R, C) gathered rows, or this rank's part of a sum over tp; tp > 1 only
+  View<acc_t<T>, 1> partial;  // column sums of some rows
+
+  void list_rows(BufferLister& l) {
+    if (l.c.tp > 1) l.add(all_rows, "rows of all tp ranks", l.R, l.spec.C());
+  }
+  void list_partial(BufferLister& l, std::int64_t columns) {
+    l.add(partial, "column sums", norm_partial_rows(l.R), columns);
+  }
+};
+
+// The statistics of a norm's rows; RMSNorm has no mean.
+template <class T>
+struct NormStatistics {
+  View<acc_t<T>, 1> mean, rstd;  // (S)
+
+  void list(BufferLister& l, std::string_view mean_name, std::string_view rstd_name) {
+    if (l.spec.layernorm()) l.save(mean, mean_name, l.S, 1, Reader::backward_input);
+    l.save(rstd, rstd_name, l.S, 1, Reader::backward_input);
+  }
+};
+
+// The collectives of a layer's pass, in no order.
+class Sends {
+ public:
+  explicit Sends(const BufferContext& context) : c(context) {}
+
+  const BufferContext& c;
+  std::vector<Sent> list;
+
+  void add(Group group, Collective collective, std::int64_t count, DType type, std::int64_t times = 1) {
+    if (times > 0) list.push_back({group, collective, count, type, times});
+  }
+  // Rows of the residual stream over tp, C wide unless said.
+  void rows(Collective collective) { rows(collective, c.spec.C()); }
+  void rows(Collective collective, std::int64_t columns) {
+    add(Group::tp, collective, c.stream_rows() * columns, c.precision.compute);
+  }
+};
+
+}  // namespace forge
