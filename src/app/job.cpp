@@ -182,9 +182,7 @@ WholeTensors<T> Job<T>::whole_tensors() {
 #define FORGE_INSTANTIATE(T)                                                                \
   template void load_parameters<T>(const Deck&, ParameterStorage<T>&, Stream&, Heartbeat*); \
   template struct Job<T>;
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

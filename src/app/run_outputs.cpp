@@ -94,9 +94,7 @@ void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const
 
 #define FORGE_INSTANTIATE(T) \
   template void write_outputs<T>(Job<T>&, const World&, const RunBegin&, const RunDirectory*, const TrainingLog&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

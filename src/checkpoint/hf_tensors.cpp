@@ -198,9 +198,7 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
                                     Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
                                     const std::vector<double>&);                                                  \
   template double compare_gradients<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, Stream&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

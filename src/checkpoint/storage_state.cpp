@@ -99,9 +99,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
 
 #define FORGE_INSTANTIATE(T) \
   template std::vector<StateTensor> state_of<T>(const ParameterStorage<T>&, std::int64_t, StateUse, StateParts);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

@@ -109,6 +109,13 @@ struct Accumulate<double> {
 template <class T>
 using acc_t = typename Accumulate<T>::type;
 
+// Explicit instantiation for every compute type: what the macro M makes of a type; a class template.
+#define FORGE_COMPUTE_TYPES(M) M(double) M(float) M(bf16)
+#define FORGE_INSTANTIATE_CLASS(C) \
+  template class C<double>;        \
+  template class C<float>;         \
+  template class C<bf16>
+
 // The types of a run (DESIGN: never one): of master weights, of activations and the weights that GEMMs read, of
 // gradients and statistics, of gradients on the wire. What an optimizer keeps: model/optimizer_state.hpp.
 struct Precision {

@@ -168,17 +168,13 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
   template void weighted_swiglu_forward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);       \
   template void weighted_swiglu_backward<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<const T, 2>, \
                                             View<T, 2>, View<acc_t<T>, 1>);
-FORGE_WEIGHTED_SWIGLU(double)
-FORGE_WEIGHTED_SWIGLU(float)
-FORGE_WEIGHTED_SWIGLU(bf16)
+FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
 #define FORGE_ACTIVATIONS(T)                                                                 \
   template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                    \
   template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>); \
   template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>);      \
   template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>);
-FORGE_ACTIVATIONS(double)
-FORGE_ACTIVATIONS(float)
-FORGE_ACTIVATIONS(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
 
 }  // namespace forge

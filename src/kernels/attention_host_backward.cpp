@@ -234,9 +234,7 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,        \
                                       View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
                                       View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>);
-FORGE_ATTENTION(double)
-FORGE_ATTENTION(float)
-FORGE_ATTENTION(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 
 }  // namespace forge

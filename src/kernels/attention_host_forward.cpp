@@ -91,9 +91,7 @@ void attention_forward(Stream& stream, const AttentionShape& shape, const Attent
 #define FORGE_ATTENTION(T)                                                                                   \
   template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>, \
                                      View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>);
-FORGE_ATTENTION(double)
-FORGE_ATTENTION(float)
-FORGE_ATTENTION(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 
 }  // namespace forge

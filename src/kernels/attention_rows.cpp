@@ -54,9 +54,7 @@ void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
   template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \
   template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,     \
                                       View<const acc_t<T>, 2>);
-FORGE_ATTENTION(double)
-FORGE_ATTENTION(float)
-FORGE_ATTENTION(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 template void attention_merge<bf16, float>(Stream&, View<float, 3>, View<float, 2>, View<const bf16, 3>,
                                            View<const float, 2>);

@@ -128,8 +128,6 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
   template void cross_entropy_from_statistics<T>(                                                               \
       Stream&, View<const acc_t<T>, 2>, std::int64_t, View<const std::int32_t, 1>, std::int64_t,                \
       View<const acc_t<T>, 2>, int, double, double, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<T, 2>);
-FORGE_CROSS_ENTROPY(double)
-FORGE_CROSS_ENTROPY(float)
-FORGE_CROSS_ENTROPY(bf16)
+FORGE_COMPUTE_TYPES(FORGE_CROSS_ENTROPY)
 
 }  // namespace forge

@@ -98,8 +98,6 @@ void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x,
 #define FORGE_DROPOUT(T)                                                    \
   template void dropout<T>(Stream&, View<const T, 2>, View<T, 2>, Dropout); \
   template void residual_add<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, Dropout);
-FORGE_DROPOUT(double)
-FORGE_DROPOUT(float)
-FORGE_DROPOUT(bf16)
+FORGE_COMPUTE_TYPES(FORGE_DROPOUT)
 
 }  // namespace forge

@@ -65,9 +65,7 @@ void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
   template void convert<From, double>(Stream&, View<const From, 1>, View<double, 1>); \
   template void convert<From, float>(Stream&, View<const From, 1>, View<float, 1>);   \
   template void convert<From, bf16>(Stream&, View<const From, 1>, View<bf16, 1>);
-FORGE_CONVERT(double)
-FORGE_CONVERT(float)
-FORGE_CONVERT(bf16)
+FORGE_COMPUTE_TYPES(FORGE_CONVERT)
 
 template void convert_rows<double, double>(Stream&, View<const double, 2>, View<double, 2>);
 template void convert_rows<float, float>(Stream&, View<const float, 2>, View<float, 2>);
@@ -80,8 +78,6 @@ template void convert_rows<float, bf16>(Stream&, View<const float, 2>, View<bf16
   template void accumulate<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>); \
   template void add<T>(Stream&, View<const T, 1>, View<T, 1>);               \
   template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
-FORGE_ELEMENTWISE(double)
-FORGE_ELEMENTWISE(float)
-FORGE_ELEMENTWISE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ELEMENTWISE)
 
 }  // namespace forge

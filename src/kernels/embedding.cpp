@@ -50,8 +50,6 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
                                      View<const std::int32_t, 1>, View<const T, 2>, View<T, 2>);         \
   template void embedding_backward<T>(Stream&, View<const std::int32_t, 1>, View<const std::int32_t, 1>, \
                                       View<const T, 2>, View<acc_t<T>, 2>);
-FORGE_EMBEDDING(double)
-FORGE_EMBEDDING(float)
-FORGE_EMBEDDING(bf16)
+FORGE_COMPUTE_TYPES(FORGE_EMBEDDING)
 
 }  // namespace forge

@@ -40,9 +40,7 @@ template void sigmoid<float>(Stream&, View<float, 1>);
   template void gate_rows<T>(Stream&, View<const T, 2>, View<const acc_t<T>, 1>, View<T, 2>);               \
   template void gate_rows_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>, \
                                       View<T, 2>, View<T, 1>);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

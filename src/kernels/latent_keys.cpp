@@ -60,8 +60,6 @@ void latent_keys_backward(Stream& stream, View<const T, 3> d_k, View<const T, 3>
 #define FORGE_LATENT_KEYS(T)                                                                                 \
   template void latent_keys_forward<T>(Stream&, View<const T, 3>, View<const T, 2>, View<T, 3>, View<T, 3>); \
   template void latent_keys_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, View<T, 3>, View<T, 2>);
-FORGE_LATENT_KEYS(double)
-FORGE_LATENT_KEYS(float)
-FORGE_LATENT_KEYS(bf16)
+FORGE_COMPUTE_TYPES(FORGE_LATENT_KEYS)
 
 }  // namespace forge

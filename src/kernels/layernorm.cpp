@@ -77,8 +77,6 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
                                              View<const acc_t<T>, 1>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,            \
                                              View<acc_t<T>, 1>);                                                       \
   template void column_sum<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>);
-FORGE_LAYERNORM(double)
-FORGE_LAYERNORM(float)
-FORGE_LAYERNORM(bf16)
+FORGE_COMPUTE_TYPES(FORGE_LAYERNORM)
 
 }  // namespace forge

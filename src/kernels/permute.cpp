@@ -66,9 +66,7 @@ void unpermute_weights(Stream& stream, View<const A, 1> d_values, View<const std
   template void permute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 1>, std::int64_t, View<T, 2>); \
   template void unpermute_rows<T>(Stream&, View<const T, 2>, View<const std::int32_t, 2>, std::int64_t,            \
                                   View<const acc_t<T>, 2>, bool, View<T, 2>);
-FORGE_PERMUTE(double)
-FORGE_PERMUTE(float)
-FORGE_PERMUTE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_PERMUTE)
 #undef FORGE_PERMUTE
 #define FORGE_PERMUTE_WEIGHTS(A)                                                                        \
   template void permute_weights<A>(Stream&, View<const A, 2>, View<const std::int32_t, 1>, View<A, 1>); \

@@ -111,8 +111,6 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
                                       View<const acc_t<T>, 2>, View<T, 3>);                                        \
   template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
                                              View<acc_t<T>, 2>, View<acc_t<T>, 1>);
-FORGE_RMSNORM(double)
-FORGE_RMSNORM(float)
-FORGE_RMSNORM(bf16)
+FORGE_COMPUTE_TYPES(FORGE_RMSNORM)
 
 }  // namespace forge

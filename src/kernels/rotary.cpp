@@ -37,8 +37,6 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
 #define FORGE_ROTARY(T)                                                                              \
   template void rotary<T>(Stream&, View<T, 3>, View<const std::int32_t, 1>, View<const acc_t<T>, 2>, \
                           View<const acc_t<T>, 2>, bool, RotaryPairs);
-FORGE_ROTARY(double)
-FORGE_ROTARY(float)
-FORGE_ROTARY(bf16)
+FORGE_COMPUTE_TYPES(FORGE_ROTARY)
 
 }  // namespace forge

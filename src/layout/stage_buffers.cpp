@@ -78,9 +78,7 @@ BufferList left_of(const BufferContext& c, const StageContent& stage, const Stag
   template BufferList recomputed_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                 \
   template BufferList gradients_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                  \
   template BufferList left_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 namespace {

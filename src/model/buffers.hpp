@@ -77,6 +77,7 @@ inline constexpr bool rounds = !std::is_same_v<T, acc_t<T>>;
 class BufferLister {
  public:
   enum class Part { all, saved, recomputed };  // of what forward makes
+  static constexpr Reader F = Reader::forward, B = Reader::backward_input, W = Reader::backward_weight;
   explicit BufferLister(const BufferContext& context, Part part = Part::all) : c(context), part_(part) {}
 
   const BufferContext& c;
@@ -85,8 +86,7 @@ class BufferLister {
   BufferList list;
 
   template <class P, int N>
-  void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns,
-           Reader last = Reader::forward) {
+  void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
   // Saved by every policy.

@@ -10,6 +10,11 @@ namespace forge {
 // The output projection.
 void add_attention_output_parameters(UnitBuilder& unit);
 
+// Whether the gradient of a projection into the residual stream is not that of the stream.
+inline bool output_rows_differ(const BufferContext& c) {
+  return c.spec.options.dropout > 0 || c.tp > 1;
+}
+
 template <class T>
 struct AttendBuffers {
   NormStatistics<T> norm1;
@@ -23,9 +28,16 @@ struct AttendBuffers {
   View<T, 2> d_out;  // (R, C)
 
   void list_norm(BufferLister& l) { norm1.list(l, "norm 1 mean", "norm 1 rstd"); }
-  void list_n1(BufferLister& l) { l.recompute(n1, "norm 1 output", l.S, l.spec.C(), Reader::backward_weight); }
-  void list_outputs(BufferLister& l);
-  void list_attend_gradients(BufferLister& l);
+  void list_n1(BufferLister& l) { l.recompute(n1, "norm 1 output", l.S, l.spec.C(), l.W); }
+  void list_outputs(BufferLister& l) {
+    l.save(o, "attention output", l.R, l.spec.o_columns(), l.W);
+    l.save(lse, "attention log-sum-exp", l.R, l.spec.H(), l.B);
+    l.save(h, "residual after attention", l.S, l.spec.C(), l.B);
+  }
+  void list_attend_gradients(BufferLister& l) {
+    l.add(d_h, "gradient after attention", l.S, l.spec.C(), l.W);
+    if (output_rows_differ(l.c)) l.add(d_out, "gradient of attention projection", l.R, l.spec.C(), l.W);
+  }
 };
 
 // Workspace of B.
@@ -37,14 +49,13 @@ struct AttendScratch {
   View<acc_t<T>, 2> d_q_sums;  // (R, H D) where sums of d_q need a wider type, and one rank has all keys
   View<T, 2> d_n1;             // (S, C)
 
-  void list_attend(BufferLister& l);
+  void list_attend(BufferLister& l) {
+    l.add(d_o, "gradient of attention output", l.R, l.spec.o_columns(), l.B);
+    l.add(delta, "attention delta", l.R, l.spec.H(), l.B);
+    if (rounds<T> && l.c.microbatch.cp == 1) l.add(d_q_sums, "sums of the gradient of q", l.R, l.spec.q_columns(), l.B);
+  }
   void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
 };
-
-// Whether the gradient of a projection into the residual stream is not that of the stream.
-inline bool output_rows_differ(const BufferContext& c) {
-  return c.spec.options.dropout > 0 || c.tp > 1;
-}
 
 // Of either kind.
 void add_attention_sends(Sends& sends, Pass pass);

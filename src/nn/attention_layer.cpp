@@ -87,8 +87,6 @@ void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
   bias_backward<T>(p.ctx, b.d_qkv, p.g.qkv_bias, rows);
 }
 
-template struct AttentionLayer<double>;
-template struct AttentionLayer<float>;
-template struct AttentionLayer<bf16>;
+FORGE_INSTANTIATE_CLASS(AttentionLayer);
 
 }  // namespace forge

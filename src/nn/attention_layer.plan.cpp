@@ -4,8 +4,6 @@ namespace forge {
 
 namespace {
 
-constexpr Reader B = Reader::backward_input, W = Reader::backward_weight;
-
 // Key and value heads: fewer of them than tp ranks are copied.
 std::vector<Split> kv_heads(const ModelSpec& s) {
   return {{0, s.D(), true}};
@@ -39,39 +37,5 @@ void add_attention_parameters(UnitBuilder& unit) {
   unit.add(Role::q_norm, "attention.q_norm", unit.hf_of_block() + "self_attn.q_norm.weight", {s.D()}, Initial::ones);
   unit.add(Role::k_norm, "attention.k_norm", unit.hf_of_block() + "self_attn.k_norm.weight", {s.D()}, Initial::ones);
 }
-
-template <class T>
-void AttentionBuffers<T>::list(BufferLister& l) {
-  const ModelSpec& s = l.spec;
-  this->list_norm(l);
-  this->list_n1(l);
-  l.save(qkv, "q, k, v", l.R, s.qkv_columns(), B);
-  if (s.options.qk_norm) {
-    l.save(qk, "normalised q, k", l.R, s.q_columns() + s.kv_columns(), B);
-    l.save(qk_rstd, "QK-norm rstd", l.R, s.H() + s.K(), B);
-  }
-  this->list_outputs(l);
-}
-
-template <class T>
-void AttentionBuffers<T>::list_gradients(BufferLister& l) {
-  this->list_attend_gradients(l);
-  l.add(d_qkv, "gradient of q, k, v", l.R, l.spec.qkv_columns(), W);
-}
-
-template <class T>
-void AttentionScratch<T>::list(BufferLister& l) {
-  this->list_attend(l);
-  this->list_d_n1(l);
-  this->rows.list_partial(l, std::max(l.spec.C(), l.spec.D()));
-  this->rows.list_rows(l);
-}
-
-template struct AttentionBuffers<double>;
-template struct AttentionBuffers<float>;
-template struct AttentionBuffers<bf16>;
-template struct AttentionScratch<double>;
-template struct AttentionScratch<float>;
-template struct AttentionScratch<bf16>;
 
 }  // namespace forge

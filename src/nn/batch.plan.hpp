@@ -14,9 +14,26 @@ struct Batch {
   View<std::int32_t, 1> key_positions, key_documents;
   View<std::int64_t, 1> key_samples;  // all_to_all only
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    l.add(tokens, "tokens", l.R, 1, l.W);
+    l.add(labels, "labels", l.R, 1, l.F);
+    l.add(positions, "positions", l.R, 1, l.B);
+    l.add(documents, "documents", l.R, 1, l.B);
+    l.add(samples, "samples", l.R, 1, l.B);
+    l.add(token_order, "rows by token", l.R, 1, l.W);
+    if (!l.spec.rope()) l.add(position_order, "rows by position", l.S, 1, l.W);
+    if (l.c.microbatch.cp == 1) return;
+    const std::int64_t all = l.c.microbatch.rows_of_all();
+    l.add(key_positions, "positions of keys", all, 1, l.B);
+    l.add(key_documents, "documents of keys", all, 1, l.B);
+    if (l.c.cp_method == CpMethod::all_to_all) l.add(key_samples, "samples of keys", all, 1, l.B);
+  }
   // What a depth of multi-token prediction has in the place of the model's own.
-  void list_shifted(BufferLister& l);
+  void list_shifted(BufferLister& l) {
+    l.add(tokens, "shifted tokens", l.R, 1, l.B);
+    l.add(labels, "shifted labels", l.R, 1, l.F);
+    l.add(token_order, "rows by shifted token", l.R, 1, l.B);
+  }
 };
 
 }  // namespace forge

@@ -85,8 +85,6 @@ void Block<T>::backward_weight(View<const T, 2> d_out) const {
   p.spec().mla() ? latent().backward_weight(s.latents, s.rows) : attention().backward_weight(s.rows);
 }
 
-template struct Block<double>;
-template struct Block<float>;
-template struct Block<bf16>;
+FORGE_INSTANTIATE_CLASS(Block);
 
 }  // namespace forge

@@ -24,69 +24,6 @@ Unit block_unit(const ModelSpec& s, std::int64_t layer) {
   return unit.finish();
 }
 
-template <class T>
-void BlockBuffers<T>::list(BufferLister& l, std::int64_t layer) {
-  l.spec.mla() ? latent.list(l) : attention.list(l);
-  norm2.list(l, "norm 2 mean", "norm 2 rstd");
-  l.recompute(n2, "norm 2 output", l.S, l.spec.C(), Reader::backward_weight);
-  l.spec.is_moe(layer) ? moe.list(l) : mlp.list(l, l.spec.F(), false);
-}
-
-template <class T>
-void BlockBuffers<T>::list_gradients(BufferLister& l, std::int64_t layer) {
-  const ModelSpec& s = l.spec;
-  const bool has_mlp = !s.is_moe(layer) || s.Fs() > 0, gated = s.is_moe(layer) && s.options.shared_expert_gate;
-  s.mla() ? latent.list_gradients(l) : attention.list_gradients(l);
-  if (s.is_moe(layer)) moe.list_gradients(l);
-  if (has_mlp && (output_rows_differ(l.c) || gated))
-    l.add(d_down_out, "gradient of feed-forward output", l.R, s.C(), Reader::backward_weight);
-}
-
-template <class T>
-void BlockForward<T>::list(BufferLister& l, std::int64_t layer, BlockBuffers<T>& block) {
-  l.add(branch, "branch output", l.S, l.spec.C());
-  rows.list_rows(l);
-  if (l.spec.is_moe(layer)) moe.list(l, block.moe);
-}
-
-template <class T>
-void FeedForwardBackward<T>::list(BufferLister& l, std::int64_t layer) {
-  l.add(d_n2, "gradient of norm output", l.S, l.spec.C());
-  rows.list_partial(l, l.spec.C());
-  rows.list_rows(l);
-  if (l.spec.is_moe(layer))
-    moe.list(l);
-  else
-    l.add(d_act, "gradient of the activation", l.R, l.spec.F());
-}
-
-template <class T>
-void BlockWeight<T>::list(BufferLister& l, std::int64_t layer) {
-  const ModelSpec& s = l.spec;
-  const ModelDeck& o = s.options;
-  // The widest of the biases' sums.
-  const std::int64_t columns =
-      std::max({o.qkv_bias ? s.qkv_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
-                o.mlp_bias ? s.up_columns() : 0});
-  if (columns > 0) rows.list_partial(l, columns);
-  rows.list_rows(l);
-  if (s.mla()) latents.list(l);
-  if (s.is_moe(layer)) jittered.list(l);
-}
-
-template struct BlockBuffers<double>;
-template struct BlockBuffers<float>;
-template struct BlockBuffers<bf16>;
-template struct BlockForward<double>;
-template struct BlockForward<float>;
-template struct BlockForward<bf16>;
-template struct FeedForwardBackward<double>;
-template struct FeedForwardBackward<float>;
-template struct FeedForwardBackward<bf16>;
-template struct BlockWeight<double>;
-template struct BlockWeight<float>;
-template struct BlockWeight<bf16>;
-
 std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass, bool recompute) {
   return with_compute_type(c.precision, [&](auto type) -> std::size_t {
     using T = decltype(type);

@@ -26,9 +26,21 @@ struct BlockBuffers {
   View<T, 2> d_down_out;  // (R, C)
 
   // What forward makes for backward, beside the block's input.
-  void list(BufferLister& l, std::int64_t layer);
+  void list(BufferLister& l, std::int64_t layer) {
+    l.spec.mla() ? latent.list(l) : attention.list(l);
+    norm2.list(l, "norm 2 mean", "norm 2 rstd");
+    l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);
+    l.spec.is_moe(layer) ? moe.list(l) : mlp.list(l, l.spec.F(), false);
+  }
   // What B leaves for W.
-  void list_gradients(BufferLister& l, std::int64_t layer);
+  void list_gradients(BufferLister& l, std::int64_t layer) {
+    const ModelSpec& s = l.spec;
+    const bool has_mlp = !s.is_moe(layer) || s.Fs() > 0, gated = s.is_moe(layer) && s.options.shared_expert_gate;
+    s.mla() ? latent.list_gradients(l) : attention.list_gradients(l);
+    if (s.is_moe(layer)) moe.list_gradients(l);
+    if (has_mlp && (output_rows_differ(l.c) || gated))
+      l.add(d_down_out, "gradient of feed-forward output", l.R, s.C(), l.W);
+  }
   const AttendBuffers<T>& attend(const ModelSpec& s) const {
     if (s.mla()) return latent;
     return attention;
@@ -42,7 +54,11 @@ struct BlockForward {
   View<T, 2> branch;  // (S, C) output of attention or feed-forward before it joins the residual stream
   MoeForward<T> moe;
 
-  void list(BufferLister& l, std::int64_t layer, BlockBuffers<T>& block);
+  void list(BufferLister& l, std::int64_t layer, BlockBuffers<T>& block) {
+    l.add(branch, "branch output", l.S, l.spec.C());
+    rows.list_rows(l);
+    if (l.spec.is_moe(layer)) moe.list(l, block.moe);
+  }
 };
 // Workspace of B of the feed-forward part.
 template <class T>
@@ -52,7 +68,15 @@ struct FeedForwardBackward {
   View<T, 2> d_act;  // (R, F)
   MoeBackward<T> moe;
 
-  void list(BufferLister& l, std::int64_t layer);
+  void list(BufferLister& l, std::int64_t layer) {
+    l.add(d_n2, "gradient of norm output", l.S, l.spec.C());
+    rows.list_partial(l, l.spec.C());
+    rows.list_rows(l);
+    if (l.spec.is_moe(layer))
+      moe.list(l);
+    else
+      l.add(d_act, "gradient of the activation", l.R, l.spec.F());
+  }
 };
 // Workspace of W.
 template <class T>
@@ -61,7 +85,18 @@ struct BlockWeight {
   AllLatents<T> latents;
   JitterScratch<T> jittered;
 
-  void list(BufferLister& l, std::int64_t layer);
+  void list(BufferLister& l, std::int64_t layer) {
+    const ModelSpec& s = l.spec;
+    const ModelDeck& o = s.options;
+    // The widest of the biases' sums.
+    const std::int64_t columns =
+        std::max({o.qkv_bias ? s.qkv_columns() : 0, o.attention_out_bias || o.mlp_bias ? s.C() : 0,
+                  o.mlp_bias ? s.up_columns() : 0});
+    if (columns > 0) rows.list_partial(l, columns);
+    rows.list_rows(l);
+    if (s.mla()) latents.list(l);
+    if (s.is_moe(layer)) jittered.list(l);
+  }
 };
 
 // The most that a pass takes of the workspace at any time; `recompute`: to recompute what the policy dropped.

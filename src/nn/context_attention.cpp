@@ -56,9 +56,7 @@ void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch
   template void context_attention_backward<T>(Context<T>&, std::int64_t, const Batch&, View<const T, 3>,              \
                                               const AttentionHeads<const T>&, View<const acc_t<T>, 2>,                \
                                               View<const acc_t<T>, 2>, View<acc_t<T>, 2>, const AttentionHeads<T>&);
-FORGE_CONTEXT_ATTENTION(double)
-FORGE_CONTEXT_ATTENTION(float)
-FORGE_CONTEXT_ATTENTION(bf16)
+FORGE_COMPUTE_TYPES(FORGE_CONTEXT_ATTENTION)
 #undef FORGE_CONTEXT_ATTENTION
 
 }  // namespace forge

@@ -113,7 +113,7 @@ template <class T>
 void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
                            const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
   const Columns n(ctx.buffers);
-  Turned<T> packed(ctx, s.packed_a, s.packed_b);
+  Turned<T> packed(ctx, s.packed.a, s.packed.b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
   packed.to_rows(n.qkv());
   const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
@@ -131,7 +131,7 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& ba
   using A = acc_t<T>;
   const Columns n(ctx.buffers);
   const std::int64_t width = n.qkv() + n.o();
-  Turned<T> packed(ctx, s.packed_a, s.packed_b);
+  Turned<T> packed(ctx, s.packed.a, s.packed.b);
   Turned<A> deltas(ctx, s.delta_a, s.delta_b);
   pack_inputs(ctx, in, n, packed.now(width));
   pack<T>(ctx, d_o, packed.now(width), n.qkv(), n.o());
@@ -160,9 +160,7 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& ba
   template void head_parallel_backward(Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,           \
                                        View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
                                        View<const acc_t<T>, 2>, const AttentionHeads<T>&);
-FORGE_HEADS(double)
-FORGE_HEADS(float)
-FORGE_HEADS(bf16)
+FORGE_COMPUTE_TYPES(FORGE_HEADS)
 #undef FORGE_HEADS
 
 }  // namespace forge::context_detail

@@ -35,20 +35,18 @@ struct ForwardBlocks : Blocks<T> {
   using A = acc_t<T>;
   View<const T, 3> q;
   View<T, 3> o, part_o;
-  View<A, 2> lse, part_lse;
+  View<A, 2> lse;
   View<A, 3> sum_o;  // o itself, where sums need no wider type
-  View<T, 2> kv_a, kv_b;
+  const KeyForward<T>& s;
 
-  ForwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
+  ForwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& scratch,
                 const View<const T, 3>& q_, const View<T, 3>& o_, const View<A, 2>& lse_)
       : Blocks<T>(c, layer, batch),
         q(q_),
         o(o_),
-        part_o(heads_at(s.part_o, 0, this->m.H(), this->m.value_dim())),
+        part_o(heads_at(scratch.part_o, 0, this->m.H(), this->m.value_dim())),
         lse(lse_),
-        part_lse(s.part_lse),
-        kv_a(s.kv_a),
-        kv_b(s.kv_b) {
+        s(scratch) {
     if constexpr (!rounds<T>)
       sum_o = o;
     else
@@ -61,8 +59,8 @@ struct ForwardBlocks : Blocks<T> {
   }
   void add(int j, const View<T, 2>& pair) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
-    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, kv.k, kv.v, part_o, part_lse);
-    attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, part_lse);
+    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, kv.k, kv.v, part_o, s.part_lse);
+    attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, s.part_lse);
   }
   void finish() const {
     if constexpr (rounds<T>) convert_rows<A, T>(this->ctx.stream, flat(View<const A, 3>(sum_o)), flat(o));
@@ -77,24 +75,12 @@ struct BackwardBlocks : Blocks<T> {
   // Where sums need no wider type, the first block's d_q is the sum; else each block's is added to sum_d_q.
   View<T, 3> d_q, part_d_q;
   View<A, 3> sum_d_q, workspace;
-  View<T, 2> kv_a, kv_b, part_d_kv;
-  View<A, 2> d_kv_a, d_kv_b;
+  const KeyBackward<T>& s;
 
-  BackwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyBackward<T>& s,
+  BackwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyBackward<T>& scratch,
                  const View<const T, 3>& d_o_, const View<const T, 3>& q_, const View<const A, 2>& lse_,
                  const View<const A, 2>& delta_, const View<T, 3>& d_q_)
-      : Blocks<T>(c, layer, batch),
-        d_o(d_o_),
-        q(q_),
-        lse(lse_),
-        delta(delta_),
-        d_q(d_q_),
-        part_d_q(d_q_),
-        kv_a(s.kv_a),
-        kv_b(s.kv_b),
-        part_d_kv(s.part_d_kv),
-        d_kv_a(s.d_kv_a),
-        d_kv_b(s.d_kv_b) {
+      : Blocks<T>(c, layer, batch), d_o(d_o_), q(q_), lse(lse_), delta(delta_), d_q(d_q_), part_d_q(d_q_), s(scratch) {
     const auto heads = [&](const auto& x) { return heads_at(x, 0, this->m.H(), this->m.D()); };
     if constexpr (!rounds<T>) {
       part_d_q = heads(s.part_d_q);
@@ -127,7 +113,7 @@ struct BackwardBlocks : Blocks<T> {
 template <class T>
 class Ring {
  public:
-  Ring(Exchange<T>& exchange, const View<T, 2>& a, const View<T, 2>& b) : exchange_(exchange), held_(a), other_(b) {}
+  Ring(Exchange<T>& exchange, const KeyPairs<T>& kv) : exchange_(exchange), held_(kv.a), other_(kv.b) {}
 
   const View<T, 2>& held() const { return held_; }
   void start() { done_ = exchange_.rotate(held_, other_); }
@@ -145,7 +131,7 @@ class Ring {
 template <class T>
 void ring_forward(Context<T>& ctx, const ForwardBlocks<T>& blocks, const AttentionHeads<const T>& in) {
   Exchange<T> exchange(ctx);
-  Ring<T> ring(exchange, blocks.kv_a, blocks.kv_b);
+  Ring<T> ring(exchange, blocks.s.kv);
   const int n = exchange.size(), c = exchange.rank();
   blocks.pack(in, ring.held());
   ring.start();
@@ -166,11 +152,11 @@ void ring_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Atten
                    const AttentionHeads<T>& d) {
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
-  Ring<T> ring(exchange, blocks.kv_a, blocks.kv_b);
+  Ring<T> ring(exchange, blocks.s.kv);
   const int n = exchange.size(), c = exchange.rank();
-  const View<T, 2> part = blocks.part_d_kv;
+  const View<T, 2> part = blocks.s.part_d_kv;
   const KeyValue<T> part_of = split_pair(blocks.m, part);
-  View<A, 2> sum = blocks.d_kv_a, next = blocks.d_kv_b;
+  View<A, 2> sum = blocks.s.d_kv_a, next = blocks.s.d_kv_b;
   Event received;
   blocks.pack(in, ring.held());
   ring.start();
@@ -208,7 +194,7 @@ View<T, 2> block_of(const View<T, 2>& all, int j, int ranks) {
 // Gathers keys and values of all ranks behind `own`, which works on this rank's.
 template <class T, class Blocks, class Own>
 View<T, 2> gather_keys(Exchange<T>& exchange, const Blocks& blocks, const AttentionHeads<const T>& in, Own own) {
-  const View<T, 2> all = blocks.kv_a;
+  const View<T, 2> all = blocks.s.kv.a;
   const View<const T, 2> mine = block_of(all, exchange.rank(), exchange.size());
   blocks.pack(in, block_of(all, exchange.rank(), exchange.size()));
   const Event gathered = exchange.start([&](Communicator& cp, Stream& stream) { cp.all_gather(stream, mine, all); });
@@ -236,7 +222,7 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
   using A = acc_t<T>;
   Exchange<T> exchange(ctx);
   const int n = exchange.size(), c = exchange.rank();
-  const View<A, 2> sums = blocks.d_kv_a;
+  const View<A, 2> sums = blocks.s.d_kv_a;
   // run(d_k, d_v) writes block j's gradients.
   const auto into_block = [&](int j, auto run) {
     const View<A, 2> sum = block_of(sums, j, n);
@@ -244,7 +230,7 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
       const KeyValue<T> to = split_pair(blocks.m, sum);
       run(to.k, to.v);
     } else {
-      const View<T, 2> part = blocks.part_d_kv;
+      const View<T, 2> part = blocks.s.part_d_kv;
       const KeyValue<T> to = split_pair(blocks.m, part);
       run(to.k, to.v);
       convert_rows<T, A>(ctx.stream, part, sum);
@@ -293,9 +279,7 @@ void key_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const
   template void key_backward(Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
                              const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
                              const AttentionHeads<T>&);
-FORGE_KEYS(double)
-FORGE_KEYS(float)
-FORGE_KEYS(bf16)
+FORGE_COMPUTE_TYPES(FORGE_KEYS)
 #undef FORGE_KEYS
 
 }  // namespace forge::context_detail

@@ -154,8 +154,6 @@ std::vector<double> Decoder<T>::append(const std::vector<std::int32_t>& tokens) 
   return {logits.begin(), logits.end()};
 }
 
-template class Decoder<double>;
-template class Decoder<float>;
-template class Decoder<bf16>;
+FORGE_INSTANTIATE_CLASS(Decoder);
 
 }  // namespace forge

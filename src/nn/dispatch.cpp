@@ -50,9 +50,7 @@ std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchB
       const DispatchBuffers<T>&, const DispatchScratch<T>&, View<double, 1>);                      \
   template std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>&, const DispatchBuffers<T>&, \
                                                            const DispatchScratch<T>&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

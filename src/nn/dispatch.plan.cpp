@@ -6,7 +6,6 @@ namespace forge {
 
 namespace {
 
-constexpr Reader B = Reader::backward_input;
 constexpr Collective all_gather = Collective::all_gather, reduce_scatter = Collective::reduce_scatter,
                      all_to_all = Collective::all_to_all;
 
@@ -40,62 +39,6 @@ MoeShape moe_shape(const BufferContext& c) {
   m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
   return m;
 }
-
-template <class T>
-void DispatchBuffers<T>::list(BufferLister& l) {
-  const MoeShape m = moe_shape(l.c);
-  l.save(order, "assignments by expert", m.places, 1, B);
-  l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, B);
-  if (m.gathers)
-    l.save(offsets, "begins of experts", m.experts + 1, 1, B);
-  else if (!m.fixed)
-    l.save(counts, "assignments of each source", m.sources, m.experts, B);
-}
-
-void SortScratch::list(BufferLister& l) {
-  const MoeShape m = moe_shape(l.c);
-  const std::int64_t sorted = m.rows * (m.gathers ? m.sources : 1);
-  l.add(counts, "assignments of each expert", m.experts, 1);
-  l.add(offsets, "their begins", m.experts + 1, 1);
-  l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
-  if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
-  if (m.fixed) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
-}
-
-template <class T>
-void DispatchScratch<T>::list(BufferLister& l) {
-  const MoeShape m = moe_shape(l.c);
-  const std::int64_t C = l.spec.C(), N = m.round_rows;
-  if (m.gathers) {
-    const std::int64_t rows = m.rows * m.sources;
-    l.add(group_rows, "rows of all sources", rows, C);
-    l.add(group_sums, "sums for all sources", rows, C);
-    l.add(group_weights, "weights of all sources", rows, m.chosen);
-    return l.add(weights, "weights of assignments", m.places, 1);
-  }
-  l.add(assignments, "rows of assignments", m.places, C);
-  l.add(weights, "weights of assignments", m.places, 1);
-  if (!m.exchanges()) return;
-  l.add(received, "rows as received", N, C);
-  l.add(received_line, "weights as received", N, 1);
-  l.add(blocks, "rows of each source and expert", m.sources * m.experts_here, 1);
-  l.add(experts, "experts of received rows", N, 1);
-  l.add(order, "received rows by expert", N, 1);
-  l.add(place, "places of received rows", N, 1);
-  l.add(counts, "received rows of each expert", m.experts_here, 1);
-  l.add(offsets, "their begins", m.experts_here + 1, 1);
-  l.add(sort, "order of received rows", moe_sort_rows(N), m.experts_here);
-  if (l.c.etp == 1) return;
-  l.add(peer_rows, "rows from an etp rank", N, C);
-  l.add(peer_line, "weights from an etp rank", N, 1);
-}
-
-template struct DispatchBuffers<double>;
-template struct DispatchBuffers<float>;
-template struct DispatchBuffers<bf16>;
-template struct DispatchScratch<double>;
-template struct DispatchScratch<float>;
-template struct DispatchScratch<bf16>;
 
 namespace {
 

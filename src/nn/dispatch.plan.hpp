@@ -34,7 +34,15 @@ struct DispatchBuffers {
   View<std::int64_t, 1> offsets;  // (E + 1) of all sources' assignments in one order; where rows are gathered
   View<std::int64_t, 2> counts;   // (sources, E); where rows are exchanged, without static shapes
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const MoeShape m = moe_shape(l.c);
+    l.save(order, "assignments by expert", m.places, 1, l.B);
+    l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, l.B);
+    if (m.gathers)
+      l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
+    else if (!m.fixed)
+      l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+  }
 };
 
 // Workspace of sorting them.
@@ -44,7 +52,15 @@ struct SortScratch {
   View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
   View<std::int32_t, 1> unpadded;         // (S k) the order without padding; static shapes only
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const MoeShape m = moe_shape(l.c);
+    const std::int64_t sorted = m.rows * (m.gathers ? m.sources : 1);
+    l.add(counts, "assignments of each expert", m.experts, 1);
+    l.add(offsets, "their begins", m.experts + 1, 1);
+    l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
+    if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
+    if (m.fixed) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
+  }
 };
 
 // Workspace of a pass in which rows travel.
@@ -69,7 +85,32 @@ struct DispatchScratch {
   View<T, 2> peer_rows;           // (N, C) what another etp rank made of the same rows
   View<A, 2> peer_line;           // (N, 1)
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const MoeShape m = moe_shape(l.c);
+    const std::int64_t C = l.spec.C(), N = m.round_rows;
+    if (m.gathers) {
+      const std::int64_t rows = m.rows * m.sources;
+      l.add(group_rows, "rows of all sources", rows, C);
+      l.add(group_sums, "sums for all sources", rows, C);
+      l.add(group_weights, "weights of all sources", rows, m.chosen);
+      return l.add(weights, "weights of assignments", m.places, 1);
+    }
+    l.add(assignments, "rows of assignments", m.places, C);
+    l.add(weights, "weights of assignments", m.places, 1);
+    if (!m.exchanges()) return;
+    l.add(received, "rows as received", N, C);
+    l.add(received_line, "weights as received", N, 1);
+    l.add(blocks, "rows of each source and expert", m.sources * m.experts_here, 1);
+    l.add(experts, "experts of received rows", N, 1);
+    l.add(order, "received rows by expert", N, 1);
+    l.add(place, "places of received rows", N, 1);
+    l.add(counts, "received rows of each expert", m.experts_here, 1);
+    l.add(offsets, "their begins", m.experts_here + 1, 1);
+    l.add(sort, "order of received rows", moe_sort_rows(N), m.experts_here);
+    if (l.c.etp == 1) return;
+    l.add(peer_rows, "rows from an etp rank", N, C);
+    l.add(peer_line, "weights from an etp rank", N, 1);
+  }
 };
 
 // What a round sends: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.

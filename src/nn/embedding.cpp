@@ -28,8 +28,6 @@ void Embedding<T>::backward_weight(const EmbeddingTensors<acc_t<T>>& g, View<T, 
     embedding_backward<T>(ctx.stream, own_rows(ctx.groups, batch.positions), batch.position_order, d_out, g.positions);
 }
 
-template struct Embedding<double>;
-template struct Embedding<float>;
-template struct Embedding<bf16>;
+FORGE_INSTANTIATE_CLASS(Embedding);
 
 }  // namespace forge

@@ -238,8 +238,6 @@ void ExchangeDispatch<T>::place_weights(View<A, 2> values) {
   unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, values);
 }
 
-template class ExchangeDispatch<double>;
-template class ExchangeDispatch<float>;
-template class ExchangeDispatch<bf16>;
+FORGE_INSTANTIATE_CLASS(ExchangeDispatch);
 
 }  // namespace forge

@@ -129,8 +129,6 @@ void GatherDispatch<T>::place_weights(View<A, 2> values) {
   reduce<A>(s_.group_weights, values);
 }
 
-template class GatherDispatch<double>;
-template class GatherDispatch<float>;
-template class GatherDispatch<bf16>;
+FORGE_INSTANTIATE_CLASS(GatherDispatch);
 
 }  // namespace forge

@@ -78,9 +78,7 @@ void head_logits(Context<T>& ctx, const HeadTensors<const T>& w, View<const T, 2
   template struct Head<T>;                                                                          \
   template void head_logits(Context<T>&, const HeadTensors<const T>&, View<const T, 2>, View<T, 2>, \
                             const NormStatistics<T>&, View<acc_t<T>, 2>);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

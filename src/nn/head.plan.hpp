@@ -20,10 +20,14 @@ struct StateBuffers {
   View<T, 2> d_state;  // (S, C)
   View<T, 2> state;    // (S, C)
 
-  void list_input(BufferLister& l) { l.add(x, "last residual", l.S, l.spec.C(), Reader::backward_input); }
-  void list_of_norm(BufferLister& l, bool of_depth);
-  void list_of_head(BufferLister& l);
-  void list_state(BufferLister& l) { l.add(state, "final norm output", l.S, l.spec.C(), Reader::backward_input); }
+  void list_input(BufferLister& l) { l.add(x, "last residual", l.S, l.spec.C(), l.B); }
+  void list_of_norm(BufferLister& l, bool of_depth) {
+    if (!of_depth && l.spec.layernorm()) l.add(norm.mean, "final norm mean", l.S, 1, l.B);
+    l.add(norm.rstd, of_depth ? "norm before the head rstd" : "final norm rstd", l.S, 1, l.B);
+    l.add(d_state, of_depth ? "gradient of its output" : "gradient of final norm output", l.S, l.spec.C(), l.B);
+  }
+  void list_of_head(BufferLister& l) { l.add(d_state, "gradient of the head's input", l.S, l.spec.C(), l.B); }
+  void list_state(BufferLister& l) { l.add(state, "final norm output", l.S, l.spec.C(), l.B); }
 };
 
 // Workspace of the norm's B, and of the head.
@@ -42,7 +46,17 @@ struct HeadScratch {
   View<acc_t<T>, 2> statistics;  // (tp chunk, 3) of the vocabulary-parallel loss
   View<T, 2> d_rows;             // (R, C) this rank's part of the gradient of the state, with tp
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const std::int64_t chunk = l.c.head_chunk_rows;
+    l.add(logits, "logits of a chunk", chunk, l.spec.V());
+    l.add(loss, "loss of each row", chunk, 1);
+    l.add(z, "z of each row", chunk, 1);
+    if (rounds<T>) l.add(d_logits, "gradient of logits", chunk, l.spec.V());
+    if (l.c.tp == 1) return;
+    l.add(statistics, "statistics of each row", l.c.tp * chunk, 3);
+    rows.list_rows(l);
+    l.add(d_rows, "gradient of final norm output, a part", l.R, l.spec.C());
+  }
 };
 
 // Logits of all rows, a chunk at a time, and their gradient.

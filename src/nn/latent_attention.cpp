@@ -157,8 +157,6 @@ void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScra
   linear_backward_weight<T>(p.ctx, d.down, n, p.g.kv_down);
 }
 
-template struct LatentAttention<double>;
-template struct LatentAttention<float>;
-template struct LatentAttention<bf16>;
+FORGE_INSTANTIATE_CLASS(LatentAttention);
 
 }  // namespace forge

@@ -20,8 +20,28 @@ struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora
   View<T, 2> d_kv_up;    // (R, H (nope_dim + Dv))
   View<T, 2> d_latents;  // as latents: of the down-projections' outputs; without q_lora d_n1 stands first
 
-  void list(BufferLister& l);
-  void list_gradients(BufferLister& l);
+  void list(BufferLister& l) {
+    const ModelSpec& s = l.spec;
+    this->list_norm(l);
+    if (s.q_lora() > 0) {
+      this->list_n1(l);
+      l.save(q_down, "q latent", l.S, s.q_lora(), l.B);
+      l.save(q_down_rstd, "q latent rstd", l.S, 1, l.B);
+    }
+    l.save(kv_down, "kv latent, rope key", l.S, s.kv_down_columns(), l.B);
+    l.save(kv_down_rstd, "kv latent rstd", l.S, 1, l.B);
+    l.recompute(latents, "inputs of the up-projections", l.S, s.latent_columns(), l.W);
+    l.save(q, "q", l.R, s.q_columns(), l.B);
+    l.save(k, "k", l.R, s.kv_columns(), l.B);
+    l.save(v, "v", l.R, s.v_columns(), l.B);
+    this->list_outputs(l);
+  }
+  void list_gradients(BufferLister& l) {
+    this->list_attend_gradients(l);
+    l.add(d_q, "gradient of q", l.R, l.spec.q_columns(), l.W);
+    l.add(d_kv_up, "gradient of keys and values, by head", l.R, l.spec.kv_up_columns(), l.W);
+    l.add(d_latents, "gradient of the latents", l.S, l.spec.latent_columns(), l.W);
+  }
 };
 
 // The latents of all tp ranks, or this rank's part of their gradient, (R, …); tp > 1 only.
@@ -40,7 +60,10 @@ struct LatentForward {
   View<T, 2> kv_up;  // (R, H (nope_dim + Dv)) keys without their rope part, values
   AllLatents<T> all;
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    l.add(kv_up, "keys and values, by head", l.R, l.spec.kv_up_columns());
+    all.list(l);
+  }
 };
 // Workspace of B.
 template <class T>
@@ -48,7 +71,15 @@ struct LatentBackward : AttendScratch<T> {  // d_n1 only with q_lora
   View<T, 2> d_k, d_v;
   AllLatents<T> all;
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const ModelSpec& s = l.spec;
+    this->list_attend(l);
+    l.add(d_k, "gradient of k", l.R, s.kv_columns());
+    l.add(d_v, "gradient of v", l.R, s.v_columns());
+    this->rows.list_partial(l, std::max({s.C(), s.q_lora(), s.kv_lora()}));
+    if (s.q_lora() > 0) this->list_d_n1(l);
+    all.list(l);
+  }
 };
 
 }  // namespace forge

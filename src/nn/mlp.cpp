@@ -53,8 +53,6 @@ void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowS
   bias_backward<T>(ctx, d_up, g.up_bias, scratch);
 }
 
-template struct Mlp<double>;
-template struct Mlp<float>;
-template struct Mlp<bf16>;
+FORGE_INSTANTIATE_CLASS(Mlp);
 
 }  // namespace forge

@@ -20,18 +20,6 @@ void add_mlp_parameters(UnitBuilder& unit) {
   if (s.options.mlp_bias) unit.add(Role::down_bias, "mlp.down_bias", down + "bias", {s.C()}, Initial::zeros);
 }
 
-template <class T>
-void MlpBuffers<T>::list(BufferLister& l, std::int64_t ffn, bool shared) {
-  const bool gated = l.spec.gated();
-  const char* name = shared ? (gated ? "shared gate and up" : "shared up") : (gated ? "gate and up" : "up");
-  l.save(up, name, l.R, l.spec.up_columns(ffn), Reader::backward_weight);
-  l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, Reader::backward_weight);
-}
-
-template struct MlpBuffers<double>;
-template struct MlpBuffers<float>;
-template struct MlpBuffers<bf16>;
-
 void add_mlp_sends(Sends& sends, Pass pass, bool output) {
   sends.rows(Collective::all_gather);
   if (pass == Pass::backward_input || (pass == Pass::forward && output)) sends.rows(Collective::reduce_scatter);

@@ -16,7 +16,12 @@ struct MlpBuffers {
   View<T, 2> act;  // (R, F)
 
   // Of a dense block, F = `ffn`, or of the shared experts.
-  void list(BufferLister& l, std::int64_t ffn, bool shared);
+  void list(BufferLister& l, std::int64_t ffn, bool shared) {
+    const bool gated = l.spec.gated();
+    const char* name = shared ? (gated ? "shared gate and up" : "shared up") : (gated ? "gate and up" : "up");
+    l.save(up, name, l.R, l.spec.up_columns(ffn), l.W);
+    l.recompute(act, shared ? "shared activation" : "activation", l.R, ffn, l.W);
+  }
 };
 
 // `output`: with the last product.

@@ -197,8 +197,6 @@ void Moe<T>::backward_weight(View<const T, 2> d_down, const JitterScratch<T>& ji
   if (has_gate()) linear_backward_weight<T>(ctx, b.d_shared_gate, n2, g.shared_gate);
 }
 
-template struct Moe<double>;
-template struct Moe<float>;
-template struct Moe<bf16>;
+FORGE_INSTANTIATE_CLASS(Moe);
 
 }  // namespace forge

@@ -4,8 +4,6 @@ namespace forge {
 
 namespace {
 
-constexpr Reader B = Reader::backward_input, W = Reader::backward_weight;
-
 // Names of a layer with experts in checkpoints.
 struct ExpertNames {
   std::string prefix, shared, gate, up, down;
@@ -66,67 +64,6 @@ RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
   const UnitBuilder unit(s, UnitKind::block, layer, unit_name(layer));
   return {layer, unit_name(layer) + ".router_bias", expert_names(unit).prefix + "gate.e_score_correction_bias"};
 }
-
-template <class T>
-void ExpertBuffers<T>::list(BufferLister& l) {
-  const MoeShape m = moe_shape(l.c);
-  l.save(weights, "weights of expert rows", m.round_rows, 1, B);
-  l.save(in, "expert rows", m.round_rows, l.spec.C(), B);
-  l.save(up, "experts' gate and up", m.round_rows, 2 * m.ffn, B);
-  l.recompute(act, "experts' activation", m.round_rows, m.ffn, B);
-}
-
-template <class T>
-void MoeBuffers<T>::list(BufferLister& l) {
-  if (l.spec.Fs() > 0) shared.list(l, l.spec.Fs(), true);
-  if (l.spec.options.shared_expert_gate) {
-    l.save(shared_out, "shared experts' output", l.S, l.spec.C(), B);
-    l.save(shared_gate, "shared experts' gate", l.S, 1, B);
-  }
-  router.list(l);
-  dispatch.list(l);
-  experts.list(l);
-}
-
-template <class T>
-void MoeBuffers<T>::list_gradients(BufferLister& l) {
-  router.list_gradients(l);
-  if (l.spec.options.shared_expert_gate) l.add(d_shared_gate, "gradient of the shared experts' gate", l.S, 1, W);
-}
-
-template <class T>
-void MoeForward<T>::list(BufferLister& l, MoeBuffers<T>& layer) {
-  const MoeShape m = moe_shape(l.c);
-  router.list(l, layer.router);
-  sort.list(l);
-  dispatch.list(l);
-  if (m.exchanges()) l.add(expert_out, "experts' output", m.round_rows, l.spec.C());
-}
-
-template <class T>
-void MoeBackward<T>::list(BufferLister& l) {
-  const MoeShape m = moe_shape(l.c);
-  if (l.spec.Fs() > 0) l.add(d_shared_act, "gradient of the shared activation", l.R, l.spec.Fs());
-  if (l.spec.options.dropout > 0) l.add(d_branch, "gradient before dropout", l.S, l.spec.C());
-  router.list(l);
-  l.add(d_rows, "gradient of expert rows", m.round_rows, l.spec.C());
-  l.add(d_act, "gradient of experts' activation", m.round_rows, m.ffn);
-  l.add(d_weights, "gradient of weights of expert rows", m.round_rows, 1);
-  dispatch.list(l);
-}
-
-template struct ExpertBuffers<double>;
-template struct ExpertBuffers<float>;
-template struct ExpertBuffers<bf16>;
-template struct MoeBuffers<double>;
-template struct MoeBuffers<float>;
-template struct MoeBuffers<bf16>;
-template struct MoeForward<double>;
-template struct MoeForward<float>;
-template struct MoeForward<bf16>;
-template struct MoeBackward<double>;
-template struct MoeBackward<float>;
-template struct MoeBackward<bf16>;
 
 void add_moe_sends(Sends& sends, Pass pass, bool recompute) {
   const ModelSpec& s = sends.c.spec;

@@ -21,7 +21,13 @@ struct ExpertBuffers {
   View<T, 2> up;              // (N, 2 Fe / etp) gate and up, then their gradient
   View<T, 2> act;             // (N, Fe / etp)
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const MoeShape m = moe_shape(l.c);
+    l.save(weights, "weights of expert rows", m.round_rows, 1, l.B);
+    l.save(in, "expert rows", m.round_rows, l.spec.C(), l.B);
+    l.save(up, "experts' gate and up", m.round_rows, 2 * m.ffn, l.B);
+    l.recompute(act, "experts' activation", m.round_rows, m.ffn, l.B);
+  }
 };
 
 template <class T>
@@ -34,8 +40,20 @@ struct MoeBuffers {
   ExpertBuffers<T> experts;
   View<T, 2> d_shared_gate;  // (S, 1)
 
-  void list(BufferLister& l);
-  void list_gradients(BufferLister& l);
+  void list(BufferLister& l) {
+    if (l.spec.Fs() > 0) shared.list(l, l.spec.Fs(), true);
+    if (l.spec.options.shared_expert_gate) {
+      l.save(shared_out, "shared experts' output", l.S, l.spec.C(), l.B);
+      l.save(shared_gate, "shared experts' gate", l.S, 1, l.B);
+    }
+    router.list(l);
+    dispatch.list(l);
+    experts.list(l);
+  }
+  void list_gradients(BufferLister& l) {
+    router.list_gradients(l);
+    if (l.spec.options.shared_expert_gate) l.add(d_shared_gate, "gradient of the shared experts' gate", l.S, 1, l.W);
+  }
 };
 
 // Workspace of forward, or of recomputing it.
@@ -46,7 +64,13 @@ struct MoeForward {
   DispatchScratch<T> dispatch;
   View<T, 2> expert_out;  // (N, C) where rows travel
 
-  void list(BufferLister& l, MoeBuffers<T>& layer);
+  void list(BufferLister& l, MoeBuffers<T>& layer) {
+    const MoeShape m = moe_shape(l.c);
+    router.list(l, layer.router);
+    sort.list(l);
+    dispatch.list(l);
+    if (m.exchanges()) l.add(expert_out, "experts' output", m.round_rows, l.spec.C());
+  }
 };
 
 // Workspace of B.
@@ -60,7 +84,16 @@ struct MoeBackward {
   View<T, 2> d_act;             // (N, Fe / etp)
   View<acc_t<T>, 1> d_weights;  // (N)
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    const MoeShape m = moe_shape(l.c);
+    if (l.spec.Fs() > 0) l.add(d_shared_act, "gradient of the shared activation", l.R, l.spec.Fs());
+    if (l.spec.options.dropout > 0) l.add(d_branch, "gradient before dropout", l.S, l.spec.C());
+    router.list(l);
+    l.add(d_rows, "gradient of expert rows", m.round_rows, l.spec.C());
+    l.add(d_act, "gradient of experts' activation", m.round_rows, m.ffn);
+    l.add(d_weights, "gradient of weights of expert rows", m.round_rows, 1);
+    dispatch.list(l);
+  }
 };
 
 // `recompute`: without the last products. Of dropless dispatch one round, as where the router loads all experts alike.

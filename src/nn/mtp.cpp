@@ -61,8 +61,6 @@ void MtpInput<T>::backward_weight(View<const T, 2> d_x) const {
   linear_backward_weight<T>(ctx, d_x, b.in, g.projection);
 }
 
-template struct MtpInput<double>;
-template struct MtpInput<float>;
-template struct MtpInput<bf16>;
+FORGE_INSTANTIATE_CLASS(MtpInput);
 
 }  // namespace forge

@@ -179,8 +179,6 @@ void Router<T>::backward_weight(View<const T, 2> x, const JitterScratch<T>& s, V
   linear_backward_weight<T>(ctx, b.d_logits, input(x, s), g);
 }
 
-template struct Router<double>;
-template struct Router<float>;
-template struct Router<bf16>;
+FORGE_INSTANTIATE_CLASS(Router);
 
 }  // namespace forge

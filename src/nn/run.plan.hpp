@@ -13,7 +13,16 @@ struct RunBuffers {
   RouterState<T> routers;
   View<double, 2> mtp_sums;  // (mtp_depth, 2) of a step: losses, z
 
-  void list(BufferLister& l);
+  void list(BufferLister& l) {
+    l.add(scalars, "step scalars", 5, 1);
+    l.add(norm_partials, "gradient norm sums", sum_partials, 1);
+    if (l.spec.rope()) {
+      l.add(cosine, "rotary cosines", l.c.microbatch.sequence_tokens, l.spec.rotary_dim() / 2);
+      l.add(sine, "rotary sines", l.c.microbatch.sequence_tokens, l.spec.rotary_dim() / 2);
+    }
+    if (l.spec.E() > 0) routers.list(l);
+    if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
+  }
 };
 
 }  // namespace forge

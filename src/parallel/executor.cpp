@@ -147,8 +147,6 @@ void Executor<T>::local_copy(const Task& task) {
                edge_in_use(task.place, m, up ? Region::input : Region::output_gradient));
 }
 
-template class Executor<double>;
-template class Executor<float>;
-template class Executor<bf16>;
+FORGE_INSTANTIATE_CLASS(Executor);
 
 }  // namespace forge

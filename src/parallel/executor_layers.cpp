@@ -300,9 +300,7 @@ void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
   template void Executor<T>::recompute(const Task&, const StageLayer&);      \
   template void Executor<T>::backward_input(const Task&, const StageLayer&); \
   template void Executor<T>::backward_weight(const Task&, const StageLayer&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

@@ -94,8 +94,6 @@ void GradientSync<T>::finish(Stream& compute) {
   stream_.rethrow();
 }
 
-template class GradientSync<double>;
-template class GradientSync<float>;
-template class GradientSync<bf16>;
+FORGE_INSTANTIATE_CLASS(GradientSync);
 
 }  // namespace forge

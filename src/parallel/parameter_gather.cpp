@@ -45,8 +45,6 @@ void ParameterGather<T>::finish() {
   stream_.rethrow();
 }
 
-template class ParameterGather<double>;
-template class ParameterGather<float>;
-template class ParameterGather<bf16>;
+FORGE_INSTANTIATE_CLASS(ParameterGather);
 
 }  // namespace forge

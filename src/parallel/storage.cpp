@@ -88,11 +88,7 @@ void ParameterStorage<T>::update_copies(Stream& stream) {
   stream.synchronize();
 }
 
-template struct RankUnit<double>;
-template struct RankUnit<float>;
-template struct RankUnit<bf16>;
-template class ParameterStorage<double>;
-template class ParameterStorage<float>;
-template class ParameterStorage<bf16>;
+FORGE_INSTANTIATE_CLASS(RankUnit);
+FORGE_INSTANTIATE_CLASS(ParameterStorage);
 
 }  // namespace forge

@@ -138,9 +138,7 @@ WholeWeights<T>::WholeWeights(const ModelSpec& spec, WholeTensors<T>& tensors, S
 #define FORGE_INSTANTIATE(T)      \
   template class WholeTensors<T>; \
   template struct WholeWeights<T>;
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

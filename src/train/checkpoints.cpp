@@ -195,9 +195,7 @@ void Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& ti
 #define FORGE_INSTANTIATE(T)                                                             \
   template std::vector<StateTensor> session_state<T>(Session<T>&, StateUse, StateParts); \
   template class Checkpoints<T>;
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 template std::vector<StateTensor> bias_state<double>(const ModelSpec&, const View<double, 2>&);
 template std::vector<StateTensor> bias_state<float>(const ModelSpec&, const View<float, 2>&);

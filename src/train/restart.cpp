@@ -255,9 +255,7 @@ void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>&
   template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
                                   std::vector<std::string>&);                                                    \
   template void load_model<T>(Session<T>&, const Deck&, std::vector<std::string>&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge

@@ -128,8 +128,6 @@ double Routers<T>::loss(const std::vector<RouterReport>& reports) const {
   return sum;
 }
 
-template class Routers<double>;
-template class Routers<float>;
-template class Routers<bf16>;
+FORGE_INSTANTIATE_CLASS(Routers);
 
 }  // namespace forge

@@ -213,8 +213,6 @@ double Session<T>::evaluated_loss() {
   return s.loss_sum;
 }
 
-template class Session<double>;
-template class Session<float>;
-template class Session<bf16>;
+FORGE_INSTANTIATE_CLASS(Session);
 
 }  // namespace forge

@@ -196,9 +196,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
 #define FORGE_INSTANTIATE(T) \
   template class Trainer<T>; \
   template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&);
-FORGE_INSTANTIATE(double)
-FORGE_INSTANTIATE(float)
-FORGE_INSTANTIATE(bf16)
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 }  // namespace forge
