@@ -11,7 +11,7 @@ def stale(root):
     folders = {folder.name for folder in (root / "src").iterdir() if folder.is_dir()}
     named, missing = 0, []
     for page in sorted([*root.glob("docs/*.md"), root / "README.md"]):
-        for word in re.findall(r"`(?:src/)?([a-z]+/[a-z0-9_/*]+(?:\.[hc]pp)?)`", page.read_text()):
+        for word in re.findall(r"`(?:src/)?([a-z]+/[a-z0-9_/*]+(?:\.plan)?(?:\.[hc]pp)?)`", page.read_text()):
             if word.split("/")[0] not in folders:
                 continue
             named += 1

@@ -17,7 +17,7 @@ constexpr const char* name_of(Family family) {
   return family_words[static_cast<std::size_t>(family)];
 }
 
-// Where the names of a family's tensors differ from the others' (model/parameters has those).
+// Where the names of a family's tensors differ from the others' (nn/*.plan.cpp have those).
 struct TensorNames {
   bool gpt2 = false;         // names of its own for all; q, k and v are one tensor; matrices are stored (in, out)
   const char* moe = "mlp.";  // before the router and the experts of a layer

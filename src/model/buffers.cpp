@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/bytes.hpp"
+#include "core/error.hpp"
 
 namespace forge {
 
@@ -13,6 +14,7 @@ std::size_t aligned_bytes(const BufferList& list) {
 }
 
 void place(const BufferList& list, void* memory) {
+  require(memory != nullptr || list.empty(), "a task reads buffers that have no memory");
   auto* at = static_cast<std::byte*>(memory);
   for (const auto& buffer : list) {
     buffer.place(buffer.member, at, buffer.extents);

@@ -47,8 +47,7 @@ std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass,
 }
 
 void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute) {
-  const bool all = sends.c.recompute == Recompute::full;
-  if (recompute && !all) return;
+  if (recompute && sends.c.recompute != Recompute::full) return;
   if (recompute) pass = Pass::forward;
   add_attention_sends(sends, pass);
   sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute) : add_mlp_sends(sends, pass, !recompute);

@@ -66,9 +66,7 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   auto allocate = [&](std::int64_t elements, std::size_t size) {
     return arena_.allocate(static_cast<std::size_t>(elements) * size, Category::data);
   };
-  BufferLister run(run_);
-  run_buffers_.list(run);
-  forge::allocate(arena_, run.list, Category::data);
+  forge::allocate(arena_, run_, Category::data, run_buffers_);
   fill_rotary_buffers(stream_, run_, run_buffers_);
   for (std::int64_t l = 0; l < spec_.L(); ++l)
     for (const auto& [cache, columns] : {std::pair{&cache_.k, spec_.kv_columns()}, {&cache_.v, spec_.v_columns()}})
@@ -121,9 +119,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   ctx.router.state.bias = run_buffers_.routers.bias;
   Frame frame(arena_);
   Batch batch;
-  BufferLister list(buffers);
-  batch.list(list);
-  allocate(arena_, list.list, Category::data);
+  allocate(arena_, buffers, Category::data, batch);
   const auto bytes = static_cast<std::size_t>(rows) * 4;
   copy_to_device(stream_, batch.tokens.data, tokens, bytes);
   copy_on_device(stream_, batch.positions.data, cache_.positions.data + cache_.length, bytes);

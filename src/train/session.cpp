@@ -30,9 +30,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
-  BufferLister run(setup_.buffers);
-  run_.list(run);
-  allocate(arena_, run.list, Category::data);
+  allocate(arena_, setup_.buffers, Category::data, run_);
   fill_rotary_buffers(stream_, setup_.buffers, run_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data)), {{1}});
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
