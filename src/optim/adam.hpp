@@ -26,9 +26,4 @@ struct AdamConstants {
         root_bias2(S(std::sqrt(1 - std::pow(deck.beta2, static_cast<double>(step.number))))) {}
 };
 
-// The type of its moments.
-inline DType moment_type(const OptimizerDeck& deck, DType standard) {
-  return deck.moments == MomentType::bf16 ? DType::bf16 : standard;
-}
-
 }  // namespace forge

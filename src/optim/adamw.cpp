@@ -25,26 +25,16 @@ void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& st
   });
 }
 
+}  // namespace
+
 template <class T>
-void update(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   if constexpr (!std::is_same_v<T, double>)
     if (run.state[0].type == DType::bf16) return update_with<bf16>(stream, deck, step, run);
   update_with<acc_t<T>>(stream, deck, step, run);
 }
-
-OptimizerState state(const OptimizerDeck& deck, DType standard) {
-  const DType type = moment_type(deck, standard);
-  return {{"first_moment", type}, {"second_moment", type}};
-}
-
-}  // namespace
-
-template <class T>
-Rule<T> adamw() {
-  return {state, update<T>};
-}
-template Rule<double> adamw();
-template Rule<float> adamw();
-template Rule<bf16> adamw();
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
 
 }  // namespace forge
