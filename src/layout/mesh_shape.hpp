@@ -63,4 +63,11 @@ std::int64_t ranks_of(const MeshDeck& deck);
 // one only where it differs).
 std::string mesh_table(const MeshShape& mesh, int rank);
 
+// Groups of ranks that follow from the model beside the mesh's axes.
+struct MeshGroups {
+  int kv_copies = 1;              // tp neighbours that hold the same key and value heads
+  std::vector<int> table_stages;  // pp coordinates that hold the token table
+  bool experts = false;           // the expert view's groups are wanted
+};
+
 }  // namespace forge

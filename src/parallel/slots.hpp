@@ -5,7 +5,7 @@
 #include "device/arena.hpp"
 #include "layout/stage_buffers.hpp"
 #include "nn/buffer_set.hpp"
-#include "schedule/slots.hpp"
+#include "plan/slots.hpp"
 
 namespace forge {
 

@@ -8,7 +8,7 @@
 #include "core/heartbeat.hpp"
 #include "device/memory.hpp"
 #include "parallel/storage.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 

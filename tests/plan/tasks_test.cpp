@@ -1,4 +1,4 @@
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 
 #include "../layouts/cover.hpp"
 #include "layout/unit_buffers.hpp"
+#include "plan/setup.hpp"
 #include "schedule/lower.hpp"
-#include "train/setup.hpp"
 
 // The list of a rank's tasks, held to what must be true of any order of a step.
 

@@ -15,7 +15,7 @@
 #include "core/error.hpp"
 #include "formula_cases.hpp"
 #include "layout/mesh_shape.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 // plan_traffic, which `forge show` prints and counters are compared with, against a second computation of the bytes.
 

@@ -1,4 +1,4 @@
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"

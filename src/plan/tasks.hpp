@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "layout/stage_buffers.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 
