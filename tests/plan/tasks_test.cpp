@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "../layouts/cover.hpp"
+#include "../equivalence/cover.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/setup.hpp"
 #include "schedule/lower.hpp"

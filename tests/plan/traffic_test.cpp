@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "../layouts/cover.hpp"
-#include "../layouts/layout_run.hpp"
-#include "../layouts/models.hpp"
+#include "../equivalence/cover.hpp"
+#include "../equivalence/layout_run.hpp"
+#include "../equivalence/models.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
