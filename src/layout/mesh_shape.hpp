@@ -53,7 +53,7 @@ struct MeshShape {
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
 // Reports every violated equation with the nearest legal values; nothing is returned then.
 std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report);
-// The same; throws the report as one BadInput.
+// The deck's mesh on `world` ranks, or the report thrown as one BadInput.
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 
 // The fewest ranks that the deck's mesh asks for: dp_shard -1 counts as 1.

@@ -87,7 +87,7 @@ class ParameterStorage {
   void update_copies(Stream& stream);
 
  private:
-  // The same within a part of the state.
+  // fill() of a part of the state.
   template <class F>
   void fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of);
   // Elements of the state from `begin`, which the caller may overwrite afterwards.
