@@ -42,9 +42,9 @@ struct MeshShape {
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
 
-  int dense_shards() const { return dp_shard * cp; }  // S
-  // With S' = dp_shard cp tp: expert parameters shard over S' / (ep etp) ranks of edp where ep etp divides S', and are
-  // whole on every rank of edp where S' divides ep etp. The rest of edp, the slow part, replicates.
+  int dense_shards() const { return dp_shard * cp; }  // ranks that share dense parameters
+  // With n = dp_shard cp tp: expert parameters shard over n / (ep etp) ranks of edp where ep etp divides n, and are
+  // whole on every rank of edp where n divides ep etp. The rest of edp, the slow part, replicates.
   int expert_shards() const;
   int expert_replicas() const { return edp / expert_shards(); }
 };
