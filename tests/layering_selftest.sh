@@ -42,7 +42,7 @@ fresh && accept
 plant src/core/a.cpp '#include "config/a.hpp"' && expect 'src/core/a.cpp:4: core includes config/a.hpp'
 plant src/train/a.hpp '  #  include "app/a.hpp"' && expect 'train includes app/a.hpp'
 plant src/kernels/a.cpp '#include "comm/a.hpp"' && expect 'kernels must not include comm/a.hpp'
-plant src/train/a.cpp '#include "plan/a.hpp"' && expect 'train must not include plan/a.hpp'
+plant src/nn/a.cpp '#include "plan/a.hpp"' && expect 'nn must not include plan/a.hpp'
 plant src/checkpoint/a.cpp '#include "data/a.hpp"' && expect 'checkpoint must not include data/a.hpp'
 plant src/data/a.cpp '#include "optim/a.hpp"' && expect 'data must not include optim/a.hpp'
 for header in nn/a.hpp layout/a.hpp; do

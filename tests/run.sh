@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
 # passed. --long takes all of what is a part otherwise (docs/testing.md): hours.
-#   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, layouts, verify, format, layering.
+#   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, equivalence, verify, format, layering, docs.
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
 #      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all

@@ -6,7 +6,7 @@
 #include "comm/world.hpp"
 #include "plan/allowance.hpp"
 #include "plan/memory.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 namespace forge {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 namespace forge {
 

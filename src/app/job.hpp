@@ -17,8 +17,8 @@ namespace forge {
 // The deck of a command line: read, its model.hf resolved, and checked against the world; world_size 0: the ranks that
 // its mesh asks for.
 Deck load_deck(const CommandLine& line, Needs needs, int world_size);
-// The same on all ranks of a job; where srun started too few, the message is the option that is missing. The watchdog
-// has the deck's deadlines from here on.
+// The deck of a job, on all of its ranks; where srun started too few, the message is the option that is missing. The
+// watchdog has the deck's deadlines from here on.
 Deck load_deck(const CommandLine& line, Needs needs, const World& world);
 Deadlines deadlines_of(const MachineDeck& machine);
 // What the watchdog of the command line's ranks allows until load_deck() has told it; the defaults where the deck

@@ -8,9 +8,9 @@
 #include "app/command_line.hpp"
 #include "checkpoint/directory_lock.hpp"
 #include "comm/world.hpp"
+#include "plan/setup.hpp"
 #include "train/restart.hpp"
 #include "train/run_directory.hpp"
-#include "train/setup.hpp"
 
 namespace forge {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "plan/memory.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 namespace forge {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 namespace forge {
 

@@ -33,7 +33,7 @@ class CheckpointFiles {
   // and the other fp64. Reads the chunks that overlap a piece, each once. Throws BadCheckpoint naming file and tensor.
   // The heartbeat, if any, beats behind each chunk.
   void read(const std::vector<StateTensor>& tensors, Stream& stream, Heartbeat* heartbeat = nullptr);
-  // The same with pieces in memory of the host.
+  // Fills pieces in memory of the host.
   void read(const std::vector<StateTensor>& tensors);
   // Bytes of chunks read so far.
   std::uint64_t bytes_read() const { return bytes_read_; }
@@ -68,8 +68,8 @@ Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::
 // Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns what is wrong, one text
 // for each finding; empty: it is whole. `threads` shards at a time.
 std::vector<std::string> verify_checkpoint(const std::string& directory, int threads);
-// The same shared out: of the shards one in `parts`, all parts together are the whole. `between` is called now and
-// then.
+// A rank's share of verify_checkpoint: of the shards one in `parts`, all parts together are the whole. `between` is
+// called now and then.
 std::vector<std::string> verify_part(const std::string& directory, int part, int parts,
                                      const std::function<void()>& between = {});
 

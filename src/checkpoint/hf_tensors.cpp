@@ -18,9 +18,9 @@ std::vector<std::int64_t> file_shape(const Parameter& p) {
   return p.hf_transposed ? std::vector<std::int64_t>{p.shape[1], p.shape[0]} : p.shape;
 }
 
-template <class S>
-std::vector<S> transposed(const std::vector<S>& from, std::int64_t rows, std::int64_t columns) {
-  std::vector<S> to(from.size());
+template <class A>
+std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns) {
+  std::vector<A> to(from.size());
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j)
       to[static_cast<std::size_t>(j * rows + i)] = from[static_cast<std::size_t>(i * columns + j)];
@@ -51,8 +51,8 @@ void for_each_parameter(const std::vector<Unit>& units, F f) {
 }
 
 // Ranks that receive nothing have no values.
-template <class S>
-std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
+template <class A>
+std::vector<A> in_file_order(std::vector<A> values, const Parameter& p) {
   return p.hf_transposed && !values.empty() ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
@@ -60,7 +60,7 @@ std::vector<S> in_file_order(std::vector<S> values, const Parameter& p) {
 
 template <class T>
 void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   const TensorFiles files = TensorFiles::open(directory);
   Report report;
   for (const LocalUnit& unit : storage.units())
@@ -69,13 +69,13 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
   report.throw_if_any("model.hf " + directory);
   for (std::size_t u = 0; u < storage.size(); ++u) {
     // Only what the rank needs is read, but all of a tensor that the file has the other way round, once.
-    std::vector<S> values;
+    std::vector<A> values;
     const Parameter* whole = nullptr;
     storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
       const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
       if (!p.hf_transposed || whole != &p) {
         values.resize(static_cast<std::size_t>(range.size()));
-        files.read(*find_tensor(files, p), std::span<S>(values), range.begin);
+        files.read(*find_tensor(files, p), std::span<A>(values), range.begin);
         if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
       }
       whole = p.hf_transposed ? &p : nullptr;
@@ -114,7 +114,7 @@ template <class T>
 void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, WholeTensors<T>& tensors,
                       TensorSource source, Stream& stream, const std::map<std::string, std::string>& metadata,
                       const ModelSpec* biases_of, const std::vector<double>& biases) {
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   const std::vector<RouterBias> routers =
       biases_of && !biases.empty() ? router_biases(*biases_of) : std::vector<RouterBias>{};
   std::unique_ptr<SafetensorsWriter> writer;
@@ -123,14 +123,14 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
     for_each_parameter(units, [&](const Unit& unit, std::size_t i) {
       TensorInfo info;
       info.name = unit.parameters[i].hf_name;
-      info.type = std::is_same_v<S, double> ? "F64" : "F32";
+      info.type = std::is_same_v<A, double> ? "F64" : "F32";
       info.shape = file_shape(unit.parameters[i]);
       infos.push_back(info);
     });
     for (const RouterBias& bias : routers) {
       TensorInfo info;
       info.name = bias.hf_name;
-      info.type = std::is_same_v<S, double> ? "F64" : "F32";
+      info.type = std::is_same_v<A, double> ? "F64" : "F32";
       info.shape = {biases_of->E()};
       infos.push_back(info);
     }
@@ -141,13 +141,13 @@ void write_hf_tensors(const std::string& file, const std::vector<Unit>& units, W
       const auto values = tensors.collect(unit, i, source, stream);
       if (writer)
         writer->write(unit.parameters[i].hf_name,
-                      std::as_bytes(std::span<const S>(in_file_order(values, unit.parameters[i]))));
+                      std::as_bytes(std::span<const A>(in_file_order(values, unit.parameters[i]))));
     });
     for (const RouterBias& bias : routers) {
       if (!writer) break;
       const auto begin = biases.begin() + static_cast<std::ptrdiff_t>(bias.layer * biases_of->E());
-      const std::vector<S> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
-      writer->write(bias.hf_name, std::as_bytes(std::span<const S>(values)));
+      const std::vector<A> values(begin, begin + static_cast<std::ptrdiff_t>(biases_of->E()));
+      writer->write(bias.hf_name, std::as_bytes(std::span<const A>(values)));
     }
     if (writer) writer->finish(tensors.heartbeat());
   } catch (...) {

@@ -60,7 +60,7 @@ class Communicator {
   // The counts are host values: receive_counts[r] here is send_counts[rank()] of rank r.
   void all_to_all(Stream& stream, const void* in, std::span<const std::int64_t> send_counts, void* out,
                   std::span<const std::int64_t> receive_counts, DType type);
-  // The same with parts that stand anywhere: send[r] goes to rank r, and may be the same memory for several of them.
+  // A part of all_to_all that stands anywhere: send[r] goes to rank r, and may be the same memory for several of them.
   struct Part {
     void* data = nullptr;
     std::int64_t count = 0;
@@ -74,7 +74,7 @@ class Communicator {
   void send(Stream& stream, const void* data, std::int64_t count, DType type, int to);
   void receive(Stream& stream, void* data, std::int64_t count, DType type, int from);
 
-  // The same with counts and types from dense views.
+  // Operations with counts and types from dense views.
   template <class T, int N>
   void all_reduce(Stream& stream, View<T, N> data) {
     all_reduce(stream, data.data, elements(data), dtype_of<T>);

@@ -6,8 +6,8 @@
 
 namespace forge {
 
-// The same ranks, for device memory: NCCL in the CUDA build (its host operations go through `ranks`'s kind), a
-// duplicate of `ranks` in the CPU build. Collective.
+// A communicator of the same ranks for device memory: NCCL in the CUDA build (its host operations go through `ranks`'s
+// kind), a duplicate of `ranks` in the CPU build. Collective.
 std::unique_ptr<Communicator> device_communicator(Communicator& ranks);
 
 // Whether ranks that are processes may share a GPU: FORGE_SHARE_GPU=1, for tests of correctness. Throws BadInput where

@@ -10,13 +10,6 @@
 
 namespace forge {
 
-// Groups that follow from the model beside the mesh's axes.
-struct MeshGroups {
-  int kv_copies = 1;              // tp neighbours that hold the same key and value heads
-  std::vector<int> table_stages;  // pp coordinates that hold the token table
-  bool experts = false;           // the expert view's groups are wanted
-};
-
 // The ranks that share a unit's gradients.
 struct GradientGroups {
   Communicator& all;       // whose gradients are summed

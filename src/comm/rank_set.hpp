@@ -16,7 +16,7 @@ class RankSet {
   bool contains(int rank) const;
   bool empty() const { return ranges_.empty(); }
   std::int64_t count() const;
-  // Those of 0 … size − 1 that are not in it.
+  // Ranks of 0 … size − 1 that are not in it.
   RankSet others(int size) const;
   // By their first ranks, the ends behind the last ones.
   const std::map<int, int>& ranges() const { return ranges_; }

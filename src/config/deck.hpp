@@ -28,7 +28,7 @@ enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
-enum class OptimizerName : int;                             // config/optimizer_name.hpp
+enum class OptimizerName : int;                             // config/optimizer_table.hpp
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own

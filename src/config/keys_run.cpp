@@ -1,5 +1,5 @@
 #include "config/key_builder.hpp"
-#include "config/optimizer_name.hpp"
+#include "config/optimizer_table.hpp"
 
 namespace forge {
 
@@ -89,7 +89,10 @@ void add_train(std::vector<Key>& keys) {
 void add_optimizer(std::vector<Key>& keys) {
   using O = OptimizerDeck;
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
-  k.choice<&O::name>("name", stays, {optimizer_words.begin(), optimizer_words.end()}, {"muon"}, optimizer_doc);
+  std::vector<std::string> names;
+  for (const OptimizerRow& row : optimizer_table) names.push_back(row.word);
+  k.choice<&O::name>("name", stays, std::move(names), {"muon"},
+                     "update rule; decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;
   k.number<&O::beta1>("beta1", may_change, from_below(0, 1), "decay of the first moment");

@@ -11,7 +11,7 @@ namespace forge {
 
 // kill, stop, hang, slow, throw: what a rank does at the start of a step.
 void inject_fault(int rank, std::int64_t step);
-// The same at a place: "start", "sampling", ….
+// kill, stop, hang, slow, throw: what a rank does at a place: "start", "sampling", ….
 void inject_fault(int rank, const char* place);
 
 // nan: whether a gradient of this rank is NaN in this step.

@@ -13,7 +13,7 @@ constexpr std::int64_t norm_partial_rows(std::int64_t rows) {
 // Partial sums of a sum of squares over a flat buffer.
 inline constexpr std::int64_t sum_partials = 1024;
 
-// The same for the statistics of a router over R rows, and for the order of so many assignments (kernels/moe.hpp).
+// Partial sums of the statistics of a router over R rows, and of the order of so many assignments (kernels/moe.hpp).
 constexpr std::int64_t router_partial_rows(std::int64_t rows) {
   return (rows + 63) / 64;
 }

@@ -100,7 +100,7 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
 }
 
-// The same of depth `depth`, from 1.
+// Rows of depth `depth` of multi-token prediction, from 1.
 void BatchFiller::write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth) {
   ShiftedRows& shifted = batch.shifted[static_cast<std::size_t>(depth - 1)];
   const std::size_t length = labels_.size(), d = static_cast<std::size_t>(depth);

@@ -7,7 +7,7 @@
 
 #include "config/deck.hpp"
 #include "core/short_list.hpp"
-#include "data/row_share.hpp"
+#include "layout/row_share.hpp"
 
 namespace forge {
 

@@ -51,7 +51,7 @@ FORGE_INSTRUCTION void multiply_add_e4m3(float (&d)[4], const std::uint32_t (&a)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])))}
 
-// The same of gradients, fp8 e5m2.
+// The product of gradients, fp8 e5m2.
 FORGE_INSTRUCTION void multiply_add_e5m2(float (&d)[4], const std::uint32_t (&a)[4],
                                          const std::uint32_t (&b)[2] FORGE_PLACE){FORGE_BODY(
     vgpu::multiply_add("mma.m16n8k32.e5m2", vgpu::mma_fp8<__NV_E5M2>, d, a, b, file, line),

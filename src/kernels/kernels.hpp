@@ -24,7 +24,7 @@ void convert(Stream&, View<const From, 1> from, View<To, 1> to);
 // to = from, row by row; the pitches may differ.
 template <class T>
 void copy_rows(Stream&, View<const T, 2> from, View<T, 2> to);
-// The same, converted. T to T, T to A and A to T.
+// to = from, row by row, converted: T to T, T to A and A to T.
 template <class From, class To>
 void convert_rows(Stream&, View<const From, 2> from, View<To, 2> to);
 // y += x.
@@ -178,9 +178,9 @@ template <class T>
 void cross_entropy(Stream&, View<const acc_t<T>, 2> logits, View<const std::int32_t, 1> labels, double scale,
                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits);
 
-// The same where each rank of a group has some columns of the vocabulary, with one all-gather of `statistics` between
-// the two. This rank has the columns [first_column, first_column + columns); what logits has behind them is padding,
-// which is not read and whose d_logits is 0. `columns` may be 0. Labels are of the whole vocabulary.
+// Cross-entropy where each rank of a group has some columns of the vocabulary, with one all-gather of `statistics`
+// between the two. This rank has the columns [first_column, first_column + columns); what logits has behind them is
+// padding, which is not read and whose d_logits is 0. `columns` may be 0. Labels are of the whole vocabulary.
 //   statistics(R,3) = max x, Σ e^(x − max), x[label] or −Inf on ranks that don't have it
 template <class T>
 void cross_entropy_statistics(Stream&, View<const acc_t<T>, 2> logits, std::int64_t columns,

@@ -35,7 +35,7 @@ class DispatchPlan {
   Range sent(int round, int peer) const;
   // Rows that this rank's group gets from a source.
   std::int64_t received(int round, int ep_peer, int etp_peer) const;
-  // Those from all sources of one etp coordinate, and from all.
+  // Rows from all sources of one etp coordinate, and from all sources.
   std::int64_t received_of(int round, int etp_peer) const;
   std::int64_t rows(int round) const;
   // Rows of each (source in the order of arrival, expert of this rank).

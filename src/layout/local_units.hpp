@@ -88,7 +88,7 @@ bool holds_token_table(const ModelSpec& spec, const StageContent& stage);
 std::vector<LocalUnit> local_units(const ModelSpec& spec, const std::vector<Unit>& units,
                                    const std::vector<StageContent>& stages, const LocalLayout& layout);
 
-// The same for a rank that holds the whole model alone.
+// Units of a rank that holds the whole model alone.
 std::vector<LocalUnit> whole_units(const ModelSpec& spec);
 
 // A stretch of a flat buffer whose elements follow each other in the whole tensor, too.
@@ -101,7 +101,7 @@ std::vector<Run> runs_of(const LocalUnit& unit, const Range& range);
 
 // The parts of a unit's shard that this rank owns: every element of the model is owned by one rank of a replica.
 std::vector<Range> owned_ranges(const LocalUnit& unit);
-// Those that it counts in norms: every element of the model is counted by one rank.
+// The parts of a unit's shard that this rank counts in norms: every element of the model is counted by one rank.
 std::vector<Range> counted_ranges(const LocalUnit& unit);
 
 }  // namespace forge

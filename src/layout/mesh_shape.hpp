@@ -42,9 +42,9 @@ struct MeshShape {
   Grid dense() const { return Grid({pp, dp_replicate, dp_shard, cp, tp}); }
   Grid expert() const { return Grid({pp, edp, ep, etp}); }
 
-  int dense_shards() const { return dp_shard * cp; }  // S
-  // With S' = dp_shard cp tp: expert parameters shard over S' / (ep etp) ranks of edp where ep etp divides S', and are
-  // whole on every rank of edp where S' divides ep etp. The rest of edp, the slow part, replicates.
+  int dense_shards() const { return dp_shard * cp; }  // ranks that share dense parameters
+  // With n = dp_shard cp tp: expert parameters shard over n / (ep etp) ranks of edp where ep etp divides n, and are
+  // whole on every rank of edp where n divides ep etp. The rest of edp, the slow part, replicates.
   int expert_shards() const;
   int expert_replicas() const { return edp / expert_shards(); }
 };
@@ -53,7 +53,7 @@ struct MeshShape {
 // pp dp_replicate dp_shard ep cp tp is the world counts ep as a factor of its own, and becomes dp_shard ep.
 // Reports every violated equation with the nearest legal values; nothing is returned then.
 std::optional<MeshShape> resolve_mesh(const MeshDeck& deck, std::int64_t world, Report& report);
-// The same; throws the report as one BadInput.
+// The deck's mesh on `world` ranks, or the report thrown as one BadInput.
 MeshShape resolve_mesh(const MeshDeck& deck, std::int64_t world);
 
 // The fewest ranks that the deck's mesh asks for: dp_shard -1 counts as 1.
@@ -62,5 +62,12 @@ std::int64_t ranks_of(const MeshDeck& deck);
 // A table for people: axis, extent, stride, the ranks of `rank`'s group, what the axis carries; both views (the expert
 // one only where it differs).
 std::string mesh_table(const MeshShape& mesh, int rank);
+
+// Groups of ranks that follow from the model beside the mesh's axes.
+struct MeshGroups {
+  int kv_copies = 1;              // tp neighbours that hold the same key and value heads
+  std::vector<int> table_stages;  // pp coordinates that hold the token table
+  bool experts = false;           // the expert view's groups are wanted
+};
 
 }  // namespace forge

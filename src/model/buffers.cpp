@@ -37,15 +37,17 @@ Precision precision_of(const Deck& deck) {
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
   const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,
                               static_cast<int>(deck.mesh.cp)};
+  const Precision precision = precision_of(deck);
   return {local,
           microbatch,
-          precision_of(deck),
+          precision,
           deck.train.recompute,
           resolve_head_chunk(deck.train.head_chunk_rows, microbatch.rows(), local.V()),
           static_cast<int>(deck.mesh.tp),
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
-          std::max(static_cast<int>(deck.mesh.etp), 1)};
+          std::max(static_cast<int>(deck.mesh.etp), 1),
+          optimizer_state(deck.optimizer, precision.storage)};
 }
 
 }  // namespace forge

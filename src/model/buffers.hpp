@@ -62,7 +62,7 @@ struct BufferContext {
   int tp = 1;
   CpMethod cp_method = CpMethod::ring;
   int ep = 1, etp = 1;
-  OptimizerState optimizer{};  // of the deck's, from optim/optimizer.hpp
+  OptimizerState optimizer{};
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }

@@ -13,38 +13,28 @@ namespace {
 // M: the moments' type.
 template <class M, class T>
 void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
-  using S = acc_t<T>;
-  const AdamConstants<S> k(deck, step, run.decays);
+  using A = acc_t<T>;
+  const AdamConstants<A> k(deck, step, run.decays);
   M *const ms = run.template state_of<M>(0).data, *const vs = run.template state_of<M>(1).data;
-  update_weights(stream, step, run, [=] FORGE_LAMBDA(std::int64_t i, S g, S p) {
-    const S m = S(ms[i]) + k.one_minus_beta1 * (g - S(ms[i]));
-    const S v = k.beta2 * S(vs[i]) + k.one_minus_beta2 * g * g;
+  update_weights(stream, step, run, [=] FORGE_LAMBDA(std::int64_t i, A g, A p) {
+    const A m = A(ms[i]) + k.one_minus_beta1 * (g - A(ms[i]));
+    const A v = k.beta2 * A(vs[i]) + k.one_minus_beta2 * g * g;
     ms[i] = M(m);
     vs[i] = M(v);
     return p * k.decay - k.step_size * (m / (math::sqrt(v) / k.root_bias2 + k.epsilon));
   });
 }
 
+}  // namespace
+
 template <class T>
-void update(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   if constexpr (!std::is_same_v<T, double>)
     if (run.state[0].type == DType::bf16) return update_with<bf16>(stream, deck, step, run);
   update_with<acc_t<T>>(stream, deck, step, run);
 }
-
-OptimizerState state(const OptimizerDeck& deck, DType standard) {
-  const DType type = moment_type(deck, standard);
-  return {{"first_moment", type}, {"second_moment", type}};
-}
-
-}  // namespace
-
-template <class T>
-Rule<T> adamw() {
-  return {state, update<T>};
-}
-template Rule<double> adamw();
-template Rule<float> adamw();
-template Rule<bf16> adamw();
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
+template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
 
 }  // namespace forge

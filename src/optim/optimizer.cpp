@@ -20,10 +20,6 @@ UpdateRun<T> run_of(const RankUnit<T>& s, std::int64_t begin, std::int64_t end, 
 
 }  // namespace
 
-OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard) {
-  return rule_of<double>(deck.name).state(deck, standard);
-}
-
 // Padding holds zeros; it belongs to the run before it, where an update leaves it zero.
 template <class T>
 Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck) : deck_(deck) {
@@ -43,8 +39,7 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
 
 template <class T>
 void Optimizer<T>::step(Stream& stream, std::int64_t update, double rate, View<const StepScalars, 1> scalars) const {
-  const auto update_run = rule_of<T>(deck_.name).update;
-  for (const UpdateRun<T>& run : runs_) update_run(stream, deck_, {update, rate, scalars}, run);
+  for (const UpdateRun<T>& run : runs_) update_run<T>(stream, deck_, {update, rate, scalars}, run);
 }
 
 template class Optimizer<double>;

@@ -8,9 +8,6 @@
 
 namespace forge {
 
-// What the deck's optimizer keeps; `standard`: the type where the deck doesn't name another.
-OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard);
-
 // The deck's optimizer over the flat buffers of a rank.
 template <class T>
 class Optimizer {

@@ -1,30 +1,23 @@
 #pragma once
 
 #include "config/deck.hpp"
-#include "config/optimizer_name.hpp"
+#include "config/optimizer_table.hpp"
 #include "optim/update.hpp"
 
 namespace forge {
 
-// An optimizer that treats each element for itself: what it keeps (`standard`: the type where the deck doesn't name
-// another), and its update of a run of elements.
+// Updates of optimizers that treat each element for itself. Each is defined, with its formula and source, in the file
+// of its name.
 template <class T>
-struct Rule {
-  OptimizerState (*state)(const OptimizerDeck& deck, DType standard);
-  void (*update)(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
-};
+void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
 
-// Each is defined, with its formula and source, in the file of its name.
+// That of the deck.
 template <class T>
-Rule<T> adamw();
-
-template <class T>
-Rule<T> rule_of(OptimizerName name) {
-  switch (name) {
+void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  switch (deck.name) {
     case OptimizerName::adamw:
-      return adamw<T>();
+      return adamw(stream, deck, step, run);
   }
-  throw Error("an optimizer of the deck is not in the table of optimizers");
 }
 
 }  // namespace forge

@@ -16,9 +16,9 @@ struct UpdateStep {
 // Elements that a rank updates, one behind the other and with the same decay, and all that is kept of them.
 template <class T>
 struct UpdateRun {
-  using S = acc_t<T>;
-  View<const S, 1> gradient;
-  View<S, 1> master;
+  using A = acc_t<T>;
+  View<const A, 1> gradient;
+  View<A, 1> master;
   View<T, 1> copy;  // of the master weights in the compute type; empty where the types agree
   struct State {
     DType type;

@@ -39,7 +39,7 @@ struct PipelinePart {
   int microbatches = 1;
 };
 
-// Replays a rank's tasks (schedule/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
+// Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
 // saved.
 template <class T>
 class Executor {

@@ -10,11 +10,11 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
   if (mesh.world().size() > 1) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k));
-    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(S);
+    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(A);
     for (int i = 0; i < size.buffers; ++i) {
       void* data = arena.allocate(bytes, Category::gradients);
       fill_zero(compute, data, bytes);
-      pools_[k].push_back({View<S, 1>(static_cast<S*>(data), {{size.elements}}), {}, false});
+      pools_[k].push_back({View<A, 1>(static_cast<A*>(data), {{size.elements}}), {}, false});
     }
   }
 }
@@ -24,7 +24,7 @@ void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
   RankUnit<T>& unit = storage_.unit(u);
   PoolBuffer& p = place_of(unit, place);
   if (p.used) p.free.wait(compute);
-  fill_zero(compute, p.data.data, static_cast<std::size_t>(unit.local.elements) * sizeof(S));
+  fill_zero(compute, p.data.data, static_cast<std::size_t>(unit.local.elements) * sizeof(A));
   unit.matrix_sums = p.data.data;
 }
 
@@ -35,10 +35,10 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
     reduce_shards(compute, unit, unit.sums.empty() ? unit.vectors : unit.sums);
   } else {
     PoolBuffer& p = place_of(unit, place);
-    const View<S, 1> sums = p.data.slice(0, unit.local.elements);
+    const View<A, 1> sums = p.data.slice(0, unit.local.elements);
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
-                     static_cast<std::size_t>(unit.vectors.size()) * sizeof(S));
+                     static_cast<std::size_t>(unit.vectors.size()) * sizeof(A));
     reduce_shards(compute, unit, sums);
     p.free.record(stream_.or_else(compute));
     p.used = true;
@@ -49,7 +49,7 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
 
 // gradient += Σ over the shard group of sums(elements), this rank's part; sums are overwritten.
 template <class T>
-void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, View<S, 1> sums) {
+void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums) {
   const Zero& zero = unit.local.zero;
   const GradientGroups groups = mesh_.gradient_groups(unit.local.is_experts());
   const bool adds = unit.sums.empty();  // else the gradient is a part of the sums
@@ -58,9 +58,9 @@ void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, Vi
     if (stream_) groups.all.all_reduce(*stream_, sums);
     return;
   }
-  const View<S, 1> part = sums.slice(unit.state.begin, unit.state.end);
-  if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const S, 1>(sums), part);
-  if (adds) add<S>(stream_.or_else(compute), part, unit.gradient);
+  const View<A, 1> part = sums.slice(unit.state.begin, unit.state.end);
+  if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const A, 1>(sums), part);
+  if (adds) add<A>(stream_.or_else(compute), part, unit.gradient);
 }
 
 // What is summed once a step, on the gradient of the rank's state.

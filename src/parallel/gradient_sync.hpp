@@ -16,7 +16,7 @@ namespace forge {
 template <class T>
 class GradientSync {
  public:
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh);
 
   void start_step(Stream& compute) { storage_.zero_gradients(compute); }
@@ -32,7 +32,7 @@ class GradientSync {
 
  private:
   struct PoolBuffer {
-    View<S, 1> data;
+    View<A, 1> data;
     Event free;
     bool used = false;
   };
@@ -40,7 +40,7 @@ class GradientSync {
   PoolBuffer& place_of(const RankUnit<T>& unit, int place) {
     return pools_[static_cast<std::size_t>(pool_of(unit.local))][static_cast<std::size_t>(place)];
   }
-  void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<S, 1> sums);
+  void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums);
   void reduce_step(const RankUnit<T>& unit);
   void reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part);
 

@@ -11,7 +11,7 @@ namespace forge {
 
 // Gives layers the whole weights of a unit, gathered from the shard group in a stream of its own:
 //  ZeRO 0: they are there; 1 and 2: gathered once after each update; 3: gathered for each use into one of a few places
-//  and dropped after it, or at the first use of a step where Zero::keep_gathered. schedule/tasks.hpp says when and
+//  and dropped after it, or at the first use of a step where Zero::keep_gathered. plan/tasks.hpp says when and
 //  where.
 template <class T>
 class ParameterGather {

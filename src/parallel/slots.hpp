@@ -4,7 +4,7 @@
 
 #include "device/arena.hpp"
 #include "layout/stage_buffers.hpp"
-#include "schedule/slots.hpp"
+#include "plan/slots.hpp"
 
 namespace forge {
 

@@ -31,28 +31,28 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
   auto at = [&](UnitBuf id) { return data[static_cast<std::size_t>(id)]; };
   const std::int64_t n = unit.elements;
   whole = view_of<T>(at(UnitBuf::whole), n);
-  master = view_of<S>(at(UnitBuf::master), state.size());
+  master = view_of<A>(at(UnitBuf::master), state.size());
   copy = whole.empty() ? view_of<T>(at(UnitBuf::copy), state.size()) : part_of(whole, state);
-  if constexpr (std::is_same_v<S, T>) {
+  if constexpr (std::is_same_v<A, T>) {
     if (master.empty()) master = copy;
     if (copy.empty()) copy = master;
   }
-  sums = view_of<S>(at(UnitBuf::accumulator), n);
-  gradient = sums.empty() ? view_of<S>(at(UnitBuf::gradient), state.size()) : part_of(sums, state);
-  vectors = view_of<S>(at(UnitBuf::vectors), n - unit.vectors_begin);
+  sums = view_of<A>(at(UnitBuf::accumulator), n);
+  gradient = sums.empty() ? view_of<A>(at(UnitBuf::gradient), state.size()) : part_of(sums, state);
+  vectors = view_of<A>(at(UnitBuf::vectors), n - unit.vectors_begin);
   if (!unit.zero.gathers()) gathered_weights = whole.empty() ? copy.data : whole.data;
   matrix_sums = !sums.empty() ? sums.data : unit.vectors_begin == 0 ? vectors.data : nullptr;
 }
 
 template <class T>
 void RankUnit<T>::zero_gradients(Stream& stream) const {
-  for (const View<S, 1>& buffer : {sums.empty() ? gradient : sums, vectors})
-    if (!buffer.empty()) fill_zero(stream, buffer.data, static_cast<std::size_t>(buffer.size()) * sizeof(S));
+  for (const View<A, 1>& buffer : {sums.empty() ? gradient : sums, vectors})
+    if (!buffer.empty()) fill_zero(stream, buffer.data, static_cast<std::size_t>(buffer.size()) * sizeof(A));
 }
 
 template <class T>
 void RankUnit<T>::convert_master(Stream& stream) const {
-  if constexpr (!std::is_same_v<S, T>) convert<S, T>(stream, master, copy);
+  if constexpr (!std::is_same_v<A, T>) convert<A, T>(stream, master, copy);
 }
 
 template <class T>
@@ -69,8 +69,8 @@ void ParameterStorage<T>::zero_gradients(Stream& stream) const {
 }
 
 template <class T>
-void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values) {
-  copy_to_device(stream, storage_[u].master.data + begin, values.data(), values.size() * sizeof(S));
+void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<A>& values) {
+  copy_to_device(stream, storage_[u].master.data + begin, values.data(), values.size() * sizeof(A));
   stream.synchronize();
 }
 

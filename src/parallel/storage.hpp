@@ -11,21 +11,21 @@
 namespace forge {
 
 // A unit on this rank: its layout, its flat buffers, and where layers find its weights and add to its gradients now.
-// S = acc_t<T> stores master weights and gradients. What a run doesn't keep is empty.
+// Master weights and gradients have the accumulation type. What a run doesn't keep is empty.
 template <class T>
 struct RankUnit {
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   RankUnit(Arena& arena, Stream& stream, const LocalUnit& local, const Precision& precision, StorageKind kind);
 
   const LocalUnit& local;
   Range state;                 // the part of the unit that this rank updates
   std::vector<Range> counted;  // what it adds to the norm
-  View<S, 1> master;           // (state) master weights
+  View<A, 1> master;           // (state) master weights
   View<T, 1> copy;             // (state) in the compute type; `master` itself where the types agree
   View<T, 1> whole;            // (elements) the whole unit's weights, where they have a place for the whole run
-  View<S, 1> gradient;         // (state) of the step, reduced
-  View<S, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
-  View<S, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
+  View<A, 1> gradient;         // (state) of the step, reduced
+  View<A, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
+  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
   // (state) what the optimizer keeps, in the order of its declaration
   struct OptimizerBuffer {
     StateBuffer declared;
@@ -36,7 +36,7 @@ struct RankUnit {
   // What tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last gather
   // ends.
   const T* gathered_weights = nullptr;
-  S* matrix_sums = nullptr;
+  A* matrix_sums = nullptr;
   Event gathered;
 
   // Whole weights: where they are shared, between ParameterGather::wait() and release().
@@ -46,13 +46,13 @@ struct RankUnit {
   }
   // Where the gradients of matrices are added: a buffer as long as the unit. Units that take turns have one between
   // GradientSync::clear() and reduce().
-  S* matrices() const {
+  A* matrices() const {
     require(matrix_sums != nullptr, "a layer adds to a unit's gradients that have no place");
     return matrix_sums;
   }
   // Where the gradients of vectors are added, over the step.
-  UnitPart<S> vector_sums() const {
-    return sums.empty() ? UnitPart<S>{vectors.data, local.vectors_begin} : UnitPart<S>{sums.data};
+  UnitPart<A> vector_sums() const {
+    return sums.empty() ? UnitPart<A>{vectors.data, local.vectors_begin} : UnitPart<A>{sums.data};
   }
   // Of what tasks add to over the step.
   void zero_gradients(Stream& stream) const;
@@ -64,7 +64,7 @@ struct RankUnit {
 template <class T>
 class ParameterStorage {
  public:
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   ParameterStorage(Arena& arena, Stream& stream, const std::vector<LocalUnit>& units, const Precision& precision,
                    StorageKind kind);
   ParameterStorage(const ParameterStorage&) = delete;
@@ -87,11 +87,11 @@ class ParameterStorage {
   void update_copies(Stream& stream);
 
  private:
-  // The same within a part of the state.
+  // fill() of a part of the state.
   template <class F>
   void fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of);
   // Elements of the state from `begin`, which the caller may overwrite afterwards.
-  void upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<S>& values);
+  void upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<A>& values);
 
   std::vector<LocalUnit> units_;
   std::vector<RankUnit<T>> storage_;
@@ -111,7 +111,7 @@ void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
 template <class T>
 template <class F>
 void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of) {
-  std::vector<S> values(static_cast<std::size_t>(part.size()), S(0));
+  std::vector<A> values(static_cast<std::size_t>(part.size()), A(0));
   const std::vector<Run> runs = runs_of(units_[u], part);
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // The runs of one piece follow each other.
@@ -120,10 +120,10 @@ void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& 
                                  Range{runs[begin].global, runs[end - 1].global + runs[end - 1].count});
     for (std::size_t r = begin; r < end; ++r) {
       const Run& run = runs[r];
-      S* to = values.data() + (run.local - part.begin);
+      A* to = values.data() + (run.local - part.begin);
       const int threads = stream.threads();
 #pragma omp parallel for num_threads(threads) schedule(static) if (run.count > 4096)
-      for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<S>(value(run.global + i));
+      for (std::int64_t i = 0; i < run.count; ++i) to[i] = static_cast<A>(value(run.global + i));
     }
   }
   upload(stream, u, part.begin - storage_[u].state.begin, values);

@@ -66,16 +66,16 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
     end = std::max(end, piece.state_begin + piece.count);
     count += piece.count;
   }
-  std::string text(static_cast<std::size_t>(count) * sizeof(S), '\0');
+  std::string text(static_cast<std::size_t>(count) * sizeof(A), '\0');
   if (count == 0) return text;
   const RankUnit<T>& s = storage_.unit(unit);
-  const View<S, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
-  std::vector<S> span(static_cast<std::size_t>(end - begin));
-  copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(S));
+  const View<A, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
+  std::vector<A> span(static_cast<std::size_t>(end - begin));
+  copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(A));
   stream.synchronize();
   char* to = text.data();
   for (const Piece& piece : pieces) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(S);
+    const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(A);
     std::memcpy(to, span.data() + (piece.state_begin - begin), bytes);
     to += bytes;
   }
@@ -83,14 +83,14 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
 }
 
 template <class T>
-std::vector<typename WholeTensors<T>::S> WholeTensors<T>::collect(const Unit& unit, std::size_t parameter,
+std::vector<typename WholeTensors<T>::A> WholeTensors<T>::collect(const Unit& unit, std::size_t parameter,
                                                                   TensorSource source, Stream& stream) {
   const std::int64_t elements = unit.parameters[parameter].elements();
   const auto own = pieces_of(own_, unit, parameter);
   const std::size_t own_unit = index_of(own_, unit);
   std::vector<std::vector<Piece>> all;
   for (const RankShare& share : shares_) all.push_back(pieces_of(share, unit, parameter));
-  std::vector<S> whole(receives() ? static_cast<std::size_t>(elements) : 0);
+  std::vector<A> whole(receives() ? static_cast<std::size_t>(elements) : 0);
   std::int64_t arrived = 0;
   for (std::int64_t begin = 0; begin < elements; begin += piece_elements_) {
     const Range range{begin, std::min(begin + piece_elements_, elements)};
@@ -98,7 +98,7 @@ std::vector<typename WholeTensors<T>::S> WholeTensors<T>::collect(const Unit& un
     const auto place = [&](const std::string& text) {
       const char* from = text.data();
       for (const Piece& piece : pieces_within(all[rank++], range)) {
-        const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(S);
+        const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(A);
         require(from + bytes <= text.data() + text.size(), "a rank sends less of a tensor than it holds");
         std::memcpy(whole.data() + piece.global, from, bytes);
         from += bytes;

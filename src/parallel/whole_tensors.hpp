@@ -8,7 +8,7 @@
 #include "core/heartbeat.hpp"
 #include "device/memory.hpp"
 #include "parallel/storage.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 
@@ -20,7 +20,7 @@ enum class TensorSource { parameters, gradients };
 template <class T>
 class WholeTensors {
  public:
-  using S = acc_t<T>;
+  using A = acc_t<T>;
   static constexpr std::int64_t most_elements = 1 << 24;
   // `share_of`: what any rank holds. The heartbeat, if any, beats behind each piece, which has `piece_elements` of the
   // tensor.
@@ -30,7 +30,7 @@ class WholeTensors {
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }
   // All elements of a parameter of a unit of the whole model, row-major; empty where nothing is received.
-  std::vector<S> collect(const Unit& unit, std::size_t parameter, TensorSource source, Stream& stream);
+  std::vector<A> collect(const Unit& unit, std::size_t parameter, TensorSource source, Stream& stream);
 
  private:
   struct Piece {

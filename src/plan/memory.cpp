@@ -5,7 +5,7 @@
 #include "core/bytes.hpp"
 #include "layout/stage_buffers.hpp"
 #include "nn/run.plan.hpp"
-#include "schedule/slots.hpp"
+#include "plan/slots.hpp"
 
 namespace forge {
 

@@ -8,7 +8,7 @@
 #include "core/category.hpp"
 #include "layout/unit_buffers.hpp"
 #include "model/buffers.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 

@@ -6,7 +6,7 @@
 
 #include "core/traffic.hpp"
 #include "model/buffers.hpp"
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 namespace forge {
 

@@ -11,7 +11,7 @@ namespace forge {
 // the chunk where there are several: F3a), then the bubble's share. One column per shortest duration.
 std::string draw_text(const Schedule& schedule, const DurationOf& duration);
 
-// The same as an SVG document, 24 units per row; colours by F, B and W, darker for later chunks.
+// The schedule as an SVG document, 24 units per row; colours by F, B and W, darker for later chunks.
 std::string draw_svg(const Schedule& schedule, const DurationOf& duration);
 
 }  // namespace forge

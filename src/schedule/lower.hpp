@@ -12,7 +12,7 @@ namespace forge {
 //    sends block until their receive is posted (NCCL), whatever the number of ranks in a cycle;
 //  - a send is waited for before the next post, a receive before its reader;
 //  - a stage whose neighbour is on the same rank has a local copy.
-// What goes on inside of a compute action, with gathers and reductions: schedule/tasks.hpp.
+// What goes on inside of a compute action, with gathers and reductions: plan/tasks.hpp.
 // Throws Error if the compute actions cannot be executed at all (see validate.hpp).
 Schedule lower(const Schedule& compute);
 

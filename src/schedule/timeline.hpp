@@ -10,7 +10,7 @@ namespace forge {
 // Seconds (or any unit) that a compute action of a stage takes; called for F, B and W. Op::backward takes B + W.
 using DurationOf = std::function<double(Op op, int stage)>;
 
-// The same durations on every stage.
+// Durations that are alike on every stage.
 DurationOf uniform_durations(double forward, double backward_input, double backward_weight);
 
 struct Interval {

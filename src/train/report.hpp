@@ -5,8 +5,8 @@
 #include "core/category.hpp"
 #include "device/memory.hpp"
 #include "parallel/timers.hpp"
+#include "plan/setup.hpp"
 #include "train/metrics.hpp"
-#include "train/setup.hpp"
 
 namespace forge {
 

@@ -144,7 +144,7 @@ void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor
   }
 }
 
-// The same manifest on every rank: files may be copies on each node.
+// Every rank has read one manifest: files may be copies on each node.
 void agree(Communicator& ranks, const CheckpointFiles& files) {
   std::string first = hex_of(files.hash());
   ranks.broadcast_host(first, 0);

@@ -65,7 +65,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
 // where the model is another one.
 template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
-// The same into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
+// Reads a model into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
                 std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "comm/mesh.hpp"
-#include "data/row_share.hpp"
+#include "layout/row_share.hpp"
 #include "nn/context.hpp"
 #include "train/router_report.hpp"
 

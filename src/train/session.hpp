@@ -8,8 +8,8 @@
 #include "kernels/gemm.hpp"
 #include "parallel/executor.hpp"
 #include "parallel/timers.hpp"
+#include "plan/setup.hpp"
 #include "train/routers.hpp"
-#include "train/setup.hpp"
 
 namespace forge {
 
@@ -97,7 +97,7 @@ class Session {
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;
   std::unique_ptr<GradientSync<T>> sync_;
-  std::vector<Task> step_, evaluation_, gathers_;  // schedule/tasks.hpp
+  std::vector<Task> step_, evaluation_, gathers_;  // plan/tasks.hpp
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
   std::unique_ptr<Routers<T>> routers_;

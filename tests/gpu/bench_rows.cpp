@@ -100,11 +100,10 @@ void bench_update(const Bench& b) {
   const View<const StepScalars, 1> scalars = memory.values(std::vector<StepScalars>{all_well});
   const UpdateRun<bf16> run{g, p, copy, {{DType::f32, m.data}, {DType::f32, v.data}}, true};
   const auto elements = static_cast<double>(n);
-  const auto update = rule_of<bf16>(OptimizerName::adamw).update;
   print_row("rows", "AdamW, fp32 with a bf16 copy", word("n", n),
             seconds_of(b,
                        [&] {
-                         update(b.stream, OptimizerDeck{}, {1, 1e-4, scalars}, run);
+                         update_run<bf16>(b.stream, OptimizerDeck{}, {1, 1e-4, scalars}, run);
                        }),
             0, 30 * elements);
   const auto partial = memory.zeros<double, 1>({{sum_partials}});

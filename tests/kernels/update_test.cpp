@@ -84,10 +84,8 @@ struct Problem {
     UpdateRun<T> run{g.vector(), p.vector(), {}, {}, true};
     if (copies) run.copy = copy.vector();
     for (const auto* moment : {&m, &v}) run.state.push_back({dtype_of<M>, moment->vector().data});
-    rule_of<T>(OptimizerName::adamw)
-        .update(s, adamw_deck,
-                {t, learning_rate, View<const StepScalars, 1>(reinterpret_cast<StepScalars*>(scalars.data()), {{1}})},
-                run);
+    const View<const StepScalars, 1> view(reinterpret_cast<StepScalars*>(scalars.data()), {{1}});
+    update_run<T>(s, adamw_deck, {t, learning_rate, view}, run);
     s.synchronize();
   }
 };

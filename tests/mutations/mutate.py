@@ -29,7 +29,7 @@ import shutil
 import sys
 
 CHANGE = re.compile(r"<<<<\n(.*?)\n====\n(.*?)\n?>>>>", re.S)
-USUAL = ["test_layouts Quick.*", "test_layouts NotFinite.*"]
+USUAL = ["test_equivalence Quick.*", "test_equivalence NotFinite.*"]
 
 
 def changes_of(mutation: pathlib.Path):

@@ -9,7 +9,7 @@
 #include "comm/thread_communicator.hpp"
 #include "core/error.hpp"
 #include "parallel/transfers.hpp"
-#include "schedule/slots.hpp"
+#include "plan/slots.hpp"
 
 namespace forge {
 

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "../comm/mpi_recorder.hpp"
-#include "../layouts/cover.hpp"
-#include "../layouts/layout_run.hpp"
-#include "../layouts/models.hpp"
+#include "../equivalence/cover.hpp"
+#include "../equivalence/layout_run.hpp"
+#include "../equivalence/models.hpp"
 #include "../long_run.hpp"
 #include "comm/environment.hpp"
 #include "comm/mpi_communicator.hpp"

@@ -1,14 +1,14 @@
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
-#include "../layouts/cover.hpp"
+#include "../equivalence/cover.hpp"
 #include "layout/unit_buffers.hpp"
+#include "plan/setup.hpp"
 #include "schedule/lower.hpp"
-#include "train/setup.hpp"
 
 // The list of a rank's tasks, held to what must be true of any order of a step.
 

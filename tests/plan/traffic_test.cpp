@@ -7,15 +7,15 @@
 #include <map>
 #include <set>
 
-#include "../layouts/cover.hpp"
-#include "../layouts/layout_run.hpp"
-#include "../layouts/models.hpp"
+#include "../equivalence/cover.hpp"
+#include "../equivalence/layout_run.hpp"
+#include "../equivalence/models.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "formula_cases.hpp"
 #include "layout/mesh_shape.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 // plan_traffic, which `forge show` prints and counters are compared with, against a second computation of the bytes.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 namespace forge {
 

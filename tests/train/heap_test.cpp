@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "../layouts/enumerate.hpp"
-#include "../layouts/models.hpp"
+#include "../equivalence/enumerate.hpp"
+#include "../equivalence/models.hpp"
 #include "comm/environment.hpp"
 #include "mpi_recorder.hpp"
 #include "optim/optimizer.hpp"

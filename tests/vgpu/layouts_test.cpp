@@ -6,8 +6,8 @@
 #include "cover.hpp"
 #include "run_threads.hpp"
 
-// A sample of the layouts of tests/layouts through the CUDA sources, drawn by the text of FORGE_SAMPLE: tests/run.sh
-// gives the commit, so that others are taken every time. Each rank is a thread with a device of its own.
+// A sample of the layouts of tests/equivalence through the CUDA sources, drawn by the text of FORGE_SAMPLE:
+// tests/run.sh gives the commit, so that others are taken every time. Each rank is a thread with a device of its own.
 
 namespace forge::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "schedule/slots.hpp"
+#include "plan/slots.hpp"
 
 #include <algorithm>
 

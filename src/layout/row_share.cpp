@@ -1,4 +1,4 @@
-#include "data/row_share.hpp"
+#include "layout/row_share.hpp"
 
 #include "core/error.hpp"
 

@@ -8,7 +8,7 @@
 #include "comm/communicator.hpp"
 #include "comm/mesh.hpp"
 #include "config/deck.hpp"
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 namespace forge::test {
 

@@ -1,11 +1,11 @@
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
 #include "layout/unit_buffers.hpp"
-#include "schedule/gather_pool.hpp"
+#include "plan/gather_pool.hpp"
 #include "schedule/lower.hpp"
 
 namespace forge {

@@ -1,7 +1,6 @@
-#include "train/setup.hpp"
+#include "plan/setup.hpp"
 
 #include "nn/units.plan.hpp"
-#include "optim/optimizer.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
 #include "schedule/validate.hpp"
@@ -40,7 +39,6 @@ RunSetup make_setup(const Deck& deck, int rank) {
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
-  setup.buffers.optimizer = optimizer_state(deck.optimizer, setup.buffers.precision.storage);
   return setup;
 }
 

@@ -2,12 +2,12 @@
 
 #include <vector>
 
-#include "comm/mesh.hpp"
 #include "config/deck.hpp"
-#include "data/row_share.hpp"
+#include "layout/mesh_shape.hpp"
+#include "layout/row_share.hpp"
 #include "model/buffers.hpp"
 #include "model/parameters.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {

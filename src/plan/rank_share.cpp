@@ -1,4 +1,4 @@
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 #include <algorithm>
 #include <set>

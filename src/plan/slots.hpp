@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "schedule/tasks.hpp"
+#include "plan/tasks.hpp"
 
 namespace forge {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "layout/stage_buffers.hpp"
-#include "schedule/rank_share.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 
@@ -70,7 +70,7 @@ struct Task {
 // way. Where microbatches are reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// And for the update with them.
+// What a rank does for the update with the gradients.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
 // Gathers of all sharded units that have a place of their own: what an update, or an evaluation under ZeRO 3, needs.
 std::vector<Task> gather_tasks(const RankShare& share);
