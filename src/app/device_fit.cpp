@@ -8,6 +8,7 @@
 
 #include "app/job.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -131,8 +132,7 @@ RankMemory rank_memory(const RunSetup& setup, RunKind kind) {
   RankMemory largest;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   for (int p = 0; p < setup.mesh.pp; ++p) {
-    RankMemory memory{plans[static_cast<std::size_t>(p)],
-                      allowances_of(setup, rank_share(setup.model_share(), p * ranks))};
+    RankMemory memory{plans[to_size(p)], allowances_of(setup, rank_share(setup.model_share(), p * ranks))};
     if (p == 0 || memory.total() > largest.total()) largest = memory;
   }
   return largest;
@@ -160,7 +160,7 @@ void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& 
   if (!mine) return;
   auto free = static_cast<std::int64_t>(*mine);
   if (world.size() > 1) world.make_world()->min_host({&free, 1});
-  const auto limit = static_cast<std::size_t>(free);
+  const auto limit = to_size(free);
   const RankMemory memory = rank_memory(setup, kind);
   if (memory.total() <= limit) return;
   throw BadInput("the deck doesn't fit: " + need_text(memory) + " are " + format_bytes(memory.total()) +

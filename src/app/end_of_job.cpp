@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "train/stop_request.hpp"
 
 namespace forge {
@@ -59,7 +60,7 @@ void print_message(const char* kind, int rank, const std::string& text) {
   while (told < line.size()) {
     const ssize_t n = write(STDERR_FILENO, line.data() + told, line.size() - told);
     if (n <= 0) return;
-    told += static_cast<std::size_t>(n);
+    told += to_size(n);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "config/values.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "nn/dispatch.plan.hpp"
 #include "nn/units.plan.hpp"
 
@@ -16,7 +17,7 @@ std::string number(std::int64_t n) {
 }
 
 std::string bytes(std::int64_t n) {
-  return format_bytes(static_cast<std::size_t>(n));
+  return format_bytes(to_size(n));
 }
 
 std::string view(const MeshShape& mesh) {

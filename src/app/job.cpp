@@ -14,6 +14,7 @@
 #include "config/write.hpp"
 #include "config/yaml.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "layout/local_units.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/csv.hpp"
@@ -31,7 +32,7 @@ std::string read_text(const std::string& file) {
   if (!in) throw BadInput("cannot open the deck " + file + "; give the path of a YAML file");
   std::string text(most_yaml_bytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  text.resize(to_size(in.gcount()));
   if (in.bad()) throw IoFailed("reading the deck " + file + " failed");
   return text;
 }
@@ -111,7 +112,7 @@ int threads_of(const Deck& deck, const World& world) {
 }
 
 std::size_t library_bytes(const Deck& deck) {
-  return static_cast<std::size_t>(deck.machine.workspace_mib) << 20;
+  return to_size(deck.machine.workspace_mib) << 20;
 }
 
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/file_handle.hpp"
+#include "core/to_size.hpp"
 #include "layout/split.hpp"
 #include "model/flops.hpp"
 #include "schedule/draw.hpp"
@@ -95,7 +96,7 @@ std::string schedule_line(const Deck& deck, const ModelSpec& spec, const Schedul
   const auto flops = stage_flops(deck, spec, stages_of(deck, schedule));
   const double equal = timeline(schedule, uniform_durations(1, 1 + recomputed, 1)).bubble_share();
   const double weighted = timeline(schedule, [&](Op op, int stage) {
-                            const double f = flops[static_cast<std::size_t>(stage)];
+                            const double f = flops[to_size(stage)];
                             const double input = computes_input_gradient(op) ? 1 + recomputed : 0;
                             return f * (op == Op::forward ? 1 : input + (computes_weight_gradient(op) ? 1 : 0));
                           }).bubble_share();

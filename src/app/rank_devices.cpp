@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/device_communicator.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -19,7 +20,7 @@ std::string refusal(const World& world, const std::vector<std::string>& devices,
   int ranks = 0;
   for (int rank = 0; rank < world.size(); ++rank)
     if (world.node(rank) == node) {
-      gpus.insert(devices[static_cast<std::size_t>(rank)]);
+      gpus.insert(devices[to_size(rank)]);
       ++ranks;
     }
   const std::string count = std::to_string(gpus.size());
@@ -41,7 +42,7 @@ void choose_device(const World& world) {
   std::map<std::pair<int, std::string>, int> users;
   for (int rank = 0; rank < world.size(); ++rank) {
     const int node = world.node(rank);
-    const auto [user, is_new] = users.insert({{node, devices[static_cast<std::size_t>(rank)]}, rank});
+    const auto [user, is_new] = users.insert({{node, devices[to_size(rank)]}, rank});
     if (is_new) continue;
     const std::string both = "ranks " + std::to_string(user->second) + " and " + std::to_string(rank) +
                              (processes ? " on " + world.node_name(rank) : "") + " have the same GPU";

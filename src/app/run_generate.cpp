@@ -6,6 +6,7 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "train/report.hpp"
 #include "train/restart.hpp"
 #include "train/sampling.hpp"
@@ -69,7 +70,7 @@ struct WholeModel {
         units(whole_units(spec)),
         arena(bytes_of(units, precision)),
         storage(arena, stream, units, precision, weights_only),
-        biases(spec.options.router_bias ? static_cast<std::size_t>(bias_layers() * spec.E()) : 0) {}
+        biases(spec.options.router_bias ? to_size(bias_layers() * spec.E()) : 0) {}
 
   // From where choose_parameters has put it into the deck. Returns what to say of it.
   std::vector<std::string> load(const Deck& deck, Communicator& rank, Stream& stream) {

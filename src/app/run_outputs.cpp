@@ -5,6 +5,7 @@
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "hf/config.hpp"
 #include "train/report.hpp"
@@ -19,8 +20,7 @@ std::string traffic_report(Mesh& mesh) {
   std::string text;
   for (const auto& [group, traffic] : mesh.traffic())
     if (traffic.total_bytes() > 0)
-      text += (text.empty() ? "sent by rank 0: " : ", ") + group + " " +
-              format_bytes(static_cast<std::size_t>(traffic.total_bytes()));
+      text += (text.empty() ? "sent by rank 0: " : ", ") + group + " " + format_bytes(to_size(traffic.total_bytes()));
   return text.empty() ? text : text + "\n";
 }
 

@@ -11,6 +11,7 @@
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "plan/traffic.hpp"
 
@@ -144,7 +145,7 @@ void print_memory(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
               ("largest: pp rank " + std::to_string(stage)).c_str(), "", "all ranks");
   auto row = [&](const std::string& name, auto value) {
     std::size_t sum = 0;
-    for (const MemoryPlan& plan : plans) sum += value(plan) * static_cast<std::size_t>(ranks);
+    for (const MemoryPlan& plan : plans) sum += value(plan) * to_size(ranks);
     std::printf("  %-16s %20zu B %14s %14s\n", name.c_str(), value(*largest), format_bytes(value(*largest)).c_str(),
                 format_bytes(sum).c_str());
   };
@@ -180,7 +181,7 @@ void print_traffic(const RunSetup& s) {
     if (traffic.total_bytes() == 0) continue;
     std::printf("  %-18s %20lld %8lld  %s\n", plans.front()[group].first.c_str(),
                 static_cast<long long>(traffic.total_bytes()), static_cast<long long>(traffic.total_calls()),
-                format_bytes(static_cast<std::size_t>(traffic.total_bytes())).c_str());
+                format_bytes(to_size(traffic.total_bytes())).c_str());
   }
 }
 

@@ -8,6 +8,7 @@
 #include "app/run_start.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "train/peak.hpp"
 #include "train/restart.hpp"
@@ -58,7 +59,7 @@ std::string layout_of(const RunSetup& s) {
 // Wrong files (another vocabulary, another dtype) mostly show in the first sample: before anything is written.
 void read_first_sample(const RunSetup& setup, const TrainingData& data) {
   const SampleSequence sequence{setup.deck.data.order, setup.deck.train.seed, data.training.samples()};
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(setup.deck.train.sequence_tokens + 1));
+  std::vector<std::int32_t> tokens(to_size(setup.deck.train.sequence_tokens + 1));
   data.training.read(sequence.at(0), tokens);
 }
 

@@ -4,6 +4,7 @@
 #include "app/job.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
 #include "train/report.hpp"
 
@@ -43,7 +44,7 @@ std::string training(const RunSetup& s) {
 std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memory) {
   const MemoryPlan& largest = largest_of(memory);
   std::size_t all = 0;
-  for (const MemoryPlan& plan : memory) all += plan.total() * static_cast<std::size_t>(s.mesh.world() / s.mesh.pp);
+  for (const MemoryPlan& plan : memory) all += plan.total() * to_size(s.mesh.world() / s.mesh.pp);
   std::string experts;
   if (s.spec.E() > 0)
     experts = ", E " + number(s.spec.E()) + "; " + format_count(static_cast<double>(active_parameter_count(s.spec))) +

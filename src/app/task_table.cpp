@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {
@@ -44,8 +45,7 @@ class Words {
       return {std::string(name_of(unit.kind)), unit.layer};
     }
     if (task.layer < 0) return {"", -1};
-    const StageLayer& layer =
-        share_.layers[static_cast<std::size_t>(task.action.chunk)][static_cast<std::size_t>(task.layer)];
+    const StageLayer& layer = share_.layers[to_size(task.action.chunk)][to_size(task.layer)];
     const std::string name(name_of(layer.kind));
     if (layer.number >= 0 || layer.state == 0) return {name, layer.number};
     return {name + " of depth " + std::to_string(layer.state), -1};
@@ -68,9 +68,7 @@ class Words {
     for (const Sent& sent : sends_of(setup_.buffers, share_, task)) bytes[sent.group] += bytes_of(sent, sizes_);
     std::string text;
     for (const auto& [group, sum] : bytes)
-      if (sum > 0)
-        text += (text.empty() ? " " : ", ") + std::string(name_of(group)) + " " +
-                format_bytes(static_cast<std::size_t>(sum));
+      if (sum > 0) text += (text.empty() ? " " : ", ") + std::string(name_of(group)) + " " + format_bytes(to_size(sum));
     return text;
   }
 
@@ -95,7 +93,7 @@ std::vector<Repeat> repeats_of(const std::vector<Row>& rows) {
     for (std::size_t length = 1; i + 2 * length <= ids.size(); ++length) {
       const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i);
       const auto mismatch = std::mismatch(begin + static_cast<std::ptrdiff_t>(length), ids.end(), begin);
-      const auto equal = static_cast<std::size_t>(mismatch.second - begin);  // rows that stand again, one period on
+      const auto equal = to_size(mismatch.second - begin);  // rows that stand again, one period on
       const std::size_t times = 1 + equal / length;
       if (times > 1 && times * length > best.times * best.length) best = {i, length, times};
     }

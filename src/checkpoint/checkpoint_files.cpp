@@ -13,6 +13,7 @@
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -48,10 +49,10 @@ std::vector<Content> content_of(const StoredDataset& d, std::size_t chunk) {
   std::vector<Content> content;
   for (--piece; piece != d.pieces.end() && piece->first < here.end; ++piece) {
     const Range part = intersection({piece->first, piece->first + piece->box.size()}, here);
-    auto element = static_cast<std::size_t>(part.begin - here.begin);
+    auto element = to_size(part.begin - here.begin);
     for (const Box& box : boxes_within(piece->box, {part.begin - piece->first, part.end - piece->first})) {
       content.push_back({box, element});
-      element += static_cast<std::size_t>(box.size());
+      element += to_size(box.size());
     }
   }
   return content;
@@ -103,7 +104,7 @@ CheckpointFiles::CheckpointFiles(const std::string& directory, const DatasetFilt
     throw BadCheckpoint(directory + " holds step " + std::to_string(manifest_.facts.step) +
                         ": another checkpoint's files, or it was renamed");
   for (std::size_t t = 0; t < manifest_.tensors.size(); ++t) numbers_[manifest_.tensors[t].name] = t;
-  for (const StoredDataset& d : manifest_.datasets) datasets_[static_cast<std::size_t>(d.tensor)].push_back(&d);
+  for (const StoredDataset& d : manifest_.datasets) datasets_[to_size(d.tensor)].push_back(&d);
 }
 
 const StoredTensor* CheckpointFiles::find(const std::string& name) const {
@@ -128,9 +129,9 @@ std::string CheckpointFiles::missing() const {
 }
 
 void CheckpointFiles::read_dataset(const StoredDataset& d, std::vector<Target>& targets, Heartbeat* heartbeat) {
-  const StoredTensor& tensor = manifest_.tensors[static_cast<std::size_t>(d.tensor)];
+  const StoredTensor& tensor = manifest_.tensors[to_size(d.tensor)];
   const std::size_t size = size_of(tensor.type);
-  const std::string path = directory_ + "/" + shard_name(manifest_.shards[static_cast<std::size_t>(d.shard)].number);
+  const std::string path = directory_ + "/" + shard_name(manifest_.shards[to_size(d.shard)].number);
   std::unique_ptr<FileHandle> file;
   std::vector<std::byte> bytes;
   for (std::size_t c = 0; c < d.chunks.size(); ++c) {
@@ -187,8 +188,7 @@ void CheckpointFiles::read(const StateTensor& wanted, std::vector<Target>& targe
   const StoredTensor& stored = manifest_.tensors[found->second];
   require(stored.shape == wanted.shape, "a checkpoint's tensors were not compared");
   for (const StatePiece& piece : wanted.pieces)
-    targets.push_back(
-        {piece.box, std::vector<std::byte>(static_cast<std::size_t>(piece.box.size()) * size_of(stored.type))});
+    targets.push_back({piece.box, std::vector<std::byte>(to_size(piece.box.size()) * size_of(stored.type))});
   as_damage([&] {
     for (const StoredDataset* dataset : datasets_[found->second]) read_dataset(*dataset, targets, heartbeat);
   });

@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -52,7 +53,7 @@ std::span<const std::byte> DiskReader::next() {
   if (at_ >= size_) return {};
   io_call("read", path_);
   std::size_t filled = 0;
-  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, size_ - at_));
+  const auto wanted = to_size(std::min<std::uint64_t>(block_bytes, size_ - at_));
   while (filled < wanted) {
     const ssize_t n =
         ::pread(descriptor_, block_.get() + filled, block_bytes - filled, static_cast<off_t>(at_ + filled));
@@ -65,7 +66,7 @@ std::span<const std::byte> DiskReader::next() {
     if (n < 0) fail("read", path_);
     if (n == 0)
       throw IoFailed(path_ + " ends at byte " + std::to_string(at_ + filled) + " of " + std::to_string(size_));
-    filled += static_cast<std::size_t>(n);
+    filled += to_size(n);
   }
   at_ += wanted;
   return {block_.get(), wanted};

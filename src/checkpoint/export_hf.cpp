@@ -8,6 +8,7 @@
 #include "checkpoint/storage_state.hpp"
 #include "config/file_handle.hpp"
 #include "config/read.hpp"
+#include "core/to_size.hpp"
 #include "hf/config.hpp"
 #include "hf/safetensors.hpp"
 #include "model/parameters.hpp"
@@ -101,11 +102,11 @@ std::vector<std::byte> converted(CheckpointFiles& files, const Exported& t) {
   if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + t.stored);
   if (stored->type != DType::f32 && stored->type != DType::f64)
     throw BadCheckpoint(files.directory() + ": tensor " + t.stored + " is neither fp32 nor fp64");
-  std::vector<std::byte> bytes(static_cast<std::size_t>(t.box.size()) * size_of(stored->type));
+  std::vector<std::byte> bytes(to_size(t.box.size()) * size_of(stored->type));
   files.read({{t.stored, stored->type, stored->shape, 0, {{t.box, bytes.data()}}}});
-  const std::size_t n = static_cast<std::size_t>(t.box.size()), size = element_size(t.info);
-  const std::size_t columns = t.transposed ? static_cast<std::size_t>(t.info.shape[1]) : n,
-                    rows = t.transposed ? static_cast<std::size_t>(t.info.shape[0]) : 1;
+  const std::size_t n = to_size(t.box.size()), size = element_size(t.info);
+  const std::size_t columns = t.transposed ? to_size(t.info.shape[1]) : n,
+                    rows = t.transposed ? to_size(t.info.shape[0]) : 1;
   std::vector<std::byte> out(n * size);
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/report.hpp"
+#include "core/to_size.hpp"
 #include "hf/safetensors.hpp"
 #include "nn/units.plan.hpp"
 
@@ -22,8 +23,7 @@ template <class A>
 std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns) {
   std::vector<A> to(from.size());
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < columns; ++j)
-      to[static_cast<std::size_t>(j * rows + i)] = from[static_cast<std::size_t>(i * columns + j)];
+    for (std::int64_t j = 0; j < columns; ++j) to[to_size(j * rows + i)] = from[to_size(i * columns + j)];
   return to;
 }
 
@@ -74,15 +74,13 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
     storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
       const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
       if (!p.hf_transposed || whole != &p) {
-        values.resize(static_cast<std::size_t>(range.size()));
+        values.resize(to_size(range.size()));
         files.read(*find_tensor(files, p), std::span<A>(values), range.begin);
         if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
       }
       whole = p.hf_transposed ? &p : nullptr;
       if (heartbeat) heartbeat->beat();
-      return [&values, first = range.begin](std::int64_t element) {
-        return values[static_cast<std::size_t>(element - first)];
-      };
+      return [&values, first = range.begin](std::int64_t element) { return values[to_size(element - first)]; };
     });
   }
 }
@@ -92,7 +90,7 @@ std::vector<double> load_router_biases(const std::string& directory, const Model
   const std::vector<RouterBias> biases = router_biases(spec);  // of the layers with experts, which may be none
   const TensorFiles files = TensorFiles::open(directory);
   const std::int64_t experts = spec.E();
-  std::vector<double> values(static_cast<std::size_t>((spec.L() + spec.options.mtp_depth) * experts), 0);
+  std::vector<double> values(to_size((spec.L() + spec.options.mtp_depth) * experts), 0);
   Report report;
   for (const RouterBias& bias : biases) {
     const TensorInfo* info = files.find(bias.hf_name);
@@ -103,8 +101,7 @@ std::vector<double> load_router_biases(const std::string& directory, const Model
       report.add("", files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
                          ", config.json asks for " + shape_text(shape));
     else if (info)
-      files.read(*info, std::span<double>(values).subspan(static_cast<std::size_t>(bias.layer * experts),
-                                                          static_cast<std::size_t>(experts)));
+      files.read(*info, std::span<double>(values).subspan(to_size(bias.layer * experts), to_size(experts)));
   }
   report.throw_if_any("model.hf " + directory);
   return values;

@@ -1,5 +1,7 @@
 #include "checkpoint/lock_text.hpp"
 
+#include "core/to_size.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -68,7 +70,7 @@ LockText read_lock_text(const std::string& file) {
   const ssize_t n = ::pread(descriptor, bytes, sizeof bytes, 0);
   ::close(descriptor);
   if (n <= 0) return t;
-  t.text.assign(bytes, static_cast<std::size_t>(n));
+  t.text.assign(bytes, to_size(n));
   std::istringstream in(t.text);
   std::getline(in, t.who);
   t.who.resize(std::min<std::size_t>(t.who.size(), 400));

@@ -4,6 +4,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/table_file.hpp"
 #include "checkpoint/tensor_parts.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -130,16 +131,16 @@ class ManifestReader {
       for (std::int64_t i = 0; i < row[5]; ++i) read_chunk(chunks.next(), hash(hashes.next()), d);
       if (row[5] != (d.elements + d.chunk_elements - 1) / d.chunk_elements)
         bad("has a dataset with a wrong number of chunks");
-      std::int64_t& n = elements_[static_cast<std::size_t>(d.tensor)];
+      std::int64_t& n = elements_[to_size(d.tensor)];
       if (d.elements > most_elements - n) bad("has more elements than its tensors");
       n += d.elements;
-      if (!wanted_ || wanted_(d, m_.tensors[static_cast<std::size_t>(d.tensor)])) m_.datasets.push_back(std::move(d));
+      if (!wanted_ || wanted_(d, m_.tensors[to_size(d.tensor)])) m_.datasets.push_back(std::move(d));
     }
     if (pieces.left() > 0 || chunks.left() > 0) bad("has pieces or chunks of no dataset");
   }
 
   void read_piece(const std::int64_t* row, StoredDataset& d) {
-    const Extents& shape = m_.tensors[static_cast<std::size_t>(d.tensor)].shape;
+    const Extents& shape = m_.tensors[to_size(d.tensor)].shape;
     StoredPiece piece;
     piece.first = row[0];
     for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -156,9 +157,9 @@ class ManifestReader {
   }
 
   void read_chunk(const std::int64_t* row, const Hash& hash, StoredDataset& d) {
-    const std::uint64_t file = m_.shards[static_cast<std::size_t>(d.shard)].bytes;
+    const std::uint64_t file = m_.shards[to_size(d.shard)].bytes;
     const auto offset = static_cast<std::uint64_t>(row[0]), bytes = static_cast<std::uint64_t>(row[1]);
-    const std::size_t size = size_of(m_.tensors[static_cast<std::size_t>(d.tensor)].type);
+    const std::size_t size = size_of(m_.tensors[to_size(d.tensor)].type);
     if (row[0] < 0 || row[1] < 0 || bytes > file || offset > file - bytes ||
         bytes != static_cast<std::uint64_t>(d.chunk_elements) * size + 4)
       bad("has a chunk outside of its shard, or of another size");
@@ -174,7 +175,7 @@ class ManifestReader {
   void check_overlaps() const {
     std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> chunks(m_.shards.size());
     for (const StoredDataset& d : m_.datasets)
-      for (const StoredChunk& c : d.chunks) chunks[static_cast<std::size_t>(d.shard)].emplace_back(c.offset, c.bytes);
+      for (const StoredChunk& c : d.chunks) chunks[to_size(d.shard)].emplace_back(c.offset, c.bytes);
     for (auto& of_shard : chunks) {
       std::sort(of_shard.begin(), of_shard.end());
       for (std::size_t i = 1; i < of_shard.size(); ++i)

@@ -1,6 +1,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/tables.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -76,14 +77,14 @@ void write_placement(hid_t file, const std::string& name, const Manifest& manife
 // A tensor as people see it: its pieces, where they stand in the shards.
 void write_virtual(hid_t file, const std::string& name, const Manifest& manifest, std::int64_t number,
                    const std::vector<const StoredDataset*>& datasets) {
-  const StoredTensor& tensor = manifest.tensors[static_cast<std::size_t>(number)];
+  const StoredTensor& tensor = manifest.tensors[to_size(number)];
   const std::vector<hsize_t> shape(tensor.shape.begin(), tensor.shape.end());
   const Hid space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose, "H5Screate", name);
   const Hid list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "H5Pcreate", name);
   check_hdf5(H5Pset_obj_track_times(list, 0), "H5Pset_obj_track_times", name);
   for (const StoredDataset* dataset : datasets) {
     const auto elements = static_cast<hsize_t>(dataset->elements);
-    const std::string shard = shard_name(manifest.shards[static_cast<std::size_t>(dataset->shard)].number);
+    const std::string shard = shard_name(manifest.shards[to_size(dataset->shard)].number);
     for (const StoredPiece& piece : dataset->pieces) {
       const std::vector<hsize_t> offset(piece.box.offset.begin(), piece.box.offset.end()),
           extent(piece.box.extent.begin(), piece.box.extent.end());
@@ -127,7 +128,7 @@ void write_manifest(const std::string& path, const Manifest& manifest, Heartbeat
     beat();
     write_placement(file, path, manifest, beat);
     std::vector<std::vector<const StoredDataset*>> datasets(manifest.tensors.size());
-    for (const StoredDataset& d : manifest.datasets) datasets[static_cast<std::size_t>(d.tensor)].push_back(&d);
+    for (const StoredDataset& d : manifest.datasets) datasets[to_size(d.tensor)].push_back(&d);
     for (std::size_t t = 0; t < datasets.size(); ++t) {
       beat();
       write_virtual(file, path, manifest, static_cast<std::int64_t>(t), datasets[t]);

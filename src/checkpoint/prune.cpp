@@ -12,6 +12,7 @@
 #include "checkpoint/shard_check.hpp"
 #include "checkpoint/together.hpp"
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -88,7 +89,7 @@ void Pruner::prune(Communicator& ranks, std::int64_t step, const ShardIndex& wri
   together(ranks, [&] {
     if (ranks.rank() != 0 || plan_.keep_last == 0 || stops(between)) return;
     const auto steps = committed_steps(plan_.directory);
-    const auto kept = static_cast<std::ptrdiff_t>(std::min(steps.size(), static_cast<std::size_t>(plan_.keep_last)));
+    const auto kept = static_cast<std::ptrdiff_t>(std::min(steps.size(), to_size(plan_.keep_last)));
     due = std::any_of(steps.begin() + kept, steps.end(), [&](const StepDirectory& s) { return may_go(s.step); });
   });
   ranks.max_host({&due, 1});

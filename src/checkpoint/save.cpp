@@ -7,6 +7,7 @@
 #include "checkpoint/together.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -38,8 +39,7 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
     // The manifest has a row for each chunk: not more of them than a rank can hold, however large the model.
     constexpr std::size_t most_chunks = std::size_t{1} << 24;
     ShardOptions shards = plan.shards;
-    shards.least_bytes =
-        std::max(shards.least_bytes, bytes_of(tensors) * static_cast<std::size_t>(ranks.size()) / most_chunks);
+    shards.least_bytes = std::max(shards.least_bytes, bytes_of(tensors) * to_size(ranks.size()) / most_chunks);
     ShardIndex written;
     std::string index;
     together(ranks, [&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/disk_reader.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -14,7 +15,7 @@ class ShardCheck {
   ShardCheck(const std::vector<StoredTensor>& tensors, const std::vector<const StoredDataset*>& datasets) {
     for (const StoredDataset* dataset : datasets)
       for (const StoredChunk& chunk : dataset->chunks)
-        chunks_.push_back({&chunk, &tensors[static_cast<std::size_t>(dataset->tensor)].name});
+        chunks_.push_back({&chunk, &tensors[to_size(dataset->tensor)].name});
     std::sort(chunks_.begin(), chunks_.end(),
               [](const Chunk& a, const Chunk& b) { return a.stored->offset < b.stored->offset; });
   }
@@ -25,7 +26,7 @@ class ShardCheck {
       const std::uint64_t end = within                   ? chunks_[next_].stored->offset + chunks_[next_].stored->bytes
                                 : next_ < chunks_.size() ? chunks_[next_].stored->offset
                                                          : at_ + bytes.size();
-      const auto part = bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), end - at_)));
+      const auto part = bytes.first(to_size(std::min<std::uint64_t>(bytes.size(), end - at_)));
       (within ? *hash_ : rest_).add(part);
       at_ += part.size();
       bytes = bytes.subspan(part.size());

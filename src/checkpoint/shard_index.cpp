@@ -2,6 +2,7 @@
 #include <map>
 
 #include "checkpoint/manifest.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -36,7 +37,7 @@ class Unpacker {
     return value;
   }
   std::string text() {
-    const auto size = static_cast<std::size_t>(integer());
+    const auto size = to_size(integer());
     return {take(size), size};
   }
   Hash hash() {
@@ -45,11 +46,11 @@ class Unpacker {
     return hash;
   }
   Extents extents() {
-    Extents extents(static_cast<std::size_t>(integer()));
+    Extents extents(to_size(integer()));
     for (std::int64_t& extent : extents) extent = integer();
     return extents;
   }
-  std::size_t count() { return static_cast<std::size_t>(integer()); }
+  std::size_t count() { return to_size(integer()); }
 
  private:
   const char* take(std::size_t bytes) {
@@ -135,10 +136,10 @@ ShardIndex shard_index_from(const std::string& text) {
 void ManifestBuilder::add(ShardIndex index) {
   if (index.datasets.empty()) return;
   for (StoredDataset& d : index.datasets) {
-    const StoredTensor& tensor = index.tensors[static_cast<std::size_t>(d.tensor)];
+    const StoredTensor& tensor = index.tensors[to_size(d.tensor)];
     const auto [at, is_new] = numbers_.try_emplace(tensor.name, static_cast<std::int64_t>(manifest_.tensors.size()));
     if (is_new) manifest_.tensors.push_back(tensor);
-    const StoredTensor& known = manifest_.tensors[static_cast<std::size_t>(at->second)];
+    const StoredTensor& known = manifest_.tensors[to_size(at->second)];
     require(known.type == tensor.type && known.shape == tensor.shape, "two ranks hold different tensors of one name");
     d.tensor = at->second;
     d.shard = static_cast<std::int64_t>(manifest_.shards.size());

@@ -12,6 +12,7 @@
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -77,7 +78,7 @@ class DatasetWriter {
       : path_(path),
         dataset_(dataset),
         early_(early),
-        size_(static_cast<std::size_t>(dataset.chunk_elements) * size_of(tensor.type)),
+        size_(to_size(dataset.chunk_elements) * size_of(tensor.type)),
         data_(ShardBuffers::room(buffer, size_ + checksum_bytes)) {
     const auto chunk = static_cast<hsize_t>(dataset.chunk_elements), elements = static_cast<hsize_t>(dataset.elements);
     const Hid list = checked_chunks({chunk}, path);
@@ -149,7 +150,7 @@ void write_tensor(hid_t file, const std::string& path, const StateTensor& tensor
   DatasetWriter writer(file, path, index.tensors.back(), dataset, buffers.chunk, early);
   const CopyToHost from_host = [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); };
   for (const StatePiece& piece : tensor.pieces) {
-    const auto bytes = [size](const Box& box) { return static_cast<std::size_t>(box.size()) * size; };
+    const auto bytes = [size](const Box& box) { return to_size(box.size()) * size; };
     const std::vector<Box> strips = strips_of(piece.box, tensor.strip);
     if (strips.size() == 1) {
       writer.add(piece.data, bytes(piece.box), copy);
@@ -187,7 +188,7 @@ std::int64_t chunk_elements(const std::vector<StoredPiece>& pieces, std::size_t 
     elements += piece.box.size();
     grain = std::gcd(grain, strips ? piece.box.size() : eighth_of_rows(piece.box));
   }
-  const std::size_t bytes = static_cast<std::size_t>(elements) * element_bytes;
+  const std::size_t bytes = to_size(elements) * element_bytes;
   const std::size_t wanted = std::clamp(bytes / (strips ? options.strip_parts : options.parts),
                                         std::min(options.least_bytes, options.most_bytes), options.most_bytes);
   const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted / element_bytes));

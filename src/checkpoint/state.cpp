@@ -1,5 +1,6 @@
 #include "checkpoint/state.hpp"
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -7,8 +8,7 @@ namespace forge {
 std::size_t bytes_of(const std::vector<StateTensor>& tensors) {
   std::size_t bytes = 0;
   for (const StateTensor& tensor : tensors)
-    for (const StatePiece& piece : tensor.pieces)
-      bytes += static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type);
+    for (const StatePiece& piece : tensor.pieces) bytes += to_size(piece.box.size()) * size_of(tensor.type);
   return bytes;
 }
 
@@ -19,7 +19,7 @@ std::vector<StateTensor> copied_to_host(const std::vector<StateTensor>& tensors,
   std::byte* to = memory.data();
   for (StateTensor& tensor : copies)
     for (StatePiece& piece : tensor.pieces) {
-      const std::size_t bytes = static_cast<std::size_t>(piece.box.size()) * size_of(tensor.type);
+      const std::size_t bytes = to_size(piece.box.size()) * size_of(tensor.type);
       copy_to_host(stream, to, piece.data, bytes);
       piece.data = to;
       to += bytes;

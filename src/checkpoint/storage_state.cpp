@@ -4,6 +4,7 @@
 
 #include "checkpoint/tensor_parts.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -83,7 +84,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
         std::int64_t at = here.begin - s.state.begin;
         for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {
           const auto pointer = [at](auto* data, DType type) {
-            return reinterpret_cast<std::byte*>(data) + static_cast<std::size_t>(at) * size_of(type);
+            return reinterpret_cast<std::byte*>(data) + to_size(at) * size_of(type);
           };
           if (parts.parameters) add(master, place, box, pointer(s.master.data, master.type));
           if (parts.optimizer)

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "checkpoint/manifest.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -317,7 +318,7 @@ template <class T>
 void TableFile::read_any(const std::string& path, Table<T>& table) const {
   RowReader<T> rows(*this, path, table.columns);
   table.values.clear();
-  table.values.reserve(static_cast<std::size_t>(rows.rows() * table.columns));
+  table.values.reserve(to_size(rows.rows() * table.columns));
   while (rows.left() > 0) {
     const T* row = rows.next();
     table.values.insert(table.values.end(), row, row + table.columns);
@@ -335,7 +336,7 @@ void TableFile::read(const std::string& path, Table<std::uint8_t>& table) const 
 template <class T>
 RowReader<T>::RowReader(const TableFile& file, const std::string& path, std::int64_t columns)
     : file_(file), path_(path), place_(file.find(path, columns, sizeof(T))), columns_(columns) {
-  values_.resize(static_cast<std::size_t>(place_.chunk_rows * columns));
+  values_.resize(to_size(place_.chunk_rows * columns));
 }
 
 template <class T>
@@ -344,7 +345,7 @@ const T* RowReader<T>::next() {
   require(left() > 0, "a table is read behind its end");
   const std::int64_t chunk = next_ / place_.chunk_rows, first = chunk * place_.chunk_rows;
   if (next_ == first)
-    file_.read_chunk(path_, place_.chunks[static_cast<std::size_t>(chunk)], values_.data(),
+    file_.read_chunk(path_, place_.chunks[to_size(chunk)], values_.data(),
                      static_cast<std::uint64_t>(std::min(place_.chunk_rows, left()) * columns_) * sizeof(T));
   return values_.data() + (next_++ - first) * columns_;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -30,11 +31,10 @@ void copy_part(const Box& part, const Box& from, const std::byte* source, const 
     run *= part.extent[whole];
     if (part.extent[whole] != from.extent[whole] || part.extent[whole] != to.extent[whole]) break;
   }
-  const auto bytes = static_cast<std::size_t>(run) * size;
+  const auto bytes = to_size(run) * size;
   Extents index = part.offset;
   for (;;) {
-    std::memcpy(target + static_cast<std::size_t>(place_of(to, index)) * size,
-                source + static_cast<std::size_t>(place_of(from, index)) * size, bytes);
+    std::memcpy(target + to_size(place_of(to, index)) * size, source + to_size(place_of(from, index)) * size, bytes);
     std::size_t d = whole;
     while (d > 0) {
       --d;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/thread_communicator.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -21,7 +22,7 @@ const std::byte* bytes_of(const void* p) {
 }
 
 std::size_t byte_count(std::int64_t count, DType type) {
-  return static_cast<std::size_t>(count) * size_of(type);
+  return to_size(count) * size_of(type);
 }
 
 void check_summable(DType type) {
@@ -125,7 +126,7 @@ void Communicator::all_to_all(Stream& stream, const void* in, std::span<const st
 }
 
 void Communicator::all_to_all(Stream& stream, std::span<const Part> send, std::span<const Part> receive, DType type) {
-  const auto size = static_cast<std::size_t>(size_), self = static_cast<std::size_t>(rank_);
+  const auto size = to_size(size_), self = to_size(rank_);
   require(send.size() == size && receive.size() == size, "an all-to-all needs one part a rank");
   require(send[self].count == receive[self].count, "an all-to-all's own part has two lengths");
   transfers_.clear();
@@ -189,11 +190,11 @@ void Communicator::receive(Stream& stream, void* data, std::int64_t count, DType
 template <class T, class Combine>
 void Communicator::combine_host(std::span<T> values, Combine combine) {
   if (size_ == 1 || values.empty()) return;
-  host_values_.resize(values.size_bytes() * static_cast<std::size_t>(size_));
+  host_values_.resize(values.size_bytes() * to_size(size_));
   do_gather_host(reinterpret_cast<const std::byte*>(values.data()), host_values_.data(), values.size_bytes());
   const auto of_rank = [&](int r, std::size_t i) {
     T value;
-    std::memcpy(&value, host_values_.data() + (static_cast<std::size_t>(r) * values.size() + i) * sizeof(T), sizeof(T));
+    std::memcpy(&value, host_values_.data() + (to_size(r) * values.size() + i) * sizeof(T), sizeof(T));
     return value;
   };
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -235,25 +236,25 @@ void Communicator::broadcast_host(std::string& text, int root) {
   if (size_ == 1) return;
   std::int64_t length = static_cast<std::int64_t>(text.size());
   do_broadcast_host(reinterpret_cast<std::byte*>(&length), sizeof length, root);
-  text.resize(static_cast<std::size_t>(length));
+  text.resize(to_size(length));
   if (length > 0) do_broadcast_host(reinterpret_cast<std::byte*>(text.data()), text.size(), root);
 }
 
 std::vector<std::string> Communicator::gather_host(const std::string& text) {
   if (size_ == 1) return {text};
-  const auto size = static_cast<std::size_t>(size_);
+  const auto size = to_size(size_);
   const std::int64_t length = static_cast<std::int64_t>(text.size());
   std::vector<std::int64_t> lengths(size);
   do_gather_host(reinterpret_cast<const std::byte*>(&length), reinterpret_cast<std::byte*>(lengths.data()),
                  sizeof length);
   // Texts are short (a hash, a name, an error): all are padded to the longest.
-  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  const auto longest = to_size(*std::max_element(lengths.begin(), lengths.end()));
   std::string mine = text, all(longest * size, ' ');
   mine.resize(longest);
   if (longest > 0)
     do_gather_host(reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(all.data()), longest);
   std::vector<std::string> texts;
-  for (std::size_t r = 0; r < size; ++r) texts.push_back(all.substr(r * longest, static_cast<std::size_t>(lengths[r])));
+  for (std::size_t r = 0; r < size; ++r) texts.push_back(all.substr(r * longest, to_size(lengths[r])));
   return texts;
 }
 

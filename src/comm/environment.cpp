@@ -14,6 +14,7 @@
 #include "comm/mpi_mail.hpp"
 #include "comm/rank_set.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -138,7 +139,7 @@ int Environment::node(int rank) const {
   return static_cast<int>(found - impl_->nodes.begin());
 }
 std::string Environment::node_name(int rank) const {
-  const auto number = static_cast<std::size_t>(node(rank));
+  const auto number = to_size(node(rank));
   return number < impl_->nodes.size() ? impl_->nodes[number].first : "";
 }
 Watchdog& Environment::watchdog() const {

@@ -10,11 +10,11 @@ class ThreadPost::Box final : public Mail {
 
   void send(int to, const std::string& text) override {
     const std::lock_guard lock(post_.mutex_);
-    post_.letters_.at(static_cast<std::size_t>(to)).push_back({rank_, text});
+    post_.letters_.at(to_size(to)).push_back({rank_, text});
   }
   std::optional<Letter> receive() override {
     const std::lock_guard lock(post_.mutex_);
-    auto& letters = post_.letters_.at(static_cast<std::size_t>(rank_));
+    auto& letters = post_.letters_.at(to_size(rank_));
     if (letters.empty()) return {};
     Letter letter = std::move(letters.front());
     letters.pop_front();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 // Short messages between ranks beside the training, for watchdogs. Nothing here waits: what a rank that has stopped
@@ -30,7 +32,7 @@ class Mail {
 // Between ranks that are threads of one process. Outlives their mails.
 class ThreadPost {
  public:
-  explicit ThreadPost(int ranks) : letters_(static_cast<std::size_t>(ranks)) {}
+  explicit ThreadPost(int ranks) : letters_(to_size(ranks)) {}
   std::unique_ptr<Mail> mail_of(int rank);
 
  private:

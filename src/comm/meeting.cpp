@@ -31,7 +31,7 @@ OnFailure::~OnFailure() {
 }
 
 Meeting::Meeting(std::shared_ptr<ThreadWorld> world, int size)
-    : world_(world), size_(size), shown_(static_cast<std::size_t>(size)), on_failure_(std::move(world), [this] {
+    : world_(world), size_(size), shown_(to_size(size)), on_failure_(std::move(world), [this] {
         {
           std::lock_guard lock(mutex_);
           round_.fetch_or(failure);

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 // Whether ranks that are threads of one process may still wait for each other. Shared by all of their groups.
@@ -56,7 +58,7 @@ class Meeting {
   // for another rank. Throws RankFailed when a rank failed before all were there.
   template <class Read>
   void meet(int rank, const void* mine, Read read) {
-    shown_[static_cast<std::size_t>(rank)] = mine;
+    shown_[to_size(rank)] = mine;
     arrive(true);
     const Leave leave{*this};
     read(shown_);

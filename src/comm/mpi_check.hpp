@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -18,7 +19,7 @@ inline void mpi_check(int status, const char* call, std::source_location where =
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(status, text, &length);
-  throw LibraryFailed(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)), where);
+  throw LibraryFailed(std::string(call) + ": " + std::string(text, to_size(length)), where);
 }
 
 }  // namespace forge

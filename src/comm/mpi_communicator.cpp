@@ -11,6 +11,7 @@
 
 #include "comm/add.hpp"
 #include "comm/mpi_check.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -123,7 +124,7 @@ struct MpiCommunicator::Implementation {
     const std::int64_t piece = message_elements(t.type);
     for (std::int64_t begin = 0; begin < t.count; begin += piece) {
       const int n = static_cast<int>(std::min(piece, t.count - begin));
-      void* data = t.data + static_cast<std::size_t>(begin) * size_of(t.type);
+      void* data = t.data + to_size(begin) * size_of(t.type);
       MPI_Request& request = requests.emplace_back();
       if (t.sends)
         mpi_check(MPI_Isend(data, n, mpi_type(t.type), t.peer, tag, device, &request), "MPI_Isend");
@@ -143,10 +144,8 @@ struct MpiCommunicator::Implementation {
   void add_received(std::byte* mine, std::int64_t count, DType type, int from, bool background) {
     const std::int64_t piece = message_elements(type);
     const std::size_t element = size_of(type);
-    if (count > 0) scratch.resize(2 * static_cast<std::size_t>(piece) * element);
-    const auto place = [&](std::int64_t i) {
-      return scratch.data() + static_cast<std::size_t>(i % 2 * piece) * element;
-    };
+    if (count > 0) scratch.resize(2 * to_size(piece) * element);
+    const auto place = [&](std::int64_t i) { return scratch.data() + to_size(i % 2 * piece) * element; };
     const auto length = [&](std::int64_t i) { return std::min(piece, count - i * piece); };
     const auto receive = [&](std::int64_t i) {
       MPI_Request request = MPI_REQUEST_NULL;
@@ -159,17 +158,15 @@ struct MpiCommunicator::Implementation {
     for (std::int64_t i = 0; i * piece < count; ++i) {
       const MPI_Request now = std::exchange(next, receive(i + 1));
       wait(now, background);
-      add_on_host(mine + static_cast<std::size_t>(i * piece) * element, place(i), length(i), type);
+      add_on_host(mine + to_size(i * piece) * element, place(i), length(i), type);
     }
   }
 
   // out ← Σ over ranks of their part number `rank` of in, beginning with this rank's own.
   void reduce_parts(const std::byte* in, std::byte* out, Cut cut, DType type, bool background) {
     const std::size_t element = size_of(type);
-    const auto part = [&](int r) {
-      return const_cast<std::byte*>(in) + static_cast<std::size_t>(cut.begin(r)) * element;
-    };
-    if (out != part(rank)) std::memcpy(out, part(rank), static_cast<std::size_t>(cut.size(rank)) * element);
+    const auto part = [&](int r) { return const_cast<std::byte*>(in) + to_size(cut.begin(r)) * element; };
+    if (out != part(rank)) std::memcpy(out, part(rank), to_size(cut.size(rank)) * element);
     for (int step = 1; step < size; ++step) {
       const int to = (rank + step) % size, from = (rank - step + size) % size;
       requests.clear();
@@ -186,8 +183,8 @@ struct MpiCommunicator::Implementation {
     for (int step = 0; step < size - 1; ++step) {
       const int given = (rank - step + size) % size, taken = (rank - step - 1 + size) % size;
       const std::array<Transfer, 2> turn{
-          {{data + static_cast<std::size_t>(cut.begin(given)) * element, cut.size(given), type, right, true},
-           {data + static_cast<std::size_t>(cut.begin(taken)) * element, cut.size(taken), type, left, false}}};
+          {{data + to_size(cut.begin(given)) * element, cut.size(given), type, right, true},
+           {data + to_size(cut.begin(taken)) * element, cut.size(taken), type, left, false}}};
       exchange(turn, tag_gather, background);
     }
   }
@@ -201,13 +198,13 @@ struct MpiCommunicator::Implementation {
       return wait(request, background);
     }
     const Cut cut{count, size};
-    reduce_parts(data, data + static_cast<std::size_t>(cut.begin(rank)) * size_of(type), cut, type, background);
+    reduce_parts(data, data + to_size(cut.begin(rank)) * size_of(type), cut, type, background);
     gather_parts(data, cut, type, background);
   }
 
   void all_gather(const std::byte* in, std::byte* out, std::int64_t count, DType type, bool background) {
-    const std::size_t part = static_cast<std::size_t>(count) * size_of(type);
-    std::byte* own = out + static_cast<std::size_t>(rank) * part;
+    const std::size_t part = to_size(count) * size_of(type);
+    std::byte* own = out + to_size(rank) * part;
     if (own != in) std::memcpy(own, in, part);
     if (!is_short(count, type)) return gather_parts(out, {count * size, size}, type, background);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -221,9 +218,8 @@ struct MpiCommunicator::Implementation {
     const std::int64_t piece = message_elements(type);
     requests.clear();
     for (std::int64_t begin = 0; begin < count; begin += piece)
-      mpi_check(MPI_Ibcast(data + static_cast<std::size_t>(begin) * size_of(type),
-                           static_cast<int>(std::min(piece, count - begin)), mpi_type(type), root, device,
-                           &requests.emplace_back()),
+      mpi_check(MPI_Ibcast(data + to_size(begin) * size_of(type), static_cast<int>(std::min(piece, count - begin)),
+                           mpi_type(type), root, device, &requests.emplace_back()),
                 "MPI_Ibcast");
     wait(requests, background);
   }
@@ -344,7 +340,7 @@ void MpiCommunicator::do_collect_host(const std::string& text, int root,
     }
     std::int64_t length = 0;
     mpi_check(MPI_Recv(&length, 1, MPI_INT64_T, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
-    received.resize(static_cast<std::size_t>(length));
+    received.resize(to_size(length));
     in_pieces(received.size(), [&](std::size_t begin, int n) {
       mpi_check(MPI_Recv(received.data() + begin, n, MPI_BYTE, r, tag, impl_->host, MPI_STATUS_IGNORE), "MPI_Recv");
     });
@@ -366,7 +362,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(int color, int key) {
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::do_cartesian(const Grid& grid) {
-  std::vector<int> extents, periods(static_cast<std::size_t>(grid.axes()), 0);
+  std::vector<int> extents, periods(to_size(grid.axes()), 0);
   for (int axis = 0; axis < grid.axes(); ++axis) extents.push_back(grid.extent(axis));
   MPI_Comm ranks = MPI_COMM_NULL;
   mpi_check(MPI_Cart_create(impl_->host, grid.axes(), extents.data(), periods.data(), 0, &ranks), "MPI_Cart_create");

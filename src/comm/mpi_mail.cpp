@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/mpi_check.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -39,7 +40,7 @@ class MpiMail final : public Mail {
       if (MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &there, &message, &status) != MPI_SUCCESS || !there) return {};
       MPI_Get_count(&status, MPI_CHAR, &length);
       from_ = status.MPI_SOURCE;
-      text_.resize(static_cast<std::size_t>(length));
+      text_.resize(to_size(length));
       if (MPI_Imrecv(text_.data(), length, MPI_CHAR, &message, &request_) != MPI_SUCCESS) return {};
       receives_ = true;
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/device_communicator.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -44,7 +45,7 @@ cudaStream_t native(Stream& stream) {
 }
 
 std::size_t bytes(std::int64_t count, DType type) {
-  return static_cast<std::size_t>(count) * size_of(type);
+  return to_size(count) * size_of(type);
 }
 
 // Over NCCL, between the devices of the ranks of a host communicator, which it owns and asks for host operations. A
@@ -79,17 +80,15 @@ class NcclCommunicator final : public Communicator {
 
  protected:
   void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) override {
-    nccl_check(
-        ncclAllReduce(data, data, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm_, native(stream)),
-        "ncclAllReduce");
+    nccl_check(ncclAllReduce(data, data, to_size(count), nccl_type(type), ncclSum, comm_, native(stream)),
+               "ncclAllReduce");
   }
   void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override {
     nccl_check(ncclAllGather(in, out, bytes(count, type), ncclUint8, comm_, native(stream)), "ncclAllGather");
   }
   void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override {
-    nccl_check(
-        ncclReduceScatter(in, out, static_cast<std::size_t>(count), nccl_type(type), ncclSum, comm_, native(stream)),
-        "ncclReduceScatter");
+    nccl_check(ncclReduceScatter(in, out, to_size(count), nccl_type(type), ncclSum, comm_, native(stream)),
+               "ncclReduceScatter");
   }
   void do_broadcast(Stream& stream, std::byte* data, std::int64_t count, DType type, int root) override {
     nccl_check(ncclBroadcast(data, data, bytes(count, type), ncclUint8, root, comm_, native(stream)), "ncclBroadcast");

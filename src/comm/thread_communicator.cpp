@@ -11,6 +11,7 @@
 #include "comm/add.hpp"
 #include "comm/meeting.hpp"
 #include "core/last_words.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 
 namespace forge {
@@ -37,7 +38,7 @@ struct Call {
 };
 
 const Call& call_of(const std::vector<const void*>& calls, int rank) {
-  return *static_cast<const Call*>(calls[static_cast<std::size_t>(rank)]);
+  return *static_cast<const Call*>(calls[to_size(rank)]);
 }
 
 void check_same(const std::vector<const void*>& calls, int rank) {
@@ -61,7 +62,7 @@ void sum_of_ranks(const std::vector<const void*>& calls, std::byte* to, std::int
                   DType type) {
   std::vector<const std::byte*> parts;
   for (std::size_t r = 0; r < calls.size(); ++r)
-    parts.push_back(call_of(calls, static_cast<int>(r)).in + static_cast<std::size_t>(begin) * size_of(type));
+    parts.push_back(call_of(calls, static_cast<int>(r)).in + to_size(begin) * size_of(type));
   sum_on_host(to, parts, count, type);
 }
 
@@ -93,8 +94,8 @@ void ThreadCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int
     group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
       check_same(calls, rank);
       const Cut cut{count, size};
-      const std::size_t offset = static_cast<std::size_t>(cut.begin(rank)) * size_of(type);
-      const std::size_t bytes = static_cast<std::size_t>(cut.size(rank)) * size_of(type);
+      const std::size_t offset = to_size(cut.begin(rank)) * size_of(type);
+      const std::size_t bytes = to_size(cut.size(rank)) * size_of(type);
       sum_of_ranks(calls, data + offset, cut.begin(rank), cut.size(rank), type);
       for (int r = 0; r < size; ++r)
         if (r != rank && bytes > 0) std::memcpy(call_of(calls, r).out + offset, data + offset, bytes);
@@ -108,9 +109,9 @@ void ThreadCommunicator::do_all_gather(Stream& stream, const std::byte* in, std:
     const Call mine{Collective::all_gather, in, out, count, type};
     group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
       check_same(calls, rank);
-      const std::size_t bytes = static_cast<std::size_t>(count) * size_of(type);
+      const std::size_t bytes = to_size(count) * size_of(type);
       for (int r = 0; r < size; ++r) {
-        std::byte* to = out + static_cast<std::size_t>(r) * bytes;
+        std::byte* to = out + to_size(r) * bytes;
         const std::byte* from = call_of(calls, r).in;
         if (to != from) std::memcpy(to, from, bytes);
       }
@@ -134,7 +135,7 @@ void ThreadCommunicator::do_broadcast(Stream& stream, std::byte* data, std::int6
     const Call mine{Collective::broadcast, data, data, count, type, root};
     group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
       check_same(calls, rank);
-      if (rank != root) std::memcpy(data, call_of(calls, root).in, static_cast<std::size_t>(count) * size_of(type));
+      if (rank != root) std::memcpy(data, call_of(calls, root).in, to_size(count) * size_of(type));
     });
   });
 }
@@ -165,7 +166,7 @@ class Shown {
 
 void ThreadCommunicator::do_exchange(Stream& stream, std::span<const Transfer> list) {
   enqueue(stream, [transfers = std::vector(list.begin(), list.end()), rank = rank()](Group& group) {
-    const auto bytes = [](const Transfer& t) { return static_cast<std::size_t>(t.count) * size_of(t.type); };
+    const auto bytes = [](const Transfer& t) { return to_size(t.count) * size_of(t.type); };
     Shown sends(group.mail);
     for (const Transfer& t : transfers)
       if (t.sends) sends.add({rank, t.peer, t.data, bytes(t)});
@@ -183,7 +184,7 @@ void ThreadCommunicator::do_gather_host(const std::byte* in, std::byte* out, std
 
 void ThreadCommunicator::do_broadcast_host(std::byte* data, std::size_t bytes, int root) {
   group_->host.meet(rank(), data, [&](const std::vector<const void*>& shown) {
-    if (rank() != root) std::memcpy(data, shown[static_cast<std::size_t>(root)], bytes);
+    if (rank() != root) std::memcpy(data, shown[to_size(root)], bytes);
   });
 }
 
@@ -213,7 +214,7 @@ std::unique_ptr<Communicator> ThreadCommunicator::do_split(int color, int key) {
   if (color >= 0 && first == rank()) made = std::make_shared<Group>(group_->world, size);
   const std::shared_ptr<Group> shown_group = made;
   group_->host.meet(rank(), &shown_group, [&](const std::vector<const void*>& shown) {
-    if (color >= 0) made = *static_cast<const std::shared_ptr<Group>*>(shown[static_cast<std::size_t>(first)]);
+    if (color >= 0) made = *static_cast<const std::shared_ptr<Group>*>(shown[to_size(first)]);
   });
   if (color < 0) return nullptr;
   const auto place = std::find_if(members.begin(), members.end(), [&](const Choice& c) { return c.rank == rank(); });

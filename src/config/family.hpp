@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 
+#include "core/to_size.hpp"
+
 // Families of Hugging Face models. A new one stands here, with the names of its tensors, and in the table of
 // hf/families.cpp, with what its config.json says.
 
@@ -14,7 +16,7 @@ enum class Family : int { llama, mistral, qwen2, qwen3, gpt2, mixtral, qwen3_moe
 inline constexpr std::array family_words{"llama", "mistral", "qwen2",     "qwen3",
                                          "gpt2",  "mixtral", "qwen3_moe", "deepseek_v3"};
 constexpr const char* name_of(Family family) {
-  return family_words[static_cast<std::size_t>(family)];
+  return family_words[to_size(family)];
 }
 
 // Where the names of a family's tensors differ from the others' (nn/*.plan.cpp have those).

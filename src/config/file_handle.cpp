@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -81,7 +82,7 @@ void FileHandle::read_at(std::uint64_t offset, void* to, std::size_t bytes) cons
                      " bytes before its expected end");
     at += n;
     offset += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::size_t>(n);
+    bytes -= to_size(n);
   }
 }
 
@@ -94,7 +95,7 @@ void FileHandle::write_at(std::uint64_t offset, const void* from, std::size_t by
     if (n <= 0) fail("write", path_, n < 0 ? errno : ENOSPC);
     at += n;
     offset += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::size_t>(n);
+    bytes -= to_size(n);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "config/key_builder.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -38,7 +39,7 @@ std::string list_text(const std::vector<std::int64_t>& items) {
 }
 
 std::string choice_text(const ChoiceKey& key, int index) {
-  return index >= 0 && index < static_cast<int>(key.words.size()) ? key.words[static_cast<std::size_t>(index)] : "?";
+  return index >= 0 && index < static_cast<int>(key.words.size()) ? key.words[to_size(index)] : "?";
 }
 
 std::string range_text(const NumberKey& key) {

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstddef>
 
+#include "core/to_size.hpp"
+
 // The deck's optimizers, and what each keeps of every weight. A new one stands here, in a file of its own in optim/,
 // and in the table of optim/rule.hpp.
 
@@ -19,7 +21,7 @@ struct OptimizerRow {
 // In the order of the enumerators.
 inline constexpr std::array optimizer_table{OptimizerRow{"adamw", {"first_moment", "second_moment"}}};
 constexpr const OptimizerRow& row_of(OptimizerName name) {
-  return optimizer_table[static_cast<std::size_t>(name)];
+  return optimizer_table[to_size(name)];
 }
 
 }  // namespace forge

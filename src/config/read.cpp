@@ -7,6 +7,7 @@
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "config/yaml.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -51,7 +52,7 @@ class DeckReader {
  private:
   template <class Node>
   std::string place(const Node& at) const {
-    if (at.option >= 0) return "--set " + options_[static_cast<std::size_t>(at.option)].substr(0, 200);
+    if (at.option >= 0) return "--set " + options_[to_size(at.option)].substr(0, 200);
     return file_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
   }
 
@@ -63,7 +64,7 @@ class DeckReader {
 
   // Puts the value of "section.key=value" where the file would have it.
   void apply_option(int index) {
-    const std::string& option = options_[static_cast<std::size_t>(index)];
+    const std::string& option = options_[to_size(index)];
     const auto equals = option.find('='), dot = option.find('.');
     if (equals == std::string::npos || dot >= equals || option.find('.', dot + 1) < equals) {
       report_.add("--set " + option.substr(0, 200), "legal: --set section.key=value");

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "core/to_size.hpp"
+
 // The deck's pipeline schedules. A new one stands here and in the table of schedule/generate.cpp.
 
 namespace forge {
@@ -21,7 +23,7 @@ enum class ScheduleName : int {
 // The deck's words for them, in this order.
 inline constexpr std::array schedule_words{"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"};
 constexpr std::string_view name_of(ScheduleName name) {
-  return schedule_words[static_cast<std::size_t>(name)];
+  return schedule_words[to_size(name)];
 }
 
 // Model chunks per rank that a schedule has; 0: as many as the deck says.

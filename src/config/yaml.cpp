@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -31,8 +32,8 @@ class Source {
       if (text[i] == '\n') starts_.push_back(i + 1);
   }
   char at(const YAML::Mark& mark) const {
-    if (mark.line < 0 || mark.column < 0 || static_cast<std::size_t>(mark.line) >= starts_.size()) return 0;
-    const std::size_t i = starts_[static_cast<std::size_t>(mark.line)] + static_cast<std::size_t>(mark.column);
+    if (mark.line < 0 || mark.column < 0 || to_size(mark.line) >= starts_.size()) return 0;
+    const std::size_t i = starts_[to_size(mark.line)] + to_size(mark.column);
     return i < text_.size() ? text_[i] : 0;
   }
 
@@ -119,7 +120,7 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     refuse_tag(mark, tag);
     if (expects_key()) refuse_key(mark);
-    if (frames_.size() >= static_cast<std::size_t>(most_yaml_depth)) {
+    if (frames_.size() >= to_size(most_yaml_depth)) {
       report_.add(place(name_, mark), "nested deeper than " + std::to_string(most_yaml_depth) + " levels");
       throw Stop{};
     }

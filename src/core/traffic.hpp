@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/to_size.hpp"
 #include "core/types.hpp"
 
 namespace forge {
@@ -104,8 +105,8 @@ struct Traffic {
     return sum;
   }
   void add(Collective collective, std::int64_t sent_bytes, std::int64_t times = 1) {
-    calls[static_cast<std::size_t>(collective)] += times;
-    bytes[static_cast<std::size_t>(collective)] += times * sent_bytes;
+    calls[to_size(collective)] += times;
+    bytes[to_size(collective)] += times * sent_bytes;
   }
 };
 

@@ -11,17 +11,17 @@ namespace {
 // order := rows sorted by keys[row] in −1 … starts.size()−3, equal keys in row order (a counting sort).
 void sort_rows(std::span<const std::int32_t> keys, std::span<std::int32_t> starts, std::span<std::int32_t> order) {
   std::fill(starts.begin(), starts.end(), 0);
-  for (const std::int32_t key : keys) ++starts[static_cast<std::size_t>(key + 2)];
+  for (const std::int32_t key : keys) ++starts[to_size(key + 2)];
   for (std::size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
   for (std::size_t row = 0; row < keys.size(); ++row)
-    order[static_cast<std::size_t>(starts[static_cast<std::size_t>(keys[row] + 1)]++)] = static_cast<std::int32_t>(row);
+    order[to_size(starts[to_size(keys[row] + 1)]++)] = static_cast<std::int32_t>(row);
 }
 
 // Where a row of a cp rank stands among the keys of a microbatch of b sequences with Tc tokens on each rank.
 std::size_t key_row(const HostBatch& batch, int rank, std::int64_t sequence) {
   const std::int64_t b = batch.microbatch_sequences, m = sequence / b, in_batch = sequence % b, cp = batch.share.cp;
   const std::int64_t piece = batch.share.cp_method == CpMethod::all_to_all ? in_batch * cp + rank : rank * b + in_batch;
-  return static_cast<std::size_t>((m * b * cp + piece) * batch.local_tokens());
+  return to_size((m * b * cp + piece) * batch.local_tokens());
 }
 
 // A token as a tensor-parallel rank sees it.
@@ -38,16 +38,16 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
   microbatch_sequences = microbatch;
   sequence_tokens = tokens_of_sequence;
   share = rows_of_rank;
-  const auto rows = static_cast<std::size_t>(sequences * local_tokens());
+  const auto rows = to_size(sequences * local_tokens());
   for (auto* vector : {&tokens, &labels, &positions, &documents, &token_order}) vector->assign(rows, 0);
   samples.assign(rows, -1);
-  shifted.resize(static_cast<std::size_t>(share.mtp_depth));
+  shifted.resize(to_size(share.mtp_depth));
   for (ShiftedRows& depth : shifted)
     for (auto* vector : {&depth.tokens, &depth.labels, &depth.token_order}) vector->assign(rows, 0);
   const auto own = zigzag_positions(sequence_tokens, share.cp, share.cp_rank);
   for (std::size_t row = 0; row < rows; ++row) positions[row] = own[row % own.size()];
   if (share.cp > 1) {
-    key_positions.assign(static_cast<std::size_t>(sequences * sequence_tokens), 0);
+    key_positions.assign(to_size(sequences * sequence_tokens), 0);
     key_documents = key_positions;
     if (share.cp_method == CpMethod::all_to_all) key_samples.assign(key_positions.size(), -1);
     for (int rank = 0; rank < share.cp; ++rank) {
@@ -58,14 +58,14 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
     }
   }
   // Positions never change, nor does their order.
-  const auto in_microbatch = static_cast<std::size_t>(microbatch * local_tokens());
-  const auto in_stream = in_microbatch / static_cast<std::size_t>(share.tp);
-  const auto begin = in_stream * static_cast<std::size_t>(share.tp_rank);
-  position_order.assign(static_cast<std::size_t>(microbatches) * in_stream, 0);
-  std::vector<std::int32_t> starts(static_cast<std::size_t>(sequence_tokens + 2));
+  const auto in_microbatch = to_size(microbatch * local_tokens());
+  const auto in_stream = in_microbatch / to_size(share.tp);
+  const auto begin = in_stream * to_size(share.tp_rank);
+  position_order.assign(to_size(microbatches) * in_stream, 0);
+  std::vector<std::int32_t> starts(to_size(sequence_tokens + 2));
   for (std::int64_t m = 0; m < microbatches; ++m)
     sort_rows(of_microbatch(positions, m).subspan(begin, in_stream), starts,
-              std::span(position_order).subspan(static_cast<std::size_t>(m) * in_stream, in_stream));
+              std::span(position_order).subspan(to_size(m) * in_stream, in_stream));
 }
 
 LabelCounts HostBatch::label_counts() const {
@@ -76,17 +76,17 @@ LabelCounts HostBatch::label_counts() const {
 
 BatchFiller::BatchFiller(const TokenSet& set)
     : set_(set),
-      sample_(static_cast<std::size_t>(set.sequence_tokens() + 1)),
-      labels_(static_cast<std::size_t>(set.sequence_tokens())),
+      sample_(to_size(set.sequence_tokens() + 1)),
+      labels_(to_size(set.sequence_tokens())),
       documents_(labels_.size()),
-      starts_(static_cast<std::size_t>(set.options().vocabulary + 2)) {}
+      starts_(to_size(set.options().vocabulary + 2)) {}
 
 // This rank's rows of the sequence in sample_, labels_ and documents_.
 void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place) {
-  const auto length = static_cast<std::size_t>(batch.local_tokens());
-  const std::size_t begin = static_cast<std::size_t>(row) * length;
+  const auto length = to_size(batch.local_tokens());
+  const std::size_t begin = to_size(row) * length;
   for (std::size_t i = begin; i < begin + length; ++i) {
-    const auto t = static_cast<std::size_t>(batch.positions[i]);
+    const auto t = to_size(batch.positions[i]);
     batch.tokens[i] = own_token(sample_[t], batch.share.vocabulary);
     batch.labels[i] = labels_[t];
     batch.documents[i] = documents_[t];
@@ -94,7 +94,7 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
   }
   for (int rank = 0; rank < batch.share.cp && batch.share.cp > 1; ++rank)
     for (std::size_t i = key_row(batch, rank, row), end = i + length; i < end; ++i) {
-      batch.key_documents[i] = documents_[static_cast<std::size_t>(batch.key_positions[i])];
+      batch.key_documents[i] = documents_[to_size(batch.key_positions[i])];
       if (!batch.key_samples.empty()) batch.key_samples[i] = place;
     }
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
@@ -102,16 +102,16 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
 
 // Rows of depth `depth` of multi-token prediction, from 1.
 void BatchFiller::write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth) {
-  ShiftedRows& shifted = batch.shifted[static_cast<std::size_t>(depth - 1)];
-  const std::size_t length = labels_.size(), d = static_cast<std::size_t>(depth);
+  ShiftedRows& shifted = batch.shifted[to_size(depth - 1)];
+  const std::size_t length = labels_.size(), d = to_size(depth);
   const auto next = [&](std::size_t t) {  // of the same document, d behind t
     return t + d < length && documents_[t + d] == documents_[t];
   };
   for (std::size_t t = 0; t + d < length; ++t) shifted.label_count += next(t) && labels_[t + d] != masked_label;
-  const auto rows = static_cast<std::size_t>(batch.local_tokens());
-  const std::size_t begin = static_cast<std::size_t>(row) * rows;
+  const auto rows = to_size(batch.local_tokens());
+  const std::size_t begin = to_size(row) * rows;
   for (std::size_t i = begin; i < begin + rows; ++i) {
-    const auto t = static_cast<std::size_t>(batch.positions[i]);
+    const auto t = to_size(batch.positions[i]);
     // The sample's last token is no input, but the label of the last position.
     const bool last = t + d == length && documents_[t] == documents_.back() && labels_.back() != masked_label;
     shifted.tokens[i] = next(t) || last ? own_token(sample_[t + d], batch.share.vocabulary) : foreign_token;
@@ -147,10 +147,9 @@ void BatchFiller::begin(HostBatch& batch) {
 
 void BatchFiller::sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens,
                               std::vector<std::int32_t>& order) {
-  const std::size_t rows = static_cast<std::size_t>(batch.microbatch_sequences * batch.local_tokens());
+  const std::size_t rows = to_size(batch.microbatch_sequences * batch.local_tokens());
   for (std::int64_t m = 0; m < batch.microbatches(); ++m)
-    sort_rows(batch.of_microbatch(tokens, m), starts_,
-              std::span(order).subspan(static_cast<std::size_t>(m) * rows, rows));
+    sort_rows(batch.of_microbatch(tokens, m), starts_, std::span(order).subspan(to_size(m) * rows, rows));
 }
 
 void BatchFiller::finish(HostBatch& batch) {

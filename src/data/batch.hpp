@@ -7,6 +7,7 @@
 
 #include "config/deck.hpp"
 #include "core/short_list.hpp"
+#include "core/to_size.hpp"
 #include "layout/row_share.hpp"
 
 namespace forge {
@@ -65,8 +66,8 @@ struct HostBatch {
   // The part of one of the vectors above that belongs to microbatch m.
   template <class T>
   std::span<const T> of_microbatch(const std::vector<T>& rows, std::int64_t m) const {
-    const std::size_t n = rows.size() / static_cast<std::size_t>(microbatches());
-    return std::span<const T>(rows).subspan(static_cast<std::size_t>(m) * n, n);
+    const std::size_t n = rows.size() / to_size(microbatches());
+    return std::span<const T>(rows).subspan(to_size(m) * n, n);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/to_size.hpp"
 #include "data/batch.hpp"
 #include "data/sample_order.hpp"
 #include "data/token_set.hpp"
@@ -32,7 +33,7 @@ class Loader {
  private:
   void fill_ahead();
   void fill(std::int64_t step);
-  HostBatch& buffer(std::int64_t step) { return buffers_[static_cast<std::size_t>(step % 2)]; }
+  HostBatch& buffer(std::int64_t step) { return buffers_[to_size(step % 2)]; }
 
   SampleSequence sequence_;
   BatchShare share_;

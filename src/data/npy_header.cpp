@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -128,7 +129,7 @@ NpyHeader read_dict(Reader& reader) {
 }  // namespace
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(bytes[i]); };
+  const auto byte = [&](std::size_t i) { return to_size(bytes[i]); };
   const auto text = [&](std::size_t first, std::size_t length) {
     return std::string_view(reinterpret_cast<const char*>(bytes.data()) + first, length);
   };

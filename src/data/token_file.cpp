@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "data/npy_header.hpp"
 
 namespace forge {
@@ -52,7 +53,7 @@ DType type_of(TokenType declared) {
 
 // The header of an .npy file of so many bytes, which must describe it to its last byte.
 NpyHeader check_npy(const FileHandle& file, const std::string& path, std::int64_t bytes, TokenType declared) {
-  std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::int64_t>(bytes, npy_header_limit)));
+  std::vector<std::byte> head(to_size(std::min<std::int64_t>(bytes, npy_header_limit)));
   file.read_at(0, head.data(), head.size());
   const NpyHeader header = parse_npy_header(head, path);
   if (declared != TokenType::none && header.type != type_of(declared))
@@ -77,7 +78,7 @@ TokenFile TokenFile::open(const std::string& path, TokenType declared) {
     return {std::move(file), path, header.type, header.count, header.data_offset};
   }
   std::array<char, 6> head{};
-  file.read_at(0, head.data(), static_cast<std::size_t>(std::min<std::int64_t>(bytes, head.size())));
+  file.read_at(0, head.data(), to_size(std::min<std::int64_t>(bytes, head.size())));
   if (std::memcmp(head.data(), "\x93NUMPY", head.size()) == 0)
     throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
   if (declared == TokenType::none)

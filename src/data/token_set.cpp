@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -50,7 +51,7 @@ std::int64_t TokenSet::tokens() const {
 TokenSet::SamplePosition TokenSet::locate(std::int64_t sample) const {
   require(0 <= sample && sample < samples(), "token set: no such sample");
   const auto next = std::upper_bound(first_sample_.begin(), first_sample_.end(), sample);
-  const auto file = static_cast<std::size_t>(next - first_sample_.begin()) - 1;
+  const auto file = to_size(next - first_sample_.begin()) - 1;
   return {file, sample - first_sample_[file]};
 }
 

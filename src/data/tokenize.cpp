@@ -8,6 +8,7 @@
 
 #include "config/file_handle.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -96,7 +97,7 @@ void append(Writer& writer, const std::string& path, std::vector<std::byte>& pie
   const FileHandle input = FileHandle::open_to_read(path, "text");
   const std::uint64_t size = input.size();
   for (std::uint64_t offset = 0; offset < size;) {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(size - offset, piece.size()));
+    const auto count = to_size(std::min<std::uint64_t>(size - offset, piece.size()));
     input.read_at(offset, piece.data(), count);
     writer.add(std::span(piece).first(count));
     offset += count;

@@ -1,6 +1,7 @@
 #include "data/validation.hpp"
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -18,7 +19,7 @@ ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::i
 
 const HostBatch& ValidationSet::microbatch(std::int64_t m) {
   require(0 <= m && m < microbatches_, "validation: no such microbatch");
-  HostBatch& batch = batches_[static_cast<std::size_t>(m % 2)];
+  HostBatch& batch = batches_[to_size(m % 2)];
   filler_.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t sample = share_.place(m + 1, row);

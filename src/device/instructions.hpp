@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/to_size.hpp"
 #include "device/launch.hpp"
 #if defined(FORGE_VGPU)
 #include <vgpu/instructions.h>
@@ -88,7 +89,7 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 // 16 bytes from device memory to shared memory, of which the first `bytes` are read and the rest is zero. They are
 // there after the thread has waited for their group, and for other threads after a barrier behind that.
 FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes = 16){
-    FORGE_BODY(vgpu_copy_async(shared, device, 16, static_cast<std::size_t>(bytes)),
+    FORGE_BODY(vgpu_copy_async(shared, device, 16, to_size(bytes)),
                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                                 static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                             "l"(device), "r"(bytes)

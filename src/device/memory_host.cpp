@@ -10,6 +10,7 @@
 
 #include "core/bytes.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory.hpp"
@@ -73,8 +74,7 @@ DeviceInfo device_info() {
     }
   std::snprintf(info.name, sizeof info.name, "%s", name.c_str());
   std::snprintf(info.features, sizeof info.features, "%s", name_of(host_isa()));
-  info.memory_bytes =
-      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  info.memory_bytes = to_size(sysconf(_SC_PHYS_PAGES)) * to_size(sysconf(_SC_PAGESIZE));
   info.cores = static_cast<int>(std::thread::hardware_concurrency());
   return info;
 }

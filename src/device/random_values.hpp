@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "core/to_size.hpp"
 #include "core/view.hpp"
 #include "device/memory.hpp"
 
@@ -15,7 +16,7 @@ namespace forge {
 template <class T, int N>
 void fill_random(Stream& stream, const View<T, N>& values, std::uint64_t key, double scale = 1) {
   constexpr std::size_t most_drawn = 1048573;  // a prime number, so that no row is like the one above it
-  const auto all = static_cast<std::size_t>(values.size()), drawn = std::min(all, most_drawn);
+  const auto all = to_size(values.size()), drawn = std::min(all, most_drawn);
   std::vector<T> block(drawn);
   for (std::size_t i = 0; i < drawn; ++i) block[i] = static_cast<T>(static_cast<float>(scale * normal(key, i)));
   copy_to_device(stream, values.data, block.data(), drawn * sizeof(T));

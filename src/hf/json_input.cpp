@@ -6,6 +6,7 @@
 
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -24,7 +25,7 @@ class JsonWatch {
       case json::parse_event_t::array_start:
         if (depth >= limits_.depth)
           throw BadInput(file_ + ": nested deeper than " + std::to_string(limits_.depth) + " levels");
-        names_.resize(static_cast<std::size_t>(depth) + 1);
+        names_.resize(to_size(depth) + 1);
         names_.back().clear();
         count();
         break;
@@ -47,7 +48,7 @@ class JsonWatch {
   }
   // A key's depth is one more than its map's.
   void check_key(int depth, const std::string& key) {
-    if (!names_.at(static_cast<std::size_t>(depth) - 1).insert(key).second)
+    if (!names_.at(to_size(depth) - 1).insert(key).second)
       throw BadInput(file_ + ": the key " + shown(key) + " appears a second time in its map");
   }
 

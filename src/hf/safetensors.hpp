@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/heartbeat.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -44,7 +45,7 @@ class TensorFiles {
   const TensorInfo* find(const std::string& name) const;
   std::vector<std::string> names() const;
   // The file that a tensor stands in.
-  const std::string& file_of(const TensorInfo& tensor) const { return files_[static_cast<std::size_t>(tensor.file)]; }
+  const std::string& file_of(const TensorInfo& tensor) const { return files_[to_size(tensor.file)]; }
   // The header's __metadata__, of the first file.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 

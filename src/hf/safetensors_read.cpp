@@ -8,6 +8,7 @@
 
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
+#include "core/to_size.hpp"
 #include "core/types.hpp"
 #include "hf/json_input.hpp"
 #include "hf/safetensors.hpp"
@@ -198,7 +199,7 @@ void read_converted(const std::string& path, const TensorInfo& tensor, std::span
                       std::to_string(first + static_cast<std::int64_t>(out.size())) + " of its " +
                       std::to_string(total));
   const FileHandle file = FileHandle::open_to_read(path, "safetensors file");
-  const std::size_t element = static_cast<std::size_t>(bits_of_type(tensor.type)) / 8;
+  const std::size_t element = to_size(bits_of_type(tensor.type)) / 8;
   constexpr std::size_t chunk = 1 << 17;
   std::vector<std::byte> buffer(std::min(out.size(), chunk) * element);
   for (std::size_t at = 0; at < out.size(); at += chunk) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/to_size.hpp"
 #include "device/launch.hpp"
 #include "kernels/attention_cuda.hpp"
 
@@ -268,8 +269,8 @@ void launch_forward(Stream& stream, const Problem<T>& p, View<T, 3> o, View<acc_
   const AttentionSizes& n = p.n;
   const std::int64_t values = tile * (row_length(n.D) + row_length(std::max(n.D, n.Dv)) + tile + 1);
   if (const std::int64_t blocks = n.B * n.H * ((n.Tq + tile - 1) / tile); blocks > 0)
-    launch(stream, "attention, forward", forward_kernel<T, tile, head>,
-           {blocks, threads, static_cast<std::size_t>(values) * sizeof(A)}, p, o, lse);
+    launch(stream, "attention, forward", forward_kernel<T, tile, head>, {blocks, threads, to_size(values) * sizeof(A)},
+           p, o, lse);
 }
 
 template <class T, int head>
@@ -278,7 +279,7 @@ void launch_backward(Stream& stream, const Problem<T>& p, const Gradients<T>& g)
   constexpr int tile = backward_tile<A>(head);
   const AttentionSizes& n = p.n;
   const std::int64_t values = tile * (2 * row_length(n.D) + 2 * row_length(n.Dv) + 2 * (tile + 1));
-  const std::size_t bytes = static_cast<std::size_t>(values) * sizeof(A);
+  const std::size_t bytes = to_size(values) * sizeof(A);
   if (const std::int64_t blocks = n.B * n.K * ((n.Tk + tile - 1) / tile); blocks > 0)
     launch(stream, "attention, backward of keys", backward_keys_kernel<T, tile, head>, {blocks, threads, bytes}, p, g);
   if (const std::int64_t blocks = n.B * n.H * ((n.Tq + tile - 1) / tile); blocks > 0)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "device/cuda_check.hpp"
 #include "kernels/gemm.hpp"
 
@@ -173,9 +174,8 @@ struct Gemm::Implementation {
   void scale(cudaStream_t stream, double beta, View<TC, 2> c) {
     if (beta == 1) return;
     if (beta == 0)
-      return cuda_check(cudaMemset2DAsync(c.data, static_cast<std::size_t>(c.pitch) * sizeof(TC), 0,
-                                          static_cast<std::size_t>(c.extent(1)) * sizeof(TC),
-                                          static_cast<std::size_t>(c.rows()), stream),
+      return cuda_check(cudaMemset2DAsync(c.data, to_size(c.pitch) * sizeof(TC), 0, to_size(c.extent(1)) * sizeof(TC),
+                                          to_size(c.rows()), stream),
                         "cudaMemset2DAsync");
     const bool fp64 = std::is_same_v<TC, double>;
     cublasLtMatrixTransformDesc_t transform = nullptr;
@@ -228,7 +228,7 @@ void Gemm::grouped_rows(Stream& stream, std::span<const std::int64_t> offsets, T
   require(groups == b.rows() && offsets.front() >= 0 && offsets.back() <= a.rows() && a.rows() == c.rows(),
           "the extents of a grouped product do not match");
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = offsets[static_cast<std::size_t>(g)], end = offsets[static_cast<std::size_t>(g) + 1];
+    const int64_t begin = offsets[to_size(g)], end = offsets[to_size(g) + 1];
     const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
     (*this)(stream, Transpose::no, tb, alpha, a.slice(begin, end), matrix, beta, c.slice(begin, end));
   }
@@ -241,7 +241,7 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
   require(groups == c.rows() && offsets.front() >= 0 && offsets.back() <= a.rows() && a.rows() == b.rows(),
           "the extents of a grouped product do not match");
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = offsets[static_cast<std::size_t>(g)], end = offsets[static_cast<std::size_t>(g) + 1];
+    const int64_t begin = offsets[to_size(g)], end = offsets[to_size(g) + 1];
     const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
     (*this)(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta, matrix);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "device/parallel.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/gemm_matmul.hpp"
@@ -158,13 +159,13 @@ struct Tiles {
 template <class Height, class Tile>
 void run_tiles(int threads, const Tiles<Height>& tiles, Workspace w, const Tile& tile) {
   const int64_t count = tiles.count();
-  const std::size_t part = w.bytes / static_cast<std::size_t>(threads) / 64 * 64;
+  const std::size_t part = w.bytes / to_size(threads) / 64 * 64;
   std::exception_ptr failure;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && count > 1)
   for (int64_t t = 0; t < count; ++t) {
     try {
       const auto [g, rectangle] = tiles[t];
-      const auto mine = static_cast<std::size_t>(omp_get_thread_num());
+      const auto mine = to_size(omp_get_thread_num());
       tile_product(tile(tiles.offsets[g], tiles.offsets[g + 1], g, rectangle), {w.data + mine * part, part});
     } catch (...) {  // no exception may leave the parallel region
 #pragma omp critical(forge_grouped_product)

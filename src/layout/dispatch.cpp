@@ -9,8 +9,8 @@ namespace forge {
 DispatchPlan::DispatchPlan(const ExpertRanks& ranks, std::span<const std::int64_t> counts, std::int64_t round_rows)
     : ranks_(ranks),
       round_rows_(round_rows),
-      own_(static_cast<std::size_t>(ranks.experts)),
-      arriving_(static_cast<std::size_t>(ranks.experts_here() * ranks.sources())) {
+      own_(to_size(ranks.experts)),
+      arriving_(to_size(ranks.experts_here() * ranks.sources())) {
   require(static_cast<std::int64_t>(counts.size()) == ranks.sources() * ranks.experts && round_rows > 0,
           "a dispatch needs the counts of all sources, and rows");
   const int own_arrival = arrival(ranks.ep_rank, ranks.etp_rank);
@@ -22,12 +22,12 @@ DispatchPlan::DispatchPlan(const ExpertRanks& ranks, std::span<const std::int64_
       const std::int64_t expert = group * ranks.experts_here() + e;
       for (int source = 0; source < ranks.sources(); ++source) {  // in the order of arrival
         const int from = source % ranks.ep * ranks.etp + source / ranks.ep;
-        const Block block{begin, counts[static_cast<std::size_t>(from * ranks.experts + expert)]};
+        const Block block{begin, counts[to_size(from * ranks.experts + expert)]};
         if (source == own_arrival) {
-          own_[static_cast<std::size_t>(expert)] = block;
+          own_[to_size(expert)] = block;
           places += block.count;
         }
-        if (group == ranks.ep_rank) arriving_[static_cast<std::size_t>(e * ranks.sources() + source)] = block;
+        if (group == ranks.ep_rank) arriving_[to_size(e * ranks.sources() + source)] = block;
         begin += block.count;
       }
     }
@@ -43,10 +43,10 @@ std::int64_t DispatchPlan::in_round(const Block& block, int round) const {
 
 Range DispatchPlan::sent(int round, int peer) const {
   const std::int64_t from = round * round_rows_;
-  Range places{first_[static_cast<std::size_t>(peer)], 0};
+  Range places{first_[to_size(peer)], 0};
   std::int64_t count = 0;
   for (std::int64_t e = 0; e < ranks_.experts_here(); ++e) {
-    const Block& block = own_[static_cast<std::size_t>(peer * ranks_.experts_here() + e)];
+    const Block& block = own_[to_size(peer * ranks_.experts_here() + e)];
     places.begin += std::clamp<std::int64_t>(from - block.begin, 0, block.count);
     count += in_round(block, round);
   }

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "layout/boxes.hpp"
 
 namespace forge {
@@ -49,7 +50,7 @@ class DispatchPlan {
   };
   std::int64_t in_round(const Block& block, int round) const;
   const Block& arriving(std::int64_t expert, int source) const {
-    return arriving_[static_cast<std::size_t>(expert * ranks_.sources() + source)];
+    return arriving_[to_size(expert * ranks_.sources() + source)];
   }
   int arrival(int ep_peer, int etp_peer) const { return etp_peer * ranks_.ep + ep_peer; }
 

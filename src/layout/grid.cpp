@@ -25,7 +25,7 @@ int Grid::rank_of(const std::vector<int>& coordinates) const {
   require(coordinates.size() == extents_.size(), "grid: one coordinate per axis");
   int rank = 0;
   for (int a = 0; a < axes(); ++a) {
-    const int c = coordinates[static_cast<std::size_t>(a)];
+    const int c = coordinates[to_size(a)];
     require(c >= 0 && c < extent(a), "grid: coordinate out of range");
     rank = rank * extent(a) + c;
   }

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 // A set of a grid's axes: bit a stands for axis a.
@@ -13,7 +15,7 @@ class Grid {
   explicit Grid(std::vector<int> extents);  // each at least 1
 
   int axes() const { return static_cast<int>(extents_.size()); }
-  int extent(int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
+  int extent(int axis) const { return extents_[to_size(axis)]; }
   int stride(int axis) const;  // ranks between neighbours along the axis
   int size() const;
   int rank_of(const std::vector<int>& coordinates) const;

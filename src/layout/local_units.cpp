@@ -33,7 +33,7 @@ class LocalUnitBuilder {
  private:
   void start(const Parameter& p) {
     const bool is_split = !p.split.empty();
-    std::int64_t& at = unit_.roles[static_cast<std::size_t>(p.role)];
+    std::int64_t& at = unit_.roles[to_size(p.role)];
     if (at >= 0) return;
     at = unit_.elements = rounded_up(unit_.elements, unit_alignment);
     if (p.is_vector && unit_.vectors_begin < 0) unit_.vectors_begin = at;
@@ -52,7 +52,7 @@ class LocalUnitBuilder {
     const int ranks = p.expert >= 0 ? layout_.etp : layout_.tp,
               rank = p.expert >= 0 ? layout_.etp_rank : layout_.tp_rank;
     for (const Split& split : p.split) {
-      const auto dim = static_cast<std::size_t>(split.dim);
+      const auto dim = to_size(split.dim);
       const SplitPiece piece = piece_of(split, p.shape[dim], ranks, rank);
       Box box = whole;
       box.offset[dim] = piece.range.begin;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "layout/boxes.hpp"
 #include "layout/split.hpp"
 #include "layout/zero.hpp"
@@ -57,7 +58,7 @@ struct LocalUnit {
   Zero zero;                                     // how data-parallel ranks share it
   bool tied_copy = false;                        // of the token table: another stage counts it
 
-  std::int64_t offset_of(Role role) const { return roles[static_cast<std::size_t>(role)]; }
+  std::int64_t offset_of(Role role) const { return roles[to_size(role)]; }
   // Experts are shared by other groups of ranks than dense units.
   bool is_experts() const { return kind == UnitKind::experts; }
   // This rank's range of the flat buffer, among the ranks of its shard group.

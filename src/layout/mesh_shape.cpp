@@ -1,5 +1,7 @@
 #include "layout/mesh_shape.hpp"
 
+#include "core/to_size.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -203,9 +205,8 @@ std::string mesh_table(const MeshShape& mesh, int rank) {
   std::string result = table_line("axis", "extent", "stride", title, "carries");
   const auto lines = [&](const Grid& grid, auto&& names, auto&& carries) {
     for (int axis = 0; axis < grid.axes(); ++axis)
-      result += table_line(names[static_cast<std::size_t>(axis)], std::to_string(grid.extent(axis)),
-                           std::to_string(grid.stride(axis)), list_of(grid.group_of(rank, 1u << axis)),
-                           carries[static_cast<std::size_t>(axis)]);
+      result += table_line(names[to_size(axis)], std::to_string(grid.extent(axis)), std::to_string(grid.stride(axis)),
+                           list_of(grid.group_of(rank, 1u << axis)), carries[to_size(axis)]);
   };
   lines(mesh.dense(), std::array{"pp", "dp_replicate", "dp_shard", "cp", "tp"},
         std::array{"activations and their gradients between stages", "sums of gradients",

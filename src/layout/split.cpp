@@ -4,22 +4,19 @@
 #include <charconv>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Layer by layer to the stage with the least so far: `loads` is what the stages hold besides layers.
 std::vector<StageContent> spread(int layers, std::vector<int> loads, int mtp_layers) {
   std::vector<StageContent> stages(loads.size());
   for (int layer = 0; layer < layers; ++layer) {
     const auto least = std::min_element(loads.begin(), loads.end()) - loads.begin();
-    ++loads[static_cast<std::size_t>(least)];
-    ++stages[static_cast<std::size_t>(least)].layers;
+    ++loads[to_size(least)];
+    ++stages[to_size(least)].layers;
   }
   int first = 0;
   for (StageContent& stage : stages) {
@@ -77,7 +74,7 @@ class LayoutReader {
         fail(position, "legal are even, balanced, or a layout of E t m L | ( ) * and numbers");
       }
       const int times = repetitions();
-      if (unit.size() * static_cast<std::size_t>(times) + items.size() > most_items)
+      if (unit.size() * to_size(times) + items.size() > most_items)
         fail(position, "the layout is longer than any model");
       for (int i = 0; i < times; ++i) items.insert(items.end(), unit.begin(), unit.end());
     }
@@ -91,7 +88,7 @@ class LayoutReader {
     const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), times);
     if (error != std::errc() || times < 0 || times > static_cast<int>(most_items))
       fail(next_, "a whole number from 0 to " + std::to_string(most_items) + " must follow '*'");
-    next_ = static_cast<std::size_t>(end - text_.data());
+    next_ = to_size(end - text_.data());
     return times;
   }
 
@@ -156,7 +153,7 @@ class LayoutReader {
 
 std::vector<StageContent> split_layers(const std::string& split, int layers, int stages, int mtp_layers) {
   require(layers >= 0 && stages >= 1 && mtp_layers >= 0, "split: layers and stages must be counted");
-  std::vector<int> loads(at(stages), 0);
+  std::vector<int> loads(to_size(stages), 0);
   if (split == "even") return spread(layers, loads, mtp_layers);
   if (split == "balanced") {
     loads.front() += 1;

@@ -15,7 +15,7 @@ std::vector<std::size_t> those_of(std::initializer_list<std::size_t> units) {
 
 std::string_view name_of(LayerKind kind) {
   constexpr std::string_view names[] = {"arrivals", "embedding", "block", "norm", "head", "mtp_input", "departures"};
-  return names[static_cast<std::size_t>(kind)];
+  return names[to_size(kind)];
 }
 
 bool does(const StageLayer& layer, Pass pass) {

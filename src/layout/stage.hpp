@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "layout/local_units.hpp"
 #include "nn/rows.plan.hpp"
 
@@ -21,7 +22,7 @@ enum class LayerKind : std::uint8_t {
 };
 std::string_view name_of(LayerKind kind);
 
-inline constexpr std::size_t no_unit = static_cast<std::size_t>(-1);
+inline constexpr std::size_t no_unit = to_size(-1);
 
 struct StageLayer {
   LayerKind kind;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -105,8 +106,7 @@ std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& st
     if (!training && layer.trains_only()) continue;
     if (layer.state > 0 && std::find(states.begin(), states.end(), layer.state) == states.end()) {
       states.push_back(layer.state);
-      parts.push_back(
-          {layers.size() + static_cast<std::size_t>(layer.state), Category::data, aligned_bytes(shifted.list)});
+      parts.push_back({layers.size() + to_size(layer.state), Category::data, aligned_bytes(shifted.list)});
     }
     parts.push_back({l, Category::activations, bytes_of(c, [&](auto& to) { return saved_of(c, stage, layer, to); })});
   }
@@ -126,7 +126,7 @@ std::vector<SlotPart> left_parts(const BufferContext& c, const StageContent& sta
 
 std::string_view name_of(Region region) {
   constexpr std::string_view names[] = {"saved", "left", "input", "output", "d_output", "d_input"};
-  return names[static_cast<std::size_t>(region)];
+  return names[to_size(region)];
 }
 
 int states_on(Region edge, const StageContent& stage) {
@@ -138,7 +138,7 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
   const auto edge = [&](bool exists) -> std::vector<SlotPart> {
     const std::int64_t elements = (training ? states_on(region, stage) : 1) * c.stream_rows() * c.spec.C();
     if (!exists) return {};
-    return {{0, Category::activations, align_up(static_cast<std::size_t>(elements) * size_of(c.precision.compute))}};
+    return {{0, Category::activations, align_up(to_size(elements) * size_of(c.precision.compute))}};
   };
   switch (region) {
     case Region::saved:

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/category.hpp"
+#include "core/to_size.hpp"
 #include "core/types.hpp"
 #include "layout/local_units.hpp"
 #include "model/optimizer_state.hpp"
@@ -35,7 +36,7 @@ struct UnitBufferSpec {
   std::int64_t elements;
   DType type;
 
-  std::size_t bytes() const { return static_cast<std::size_t>(elements) * size_of(type); }
+  std::size_t bytes() const { return to_size(elements) * size_of(type); }
 };
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 

@@ -8,6 +8,7 @@
 
 #include "core/partials.hpp"
 #include "core/short_list.hpp"
+#include "core/to_size.hpp"
 #include "core/view.hpp"
 #include "model/optimizer_state.hpp"
 #include "model/spec.hpp"
@@ -31,7 +32,7 @@ struct BufferSpec {
   void* member;
   void (*place)(void* member, void* memory, const Array<std::int64_t, 2>& extents);
 
-  std::size_t bytes() const { return static_cast<std::size_t>(extents[0] * extents[1]) * size_of(dtype); }
+  std::size_t bytes() const { return to_size(extents[0] * extents[1]) * size_of(dtype); }
 };
 // Made anew wherever a layer works: no memory is asked for.
 using BufferList = ShortList<BufferSpec, 64>;

@@ -32,7 +32,7 @@ double initial_value(std::uint64_t seed, const Parameter& parameter, std::int64_
 
 std::string_view name_of(UnitKind kind) {
   constexpr std::string_view names[] = {"token_table", "position_table", "block", "experts", "output", "final_norm"};
-  return names[static_cast<std::size_t>(kind)];
+  return names[to_size(kind)];
 }
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "model/spec.hpp"
 
 namespace forge {
@@ -52,7 +53,7 @@ enum class Role {
   final_norm_bias,
   output,
 };
-inline constexpr std::size_t role_count = static_cast<std::size_t>(Role::output) + 1;
+inline constexpr std::size_t role_count = to_size(Role::output) + 1;
 
 enum class Initial { zeros, ones, normal };
 

@@ -1,5 +1,7 @@
 #include "model/rotary_table.hpp"
 
+#include "core/to_size.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -85,7 +87,7 @@ RotaryFrequencies rotary_frequencies(const ModelSpec& spec) {
 RotaryTable rotary_table(const ModelSpec& spec, std::int64_t positions) {
   const auto frequencies = rotary_frequencies(spec);
   RotaryTable table;
-  table.cosine.reserve(static_cast<std::size_t>(positions) * frequencies.inverse.size());
+  table.cosine.reserve(to_size(positions) * frequencies.inverse.size());
   table.sine.reserve(table.cosine.capacity());
   for (std::int64_t p = 0; p < positions; ++p)
     for (const double f : frequencies.inverse) {

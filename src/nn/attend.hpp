@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/to_size.hpp"
 #include "kernels/attention.hpp"
 #include "nn/attend.plan.hpp"
 #include "nn/branch.hpp"
@@ -54,7 +55,7 @@ void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const Atten
   const ModelSpec& m = p.spec();
   const KvCache<T>& cache = *p.ctx.cache;
   const std::int64_t rows = in.q.rows(), length = cache.length + rows;
-  const auto l = static_cast<std::size_t>(p.layer);
+  const auto l = to_size(p.layer);
   auto flat = [&](const View<T, 3>& x) { return View<const T, 2>(x.data, {{rows, x.columns()}}, x.pitch); };
   copy_rows<T>(p.ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
   copy_rows<T>(p.ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "model/rotary_table.hpp"
 #include "nn/rotary_buffers.hpp"
 
@@ -20,7 +21,7 @@ BufferContext decode_context(const ModelSpec& spec, const Precision& precision, 
 // A residual stream's.
 template <class T>
 std::size_t stream_bytes(const BufferContext& c) {
-  return align_up(static_cast<std::size_t>(c.stream_rows() * c.spec.C()) * sizeof(T));
+  return align_up(to_size(c.stream_rows() * c.spec.C()) * sizeof(T));
 }
 
 ModelSpec without_capacity(ModelSpec spec) {
@@ -40,12 +41,10 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   std::size_t frame = 0;  // of a block's forward pass; layers differ
   for (std::int64_t layer = 0; layer < run.spec.L(); ++layer)
     frame = std::max(frame, block_scratch(largest, layer, Pass::forward, false));
-  const auto rows = static_cast<std::size_t>(run.microbatch.sequence_tokens);
-  const auto layers = static_cast<std::size_t>(run.spec.L());
-  const auto cached = [&](std::int64_t columns) {
-    return align_up(rows * static_cast<std::size_t>(columns) * sizeof(T));
-  };
-  const auto v = static_cast<std::size_t>(run.spec.V()), c = static_cast<std::size_t>(run.spec.C());
+  const auto rows = to_size(run.microbatch.sequence_tokens);
+  const auto layers = to_size(run.spec.L());
+  const auto cached = [&](std::int64_t columns) { return align_up(rows * to_size(columns) * sizeof(T)); };
+  const auto v = to_size(run.spec.V()), c = to_size(run.spec.C());
   return counted_bytes<RunBuffers<T>>(run) + layers * (cached(run.spec.kv_columns()) + cached(run.spec.v_columns())) +
          2 * align_up(rows * sizeof(std::int32_t)) + align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) +
          align_up(c * sizeof(T)) + counted_bytes<Batch>(largest) + 2 * stream_bytes<T>(largest) + frame;
@@ -64,7 +63,7 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       workspace_(workspace_bytes),
       gemm_(workspace_.data(), workspace_.bytes()) {
   auto allocate = [&](std::int64_t elements, std::size_t size) {
-    return arena_.allocate(static_cast<std::size_t>(elements) * size, Category::data);
+    return arena_.allocate(to_size(elements) * size, Category::data);
   };
   forge::allocate(arena_, run_, Category::data, run_buffers_);
   fill_rotary_buffers(stream_, run_, run_buffers_);
@@ -76,7 +75,7 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
     copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(capacity));
+  std::vector<std::int32_t> positions(to_size(capacity));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
   for (auto* view : {&cache_.positions, &cache_.documents})
     *view = View<std::int32_t, 1>(static_cast<std::int32_t*>(allocate(capacity, 4)), {{capacity}});
@@ -120,7 +119,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   Frame frame(arena_);
   Batch batch;
   allocate(arena_, buffers, Category::data, batch);
-  const auto bytes = static_cast<std::size_t>(rows) * 4;
+  const auto bytes = to_size(rows) * 4;
   copy_to_device(stream_, batch.tokens.data, tokens, bytes);
   copy_on_device(stream_, batch.positions.data, cache_.positions.data + cache_.length, bytes);
   fill_zero(stream_, batch.documents.data, bytes);
@@ -141,10 +140,10 @@ template <class T>
 std::vector<double> Decoder<T>::append(const std::vector<std::int32_t>& tokens) {
   require(!tokens.empty() && length() + static_cast<std::int64_t>(tokens.size()) <= capacity_,
           "a decoder was given no tokens, or more than its capacity");
-  for (std::size_t begin = 0; begin < tokens.size(); begin += static_cast<std::size_t>(piece))
+  for (std::size_t begin = 0; begin < tokens.size(); begin += to_size(piece))
     append_piece(tokens.data() + begin,
                  std::min<std::int64_t>(piece, static_cast<std::int64_t>(tokens.size() - begin)));
-  std::vector<acc_t<T>> logits(static_cast<std::size_t>(spec_.V()));
+  std::vector<acc_t<T>> logits(to_size(spec_.V()));
   copy_to_host(stream_, logits.data(), logits_.data, logits.size() * sizeof(acc_t<T>));
   stream_.synchronize();
   return {logits.begin(), logits.end()};

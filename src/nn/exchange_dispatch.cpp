@@ -1,5 +1,6 @@
 #include "nn/exchange_dispatch.hpp"
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "kernels/moe.hpp"
 
@@ -17,7 +18,7 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
 template <class T>
 std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(m.sources * m.experts), m.capacity);
+  std::vector<std::int64_t> counts(to_size(m.sources * m.experts), m.capacity);
   if (m.fixed) return counts;
   copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
@@ -51,7 +52,7 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, con
   const LayerGroups& g = ctx.groups;
   const auto of_group = all.slice(g.ep_rank() * g.etp_size(), (g.ep_rank() + 1) * g.etp_size());
   const auto own = of_group.slice(g.etp_rank(), g.etp_rank() + 1);
-  copy_on_device(ctx.stream, own.data, sorting.counts.data, static_cast<std::size_t>(m.experts) * sizeof(std::int64_t));
+  copy_on_device(ctx.stream, own.data, sorting.counts.data, to_size(m.experts) * sizeof(std::int64_t));
   if (g.etp) g.etp->all_gather(ctx.stream, View<const std::int64_t, 2>(own), of_group);
   if (g.ep) g.ep->all_gather(ctx.stream, View<const std::int64_t, 2>(of_group), all);
 }
@@ -112,8 +113,7 @@ void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> assignments, View<P
   if (ctx_.groups.ep)
     ctx_.groups.ep->all_to_all(this->sending(), out.list(), in.list(), dtype_of<P>);
   else
-    copy_on_device(this->sending(), in.list()[0].data, out.list()[0].data,
-                   static_cast<std::size_t>(out.list()[0].count) * sizeof(P));
+    copy_on_device(this->sending(), in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
   if (!ctx_.groups.etp) return;
   Parts<P> mine(received), all(received);
   for (int peer = 0; peer < ranks_.etp; ++peer) {
@@ -128,13 +128,13 @@ template <class P>
 void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 2> peer_rows, View<P, 2> assignments) {
   std::vector<std::int64_t> begins{0};
   for (int peer = 0; peer < ranks_.etp; ++peer) begins.push_back(begins.back() + plan_.received_of(round, peer));
-  const auto own_begin = begins[static_cast<std::size_t>(ranks_.etp_rank)];
-  const auto own = received.slice(own_begin, begins[static_cast<std::size_t>(ranks_.etp_rank) + 1]);
+  const auto own_begin = begins[to_size(ranks_.etp_rank)];
+  const auto own = received.slice(own_begin, begins[to_size(ranks_.etp_rank) + 1]);
   // Rows that came from etp rank p get their sum there: p adds what the others made, one after the other.
   for (int distance = 1; distance < ranks_.etp; ++distance) {
     const int to = (ranks_.etp_rank + distance) % ranks_.etp;
     const int from = (ranks_.etp_rank + ranks_.etp - distance) % ranks_.etp;
-    const auto theirs = received.slice(begins[static_cast<std::size_t>(to)], begins[static_cast<std::size_t>(to) + 1]);
+    const auto theirs = received.slice(begins[to_size(to)], begins[to_size(to) + 1]);
     const auto got = peer_rows.slice(0, own.rows());
     Communicator& etp = *ctx_.groups.etp;
     etp.group_begin();
@@ -152,8 +152,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
   if (ctx_.groups.ep)
     ctx_.groups.ep->all_to_all(ctx_.stream, out.list(), in.list(), dtype_of<P>);
   else
-    copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data,
-                   static_cast<std::size_t>(out.list()[0].count) * sizeof(P));
+    copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "kernels/moe.hpp"
 
@@ -15,7 +16,7 @@ void GatherDispatch<T>::gather(Stream& stream, const LayerGroups& g, View<const 
   if (g.etp)
     g.etp->all_gather(stream, own, of_group);
   else
-    copy_on_device(stream, of_group.data, own.data, static_cast<std::size_t>(own.size()) * sizeof(P));
+    copy_on_device(stream, of_group.data, own.data, to_size(own.size()) * sizeof(P));
   if (g.ep) g.ep->all_gather(stream, View<const P, 2>(of_group), all);
 }
 
@@ -29,7 +30,7 @@ void GatherDispatch<T>::reduce(View<P, 2> all, View<P, 2> own) {
   if (g.etp)
     g.etp->reduce_scatter(ctx_.stream, View<const P, 2>(of_group), own);
   else
-    copy_on_device(ctx_.stream, own.data, of_group.data, static_cast<std::size_t>(own.size()) * sizeof(P));
+    copy_on_device(ctx_.stream, own.data, of_group.data, to_size(own.size()) * sizeof(P));
 }
 
 template <class T>
@@ -46,29 +47,29 @@ GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, 
       b_(b),
       s_(s),
       shape_(moe_shape(ctx.buffers)),
-      offsets_(static_cast<std::size_t>(shape_.experts + 1)) {
+      offsets_(to_size(shape_.experts + 1)) {
   copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   std::int64_t most = 0;
-  for (std::size_t e = 0; e + 1 < offsets_.size(); e += static_cast<std::size_t>(shape_.experts_here))
-    most = std::max(most, offsets_[e + static_cast<std::size_t>(shape_.experts_here)] - offsets_[e]);
+  for (std::size_t e = 0; e + 1 < offsets_.size(); e += to_size(shape_.experts_here))
+    most = std::max(most, offsets_[e + to_size(shape_.experts_here)] - offsets_[e]);
   rounds_ = static_cast<int>(std::max<std::int64_t>((most + shape_.round_rows - 1) / shape_.round_rows, 1));
 }
 
 template <class T>
 Range GatherDispatch<T>::window(int round) const {
-  const auto first = static_cast<std::size_t>(ctx_.groups.ep_rank() * shape_.experts_here);
-  const Range own{offsets_[first], offsets_[first + static_cast<std::size_t>(shape_.experts_here)]};
+  const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
+  const Range own{offsets_[first], offsets_[first + to_size(shape_.experts_here)]};
   const std::int64_t begin = std::min(own.begin + round * shape_.round_rows, own.end);
   return {begin, std::min(begin + shape_.round_rows, own.end)};
 }
 
 template <class T>
 std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
-  const auto first = static_cast<std::size_t>(ctx_.groups.ep_rank() * shape_.experts_here);
+  const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
   const Range here = window(round);
   std::vector<std::int64_t> list;
-  for (std::size_t e = 0; e <= static_cast<std::size_t>(shape_.experts_here); ++e)
+  for (std::size_t e = 0; e <= to_size(shape_.experts_here); ++e)
     list.push_back(std::clamp(offsets_[first + e], here.begin, here.end) - here.begin);
   return list;
 }
@@ -117,10 +118,10 @@ void GatherDispatch<T>::sum_rows(bool add_to, View<T, 2> y) {
 template <class T>
 void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
   const View<A, 2>& line = s_.weights;
-  if (!weighed_) fill_zero(ctx_.stream, line.data, static_cast<std::size_t>(line.size()) * sizeof(A));
+  if (!weighed_) fill_zero(ctx_.stream, line.data, to_size(line.size()) * sizeof(A));
   weighed_ = true;
   const Range here = window(round);
-  copy_on_device(ctx_.stream, line.data + here.begin, from.data, static_cast<std::size_t>(here.size()) * sizeof(A));
+  copy_on_device(ctx_.stream, line.data + here.begin, from.data, to_size(here.size()) * sizeof(A));
 }
 
 template <class T>

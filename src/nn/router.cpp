@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "nn/linear.hpp"
 #include "nn/rows.hpp"
@@ -70,9 +71,9 @@ bool Router<T>::show(RoutingTape& tape) const {
   const auto samples = own_rows(ctx.groups, batch.samples);
   const auto positions = own_rows(ctx.groups, batch.positions);
   const View<std::int32_t, 2> choices = b.choices;
-  std::vector<std::int64_t> host_samples(static_cast<std::size_t>(samples.size()));
-  std::vector<std::int32_t> host_positions(static_cast<std::size_t>(positions.size()));
-  std::vector<std::int32_t> host_choices(static_cast<std::size_t>(choices.size()));
+  std::vector<std::int64_t> host_samples(to_size(samples.size()));
+  std::vector<std::int32_t> host_positions(to_size(positions.size()));
+  std::vector<std::int32_t> host_choices(to_size(choices.size()));
   copy_to_host(ctx.stream, host_samples.data(), samples.data, host_samples.size() * sizeof(std::int64_t));
   copy_to_host(ctx.stream, host_positions.data(), positions.data, host_positions.size() * sizeof(std::int32_t));
   copy_to_host(ctx.stream, host_choices.data(), choices.data, host_choices.size() * sizeof(std::int32_t));
@@ -109,7 +110,7 @@ void Router<T>::gather_choices(View<const P, 2> own, View<P, 2> of_tp, View<P, 2
   if (ctx.groups.tp)
     ctx.groups.tp->all_gather(ctx.stream, own, target);
   else
-    copy_on_device(ctx.stream, target.data, own.data, static_cast<std::size_t>(own.size()) * sizeof(P));
+    copy_on_device(ctx.stream, target.data, own.data, to_size(own.size()) * sizeof(P));
   if (ctx.groups.cp) ctx.groups.cp->all_gather(ctx.stream, View<const P, 2>(of_tp), all);
 }
 
@@ -136,8 +137,7 @@ void Router<T>::drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounte
   capacity_drop<A>(ctx.stream, options, s.all_choices, s.all_weights, g.cp ? run.all_row_scopes : run.row_scopes,
                    g.cp ? run.all_row_positions : batch.positions, workspace, s.all_kept, count);
   const std::int64_t begin = (g.cp_rank() * g.tp_size() + g.tp_rank()) * m.rows;
-  copy_on_device(ctx.stream, b.kept.data, s.all_kept.row(begin),
-                 static_cast<std::size_t>(b.kept.size()) * sizeof(std::int32_t));
+  copy_on_device(ctx.stream, b.kept.data, s.all_kept.row(begin), to_size(b.kept.size()) * sizeof(std::int32_t));
 }
 
 template <class T>

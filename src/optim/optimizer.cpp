@@ -1,5 +1,6 @@
 #include "optim/optimizer.hpp"
 
+#include "core/to_size.hpp"
 #include "optim/rule.hpp"
 
 namespace forge {
@@ -13,7 +14,7 @@ UpdateRun<T> run_of(const RankUnit<T>& s, std::int64_t begin, std::int64_t end, 
   if constexpr (!std::is_same_v<acc_t<T>, T>) run.copy = s.copy.slice(begin, end);
   for (const auto& buffer : s.optimizer) {
     const DType type = buffer.declared.type;
-    run.state.push_back({type, static_cast<std::byte*>(buffer.data) + static_cast<std::size_t>(begin) * size_of(type)});
+    run.state.push_back({type, static_cast<std::byte*>(buffer.data) + to_size(begin) * size_of(type)});
   }
   return run;
 }

@@ -76,7 +76,7 @@ void Executor<T>::run(const Task& task) {
 
 template <class T>
 void Executor<T>::run_layer(const Task& task) {
-  const StageLayer& layer = layers(task)[static_cast<std::size_t>(task.layer)];
+  const StageLayer& layer = layers(task)[to_size(task.layer)];
   switch (task.op) {
     case TaskOp::forward:
       return forward(task, layer);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
@@ -98,16 +99,12 @@ class Executor {
 
   // What the task at hand works on. Residual stream: position i is the input of the chunk's i-th block, behind the last
   // one the input of the final norm or the next stage. Normalised states by number.
-  const StageContent& content(const Task& task) const {
-    return part_.share.chunks[static_cast<std::size_t>(task.action.chunk)];
-  }
+  const StageContent& content(const Task& task) const { return part_.share.chunks[to_size(task.action.chunk)]; }
   const std::vector<StageLayer>& layers(const Task& task) const {
-    return part_.share.layers[static_cast<std::size_t>(task.action.chunk)];
+    return part_.share.layers[to_size(task.action.chunk)];
   }
   std::size_t layer_of(const Task& task, LayerKind kind, int state) const;
-  std::size_t block_at(const Task& task, int position) const {
-    return static_cast<std::size_t>(position + content(task).embedding);
-  }
+  std::size_t block_at(const Task& task, int position) const { return to_size(position + content(task).embedding); }
   int position_of(const Task& task, const StageLayer& block) const {
     return static_cast<int>(block.number - content(task).layer(0));
   }

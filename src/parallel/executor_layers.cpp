@@ -1,3 +1,4 @@
+#include "core/to_size.hpp"
 #include "parallel/executor.hpp"
 
 // Passes of a stage's layers, and where each of them reads and writes.
@@ -104,7 +105,7 @@ LayerBuffers<T> Executor<T>::left(const Task& task, std::size_t l) const {
 
 template <class T>
 LayerBuffers<T> Executor<T>::buffers_of(const Task& task, const StageLayer& layer) const {
-  const auto l = static_cast<std::size_t>(task.layer);
+  const auto l = to_size(task.layer);
   const BufferContext& c = context_.buffers;
   LayerBuffers<T> b = saved(task, l);
   if (task.op == TaskOp::forward) return b;
@@ -174,7 +175,7 @@ void Executor<T>::with_mtp_input(const Task& task, const StageLayer& layer, F ru
 template <class T>
 template <class F>
 void Executor<T>::with_norm(const Task& task, const StageLayer& layer, F run) {
-  const StateBuffers<T> b = saved(task, static_cast<std::size_t>(task.layer)).state;
+  const StateBuffers<T> b = saved(task, to_size(task.layer)).state;
   const auto tensors = [&]<class P>(UnitPart<P> part) {
     if (layer.state == 0) return head_tensors(context_.spec(), View<P, 2>(), local(layer.unit), part);
     return head_tensors(View<P, 2>(), mtp_tensors<P>(context_.spec(), local(layer.unit), {}, part));
@@ -201,7 +202,7 @@ void Executor<T>::forward(const Task& task, const StageLayer& layer) {
       return forward_of_head(task, layer);
     case LayerKind::mtp_input:
       return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
-        input.forward({table(layer.second), {}}, saved(task, static_cast<std::size_t>(task.layer) + 1).x);
+        input.forward({table(layer.second), {}}, saved(task, to_size(task.layer) + 1).x);
       });
     case LayerKind::departures:
       return forward_of_departures(task);
@@ -216,7 +217,7 @@ void Executor<T>::forward_of_head(const Task& task, const StageLayer& layer) {
   if (context_.training) head.g = table_gradient(layer.unit);
   const View<T, 2> n = state(task, layer.state), d_n = state_gradient(task, layer.state);
   if (layer.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
-  const auto depth = static_cast<std::size_t>(layer.state - 1);
+  const auto depth = to_size(layer.state - 1);
   const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer.state - 1) + which, {{1}}); };
   head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
 }
@@ -248,7 +249,7 @@ void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
 
 template <class T>
 void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
-  const auto neighbour = [&](int distance) { return layers(task)[static_cast<std::size_t>(task.layer + distance)]; };
+  const auto neighbour = [&](int distance) { return layers(task)[to_size(task.layer + distance)]; };
   switch (layer.kind) {
     case LayerKind::block:
       return with_block(task, layer, [&](Block<T>& block) {
@@ -283,7 +284,7 @@ void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
       return with_block(task, layer, [&](Block<T>& block) { block.backward_weight(output_gradient_of(task, layer)); });
     case LayerKind::mtp_input:
       return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
-        input.backward_weight(input_gradient_of(task, layers(task)[static_cast<std::size_t>(task.layer) + 1]));
+        input.backward_weight(input_gradient_of(task, layers(task)[to_size(task.layer) + 1]));
       });
     case LayerKind::embedding: {
       EmbeddingTensors<acc_t<T>> g{table_gradient(layer.unit), {}};

@@ -10,7 +10,7 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
   if (mesh.world().size() > 1) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k));
-    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(A);
+    const std::size_t bytes = to_size(size.elements) * sizeof(A);
     for (int i = 0; i < size.buffers; ++i) {
       void* data = arena.allocate(bytes, Category::gradients);
       fill_zero(compute, data, bytes);
@@ -24,7 +24,7 @@ void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
   RankUnit<T>& unit = storage_.unit(u);
   PoolBuffer& p = place_of(unit, place);
   if (p.used) p.free.wait(compute);
-  fill_zero(compute, p.data.data, static_cast<std::size_t>(unit.local.elements) * sizeof(A));
+  fill_zero(compute, p.data.data, to_size(unit.local.elements) * sizeof(A));
   unit.matrix_sums = p.data.data;
 }
 
@@ -38,7 +38,7 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
     const View<A, 1> sums = p.data.slice(0, unit.local.elements);
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
-                     static_cast<std::size_t>(unit.vectors.size()) * sizeof(A));
+                     to_size(unit.vectors.size()) * sizeof(A));
     reduce_shards(compute, unit, sums);
     p.free.record(stream_.or_else(compute));
     p.used = true;

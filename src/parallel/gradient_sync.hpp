@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "comm/mesh.hpp"
+#include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/side_stream.hpp"
 #include "parallel/storage.hpp"
@@ -38,7 +39,7 @@ class GradientSync {
   };
 
   PoolBuffer& place_of(const RankUnit<T>& unit, int place) {
-    return pools_[static_cast<std::size_t>(pool_of(unit.local))][static_cast<std::size_t>(place)];
+    return pools_[to_size(pool_of(unit.local))][to_size(place)];
   }
   void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums);
   void reduce_step(const RankUnit<T>& unit);

@@ -1,5 +1,7 @@
 #include "parallel/parameter_gather.hpp"
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 template <class T>
@@ -9,7 +11,7 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStor
     if (unit.zero.gathers()) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = parameter_pool(storage.units(), static_cast<PoolClass>(k));
-    const std::size_t bytes = static_cast<std::size_t>(size.elements) * sizeof(T);
+    const std::size_t bytes = to_size(size.elements) * sizeof(T);
     for (int i = 0; i < size.buffers; ++i) {
       void* data = arena.allocate(bytes, Category::parameters);
       fill_zero(compute, data, bytes);
@@ -21,8 +23,8 @@ ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStor
 template <class T>
 View<T, 1> ParameterGather<T>::target(const RankUnit<T>& unit, int place) const {
   if (place < 0) return unit.whole;
-  const auto& pool = pools_[static_cast<std::size_t>(pool_of(unit.local))];
-  return pool[static_cast<std::size_t>(place)].slice(0, unit.local.elements);
+  const auto& pool = pools_[to_size(pool_of(unit.local))];
+  return pool[to_size(place)].slice(0, unit.local.elements);
 }
 
 template <class T>

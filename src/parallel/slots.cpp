@@ -21,21 +21,21 @@ ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, con
 }
 
 Batch ActivationSlots::batch(int chunk, int m, int state) const {
-  const std::size_t first = share_.layers[static_cast<std::size_t>(chunk)].size();
+  const std::size_t first = share_.layers[to_size(chunk)].size();
   Batch rows;
   BufferLister own(context_), shifted(context_);
   rows.list(own);
   place(own.list, saved(chunk, m, first));
   rows.list_shifted(shifted);
-  if (state > 0) place(shifted.list, saved(chunk, m, first + static_cast<std::size_t>(state)));
+  if (state > 0) place(shifted.list, saved(chunk, m, first + to_size(state)));
   return rows;
 }
 
 void* ActivationSlots::part(Region region, int chunk, int m, std::size_t part) const {
-  const auto r = static_cast<std::size_t>(region);
+  const auto r = to_size(region);
   const int slot = tables_[r].at(chunk, m);
   require(slot >= 0, "a task reads a region that its microbatch doesn't keep");
-  return regions_[r][static_cast<std::size_t>(chunk)][static_cast<std::size_t>(slot)].at(part);
+  return regions_[r][to_size(chunk)][to_size(slot)].at(part);
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "layout/stage_buffers.hpp"
 #include "plan/slots.hpp"
@@ -24,7 +25,7 @@ class ActivationSlots {
   // The states (S, C) on an edge of the chunk, one behind the other; and the j-th of them.
   template <class T>
   View<T, 2> edge(Region region, int chunk, int m) const {
-    const StageContent& stage = share_.chunks[static_cast<std::size_t>(chunk)];
+    const StageContent& stage = share_.chunks[to_size(chunk)];
     return edge_of<T>(region, chunk, m, 0, training_ ? states_on(region, stage) : 1);
   }
   template <class T>

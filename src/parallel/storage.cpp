@@ -21,14 +21,14 @@ View<P, 1> part_of(View<P, 1> whole, const Range& range) {
 template <class T>
 RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const Precision& precision, StorageKind kind)
     : local(unit), state(unit.state()), counted(counted_ranges(unit)) {
-  std::array<void*, static_cast<std::size_t>(UnitBuf::count_)> data{};
+  std::array<void*, to_size(UnitBuf::count_)> data{};
   for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, kind)) {
-    void*& p = data[static_cast<std::size_t>(buffer.id)];
+    void*& p = data[to_size(buffer.id)];
     p = arena.allocate(buffer.bytes(), buffer.category);
     fill_zero(stream, p, buffer.bytes());
     if (buffer.id == UnitBuf::optimizer) optimizer.push_back({kind.optimizer[optimizer.size()], p});
   }
-  auto at = [&](UnitBuf id) { return data[static_cast<std::size_t>(id)]; };
+  auto at = [&](UnitBuf id) { return data[to_size(id)]; };
   const std::int64_t n = unit.elements;
   whole = view_of<T>(at(UnitBuf::whole), n);
   master = view_of<A>(at(UnitBuf::master), state.size());
@@ -47,7 +47,7 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
 template <class T>
 void RankUnit<T>::zero_gradients(Stream& stream) const {
   for (const View<A, 1>& buffer : {sums.empty() ? gradient : sums, vectors})
-    if (!buffer.empty()) fill_zero(stream, buffer.data, static_cast<std::size_t>(buffer.size()) * sizeof(A));
+    if (!buffer.empty()) fill_zero(stream, buffer.data, to_size(buffer.size()) * sizeof(A));
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/stream.hpp"
 #include "layout/unit_buffers.hpp"
@@ -111,7 +112,7 @@ void ParameterStorage<T>::fill(Stream& stream, std::size_t u, F values_of) {
 template <class T>
 template <class F>
 void ParameterStorage<T>::fill_part(Stream& stream, std::size_t u, const Range& part, F& values_of) {
-  std::vector<A> values(static_cast<std::size_t>(part.size()), A(0));
+  std::vector<A> values(to_size(part.size()), A(0));
   const std::vector<Run> runs = runs_of(units_[u], part);
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // The runs of one piece follow each other.

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string_view>
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 // Where a rank's time goes. On the CPU work is done when a call returns; on CUDA the stream is not synchronised, so the
@@ -20,10 +22,7 @@ class PhaseTimers {
   class Scope {
    public:
     Scope(PhaseTimers& timers, Phase phase) : timers_(timers), phase_(phase), start_(Clock::now()) {}
-    ~Scope() {
-      timers_.seconds_[static_cast<std::size_t>(phase_)] +=
-          std::chrono::duration<double>(Clock::now() - start_).count();
-    }
+    ~Scope() { timers_.seconds_[to_size(phase_)] += std::chrono::duration<double>(Clock::now() - start_).count(); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
@@ -34,7 +33,7 @@ class PhaseTimers {
   };
 
   [[nodiscard]] Scope start(Phase phase) { return Scope(*this, phase); }
-  double seconds(Phase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
+  double seconds(Phase phase) const { return seconds_[to_size(phase)]; }
 
  private:
   std::array<double, phase_count> seconds_{};

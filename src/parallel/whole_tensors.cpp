@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "nn/units.plan.hpp"
 
@@ -66,16 +67,16 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
     end = std::max(end, piece.state_begin + piece.count);
     count += piece.count;
   }
-  std::string text(static_cast<std::size_t>(count) * sizeof(A), '\0');
+  std::string text(to_size(count) * sizeof(A), '\0');
   if (count == 0) return text;
   const RankUnit<T>& s = storage_.unit(unit);
   const View<A, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
-  std::vector<A> span(static_cast<std::size_t>(end - begin));
+  std::vector<A> span(to_size(end - begin));
   copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(A));
   stream.synchronize();
   char* to = text.data();
   for (const Piece& piece : pieces) {
-    const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(A);
+    const std::size_t bytes = to_size(piece.count) * sizeof(A);
     std::memcpy(to, span.data() + (piece.state_begin - begin), bytes);
     to += bytes;
   }
@@ -90,7 +91,7 @@ std::vector<typename WholeTensors<T>::A> WholeTensors<T>::collect(const Unit& un
   const std::size_t own_unit = index_of(own_, unit);
   std::vector<std::vector<Piece>> all;
   for (const RankShare& share : shares_) all.push_back(pieces_of(share, unit, parameter));
-  std::vector<A> whole(receives() ? static_cast<std::size_t>(elements) : 0);
+  std::vector<A> whole(receives() ? to_size(elements) : 0);
   std::int64_t arrived = 0;
   for (std::int64_t begin = 0; begin < elements; begin += piece_elements_) {
     const Range range{begin, std::min(begin + piece_elements_, elements)};
@@ -98,7 +99,7 @@ std::vector<typename WholeTensors<T>::A> WholeTensors<T>::collect(const Unit& un
     const auto place = [&](const std::string& text) {
       const char* from = text.data();
       for (const Piece& piece : pieces_within(all[rank++], range)) {
-        const std::size_t bytes = static_cast<std::size_t>(piece.count) * sizeof(A);
+        const std::size_t bytes = to_size(piece.count) * sizeof(A);
         require(from + bytes <= text.data() + text.size(), "a rank sends less of a tensor than it holds");
         std::memcpy(whole.data() + piece.global, from, bytes);
         from += bytes;
@@ -117,14 +118,14 @@ WholeWeights<T>::WholeWeights(const ModelSpec& spec, WholeTensors<T>& tensors, S
   const std::vector<LocalUnit> whole = whole_units(spec);
   for (const Unit& unit : parameter_units(spec)) {
     const LocalUnit& local = whole[units.size()];
-    std::vector<T> values(tensors.receives() ? static_cast<std::size_t>(local.elements) : 0);
+    std::vector<T> values(tensors.receives() ? to_size(local.elements) : 0);
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
       const auto tensor = tensors.collect(unit, i, TensorSource::parameters, stream);
       if (tensor.empty()) continue;
       for (const Run& run : runs_of(local, {0, local.elements}))
         if (run.piece->parameter == i)
           for (std::int64_t k = 0; k < run.count; ++k)
-            values[static_cast<std::size_t>(run.local + k)] = T(tensor[static_cast<std::size_t>(run.global + k)]);
+            values[to_size(run.local + k)] = T(tensor[to_size(run.global + k)]);
     }
     units.push_back(local);
     if (!tensors.receives()) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -16,7 +17,7 @@ constexpr std::int64_t most_near = 7;              // ranks on the same node, be
 constexpr std::size_t network_buffer = 512 * mib;  // one for all ranks beyond
 
 std::int64_t calls(const Traffic& traffic, Collective collective) {
-  return traffic.calls[static_cast<std::size_t>(collective)];
+  return traffic.calls[to_size(collective)];
 }
 
 // Peers that a rank exchanges data with: all of the group, or its neighbours in a pipeline.
@@ -46,7 +47,7 @@ std::vector<Allowance> library_allowances(const std::vector<std::pair<std::strin
     const std::int64_t others = peers(sent, sizes[g]), near = std::min(others, most_near);
     const std::int64_t connections = (has_rings(sent) ? ring_channels : 0) + near * transfer_channels;
     const std::size_t network = others > near ? network_buffer : 0;
-    list.push_back({"NCCL " + name, static_cast<std::size_t>(connections) * connection + network,
+    list.push_back({"NCCL " + name, to_size(connections) * connection + network,
                     std::to_string(connections) + " connections of " + format_bytes(connection) +
                         (network > 0 ? " and " + format_bytes(network) + " for other nodes" : "")});
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "layout/stage.hpp"
 
 namespace forge {
@@ -11,7 +12,7 @@ namespace forge {
 // Which unit's gathered parameters stand in which of a few places: the free place that was used longest ago is taken.
 class GatherPool {
  public:
-  explicit GatherPool(int places = 0) : places_(static_cast<std::size_t>(places)) {}
+  explicit GatherPool(int places = 0) : places_(to_size(places)) {}
 
   // Place of a unit, −1: it must be gathered first.
   int find(std::size_t unit) const {
@@ -28,7 +29,7 @@ class GatherPool {
     return static_cast<int>(oldest - places_.begin());
   }
   void set_used(std::size_t unit, bool used) {
-    PoolEntry& place = places_[static_cast<std::size_t>(find(unit))];
+    PoolEntry& place = places_[to_size(find(unit))];
     place.used = used;
     if (used) place.last = ++clock_;
   }

@@ -51,9 +51,7 @@ class Frames {
   Task task{};  // the first that reaches it, where anything is taken at all
 
  private:
-  const StageLayer& layer(const Task& t) const {
-    return share_.layers[static_cast<std::size_t>(t.action.chunk)][static_cast<std::size_t>(t.layer)];
-  }
+  const StageLayer& layer(const Task& t) const { return share_.layers[to_size(t.action.chunk)][to_size(t.layer)]; }
   void scratch(const Task& t, Pass pass, bool recompute = false) {
     const std::size_t bytes = now_ + scratch_bytes(c_, layer(t), pass, recompute);
     if (bytes <= most) return;
@@ -76,7 +74,7 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
     const PoolSize gradients = stored.gradients ? gradient_pool(share.units, static_cast<PoolClass>(k)) : PoolSize{};
     const PoolSize parameters = parameter_pool(share.units, static_cast<PoolClass>(k));
     auto bytes = [](const PoolSize& size, DType type) {
-      return static_cast<std::size_t>(size.buffers) * align_up(static_cast<std::size_t>(size.elements) * size_of(type));
+      return to_size(size.buffers) * align_up(to_size(size.elements) * size_of(type));
     };
     plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
     plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
@@ -89,7 +87,7 @@ void add_slots(MemoryPlan& plan, const BufferContext& c, const RankShare& share,
   for (std::size_t r = 0; r < slots.size(); ++r)
     for (std::size_t i = 0; i < share.chunks.size(); ++i)
       for (const SlotPart& part : slot_parts(static_cast<Region>(r), c, share.chunks[i], share.layers[i], training))
-        plan.of(part.category) += part.bytes * static_cast<std::size_t>(slots[r].counts[i]);
+        plan.of(part.category) += part.bytes * to_size(slots[r].counts[i]);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/category.hpp"
+#include "core/to_size.hpp"
 #include "layout/unit_buffers.hpp"
 #include "model/buffers.hpp"
 #include "plan/rank_share.hpp"
@@ -17,8 +18,8 @@ struct MemoryPlan {
   std::array<std::size_t, category_count> bytes{};
   std::string peak;  // the phase of the step in which the peak is reached
 
-  std::size_t& of(Category c) { return bytes[static_cast<std::size_t>(c)]; }
-  std::size_t of(Category c) const { return bytes[static_cast<std::size_t>(c)]; }
+  std::size_t& of(Category c) { return bytes[to_size(c)]; }
+  std::size_t of(Category c) const { return bytes[to_size(c)]; }
   std::size_t total() const;
 };
 

@@ -1,5 +1,7 @@
 #include "plan/rank_share.hpp"
 
+#include "core/to_size.hpp"
+
 #include <algorithm>
 #include <set>
 
@@ -27,10 +29,10 @@ RankShare rank_share(const ModelShare& model, int rank) {
   };
   int chunks = 0;
   for (const StagePlacement& place : model.places) chunks = std::max(chunks, place.chunk + 1);
-  share.chunks.resize(static_cast<std::size_t>(chunks));
+  share.chunks.resize(to_size(chunks));
   for (std::size_t stage = 0; stage < model.places.size(); ++stage)
     if (model.places[stage].rank == share.pp_rank)
-      share.chunks[static_cast<std::size_t>(model.places[stage].chunk)] = model.stages[stage];
+      share.chunks[to_size(model.places[stage].chunk)] = model.stages[stage];
   const LocalLayout layout{model.mesh.tp,
                            share.tp_rank,
                            zero(model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes),

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "plan/tasks.hpp"
 
 namespace forge {
@@ -13,7 +14,7 @@ struct SlotTable {
   std::vector<int> counts;  // slots by chunk
   std::vector<int> slots;   // by chunk * microbatches + microbatch; -1: the region never exists on this rank
 
-  int at(int chunk, int microbatch) const { return slots[static_cast<std::size_t>(chunk * microbatches + microbatch)]; }
+  int at(int chunk, int microbatch) const { return slots[to_size(chunk * microbatches + microbatch)]; }
 };
 using SlotTables = std::array<SlotTable, region_count>;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/gather_pool.hpp"
 #include "schedule/lower.hpp"
@@ -26,7 +27,7 @@ bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
 std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool training) {
   std::vector<Step> steps;
   const auto add = [&](Pass pass, int l) {
-    const StageLayer& layer = layers[static_cast<std::size_t>(l)];
+    const StageLayer& layer = layers[to_size(l)];
     if (does(layer, pass) && (training || !layer.trains_only())) steps.push_back({pass, l, {}, {}});
   };
   const int n = static_cast<int>(layers.size());
@@ -39,7 +40,7 @@ std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool tr
   std::vector<std::size_t> held;
   Step* last = nullptr;
   for (Step& step : steps) {
-    const auto reads = units_read(layers[static_cast<std::size_t>(step.layer)], step.pass);
+    const auto reads = units_read(layers[to_size(step.layer)], step.pass);
     if (reads.empty()) continue;
     for (const std::size_t unit : held)
       if (!contains(reads, unit)) last->releases.push_back(unit);
@@ -56,7 +57,7 @@ class Writer {
  public:
   Writer(const RankShare& share, const Schedule& schedule, bool training, bool recompute)
       : share_(share),
-        list_(schedule.actions[static_cast<std::size_t>(share.pp_rank)]),
+        list_(schedule.actions[to_size(share.pp_rank)]),
         schedule_(schedule),
         training_(training),
         recompute_(recompute),
@@ -89,8 +90,8 @@ class Writer {
   }
 
  private:
-  const std::vector<StageLayer>& layers() const { return share_.layers[static_cast<std::size_t>(action_.chunk)]; }
-  const StageContent& content() const { return share_.chunks[static_cast<std::size_t>(action_.chunk)]; }
+  const std::vector<StageLayer>& layers() const { return share_.layers[to_size(action_.chunk)]; }
+  const StageContent& content() const { return share_.chunks[to_size(action_.chunk)]; }
 
   Task& add(TaskOp op, Regions reads = 0, Regions writes = 0) {
     tasks_.push_back({op, action_, -1, no_unit, -1, false, reads, writes});
@@ -113,7 +114,7 @@ class Writer {
   const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
   bool takes_turns(std::size_t unit) const { return !zero(unit).keeps_whole(); }
-  GatherPool& pool(std::size_t unit) { return parameters_[static_cast<std::size_t>(pool_of(share_.units[unit]))]; }
+  GatherPool& pool(std::size_t unit) { return parameters_[to_size(pool_of(share_.units[unit]))]; }
 
   // Starts what use() would wait for, where a place is free. ZeRO 1 and 2 gather behind the update.
   void prefetch(std::size_t unit) {
@@ -151,7 +152,7 @@ class Writer {
   }
   // The first unit of another action's pass.
   void prefetch_first(const Action& reader) {
-    const auto& layers = share_.layers[static_cast<std::size_t>(reader.chunk)];
+    const auto& layers = share_.layers[to_size(reader.chunk)];
     const auto order = order_of(steps_of(layers, reader.op, training_));
     if (!order.empty()) prefetch(order.front());
   }
@@ -174,7 +175,7 @@ class Writer {
   bool adds_to_pool(std::size_t unit) const { return zero(unit).reduce_each && share_.units[unit].vectors_begin > 0; }
   void clear(std::size_t unit) {
     if (!adds_to_pool(unit) || cleared_[unit] >= 0) return;
-    const auto c = static_cast<std::size_t>(pool_of(share_.units[unit]));
+    const auto c = to_size(pool_of(share_.units[unit]));
     cleared_[unit] = next_[c]++ % gradients_[c];
     add_of_unit(TaskOp::clear_gradients, unit, cleared_[unit]);
   }
@@ -192,8 +193,7 @@ class Writer {
   // Whether a later step of the same pass adds to the unit, too.
   bool completed_later(const std::vector<Step>& steps, std::size_t at, std::size_t unit) const {
     return std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(at) + 1, steps.end(), [&](const Step& s) {
-      return s.pass == steps[at].pass &&
-             contains(units_completed(layers()[static_cast<std::size_t>(s.layer)], s.pass), unit);
+      return s.pass == steps[at].pass && contains(units_completed(layers()[to_size(s.layer)], s.pass), unit);
     });
   }
 
@@ -218,7 +218,7 @@ class Writer {
       step(steps[i]);
       for (const std::size_t unit : steps[i].releases) release(unit);
       if (!training_) continue;
-      for (const std::size_t unit : units_completed(layers()[static_cast<std::size_t>(steps[i].layer)], steps[i].pass))
+      for (const std::size_t unit : units_completed(layers()[to_size(steps[i].layer)], steps[i].pass))
         if (!completed_later(steps, i, unit)) reduce(unit);
     }
     if (action_.op == Op::backward) add(TaskOp::close);
@@ -227,7 +227,7 @@ class Writer {
   }
 
   void step(const Step& step) {
-    const StageLayer& layer = layers()[static_cast<std::size_t>(step.layer)];
+    const StageLayer& layer = layers()[to_size(step.layer)];
     const auto add_of_layer = [&](TaskOp op, Regions reads, Regions writes) {
       add(op, reads, writes).layer = step.layer;
     };
@@ -258,15 +258,15 @@ class Writer {
   Regions left() const { return action_.op == Op::backward ? 0u : set_of(Region::left); }
   // A normalised state that the head alone reads, right behind the norm that makes it.
   bool is_private_state(int l) const {
-    const auto next = static_cast<std::size_t>(l) + 1;
+    const auto next = to_size(l) + 1;
     return layers()[next - 1].kind == LayerKind::norm && next < layers().size() &&
            layers()[next].kind == LayerKind::head &&
            (next + 1 == layers().size() || layers()[next + 1].kind != LayerKind::mtp_input);
   }
   // What a forward pass leaves on an edge of the chunk.
   Regions written_edge(int l) const {
-    const StageLayer& layer = layers()[static_cast<std::size_t>(l)];
-    const bool ends = static_cast<std::size_t>(l) + 1 == layers().size();
+    const StageLayer& layer = layers()[to_size(l)];
+    const bool ends = to_size(l) + 1 == layers().size();
     if (ends && !content().head) return set_of(Region::output);
     return layer.kind == LayerKind::embedding ? set_of(Region::input) : 0u;
   }
@@ -278,7 +278,7 @@ class Writer {
     const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
     add(TaskOp::local_copy, set_of(up ? Region::output : Region::input_gradient),
         set_of(up ? Region::input : Region::output_gradient));
-    tasks_.back().place = schedule_.places[static_cast<std::size_t>(stage + (up ? 1 : -1))].chunk;
+    tasks_.back().place = schedule_.places[to_size(stage + (up ? 1 : -1))].chunk;
   }
   void transfer() {
     const bool up = is_forward_transfer(action_.op),
@@ -336,7 +336,7 @@ std::string_view name_of(TaskOp op) {
                                         "update",
                                         "read",
                                         "update_biases"};
-  return names[static_cast<std::size_t>(op)];
+  return names[to_size(op)];
 }
 
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute) {
@@ -369,8 +369,7 @@ std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& sched
 
 std::string phase_of(const Task& task, const RankShare& share) {
   if (task.layer < 0) return std::string(name_of(task.op));
-  const StageLayer& layer =
-      share.layers[static_cast<std::size_t>(task.action.chunk)][static_cast<std::size_t>(task.layer)];
+  const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
   if (layer.kind == LayerKind::head) return "output head";
   std::string what = "the " + std::string(name_of(layer.kind));
   if (layer.kind == LayerKind::block) what = layer.state > 0 ? "a multi-token block" : "a block";

@@ -1,5 +1,6 @@
 #include "plan/traffic.hpp"
 
+#include "core/to_size.hpp"
 #include "layout/stage_sends.hpp"
 #include "nn/router.plan.hpp"
 
@@ -7,7 +8,7 @@ namespace forge {
 
 GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankShare& share) {
   GroupSizes sizes{};
-  const auto set = [&](Group group, std::int64_t size) { sizes[static_cast<std::size_t>(group)] = size; };
+  const auto set = [&](Group group, std::int64_t size) { sizes[to_size(group)] = size; };
   set(Group::scalars, m.world());
   set(Group::tp, m.tp);
   set(Group::cp, m.cp);
@@ -29,7 +30,7 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
 }
 
 std::int64_t bytes_of(const Sent& s, const GroupSizes& sizes) {
-  const std::int64_t ranks = sizes[static_cast<std::size_t>(s.group)];
+  const std::int64_t ranks = sizes[to_size(s.group)];
   if (ranks == 1) return 0;
   return s.times * sent_elements(s.collective, s.count, ranks) * static_cast<std::int64_t>(size_of(s.type));
 }
@@ -84,9 +85,9 @@ std::vector<Sent> sums_of_scalars(const BufferContext& c) {
 }  // namespace
 
 std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const Task& task) {
-  const auto chunk = static_cast<std::size_t>(task.action.chunk);
+  const auto chunk = to_size(task.action.chunk);
   const auto of_layer = [&](Pass pass, bool recompute = false) {
-    return sends_of(c, share.layers[chunk][static_cast<std::size_t>(task.layer)], pass, recompute);
+    return sends_of(c, share.layers[chunk][to_size(task.layer)], pass, recompute);
   };
   switch (task.op) {
     case TaskOp::forward:
@@ -126,8 +127,8 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
   for (std::size_t g = 0; g < traffic.size(); ++g) traffic[g].first = name_of(static_cast<Group>(g));
   const auto add = [&](const Task& task) {
     for (const Sent& s : sends_of(c, share, task))
-      if (sizes[static_cast<std::size_t>(s.group)] > 1)
-        traffic[static_cast<std::size_t>(s.group)].second.add(s.collective, bytes_of(s, sizes) / s.times, s.times);
+      if (sizes[to_size(s.group)] > 1)
+        traffic[to_size(s.group)].second.add(s.collective, bytes_of(s, sizes) / s.times, s.times);
   };
   for (const Task& task : step_tasks(share, schedule, c.recompute)) add(task);
   for (const Task& task : update_tasks(share, false)) add(task);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/validate.hpp"
 
 namespace forge {
@@ -97,15 +98,15 @@ class Reader {
     if (fields[5] != "compute" && fields[5] != "lowered")
       fail("the last field must be compute or lowered, but is '" + shown(fields[5]) + "'");
     schedule_.lowered = fields[5] == "lowered";
-    schedule_.places.resize(static_cast<std::size_t>(stages));
-    schedule_.actions.resize(static_cast<std::size_t>(schedule_.ranks));
-    given_.assign(static_cast<std::size_t>(stages), false);
+    schedule_.places.resize(to_size(stages));
+    schedule_.actions.resize(to_size(schedule_.ranks));
+    given_.assign(to_size(stages), false);
     begun_ = true;
   }
 
   void stage(const std::vector<std::string_view>& fields) {
     expect(fields, 4, 4);
-    const auto s = static_cast<std::size_t>(number(fields[1], "stage", 0, schedule_.stages()));
+    const auto s = to_size(number(fields[1], "stage", 0, schedule_.stages()));
     if (given_[s]) fail("stage " + std::to_string(s) + " is given twice");
     given_[s] = true;
     schedule_.places[s] = {number(fields[2], "rank", 0, schedule_.ranks),
@@ -118,7 +119,7 @@ class Reader {
     Action action{operation(fields[2]), number(fields[3], "chunk", 0, schedule_.chunks_per_rank),
                   number(fields[4], "microbatch", 0, schedule_.microbatches)};
     if (fields.size() == 6) action.peer = number(fields[5], "peer", 0, schedule_.ranks);
-    schedule_.actions[static_cast<std::size_t>(rank)].push_back(action);
+    schedule_.actions[to_size(rank)].push_back(action);
   }
 
   Op operation(std::string_view field) const {

@@ -1,5 +1,7 @@
 #include "schedule/draw.hpp"
 
+#include "core/to_size.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -7,10 +9,6 @@
 namespace forge {
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A coloured box of the drawing: one compute action, Op::backward as its two halves.
 struct Box {
@@ -21,9 +19,9 @@ struct Box {
 
 std::vector<Box> boxes_of(const Schedule& schedule, const Timeline& times, const DurationOf& duration, int rank) {
   std::vector<Box> boxes;
-  for (std::size_t i = 0; i < schedule.actions[at(rank)].size(); ++i) {
-    const Action& action = schedule.actions[at(rank)][i];
-    const Interval interval = times.intervals[at(rank)][i];
+  for (std::size_t i = 0; i < schedule.actions[to_size(rank)].size(); ++i) {
+    const Action& action = schedule.actions[to_size(rank)][i];
+    const Interval interval = times.intervals[to_size(rank)][i];
     if (!is_compute(action.op)) continue;
     if (action.op != Op::backward) {
       boxes.push_back({action.op, action.chunk, action.microbatch, interval});
@@ -105,10 +103,8 @@ std::string draw_text(const Schedule& schedule, const DurationOf& duration) {
     const std::string number = std::to_string(rank);
     std::string row = "rank " + std::string(name_width - number.size(), ' ') + number + " |";
     const std::size_t origin = row.size();
-    for (const Box& box : rows[at(rank)]) {
-      const auto column = [&](double time) {
-        return origin + width * static_cast<std::size_t>(std::lround(time / unit));
-      };
+    for (const Box& box : rows[to_size(rank)]) {
+      const auto column = [&](double time) { return origin + width * to_size(std::lround(time / unit)); };
       const std::size_t begin = column(box.interval.start);
       if (box.interval.end <= box.interval.start) continue;
       row.resize(std::max(row.size(), begin), ' ');

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/zero_bubble.hpp"
 
 namespace forge {
@@ -16,8 +17,8 @@ List alternate(const List& forwards, const List& backwards, int warmup) {
   List list(forwards.begin(), forwards.begin() + warmup);
   const int total = static_cast<int>(forwards.size());
   for (int k = 0; k < total; ++k) {
-    if (k + warmup < total) list.push_back(forwards[static_cast<std::size_t>(k + warmup)]);
-    list.push_back(backwards[static_cast<std::size_t>(k)]);
+    if (k + warmup < total) list.push_back(forwards[to_size(k + warmup)]);
+    list.push_back(backwards[to_size(k)]);
   }
   return list;
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/timeline.hpp"
 
 namespace forge {
@@ -11,10 +12,6 @@ namespace forge {
 namespace {
 
 using List = std::vector<Action>;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The rank of the stage that reads what this compute action makes: the next stage for F, the previous one for B; -1 for
 // W and at the pipeline's ends.
@@ -26,13 +23,13 @@ int reader_stage(const Schedule& schedule, int rank, const Action& action) {
 
 bool read_elsewhere(const Schedule& schedule, int rank, const Action& action) {
   const int reader = reader_stage(schedule, rank, action);
-  return reader >= 0 && schedule.places[at(reader)].rank != rank;
+  return reader >= 0 && schedule.places[to_size(reader)].rank != rank;
 }
 
 // B, W -> backward where nobody else waits for B.
 List fuse(const Schedule& schedule, int rank) {
   List fused;
-  for (const Action& action : schedule.actions[at(rank)]) {
+  for (const Action& action : schedule.actions[to_size(rank)]) {
     const bool joins = action.op == Op::backward_weight && !fused.empty() && fused.back().op == Op::backward_input &&
                        fused.back().chunk == action.chunk && fused.back().microbatch == action.microbatch &&
                        !read_elsewhere(schedule, rank, fused.back());
@@ -52,17 +49,17 @@ struct Posts {
 using PostsByTime = std::map<long, Posts>;
 
 std::vector<PostsByTime> collect_posts(const Schedule& schedule, const Timeline& clock) {
-  std::vector<PostsByTime> posts(at(schedule.ranks));
+  std::vector<PostsByTime> posts(to_size(schedule.ranks));
   for (int rank = 0; rank < schedule.ranks; ++rank)
-    for (std::size_t i = 0; i < schedule.actions[at(rank)].size(); ++i) {
-      const Action& action = schedule.actions[at(rank)][i];
+    for (std::size_t i = 0; i < schedule.actions[to_size(rank)].size(); ++i) {
+      const Action& action = schedule.actions[to_size(rank)][i];
       if (!read_elsewhere(schedule, rank, action)) continue;
-      const StagePlacement reader = schedule.places[at(reader_stage(schedule, rank, action))];
-      const long time = static_cast<long>(clock.intervals[at(rank)][i].end);
+      const StagePlacement reader = schedule.places[to_size(reader_stage(schedule, rank, action))];
+      const long time = static_cast<long>(clock.intervals[to_size(rank)][i].end);
       const bool forward = action.op == Op::forward;
-      posts[at(rank)][time].sends.push_back(
+      posts[to_size(rank)][time].sends.push_back(
           {forward ? Op::post_send_forward : Op::post_send_backward, action.chunk, action.microbatch, reader.rank});
-      posts[at(reader.rank)][time].receives.push_back(
+      posts[to_size(reader.rank)][time].receives.push_back(
           {forward ? Op::post_recv_forward : Op::post_recv_backward, reader.chunk, action.microbatch, rank});
     }
   return posts;
@@ -82,7 +79,7 @@ class TransferWriter {
       : schedule_(schedule), rank_(rank), posts_(posts), next_(posts.begin()) {}
 
   List write(const std::vector<Interval>& intervals) {
-    const List& list = schedule_.actions[at(rank_)];
+    const List& list = schedule_.actions[to_size(rank_)];
     for (std::size_t i = 0; i < list.size(); ++i) {
       while (next_ != posts_.end() && static_cast<double>(next_->first) < intervals[i].end) post(next_++->second);
       wait_for_input(list[i]);
@@ -115,9 +112,9 @@ class TransferWriter {
     const bool forward = action.op == Op::forward;
     if (!forward && !computes_input_gradient(action.op)) return;
     const int source = forward ? stage - 1 : stage + 1;
-    if (source < 0 || source >= schedule_.stages() || schedule_.places[at(source)].rank == rank_) return;
+    if (source < 0 || source >= schedule_.stages() || schedule_.places[to_size(source)].rank == rank_) return;
     result_.push_back({forward ? Op::wait_recv_forward : Op::wait_recv_backward, action.chunk, action.microbatch,
-                       schedule_.places[at(source)].rank});
+                       schedule_.places[to_size(source)].rank});
   }
 
   void copy_locally(const Action& action) {
@@ -139,12 +136,13 @@ class TransferWriter {
 Schedule lower(const Schedule& compute) {
   require(!compute.lowered, "schedule: lowered twice");
   Schedule schedule = compute;
-  for (int rank = 0; rank < schedule.ranks; ++rank) schedule.actions[at(rank)] = fuse(compute, rank);
+  for (int rank = 0; rank < schedule.ranks; ++rank) schedule.actions[to_size(rank)] = fuse(compute, rank);
   const Timeline clock = timeline(schedule, uniform_durations(1, 1, 1));
   const std::vector<PostsByTime> posts = collect_posts(schedule, clock);
   const Schedule computed = schedule;
   for (int rank = 0; rank < schedule.ranks; ++rank)
-    schedule.actions[at(rank)] = TransferWriter(computed, rank, posts[at(rank)]).write(clock.intervals[at(rank)]);
+    schedule.actions[to_size(rank)] =
+        TransferWriter(computed, rank, posts[to_size(rank)]).write(clock.intervals[to_size(rank)]);
   schedule.lowered = true;
   return schedule;
 }
@@ -155,7 +153,7 @@ Schedule forward_only(const Schedule& schedule) {
   forward.lowered = false;
   for (auto& list : forward.actions) list.clear();
   for (const StagePlacement& place : forward.places)
-    forward.actions[at(place.rank)].push_back({Op::forward, place.chunk, 0});
+    forward.actions[to_size(place.rank)].push_back({Op::forward, place.chunk, 0});
   return forward;
 }
 

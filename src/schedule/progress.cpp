@@ -4,15 +4,15 @@ namespace forge {
 
 Progress::Progress(const Schedule& schedule)
     : schedule_(&schedule),
-      position_(at(schedule.ranks), 0),
-      stage_(at(schedule.stages()), 0),
-      forward_(at(schedule.stages() * schedule.microbatches), 0),
+      position_(to_size(schedule.ranks), 0),
+      stage_(to_size(schedule.stages()), 0),
+      forward_(to_size(schedule.stages() * schedule.microbatches), 0),
       backward_(forward_),
       sent_up_(forward_),
       sent_down_(forward_) {
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    const StagePlacement& place = schedule.places[at(stage)];
-    stage_[at(place.rank * schedule.chunks_per_rank + place.chunk)] = stage;
+    const StagePlacement& place = schedule.places[to_size(stage)];
+    stage_[to_size(place.rank * schedule.chunks_per_rank + place.chunk)] = stage;
   }
 }
 
@@ -27,7 +27,7 @@ std::string Progress::missing(const Action& action, int stage) const {
   const int m = action.microbatch;
   const int last = schedule_->stages() - 1;
   const auto lacks = [&](const std::vector<std::uint8_t>& done, int s, const char* what) {
-    return done[at(schedule_->index(s, m))]
+    return done[to_size(schedule_->index(s, m))]
                ? std::string()
                : what + std::string(" of stage ") + std::to_string(s) + ", microbatch " + std::to_string(m);
   };
@@ -53,25 +53,25 @@ std::string Progress::missing(const Action& action, int stage) const {
 bool Progress::ready(int rank) const {
   if (finished(rank)) return false;
   const Action& action = next(rank);
-  return missing(action, stage_[at(rank * schedule_->chunks_per_rank + action.chunk)]).empty();
+  return missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]).empty();
 }
 
 void Progress::advance(int rank) {
   const Action& action = next(rank);
-  const int stage = stage_[at(rank * schedule_->chunks_per_rank + action.chunk)];
-  const std::size_t cell = at(schedule_->index(stage, action.microbatch));
+  const int stage = stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)];
+  const std::size_t cell = to_size(schedule_->index(stage, action.microbatch));
   if (action.op == Op::forward) forward_[cell] = 1;
   if (computes_input_gradient(action.op)) backward_[cell] = 1;
   if (action.op == Op::post_send_forward) sent_up_[cell] = 1;
   if (action.op == Op::post_send_backward) sent_down_[cell] = 1;
-  ++position_[at(rank)];
+  ++position_[to_size(rank)];
 }
 
 std::string Progress::reason(int rank) const {
   if (finished(rank)) return "rank " + std::to_string(rank) + " is at its end";
   const Action& action = next(rank);
   return "rank " + std::to_string(rank) + " at action " + std::to_string(position(rank)) + ", " + text_of(action) +
-         ", waits for " + missing(action, stage_[at(rank * schedule_->chunks_per_rank + action.chunk)]);
+         ", waits for " + missing(action, stage_[to_size(rank * schedule_->chunks_per_rank + action.chunk)]);
 }
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/to_size.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
@@ -15,18 +16,17 @@ class Progress {
  public:
   explicit Progress(const Schedule& schedule);
 
-  bool finished(int rank) const { return position_[at(rank)] == static_cast<int>(list(rank).size()); }
+  bool finished(int rank) const { return position_[to_size(rank)] == static_cast<int>(list(rank).size()); }
   bool finished() const;
-  int position(int rank) const { return position_[at(rank)]; }
-  const Action& next(int rank) const { return list(rank)[static_cast<std::size_t>(position(rank))]; }
+  int position(int rank) const { return position_[to_size(rank)]; }
+  const Action& next(int rank) const { return list(rank)[to_size(position(rank))]; }
   bool ready(int rank) const;  // not finished, and what next(rank) reads is there
   void advance(int rank);      // next(rank) is done
   // "rank 1 at action 4, F c0 m1, waits for F of stage 0, microbatch 1": why next(rank) is not ready.
   std::string reason(int rank) const;
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-  const std::vector<Action>& list(int rank) const { return schedule_->actions[at(rank)]; }
+  const std::vector<Action>& list(int rank) const { return schedule_->actions[to_size(rank)]; }
   std::string missing(const Action& action, int stage) const;  // "" when nothing is
 
   const Schedule* schedule_;

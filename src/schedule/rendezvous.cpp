@@ -1,14 +1,12 @@
 #include "schedule/rendezvous.hpp"
 
+#include "core/to_size.hpp"
+
 #include <algorithm>
 
 namespace forge {
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A rank that stands in a launch: the posts which have not met their other side.
 struct Waiting {
@@ -18,7 +16,7 @@ struct Waiting {
 
 class Rendezvous {
  public:
-  explicit Rendezvous(const Schedule& schedule) : schedule_(schedule), ranks_(at(schedule.ranks)) {}
+  explicit Rendezvous(const Schedule& schedule) : schedule_(schedule), ranks_(to_size(schedule.ranks)) {}
 
   std::string run() {
     for (int rank = 0; rank < schedule_.ranks; ++rank) launch(rank);
@@ -36,8 +34,8 @@ class Rendezvous {
  private:
   // Goes on to the rank's next launch, or to its end (posts stays empty).
   void launch(int rank) {
-    Waiting& self = ranks_[at(rank)];
-    const auto& list = schedule_.actions[at(rank)];
+    Waiting& self = ranks_[to_size(rank)];
+    const auto& list = schedule_.actions[to_size(rank)];
     bool group = false;
     for (; self.position < list.size() && (group || self.posts.empty()); ++self.position) {
       const Action& action = list[self.position];
@@ -49,11 +47,11 @@ class Rendezvous {
 
   // Lets the first send of this rank to some peer meet the peer's first receive from it, if both are launched.
   bool meet(int rank) {
-    Waiting& self = ranks_[at(rank)];
+    Waiting& self = ranks_[to_size(rank)];
     for (std::size_t i = 0; i < self.posts.size(); ++i) {
       const Action send = self.posts[i];
       if (!is_send_post(send.op) || !is_first(self.posts, i)) continue;
-      Waiting& other = ranks_[at(send.peer)];
+      Waiting& other = ranks_[to_size(send.peer)];
       const auto receive = std::find_if(other.posts.begin(), other.posts.end(), [&](const Action& post) {
         return !is_send_post(post.op) && post.peer == rank;
       });
@@ -89,7 +87,7 @@ class Rendezvous {
   std::string stuck() const {
     std::string text;
     for (int rank = 0; rank < schedule_.ranks; ++rank)
-      for (const Action& post : ranks_[at(rank)].posts)
+      for (const Action& post : ranks_[to_size(rank)].posts)
         text += (text.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) + " in " + text_of(post);
     return text.empty() ? text : "deadlock under rendezvous sends: " + text;
   }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -43,7 +44,7 @@ std::string short_name(Op op) {
 }  // namespace
 
 std::string_view name_of(Op op) {
-  return op_names[static_cast<std::size_t>(op)];
+  return op_names[to_size(op)];
 }
 
 std::string text_of(const Action& action) {
@@ -56,7 +57,7 @@ std::string text_of(const Action& action) {
 
 int Schedule::stage_at(int rank, int chunk) const {
   for (int stage = 0; stage < static_cast<int>(places.size()); ++stage)
-    if (places[static_cast<std::size_t>(stage)] == StagePlacement{rank, chunk}) return stage;
+    if (places[to_size(stage)] == StagePlacement{rank, chunk}) return stage;
   throw Error("schedule: no stage on rank " + std::to_string(rank) + ", chunk " + std::to_string(chunk));
 }
 

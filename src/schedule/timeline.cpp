@@ -4,15 +4,12 @@
 #include <numeric>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/progress.hpp"
 
 namespace forge {
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Ends of F and B by stage and microbatch while the ranks are walked.
 class Clock {
@@ -21,29 +18,29 @@ class Clock {
       : schedule_(schedule),
         duration_(duration),
         transfer_(transfer),
-        now_(at(schedule.ranks), 0.0),
-        forward_end_(at(schedule.stages() * schedule.microbatches), 0.0),
+        now_(to_size(schedule.ranks), 0.0),
+        forward_end_(to_size(schedule.stages() * schedule.microbatches), 0.0),
         backward_end_(forward_end_) {}
 
   Interval run(int rank, const Action& action) {
     const int stage = schedule_.stage_at(rank, action.chunk);
     const int m = action.microbatch;
     const int last = schedule_.stages() - 1;
-    double start = now_[at(rank)];
+    double start = now_[to_size(rank)];
     const bool reads_input = action.op == Op::forward || action.op == Op::wait_recv_forward;
     const bool reads_gradient = computes_input_gradient(action.op) || action.op == Op::wait_recv_backward;
     if (reads_input && stage > 0) start = std::max(start, arrival(forward_end_, rank, stage - 1, m));
     if (reads_gradient && stage < last) start = std::max(start, arrival(backward_end_, rank, stage + 1, m));
     const double end = start + cost(action.op, stage);
-    if (action.op == Op::forward) forward_end_[at(schedule_.index(stage, m))] = end;
-    if (computes_input_gradient(action.op)) backward_end_[at(schedule_.index(stage, m))] = end;
-    now_[at(rank)] = end;
+    if (action.op == Op::forward) forward_end_[to_size(schedule_.index(stage, m))] = end;
+    if (computes_input_gradient(action.op)) backward_end_[to_size(schedule_.index(stage, m))] = end;
+    now_[to_size(rank)] = end;
     return {start, end};
   }
 
  private:
   double arrival(const std::vector<double>& ends, int rank, int stage, int m) const {
-    return ends[at(schedule_.index(stage, m))] + (schedule_.places[at(stage)].rank == rank ? 0.0 : transfer_);
+    return ends[to_size(schedule_.index(stage, m))] + (schedule_.places[to_size(stage)].rank == rank ? 0.0 : transfer_);
   }
 
   double cost(Op op, int stage) const {
@@ -82,14 +79,14 @@ double Timeline::bubble_share() const {
 
 Timeline timeline(const Schedule& schedule, const DurationOf& duration, double transfer) {
   Timeline result;
-  result.intervals.resize(at(schedule.ranks));
-  result.busy.assign(at(schedule.ranks), 0.0);
+  result.intervals.resize(to_size(schedule.ranks));
+  result.busy.assign(to_size(schedule.ranks), 0.0);
   Clock clock(schedule, duration, transfer);
   Progress progress(schedule);
   const bool complete = walk_all_ranks(schedule, progress, [&](int rank, int, const Action& action) {
     const Interval interval = clock.run(rank, action);
-    result.intervals[at(rank)].push_back(interval);
-    if (is_compute(action.op)) result.busy[at(rank)] += interval.end - interval.start;
+    result.intervals[to_size(rank)].push_back(interval);
+    if (is_compute(action.op)) result.busy[to_size(rank)] += interval.end - interval.start;
     result.makespan = std::max(result.makespan, interval.end);
   });
   require(complete, "schedule: the ranks wait for each other (validate() names the actions)");

@@ -4,16 +4,13 @@
 #include <array>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/progress.hpp"
 #include "schedule/rendezvous.hpp"
 
 namespace forge {
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::string on_rank(int rank, const Action& action) {
   return "rank " + std::to_string(rank) + ": " + text_of(action);
@@ -26,15 +23,15 @@ std::string shape_violation(const Schedule& s) {
     return std::to_string(s.actions.size()) + " lists of actions for " + std::to_string(s.ranks) + " ranks";
   if (static_cast<int>(s.places.size()) != s.stages())
     return std::to_string(s.places.size()) + " places for " + std::to_string(s.stages()) + " stages";
-  std::vector<int> seen(at(s.stages()), 0);
+  std::vector<int> seen(to_size(s.stages()), 0);
   for (const StagePlacement& place : s.places) {
     const bool legal = place.rank >= 0 && place.rank < s.ranks && place.chunk >= 0 && place.chunk < s.chunks_per_rank;
-    if (!legal || seen[at(place.rank * s.chunks_per_rank + place.chunk)]++)
+    if (!legal || seen[to_size(place.rank * s.chunks_per_rank + place.chunk)]++)
       return "stages must stand one to one on (rank, chunk), but (" + std::to_string(place.rank) + ", " +
              std::to_string(place.chunk) + ") is out of range or taken twice";
   }
   for (int rank = 0; rank < s.ranks; ++rank)
-    for (const Action& action : s.actions[at(rank)]) {
+    for (const Action& action : s.actions[to_size(rank)]) {
       const bool group = action.op == Op::begin_group || action.op == Op::end_group;
       const bool transfer = action.op >= Op::post_send_forward && action.op <= Op::wait_recv_backward;
       if (action.chunk < 0 || action.chunk >= s.chunks_per_rank) return on_rank(rank, action) + ": no such chunk";
@@ -52,14 +49,14 @@ std::string shape_violation(const Schedule& s) {
 class Positions {
  public:
   explicit Positions(const Schedule& schedule) : schedule_(schedule) {
-    for (auto& cells : cells_) cells.assign(at(schedule.stages() * schedule.microbatches), -1);
+    for (auto& cells : cells_) cells.assign(to_size(schedule.stages() * schedule.microbatches), -1);
     for (int rank = 0; rank < schedule.ranks; ++rank)
-      for (int i = 0; i < static_cast<int>(schedule.actions[at(rank)].size()); ++i)
-        enter(rank, i, schedule.actions[at(rank)][at(i)]);
+      for (int i = 0; i < static_cast<int>(schedule.actions[to_size(rank)].size()); ++i)
+        enter(rank, i, schedule.actions[to_size(rank)][to_size(i)]);
   }
 
   int of(Op op, int stage, int microbatch) const {
-    return cells_[at(static_cast<int>(op))][at(schedule_.index(stage, microbatch))];
+    return cells_[to_size(static_cast<int>(op))][to_size(schedule_.index(stage, microbatch))];
   }
   const std::string& duplicate() const { return duplicate_; }
 
@@ -70,7 +67,7 @@ class Positions {
     if (may_repeat(action.op)) return;
     const int stage = schedule_.stage_at(rank, action.chunk);
     const auto set = [&](Op op) {
-      int& cell = cells_[at(static_cast<int>(op))][at(schedule_.index(stage, action.microbatch))];
+      int& cell = cells_[to_size(static_cast<int>(op))][to_size(schedule_.index(stage, action.microbatch))];
       if (cell >= 0 && duplicate_.empty()) duplicate_ = on_rank(rank, action) + " stands twice";
       cell = i;
     };
@@ -93,7 +90,7 @@ class Cell {
   int of(Op op) const { return positions_.of(op, stage_, microbatch_); }
   int neighbour(Op op, int stage) const { return positions_.of(op, stage, microbatch_); }
   std::string text(Op op) const {
-    const StagePlacement& place = schedule_.places[at(stage_)];
+    const StagePlacement& place = schedule_.places[to_size(stage_)];
     return on_rank(place.rank, {op, place.chunk, microbatch_}) + " (stage " + std::to_string(stage_) + ")";
   }
 
@@ -113,9 +110,10 @@ class Cell {
     return "";
   }
   std::string peers(std::initializer_list<Op> ops, int peer) const {
-    const auto& list = schedule_.actions[at(schedule_.places[at(stage_)].rank)];
+    const auto& list = schedule_.actions[to_size(schedule_.places[to_size(stage_)].rank)];
     for (const Op op : ops)
-      if (of(op) >= 0 && list[at(of(op))].peer != peer) return text(op) + " must name rank " + std::to_string(peer);
+      if (of(op) >= 0 && list[to_size(of(op))].peer != peer)
+        return text(op) + " must name rank " + std::to_string(peer);
     return "";
   }
 
@@ -170,8 +168,8 @@ constexpr EdgeOps towards_previous{
 
 std::string edge_violation(const Schedule& schedule, const Cell& cell, int stage, int other, const EdgeOps& ops) {
   const bool ends = other < 0 || other >= schedule.stages();
-  const int rank = schedule.places[at(stage)].rank;
-  const int peer = ends ? -1 : schedule.places[at(other)].rank;
+  const int rank = schedule.places[to_size(stage)].rank;
+  const int peer = ends ? -1 : schedule.places[to_size(other)].rank;
   if (ends || peer == rank) {
     const std::string foreign = cell.none_of({ops.post_send, ops.wait_send, ops.post_receive, ops.wait_receive});
     if (!foreign.empty() || ends) return foreign.empty() ? cell.none_of({ops.hand}) : foreign;
@@ -195,7 +193,7 @@ std::string transfer_violation(const Schedule& schedule, const Positions& positi
 std::string group_violation(const Schedule& schedule) {
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     bool open = false;
-    for (const Action& action : schedule.actions[at(rank)]) {
+    for (const Action& action : schedule.actions[to_size(rank)]) {
       if (action.op == Op::begin_group || action.op == Op::end_group) {
         if (open == (action.op == Op::begin_group)) return on_rank(rank, action) + " without its counterpart";
         open = !open;

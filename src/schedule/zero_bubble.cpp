@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "schedule/progress.hpp"
 #include "schedule/timeline.hpp"
 
@@ -12,10 +13,6 @@ namespace forge {
 namespace {
 
 using List = std::vector<Action>;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // One rank during the fill: its W's that wait, and how many pairs stand between F and W.
 struct Filler {
@@ -76,7 +73,7 @@ void drop_weights(Schedule& schedule) {
 
 void fill_with_weights(Schedule& schedule, int limit) {
   Progress progress(schedule);
-  std::vector<Filler> fillers(at(schedule.ranks));
+  std::vector<Filler> fillers(to_size(schedule.ranks));
   const auto open = [&] {
     return !progress.finished() ||
            std::any_of(fillers.begin(), fillers.end(), [](const Filler& filler) { return !filler.pending.empty(); });
@@ -85,7 +82,7 @@ void fill_with_weights(Schedule& schedule, int limit) {
     std::vector<int> advancing;
     bool moved = false;
     for (int rank = 0; rank < schedule.ranks; ++rank) {
-      Filler& filler = fillers[at(rank)];
+      Filler& filler = fillers[to_size(rank)];
       const bool full = !progress.finished(rank) && progress.next(rank).op == Op::forward && filler.in_flight >= limit;
       if (progress.ready(rank) && !full) {
         filler.place(progress.next(rank));
@@ -99,7 +96,8 @@ void fill_with_weights(Schedule& schedule, int limit) {
     for (const int rank : advancing) progress.advance(rank);
     require(moved, "schedule: the order of F and B cannot be filled with W");
   }
-  for (int rank = 0; rank < schedule.ranks; ++rank) schedule.actions[at(rank)] = std::move(fillers[at(rank)].list);
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    schedule.actions[to_size(rank)] = std::move(fillers[to_size(rank)].list);
 }
 
 Schedule zb_v(int ranks, int microbatches) {

@@ -1,5 +1,7 @@
 #include "train/batch_feed.hpp"
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
 // Where the slot has the buffer.
@@ -11,7 +13,7 @@ void BatchFeed::copy(Stream& stream, int microbatch, const View<P, 1>& to, const
 }
 
 void BatchFeed::load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) {
-  const ShiftedRows& rows = batch_.shifted.at(static_cast<std::size_t>(depth - 1));
+  const ShiftedRows& rows = batch_.shifted.at(to_size(depth - 1));
   copy(stream, microbatch, to.tokens, rows.tokens);
   copy(stream, microbatch, to.labels, rows.labels);
   copy(stream, microbatch, to.token_order, rows.token_order);

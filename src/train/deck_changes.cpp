@@ -3,6 +3,7 @@
 #include "config/keys.hpp"
 #include "config/read.hpp"
 #include "core/random.hpp"
+#include "core/to_size.hpp"
 #include "train/restart.hpp"
 
 namespace forge {
@@ -29,7 +30,7 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
 
 std::string data_fingerprint(const TokenSet& set) {
   constexpr std::int64_t looked_at = 64;
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(set.sequence_tokens() + 1));
+  std::vector<std::int32_t> tokens(to_size(set.sequence_tokens() + 1));
   std::uint64_t sum = 0;
   const std::int64_t n = set.samples();
   for (std::int64_t i = 0; i < std::min(n, looked_at); ++i) {

@@ -9,6 +9,7 @@
 
 #include "core/bytes.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -27,7 +28,7 @@ std::pair<std::size_t, int> write_some(int descriptor, const std::string& text) 
     const ssize_t n = ::write(descriptor, text.data() + at, text.size() - at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return {at, errno};
-    at += static_cast<std::size_t>(n);
+    at += to_size(n);
   }
   return {at, 0};
 }

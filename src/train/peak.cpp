@@ -6,6 +6,7 @@
 
 #include "core/bytes.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/random_values.hpp"
 #include "kernels/gemm.hpp"
@@ -18,7 +19,7 @@ namespace {
 template <class T>
 std::int64_t fitting_extent(std::int64_t n, std::size_t bytes) {
   constexpr std::int64_t least = 16;
-  while (n >= least && 3 * align_up(static_cast<std::size_t>(n * n) * sizeof(T)) > bytes) n /= 2;
+  while (n >= least && 3 * align_up(to_size(n * n) * sizeof(T)) > bytes) n /= 2;
   if (n < least)
     throw BadInput("the planned memory leaves no " + format_bytes(3 * least * least * sizeof(T)) +
                    " to measure the rate of products in; give machine.peak_tflops");
@@ -30,7 +31,7 @@ double measure(Stream& stream, Arena& arena, Gemm& gemm, std::int64_t wanted) {
   const std::int64_t n = fitting_extent<T>(wanted, arena.capacity() - arena.live());
   const Array<std::int64_t, 2> square{{n, n}};
   const auto matrix = [&] {
-    void* const p = arena.allocate(static_cast<std::size_t>(n * n) * sizeof(T), Category::workspace);
+    void* const p = arena.allocate(to_size(n * n) * sizeof(T), Category::workspace);
     return View<T, 2>(static_cast<T*>(p), square);
   };
   const View<T, 2> a = matrix(), b = matrix(), c = matrix();

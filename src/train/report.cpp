@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "model/flops.hpp"
 
 namespace forge {
@@ -46,7 +47,7 @@ std::string memory_text(const std::array<std::size_t, category_count>& bytes) {
   std::size_t all = 0;
   std::string parts;
   for (int c = 0; c < category_count; ++c) {
-    const std::size_t part = bytes[static_cast<std::size_t>(c)];
+    const std::size_t part = bytes[to_size(c)];
     all += part;
     if (part > 0)
       parts += (parts.empty() ? "" : ", ") + std::string(name_of(static_cast<Category>(c))) + " " + format_bytes(part);

@@ -6,6 +6,7 @@
 #include "checkpoint/directory.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/to_size.hpp"
 #include "hf/safetensors.hpp"
 
 namespace forge {
@@ -172,7 +173,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+  for (std::size_t i = 0; i < to_size(count); ++i) {
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "core/to_size.hpp"
 #include "train/metrics.hpp"
 
 namespace forge {
@@ -72,10 +73,10 @@ std::string routers_line(const std::vector<RouterReport>& routers) {
   int n = std::snprintf(line, sizeof line,
                         "            experts: load %.2f to %.2f of the mean (most in layer %lld), entropy %.3f", least,
                         heaviest->load_max(), static_cast<long long>(heaviest->layer), entropy);
-  std::string text(line, static_cast<std::size_t>(n));
+  std::string text(line, to_size(n));
   const auto add = [&](const char* format, auto... values) {
     n = std::snprintf(line, sizeof line, format, values...);
-    text.append(line, static_cast<std::size_t>(n));
+    text.append(line, to_size(n));
   };
   if (dropped > 0) add(", dropped %.2f %%", 100 * dropped / assignments);
   if (bias_min != 0 || bias_max != 0) add(", bias %.3g to %.3g", bias_min, bias_max);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "kernels/moe.hpp"
 
@@ -32,14 +33,13 @@ Routers<T>::Routers(Stream& stream, const BufferContext& context, const RowShare
   const auto first = static_cast<std::ptrdiff_t>(mb.rows() * share.cp_rank);
   upload(stream, state_.row_scopes,
          {scopes.begin() + first, scopes.begin() + first + static_cast<std::ptrdiff_t>(mb.rows())});
-  fill_zero(stream, state_.zero_scopes.data,
-            static_cast<std::size_t>(state_.zero_scopes.size()) * sizeof(std::int32_t));
+  fill_zero(stream, state_.zero_scopes.data, to_size(state_.zero_scopes.size()) * sizeof(std::int32_t));
   if (mb.cp > 1) {
     upload(stream, state_.all_row_scopes, scopes);
     upload(stream, state_.all_row_positions, positions);
   }
   if (const View<A, 2>& bias = state_.bias; !bias.empty())
-    fill_zero(stream, bias.data, static_cast<std::size_t>(bias.size()) * sizeof(A));
+    fill_zero(stream, bias.data, to_size(bias.size()) * sizeof(A));
 }
 
 template <class T>
@@ -50,8 +50,8 @@ RouterRun<T> Routers<T>::run(double scopes, double tokens) const {
 template <class T>
 void Routers<T>::start_step(Stream& stream) {
   if (!any()) return;
-  fill_zero(stream, state_.sums.data, static_cast<std::size_t>(state_.sums.size()) * sizeof(double));
-  fill_zero(stream, state_.dropped.data, static_cast<std::size_t>(state_.dropped.size()) * sizeof(std::int64_t));
+  fill_zero(stream, state_.sums.data, to_size(state_.sums.size()) * sizeof(double));
+  fill_zero(stream, state_.dropped.data, to_size(state_.dropped.size()) * sizeof(std::int64_t));
 }
 
 template <class T>
@@ -75,7 +75,7 @@ void Routers<T>::update_biases(Stream& stream) {
 
 template <class T>
 std::vector<double> Routers<T>::read_biases(Stream& stream) const {
-  std::vector<A> values(static_cast<std::size_t>(state_.bias.empty() ? 0 : state_.bias.size()));
+  std::vector<A> values(to_size(state_.bias.empty() ? 0 : state_.bias.size()));
   if (!values.empty()) copy_to_host(stream, values.data(), state_.bias.data, values.size() * sizeof(A));
   stream.synchronize();
   return {values.begin(), values.end()};
@@ -95,7 +95,7 @@ template <class T>
 std::vector<RouterReport> Routers<T>::read(Stream& stream, double scopes, double tokens) const {
   std::vector<RouterReport> reports;
   if (!any()) return reports;
-  std::vector<double> sums(static_cast<std::size_t>(state_.sums.size()));
+  std::vector<double> sums(to_size(state_.sums.size()));
   copy_to_host(stream, sums.data(), state_.sums.data, sums.size() * sizeof(double));
   const std::vector<double> bias = read_biases(stream);  // waits
   const std::int64_t experts = spec_.E(), width = state_.sums.columns();

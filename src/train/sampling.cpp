@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/random.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -14,10 +15,9 @@ namespace {
 std::vector<std::int32_t> candidates(const std::vector<double>& logits, std::int64_t top_k) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
-  std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
-    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-  });
-  if (top_k > 0 && top_k < static_cast<std::int64_t>(ids.size())) ids.resize(static_cast<std::size_t>(top_k));
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](std::int32_t a, std::int32_t b) { return logits[to_size(a)] > logits[to_size(b)]; });
+  if (top_k > 0 && top_k < static_cast<std::int64_t>(ids.size())) ids.resize(to_size(top_k));
   return ids;
 }
 
@@ -26,11 +26,11 @@ std::vector<std::int32_t> candidates(const std::vector<double>& logits, std::int
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position) {
   const auto ids = candidates(logits, options.temperature == 0 ? 1 : options.top_k);
   if (ids.size() == 1) return ids.front();
-  const double best = logits[static_cast<std::size_t>(ids.front())];
+  const double best = logits[to_size(ids.front())];
   std::vector<double> weight;
   double sum = 0;
   for (const auto id : ids) {
-    weight.push_back(std::exp((logits[static_cast<std::size_t>(id)] - best) / options.temperature));
+    weight.push_back(std::exp((logits[to_size(id)] - best) / options.temperature));
     sum += weight.back();
   }
   std::size_t kept = weight.size();

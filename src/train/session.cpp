@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "nn/rotary_buffers.hpp"
 
 namespace forge {
@@ -26,7 +27,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
     : setup_(setup), mesh_(mesh), arena_(arena_bytes), stream_(threads) {
   const RankShare& share = setup_.share;
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
-  const auto library_bytes = static_cast<std::size_t>(setup.deck.machine.workspace_mib) << 20;
+  const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
@@ -67,8 +68,7 @@ template <class T>
 void Session<T>::sum_losses() {
   if (setup_.share.tp_rank == 0) return;
   fill_zero(stream_, scalars_.data, 2 * sizeof(double));
-  if (!run_.mtp_sums.empty())
-    fill_zero(stream_, run_.mtp_sums.data, static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
+  if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
 
 template <class T>
@@ -76,7 +76,7 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
   MtpLosses losses{{}, run_.mtp_sums};
   const double factor = setup_.spec.options.mtp_loss_factor / static_cast<double>(setup_.spec.options.mtp_depth);
   for (std::int64_t k = 0; k < setup_.spec.options.mtp_depth; ++k) {
-    const std::int64_t n = labels.mtp[static_cast<std::size_t>(k)];
+    const std::int64_t n = labels.mtp[to_size(k)];
     losses.per_label.push_back(n > 0 ? factor / static_cast<double>(n) : 0);
   }
   return losses;
@@ -86,8 +86,7 @@ template <class T>
 double Session<T>::read_mtp_loss(const LabelCounts& labels) {
   if (run_.mtp_sums.empty()) return 0;
   std::array<double, 2 * most_mtp_depths> sums;
-  copy_to_host(stream_, sums.data(), run_.mtp_sums.data,
-               static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
+  copy_to_host(stream_, sums.data(), run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
   stream_.synchronize();
   double loss = 0;
   for (std::size_t k = 0; k < labels.mtp.size(); ++k)
@@ -158,8 +157,7 @@ void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
   routers_->start_step(stream_);
-  if (!run_.mtp_sums.empty())
-    fill_zero(stream_, run_.mtp_sums.data, static_cast<std::size_t>(run_.mtp_sums.size()) * sizeof(double));
+  if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
 #include "train/batch_feed.hpp"
@@ -180,7 +181,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
   session.begin_evaluation();
   std::array<Event, 2> read;  // by the copies of the microbatches before
   for (std::int64_t m = 0; m < set.microbatches(); ++m) {
-    Event& passed = read[static_cast<std::size_t>(m % 2)];
+    Event& passed = read[to_size(m % 2)];
     passed.synchronize();
     const HostBatch& batch = set.microbatch(m);
     BatchFeed feed(batch);
