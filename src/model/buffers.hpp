@@ -90,7 +90,7 @@ class BufferLister {
   void add(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last = F) {
     list.push_back({name, {{rows, columns}}, dtype_of<P>, last, &member, place_view<P, N>});
   }
-  // Saved by every policy.
+  // A member that every policy saves; then one that full recomputation drops, and one that selective drops, too.
   template <class P, int N>
   void keep(View<P, N>& member, std::string_view name, std::int64_t rows, std::int64_t columns, Reader last) {
     if (part_ != Part::recomputed) add(member, name, rows, columns, last);

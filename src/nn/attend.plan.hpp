@@ -7,7 +7,7 @@ namespace forge {
 
 // The pure half of nn/attend.hpp: what the two kinds of attention layer share. Dv is D without latents.
 
-// The output projection.
+// The parameters of the output projection.
 void add_attention_output_parameters(UnitBuilder& unit);
 
 // Whether the gradient of a projection into the residual stream is not that of the stream.
@@ -57,7 +57,7 @@ struct AttendScratch {
   void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
 };
 
-// Of either kind.
+// The collectives of an attention layer of either kind.
 void add_attention_sends(Sends& sends, Pass pass);
 
 }  // namespace forge

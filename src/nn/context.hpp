@@ -89,13 +89,14 @@ struct Context {
 inline void allocate(Arena& arena, const BufferList& list, Category category = Category::workspace) {
   place(list, arena.allocate(aligned_bytes(list), category));
 }
-// The same for a struct, with what its list needs to know.
+// Memory for the members of a struct; args: what its list needs to know.
 template <class S, class... Args>
 void allocate(Arena& arena, const BufferContext& context, Category category, S& members, Args&... args) {
   BufferLister lister(context);
   members.list(lister, args...);
   allocate(arena, lister.list, category);
 }
+// A struct of workspace, until the Frame around it ends.
 template <class S, class T, class... Args>
 S workspace(const Context<T>& ctx, Args&... args) {
   S members;

@@ -77,7 +77,7 @@ struct KeyBackward {
   }
 };
 
-// Where heads go for positions, all_to_all: pairs take turns: what is sent, received and worked on.
+// Buffers of heads of all rows (all_to_all), which take turns: what is sent, received and worked on.
 template <class T>
 struct PackedHeads {
   View<T, 2> a, b;  // (R cp, …)
@@ -109,7 +109,7 @@ struct HeadBackward {
   }
 };
 
-// Of whichever method, once while attention runs; nothing on one rank.
+// The workspace of whichever method, once while attention runs; nothing on one rank.
 template <class Keys, class Heads>
 struct ContextScratch {
   Keys keys;

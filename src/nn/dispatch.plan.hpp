@@ -116,7 +116,7 @@ struct DispatchScratch {
 // What a round sends: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.
 void add_sends_out(Sends& sends, std::int64_t columns, DType type);
 void add_sends_back(Sends& sends, std::int64_t columns, DType type);
-// And once before: counts or choices.
+// What is sent before the first round: counts or choices.
 void add_sends_of_counts(Sends& sends);
 
 }  // namespace forge

@@ -7,7 +7,7 @@ namespace forge {
 
 // The pure half of nn/mlp.hpp.
 
-// Of a dense block.
+// The parameters of a dense block's.
 void add_mlp_parameters(UnitBuilder& unit);
 
 template <class T>
@@ -24,7 +24,7 @@ struct MlpBuffers {
   }
 };
 
-// `output`: with the last product.
+// The collectives of a pass; `output`: with the last product.
 void add_mlp_sends(Sends& sends, Pass pass, bool output = true);
 
 }  // namespace forge

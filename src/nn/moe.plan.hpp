@@ -8,7 +8,7 @@ namespace forge {
 
 // The pure half of nn/moe.hpp.
 
-// Of the block: router and shared experts; and the unit of the experts.
+// The parameters of router and shared experts, in the block's unit; and the unit of the experts.
 void add_moe_parameters(UnitBuilder& unit);
 Unit experts_unit(const ModelSpec& spec, std::int64_t layer);
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
@@ -96,7 +96,8 @@ struct MoeBackward {
   }
 };
 
-// `recompute`: without the last products. Of dropless dispatch one round, as where the router loads all experts alike.
+// The collectives of a pass; `recompute`: without the last products. Of dropless dispatch one round, as where the
+// router loads all experts alike.
 void add_moe_sends(Sends& sends, Pass pass, bool recompute);
 
 }  // namespace forge

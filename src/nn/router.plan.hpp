@@ -132,7 +132,7 @@ struct RouterState {
   }
 };
 
-// Of forward; B sends nothing.
+// The collectives of forward; B has none.
 void add_router_sends(Sends& sends);
 
 }  // namespace forge
