@@ -23,7 +23,7 @@ there_and_back() { # NAME "LAYOUT OF THE CPU" "OF THE GPUS"
   read -ra first <<< "$2"
   read -ra then <<< "$3"
   common=(--set train.steps=6 --set checkpoint.every_steps=2 --set train.global_batch_sequences=4 --set train.microbatch_sequences=1
-    --set train.precision=fp64 --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set optimizer.schedule=constant
+    --set train.precision=fp64 --set machine.workspace_mib=1 --set machine.peak_tflops=1 --set optimizer.schedule=constant --set optimizer.warmup_steps=2
     --set "checkpoint.directory=$work/$name/saved" --set "output.directory=$work/$name/run")
   rm -rf "${work:?}/$name"
   expect 0 "saved step_00000006" "$cpu" "$deck" "${common[@]}" --set "checkpoint.directory=$work/$name/whole" --set "output.directory=$work/$name/whole.run"
