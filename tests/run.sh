@@ -6,8 +6,8 @@
 #      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu).
-#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, layouts and planted mistakes
-#      drawn by the commit. With --long preset vgpu-tsan too: its own threads under ThreadSanitizer.
+#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, 48 layouts and four planted
+#      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -78,11 +78,14 @@ run_cuda() {
 }
 
 run_vgpu() {
-  local tests=(device kernels kernels_moe kernels_gemm kernels_attention nn vgpu comm_device_threads)
-  build vgpu forge "${tests[@]/#/test_}" test_sample || return 1
-  FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error \
-    -R "^($(IFS='|' && echo "${tests[*]}")|sample_.*|verify|vgpu_steps|vgpu_seeds|app_device_memory|app_shared_gpu)\$" &&
-    FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 2
+  local tests=(device kernels kernels_moe kernels_gemm kernels_attention nn vgpu comm_device_threads) targets=() chosen=()
+  if [ "${FORGE_LONG:-}" != 1 ]; then
+    targets=(forge "${tests[@]/#/test_}" test_sample)
+    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_training|verify|vgpu_(steps|seeds|nccl_failure)|app_(device_memory|shared_gpu))\$")
+  fi
+  build vgpu "${targets[@]}" || return 1
+  FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error "${chosen[@]}" &&
+    FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 4
 }
 
 # The emulated GPU's own threads. The sanitizer leaves room for few devices.

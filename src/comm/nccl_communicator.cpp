@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/device_communicator.hpp"
+#include "comm/nccl_monitor.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -62,16 +63,19 @@ class NcclCommunicator final : public Communicator {
     host_->broadcast_host(text, 0);
     std::memcpy(id.internal, text.data(), sizeof id.internal);
     nccl_check(ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
+    monitor_ = std::make_shared<NcclMonitor>();
     watch();
   }
-  NcclCommunicator(std::unique_ptr<Communicator> host, ncclComm_t comm)
-      : Communicator(host->rank(), host->size()), host_(std::move(host)), comm_(comm) {
+  // A part of one that `monitor` watches.
+  NcclCommunicator(std::unique_ptr<Communicator> host, ncclComm_t comm, std::shared_ptr<NcclMonitor> monitor)
+      : Communicator(host->rank(), host->size()), host_(std::move(host)), comm_(comm), monitor_(std::move(monitor)) {
     if (comm_) watch();
   }
   // Destroying is collective: a rank that fails doesn't wait for the others, nor they for it.
   ~NcclCommunicator() override {
     on_failure_.reset();
     if (!comm_) return;
+    monitor_->forget(comm_);
     if (revoked_ || std::uncaught_exceptions() > exceptions_)
       ncclCommAbort(comm_);
     else
@@ -130,18 +134,21 @@ class NcclCommunicator final : public Communicator {
     if (comm_)
       nccl_check(ncclCommSplit(comm_, several ? color : NCCL_SPLIT_NOCOLOR, key, &comm, nullptr), "ncclCommSplit");
     if (!part) return nullptr;
-    return std::make_unique<NcclCommunicator>(std::move(part), comm);
+    return std::make_unique<NcclCommunicator>(std::move(part), comm, monitor_);
   }
 
   void watch() {
+    monitor_->watch(comm_);
     on_failure_ = on_failure_of(*host_, [this] {
       revoked_ = true;
+      monitor_->forget(comm_);  // its error is that it was revoked
       ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
     });
   }
 
   std::unique_ptr<Communicator> host_;
   ncclComm_t comm_ = nullptr;
+  std::shared_ptr<NcclMonitor> monitor_;  // of it and of all that are split off
   const int exceptions_ = std::uncaught_exceptions();
   std::atomic<bool> revoked_{false};
   std::shared_ptr<void> on_failure_;

@@ -4,7 +4,7 @@ set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
 
-cat docs/*.md > "$work/text"
+head -q -c 600 docs/*.md > "$work/text"
 expect 0 "tokens" "$forge" tokenize "$work/text" --output "$work/tokens.bin"
 cp "$work/tokens.bin" "$work/moved.bin"
 cat > "$work/deck.yaml" << YAML
@@ -91,7 +91,7 @@ expect 0 "nothing to train" "$forge" "$deck" --set checkpoint.resume=auto --set 
 expect 2 "model.vocabulary = 257, the checkpoint has 256" "$forge" "$deck" --restart latest --set model.vocabulary=257
 expect 2 "train.seed = 6, the checkpoint has 5" "$forge" "$deck" --restart latest --set train.seed=6
 expect 2 "train.precision = fp64, the checkpoint has fp32" "$forge" "$deck" --restart latest --set train.precision=fp64
-head -c 20000 "$work/tokens.bin" > "$work/short.bin"
+head -c 4000 "$work/tokens.bin" > "$work/short.bin"
 expect 2 "the checkpoint $work/saved/step_00000010 was trained on" "$forge" "$deck" --restart latest \
   --set "data.files=[$work/short.bin]"
 

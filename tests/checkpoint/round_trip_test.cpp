@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <hdf5.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "sample.hpp"
@@ -17,6 +18,23 @@ TEST(RoundTrip, AnyPartsGiveTheSameBytes) {
       CheckpointFiles files(path);
       for (const int readers : {1, 3, 4}) EXPECT_TRUE(reads_back(files, readers, 99)) << writers << " to " << readers;
     }
+}
+
+// What a save behind the next steps writes is there when these begin.
+TEST(RoundTrip, StateIsCopiedWhenTheCallReturns) {
+  constexpr std::int64_t n = 1000;
+  constexpr std::size_t bytes = n * sizeof(double);
+  Stream stream;
+  const Buffer state(bytes);
+  const std::vector<StateTensor> tensors{{"x", DType::f64, {n}, 0, {{{{0}, {n}}, state.data()}}}};
+  std::vector<std::byte> memory;
+  for (int round = 1; round <= 20; ++round) {
+    const std::vector<double> values(n, round);
+    copy_to_device(stream, state.data(), values.data(), bytes);
+    const auto copies = copied_to_host(tensors, stream, memory);
+    ASSERT_EQ(std::memcmp(copies.at(0).pieces.at(0).data, values.data(), bytes), 0) << round;
+    stream.synchronize();
+  }
 }
 
 TEST(RoundTrip, KeepsTheFacts) {

@@ -98,6 +98,25 @@ TEST(ParallelRows, comes_to_every_row_and_column_once) {
   });
 }
 
+// sums[k] = Σ (k + 1) j over j < n: one sum again and again, whose parts all stand in the same memory of the team.
+void sum_again(Stream& s, std::int64_t times, std::int64_t n, double* sums) {
+  parallel_rows(s, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    for (std::int64_t k = 0; k < times; ++k) {
+      const double sum = team.sum<double>(n, [=](std::int64_t j) { return static_cast<double>((k + 1) * j); });
+      if (team.leads()) sums[k] = sum;
+    }
+  });
+}
+
+TEST(Team, sums_follow_each_other) {
+  on_each_stream([](Stream& s) {
+    Memory<double> sums(20, s);
+    sum_again(s, 20, 300, sums.data());
+    const auto v = sums.read();
+    for (std::size_t k = 0; k < v.size(); ++k) EXPECT_EQ(v[k], static_cast<double>(k + 1) * 300 * 299 / 2);
+  });
+}
+
 TEST(Team, each_pair) {
   Stream s;
   Memory<int> seen(7 * 19, s);

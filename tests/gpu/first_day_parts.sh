@@ -67,7 +67,15 @@ begin() {
   cat "$out/machine.txt"
 }
 
-finish() { "$python" "$here/table.py" "$out" > "$out/table.md" && echo "== table: $out/table.md"; }
+# results.tar.gz has all that a later call needs, here or on another machine, without what the cases themselves wrote.
+finish() {
+  "$python" "$here/table.py" "$out" > "$out/table.md"
+  echo "== table: $out/table.md"
+  (cd "$out" && find . -maxdepth 2 -type f \( -name '*.txt' -o -name '*.md' -o -name '*.log' -o -name '*.result' -o -name '*.tsv' \
+    -o -name '*.json' -o -name verdict -o -name cases -o -name program_digest \) -print0 |
+    tar -czf results.tar.gz.new --null --files-from=- && mv results.tar.gz.new results.tar.gz)
+  echo "== all of it, for another machine's --output: $out/results.tar.gz"
+}
 
 part_verify() {
   local problem
@@ -123,7 +131,12 @@ part_program() {
       app_install | app_job_scripts | app_quickstart)  # they need the build's folder, and the network
         [ ! -d "$root/carried" ] || command="absent it is not for a packed build"
         ;;
+      app_hangs | app_kills)
+        command="absent its deadlines are those of ranks that start within a second, which have no GPU to share"
+        ;;
     esac
+    # Several ranks have the one GPU.
+    [[ $command = absent* ]] || command="$here/shared_gpu.sh $command"
     # shellcheck disable=SC2086
     run_listed 500 "$name" $command
   done < <(listed_tests)
@@ -187,6 +200,9 @@ part_ranks() {
   layout all_gather_ep_4 experts mesh.dp_shard=4 mesh.ep=4 model.dispatch=all_gather
   local test
   for test in comm train; do
-    run_case "test_$test" 300 "$root/tests/mpirun.sh" 4 "$here/shared_gpu.sh" "$build/test_$test"
+    local command="$root/tests/mpirun.sh 4 $here/shared_gpu.sh $build/test_$test"
+    [ -x "$build/test_$test" ] || command="absent $build/test_$test is not built"
+    # shellcheck disable=SC2086
+    run_listed 300 "test_$test" $command
   done
 }

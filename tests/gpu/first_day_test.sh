@@ -115,6 +115,14 @@ changed nan
 expect 1 "beyond the bound" compare --bound 1e-11
 expect 1 "FAILED" compare --twice "$work/other.safetensors"
 
+# a tool that refuses the GPU is absent; one that finds something is not
+mkdir "$work/tools"
+for end in "77 Device not supported" "99 Invalid read"; do
+  printf '#!/bin/sh\necho "========= %s"\nexit 99\n' "${end#* }" > "$work/tools/compute-sanitizer"
+  chmod +x "$work/tools/compute-sanitizer"
+  expect "${end%% *}" "${end#* }" env "PATH=$work/tools:$PATH" "$here/sanitizer.sh" memcheck "$forge" version
+done
+
 # all parts, at tiny sizes
 expect 0 "code 0" "$day" --rehearse --build "$build" --reference "$build" --output "$work/rehearsal"
 grep '^== \|failed' "$work/output"
@@ -125,6 +133,11 @@ grep -q "^### REHEARSAL" "$work/rehearsal/table.md" || fail "the table of a rehe
 for row in "7B down, weight gradient" "| backward | B=" "AdamW, fp32" "uneven, forward" "| toy | 2 x 32 | forge" "| toy_moe | 2 x 32 | forge"; do
   grep -qF "$row" "$work/rehearsal/table.md" || fail "the table has no row $row"
 done
+# going on with what another machine has sent back
+mkdir "$work/moved"
+tar -xzf "$work/rehearsal/results.tar.gz" -C "$work/moved"
+expect 0 "gradients: passed, not run again" "$day" --rehearse --build "$build" --reference "$build" --output "$work/moved"
+cmp -s <(sed 1,3d "$work/rehearsal/table.md") <(sed 1,3d "$work/moved/table.md") || fail "results that moved make another table"
 rehearse() { "$day" --rehearse --build "$1" --output "$work/rehearsal" --part program; }
 expect 0 "program: passed, not run again" rehearse "$build"
 mkdir "$work/other"

@@ -6,6 +6,7 @@
   mutate.py tests FILE              executables and filters, or scripts, that must notice it, a line each
   mutate.py says FILE               what they must say; nothing: any failure will do
   mutate.py draw KEY NUMBER FILE…   so many of them, by the key
+  mutate.py listed ROOT             does docs/mistakes.md have the mutations that there are, each once and caught?
   mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so
                                     that nothing in it is out of date
 
@@ -79,6 +80,16 @@ def check(root, *mutations):
     return 1 if failed or not mutations else 0
 
 
+def listed(root):
+    known = sorted(path.stem for path in pathlib.Path(root).glob("tests/mutations/**/*.mutation"))
+    shown = sorted(re.findall(r"^    (\w+) +caught: \S", pathlib.Path(root, "docs/mistakes.md").read_text(), flags=re.M))
+    for name in sorted(set(known) | set(shown)):
+        if known.count(name) != shown.count(name):
+            print(f"{name}: {known.count(name)} mutations of this name, docs/mistakes.md has it {shown.count(name)} times")
+    print(f"{len(known)} mutations, {len(shown)} listed")
+    return 0 if known and known == shown else 1
+
+
 def apply(root, mutation):
     for name, text in mutated(pathlib.Path(root), pathlib.Path(mutation)).items():
         (pathlib.Path(root) / name).write_text(text)
@@ -126,7 +137,7 @@ def main(verb="", *arguments):
     if verb == "tests" and len(arguments) == 1:
         print("\n".join(tests_of(pathlib.Path(arguments[0]))))
         return 0
-    verbs = {"check": (check, 1), "apply": (apply, 2), "says": (says, 1), "draw": (draw, 3), "copy": (copy, 3)}
+    verbs = {"check": (check, 1), "listed": (listed, 1), "apply": (apply, 2), "says": (says, 1), "draw": (draw, 3), "copy": (copy, 3)}
     if verb not in verbs or len(arguments) < verbs[verb][1]:
         sys.exit(__doc__)
     return verbs[verb][0](*arguments)

@@ -40,12 +40,13 @@ compile() {
   shift
   cmake --build "$folder" -j "$jobs" --target "$@" > "$log" 2>&1
 }
-# run_test PROGRAM FILTER [OPTIONS]: of GoogleTest; or a script that gets the program.
+# run_test PROGRAM FILTER [OPTIONS]: of GoogleTest; or a script of the shell or of Python that gets the program.
 run_test() {
   local program=$1 filter=$2
   shift 2
   case $filter in
     *.sh) timeout "$limit" "$filter" "$program" ;;
+    *.py) timeout "$limit" python3 "$filter" "$program" ;;
     *) timeout "$limit" "$program" "$@" --gtest_filter="$filter" ;;
   esac
 }

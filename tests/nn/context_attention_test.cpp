@@ -102,6 +102,7 @@ std::vector<std::vector<double>> all_results(const Layout& n, int times) {
 // computation itself is behind the calls that order it.
 TYPED_TEST(ContextAttention, Repeatable) {
   for (const CpMethod method : methods) {
+    if (left_out(9)) continue;
     Layout n{.method = method, .cp = 4, .b = 2, .T = 72, .H = 8, .K = 2, .dropout = 0.1};
     const auto first = all_results<TypeParam>(n, 1);
     EXPECT_EQ(all_results<TypeParam>(n, 3), first) << text(n);

@@ -4,6 +4,7 @@
 
 #include "../device_values.hpp"
 #include "../kernels/attention_case.hpp"
+#include "../long_run.hpp"
 #include "comm/device_communicator.hpp"
 #include "comm/thread_communicator.hpp"
 #include "nn/context_attention.hpp"
@@ -327,9 +328,20 @@ inline void expect_traffic(const Traffic& before, const Traffic& after, const st
   }
 }
 
+// An emulated device is slow: there one of so many layouts, all of them in a long run.
+inline bool left_out([[maybe_unused]] int of_each) {
+#if defined(FORGE_VGPU)
+  static int number = 0;
+  return !test::long_run() && number++ % of_each != 0;
+#else
+  return false;
+#endif
+}
+
 // Results, what is sent, and the scratch, all against what is foretold.
 template <class T>
 void check(const Layout& n) {
+  if (left_out(41)) return;
   const Whole<T> whole(n);
   on_ranks(whole, [cp = n.cp](Rank<T>& rank) {
     const auto sent = [&] { return rank.ctx.groups.cp ? rank.ctx.groups.cp->traffic() : Traffic{}; };

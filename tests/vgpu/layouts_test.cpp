@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "../long_run.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "run_threads.hpp"
@@ -28,23 +29,50 @@ Deck with_small_batch(const Deck& deck) {
 }
 
 // All meshes of so many ranks, dense and with experts.
-std::vector<LayoutCase> sample(int ranks) {
+std::vector<LayoutCase> sample(int ranks, std::uint64_t key = sample_key()) {
   std::vector<LayoutCase> cases;
-  for (const auto& list : {drawn_layouts(ranks, sample_key()), drawn_moe_layouts(ranks, sample_key())})
+  for (const auto& list : {drawn_layouts(ranks, key), drawn_moe_layouts(ranks, key)})
     for (const LayoutCase& c : list) cases.push_back({c.name, with_small_batch(c.deck)});
   return cases;
 }
 
-TEST(Sample, GradientsOfTwoRanksEqualOne) {
+// Of all meshes of so many ranks every `stride`-th, from a drawn one on.
+std::vector<LayoutCase> spread_sample(int ranks, std::size_t stride) {
+  std::vector<LayoutCase> some;
+  const auto all = sample(ranks);
+  for (std::size_t i = sample_key() % stride; i < all.size(); i += stride) some.push_back(all[i]);
+  return some;
+}
+
+void expect_one_rank(const std::vector<LayoutCase>& cases, std::size_t expected) {
   References references;
-  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
-  EXPECT_EQ(failures_of(sample(2), 2 * 5, check), "");
+  EXPECT_EQ(failures_of(cases, expected, [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); }), "");
+}
+
+// All meshes; in a long run 25 draws of each, together 1,000 layouts.
+void expect_all_meshes(int ranks, std::size_t meshes) {
+  const std::size_t draws = long_run() ? 25 : 1;
+  std::vector<LayoutCase> cases = sample(ranks);
+  for (std::size_t draw = 1; draw < draws; ++draw)
+    for (const LayoutCase& c : sample(ranks, mix(sample_key(), draw))) cases.push_back(c);
+  expect_one_rank(cases, draws * 2 * meshes);
+}
+
+TEST(Sample, GradientsOfTwoRanksEqualOne) {
+  expect_all_meshes(2, 5);
 }
 
 TEST(Sample, GradientsOfFourRanksEqualOne) {
-  References references;
-  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references); };
-  EXPECT_EQ(failures_of(sample(4), 2 * 15, check), "");
+  expect_all_meshes(4, 15);
+}
+
+TEST(Sample, GradientsOfEightRanksEqualOne) {
+  long_run() ? expect_one_rank(sample(8), 2 * 35) : expect_one_rank(spread_sample(8, 10), 7);
+}
+
+TEST(Sample, GradientsOfManyRanksEqualOne) {
+  expect_one_rank(spread_sample(12, long_run() ? 15 : 150), long_run() ? 10 : 1);
+  if (long_run()) expect_one_rank(spread_sample(16, 14), 10);
 }
 
 // Updates, parameters that are gathered again, and validation, which refills its batches under pending copies.

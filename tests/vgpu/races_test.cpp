@@ -120,6 +120,85 @@ TEST(SharedRaces, LanesHandOnWhatTheyHaveSeen) {
   EXPECT_TRUE(accesses(35, vgpu::Access::read));
 }
 
+// Lanes 0 and 1 have met, then lane 0 reads: that lane 5 has read before makes it no less a race.
+TEST(SharedRaces, ReadsBehindAMeetingOfSomeLanesAreNotOrderedByIt) {
+  vgpu::SharedRaces races(64);
+  const auto accesses = [&](int thread, vgpu::Access kind) {
+    races.set_thread(thread);
+    return races.access(0, 4, kind);
+  };
+  const auto begins_with_reads = [&](std::initializer_list<int> threads) {
+    races.begin(64);
+    for (const int t : threads) EXPECT_TRUE(accesses(t, vgpu::Access::read));
+  };
+  begins_with_reads({0});
+  races.warp(0, 0x3, false);
+  EXPECT_TRUE(accesses(1, vgpu::Access::write));  // the read was before
+  begins_with_reads({0});
+  races.warp(0, 0x3, false);
+  EXPECT_TRUE(accesses(0, vgpu::Access::read));
+  EXPECT_FALSE(accesses(1, vgpu::Access::write));
+  EXPECT_EQ(races.race().thread, 0);
+  // Each is ordered by its own meeting, in whatever order they come.
+  begins_with_reads({0});
+  races.warp(0, 0x3, false);
+  EXPECT_TRUE(accesses(5, vgpu::Access::read));
+  races.warp(0, 0x22, false);
+  EXPECT_TRUE(accesses(1, vgpu::Access::write));
+  // Two have read, so a third changes nothing, unless the two meet the writer.
+  begins_with_reads({0, 1});
+  races.warp(0, 0xb, false);
+  EXPECT_TRUE(accesses(2, vgpu::Access::read));
+  EXPECT_FALSE(accesses(3, vgpu::Access::write));
+  EXPECT_EQ(races.race().thread, 2);
+  // A read stands behind what is behind it, not in place of an atomic operation.
+  begins_with_reads({});
+  races.warp(0, 0x3, false);
+  EXPECT_TRUE(accesses(0, vgpu::Access::atomic));
+  EXPECT_TRUE(accesses(4, vgpu::Access::atomic));
+  races.warp(0, 0x31, false);
+  EXPECT_TRUE(accesses(5, vgpu::Access::read));
+  races.warp(0, 0x5, false);
+  EXPECT_TRUE(accesses(2, vgpu::Access::read));  // by lane 0, which has met lane 4
+  EXPECT_FALSE(accesses(6, vgpu::Access::read));
+}
+
+// Bytes of a word have what the word had.
+TEST(SharedRaces, LanesOfAWordStayThoseOfItsBytes) {
+  vgpu::SharedRaces races(64);
+  races.begin(64);
+  races.warp(0, 0x3, false);
+  races.set_thread(0);
+  EXPECT_TRUE(races.access(4, 4, vgpu::Access::read));
+  races.set_thread(1);
+  EXPECT_TRUE(races.access(6, 1, vgpu::Access::read));
+  races.set_thread(2);
+  EXPECT_FALSE(races.access(5, 1, vgpu::Access::write));
+  EXPECT_EQ(races.race().thread, 0);
+}
+
+TEST_F(Races, OfAtomicLoadsAreWithWritesOnly) {
+  const auto loads = [](auto other) {
+    return [other](int* m, int t, int* out) {
+      if (t == 0) m[0] = 0;
+      __syncthreads();
+      if (t % 2 == 0) out[t] = __atomic_load_n(m, __ATOMIC_RELAXED);
+      other(m, t);
+      __syncthreads();
+      out[t] = m[0];
+    };
+  };
+  run(loads([](int* m, int t) {
+    if (t % 2 == 1) atomicAdd(m, 1);
+  }));
+  EXPECT_EQ(values.read(stream)[5], 32);
+  run(loads([](int* m, int) { (void)*const_cast<volatile int*>(m); }));
+  EXPECT_REPORT(run(loads([](int* m, int t) {
+                  if (t == 63) m[0] = 1;
+                })),
+                "a race.*(has loaded|loads 4 bytes)");
+}
+
 TEST_F(Races, OfAtomicOperationsAreWithOthersOnly) {
   const auto counted = [](auto between) {
     return [between](int* m, int t, int* out) {
@@ -197,6 +276,33 @@ TEST_F(Races, OfAsynchronousCopiesBeginWithThem) {
                   vgpu_copy_async_wait(0);
                 }),
                 "a race in shared memory");
+}
+
+// Nobody may meet its bytes before the wait, behind whatever barriers, nor may the thread that copies.
+TEST_F(Races, OfAsynchronousCopiesEndAtTheirWait) {
+  const auto copied = [](int reader, auto access) {
+    return [reader, access](int* m, int t, int* out) {
+      if (t == 0) vgpu_copy_async(m, out, 16, 16);
+      vgpu_copy_async_commit();
+      __syncthreads();
+      if (t == reader) access(m + 3, out + t);
+      __syncthreads();
+      vgpu_copy_async_wait(0);
+      __syncthreads();
+      out[t] = m[t % 4];
+    };
+  };
+  const auto read = [](const int* m, int* out) { *out = *m; };
+  const auto written = [](int* m, int*) { *m = 1; };
+  const auto again = [](int* m, int* out) { vgpu_copy_async(m, out, 4, 4); };
+  const std::string report = "offset 12 of .*, where an asynchronous copy of thread \\(0,0,0\\) goes";
+  run(copied(-1, read));
+  for (const int reader : {40, 0}) {
+    EXPECT_REPORT(run(copied(reader, read)), report);
+    EXPECT_REPORT(run(copied(reader, written)), report);
+    EXPECT_REPORT(run(copied(reader, again)), report);
+  }
+  EXPECT_REPORT(run(copied(0, read), 1), report);
 }
 
 }  // namespace

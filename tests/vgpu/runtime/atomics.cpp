@@ -29,7 +29,7 @@ extern "C" {
   }
 #define VGPU_ATOMICS(T, bits)                                                          \
   T __tsan_atomic##bits##_load(T* p, int) {                                            \
-    return __atomic_load_n(checked(p, vgpu::Access::read), __ATOMIC_SEQ_CST);          \
+    return __atomic_load_n(checked(p, vgpu::Access::atomic_load), __ATOMIC_SEQ_CST);   \
   }                                                                                    \
   void __tsan_atomic##bits##_store(T* p, T x, int) {                                   \
     __atomic_store_n(checked(p, vgpu::Access::atomic), x, __ATOMIC_SEQ_CST);           \

@@ -54,7 +54,7 @@ class Block {
   // ---- for checks and messages
   bool in_shared_array(std::uintptr_t address, std::size_t bytes) const;
   // Ends the process with what races().race() says of an access.
-  [[noreturn]] void fail_of_race(std::uintptr_t address, std::size_t bytes, Access kind) const;
+  [[noreturn]] void fail_of_race(const void* address, std::size_t bytes, Access kind) const;
   bool is_shared(std::uintptr_t address) const;
   bool is_local(std::uintptr_t address) const;
   int device() const { return memory_.device(); }
@@ -115,8 +115,7 @@ class Block {
   unsigned lanes_of(unsigned warp) const;
   std::string waiting_text() const;
   void poison_shared();
-  // A copy to shared memory is a write of its thread.
-  void copy_writes(const AsyncCopy& copy);
+  std::size_t offset_of(const void* shared) const;
 
   const Memory& memory_;
   const Grid* grid_ = nullptr;

@@ -67,18 +67,15 @@ void Block::copy_async(void* to, const void* from, std::size_t bytes, std::size_
   Thread& t = threads_[static_cast<std::size_t>(current_)];
   if (read > 0) check_access(reinterpret_cast<std::uintptr_t>(from), read, Access::read);
   t.copies.push_back({to, from, bytes, read, t.groups});
-  copy_writes(t.copies.back());
+  if (!races_.begin_copy(offset_of(to), bytes)) fail_of_race(to, bytes, Access::write);
 }
 
 void Block::copy_async_commit() {
   ++threads_[static_cast<std::size_t>(current_)].groups;
 }
 
-// It may land at any time from its start to its wait.
-void Block::copy_writes(const AsyncCopy& copy) {
-  const auto to = reinterpret_cast<std::uintptr_t>(copy.to);
-  if (!races_.access(to - reinterpret_cast<std::uintptr_t>(shared_), copy.bytes, Access::write))
-    fail_of_race(to, copy.bytes, Access::write);
+std::size_t Block::offset_of(const void* shared) const {
+  return static_cast<std::size_t>(static_cast<const char*>(shared) - shared_);
 }
 
 // A copy is seen when its group has been waited for, not before.
@@ -87,7 +84,7 @@ void Block::copy_async_wait(int pending) {
   const int landed = t.groups - pending;
   for (const AsyncCopy& c : t.copies) {
     if (c.group >= landed) continue;
-    copy_writes(c);
+    if (!races_.end_copy(offset_of(c.to), c.bytes)) fail_of_race(c.to, c.bytes, Access::write);
     std::memcpy(c.to, c.from, c.read);
     std::memset(static_cast<char*>(c.to) + c.read, 0, c.bytes - c.read);
   }
@@ -109,20 +106,25 @@ std::string Block::text_of(const uint3& i) {
   return "(" + std::to_string(i.x) + "," + std::to_string(i.y) + "," + std::to_string(i.z) + ")";
 }
 
-void Block::fail_of_race(std::uintptr_t address, std::size_t bytes, Access kind) const {
-  const std::uintptr_t offset = address - reinterpret_cast<std::uintptr_t>(shared_);
+void Block::fail_of_race(const void* address, std::size_t bytes, Access kind) const {
+  const std::size_t offset = offset_of(address);
   std::string where = std::to_string(offset) + " of the dynamic shared memory";
   for (const SharedArray& a : arrays_)
     if (offset >= a.begin && offset < a.begin + a.bytes)
       where = std::to_string(offset - a.begin) + " of a shared array of " + std::to_string(a.bytes) + " bytes";
-  const char* verb = kind == Access::read    ? "reads"
-                     : kind == Access::write ? "writes"
-                                             : "changes by an atomic operation";
+  const char* verb = kind == Access::read          ? "reads"
+                     : kind == Access::write       ? "writes"
+                     : kind == Access::atomic_load ? "loads"
+                                                   : "changes by an atomic operation";
   const auto thread = [&](int i) { return "thread " + text_of(threads_[static_cast<std::size_t>(i)].index); };
   const SharedRaces::Race& race = races_.race();
-  fail("kernel " + grid_->name + ", block " + text_of(blockIdx) +
-       ": a race in shared memory: " + thread(races_.thread()) + " " + verb + " " + std::to_string(bytes) +
-       " bytes at offset " + where + ", which " + thread(race.thread) + " has " + race.what + " since " +
+  const std::string what = "kernel " + grid_->name + ", block " + text_of(blockIdx) +
+                           ": a race in shared memory: " + thread(races_.thread()) + " " + verb + " " +
+                           std::to_string(bytes) + " bytes at offset " + where;
+  if (race.copies)
+    fail(what + ", where an asynchronous copy of " + thread(race.thread) +
+         " goes that hasn't been waited for; no barrier orders the two");
+  fail(what + ", which " + thread(race.thread) + " has " + race.what + " since " +
        (last_barrier_.file ? "the barrier " + text_of(last_barrier_) : std::string("the block began")) +
        "; nothing orders the two");
 }

@@ -55,7 +55,7 @@ std::string text_of(std::uintptr_t address) {
 }
 
 std::string access_text(std::uintptr_t address, std::size_t bytes, Access kind) {
-  return std::string(kind == Access::read ? "reads " : "writes ") + std::to_string(bytes) + " bytes at " +
+  return std::string(only_reads(kind) ? "reads " : "writes ") + std::to_string(bytes) + " bytes at " +
          text_of(address) + ": ";
 }
 
@@ -75,13 +75,14 @@ std::string access_text(std::uintptr_t address, std::size_t bytes, Access kind) 
 }
 
 void check_race(KernelView& view, std::uintptr_t address, std::size_t bytes, Access kind) {
-  if (!view.races->access(address - view.shared.begin, bytes, kind)) view.block->fail_of_race(address, bytes, kind);
+  if (!view.races->access(address - view.shared.begin, bytes, kind))
+    view.block->fail_of_race(reinterpret_cast<void*>(address), bytes, kind);
 }
 
 // Where the quick comparisons of the calls say no.
 void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes, Access kind) {
   if (view.block->in_shared_array(address, bytes)) return check_race(view, address, bytes, kind);
-  if (kind == Access::read && inside(address, bytes, view.parameters, view.parameter_bytes)) return;
+  if (only_reads(kind) && inside(address, bytes, view.parameters, view.parameter_bytes)) return;
   if (inside(address, bytes, view.lanes, sizeof(VgpuLanes))) return;
   if (device_of(reinterpret_cast<void*>(address)) >= 0) {
     const Live live = view.memory->live(address);
@@ -90,7 +91,7 @@ void check_in_kernel(KernelView& view, std::uintptr_t address, std::size_t bytes
       return;
     }
   }
-  if (kind == Access::read && constant(address, bytes)) return;
+  if (only_reads(kind) && constant(address, bytes)) return;
   fail_in_kernel(view, address, bytes, kind);
 }
 

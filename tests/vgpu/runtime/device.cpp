@@ -45,6 +45,7 @@ Stream* Device::create_stream() {
 void Device::destroy(Stream* stream) {
   wait(*stream);
   const std::lock_guard lock(mutex_);
+  if (lagging_ == stream) lagging_ = nullptr;
   streams_.remove_if([&](const Stream& s) { return &s == stream; });
 }
 
@@ -108,11 +109,30 @@ bool Device::held() const {
   return !awake_ && hosts_waiting_ == 0 && waiting_work_ < hold_count_ && Clock::now() - first_given_ < hold_time_;
 }
 
+void Device::draw_lag() {
+  std::vector<Stream*> others;
+  bool meets = false;
+  for (Stream& s : streams_)
+    if (!s.queue.empty()) {
+      if (s.queue.front()->meets_others())
+        meets = true;
+      else if (s.queue.front()->ready(*this))
+        others.push_back(&s);
+    }
+  if (!meets || others.empty() || Clock::now() >= lag_end_) lagging_ = nullptr;
+  constexpr std::uint64_t seldom = 128;
+  if (lagging_ != nullptr || !meets || others.empty() || random_.below(seldom) > 0) return;
+  constexpr int milliseconds[] = {1, 10, 60};
+  lagging_ = others[random_.below(others.size())];
+  lag_end_ = Clock::now() + std::chrono::milliseconds(milliseconds[random_.below(std::size(milliseconds))]);
+}
+
 // One of the streams that can go on, or null. What is passed over is so for a number of choices, never for ever.
 Stream* Device::choose() {
+  draw_lag();
   std::vector<Stream*> can, soon;
   for (Stream& s : streams_) {
-    if (s.queue.empty() || !s.queue.front()->ready(*this)) continue;
+    if (s.queue.empty() || &s == lagging_ || !s.queue.front()->ready(*this)) continue;
     if (s.delay == Stream::undrawn)
       s.delay = random_.below(3) > 0 ? 0 : static_cast<int>(random_.below(s.queue.front()->most_delay() + 1));
     (s.delay > 0 ? soon : can).push_back(&s);
@@ -154,7 +174,7 @@ void Device::rest(std::unique_lock<std::mutex>& lock, std::uint32_t heard) {
   if (waiting_work_ == 0) {
     if (awake_) draw_hold();
     awake_ = false;
-  } else if (held()) {
+  } else if (held() || lagging_ != nullptr) {
     seconds = 1e-3;
   } else {
     check_progress();

@@ -75,6 +75,7 @@ class Device {
   using Clock = std::chrono::steady_clock;
   void run();
   Stream* choose();
+  void draw_lag();
   bool held() const;
   void draw_hold();
   void rest(std::unique_lock<std::mutex>& lock, std::uint32_t heard);
@@ -96,6 +97,10 @@ class Device {
   std::uint64_t waiting_work_ = 0;  // given and not done
   int hosts_waiting_ = 0;
   bool awake_ = false;  // takes work until there is none
+  // Now and then one stream stands still for a while behind others that wait for other devices: what these send then
+  // comes before its works, where no event is in the way.
+  Stream* lagging_ = nullptr;
+  Clock::time_point lag_end_;
   std::uint64_t hold_count_ = 0;
   Clock::duration hold_time_{};
   Clock::time_point first_given_, last_progress_;

@@ -237,6 +237,7 @@ class NcclWork final : public Work {
     }
     return done;
   }
+  bool meets_others() const override { return true; }
   std::string text() const override {
     std::string text;
     for (const Part& part : parts_)

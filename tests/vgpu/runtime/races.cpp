@@ -15,6 +15,7 @@ void SharedRaces::move_on() {
   std::fill(quick_.begin(), quick_.end(), 0);
   std::fill(warps_.begin(), warps_.end(), 0);
   pairs_.clear();
+  history_.clear();
   now_ = barrier_ = 1;
 }
 
@@ -29,6 +30,7 @@ void SharedRaces::begin(std::size_t threads) {
 void SharedRaces::barrier() {
   move_on();
   barrier_ = now_;
+  history_.clear();
   all_key_ = key(barrier_, all_warps);
   set_thread(thread_);
 }
@@ -41,6 +43,7 @@ void SharedRaces::warp(unsigned warp, unsigned mask, bool all) {
     return;
   }
   pairs_.resize(warps_.size() * 32 * 32);
+  set_thread(thread_);
   const int first = static_cast<int>(warp) * 32;
   // Each lane of the mask has now met whom any of them had met, and the others of the mask.
   for (int lane = 0; lane < 32; ++lane) {
@@ -54,9 +57,37 @@ void SharedRaces::warp(unsigned warp, unsigned mask, bool all) {
 
 // ---- accesses
 
-bool SharedRaces::found(int thread, const char* what) {
-  race_ = {thread, what};
+namespace {
+
+const char* text_of(Access kind) {
+  return kind == Access::read ? "read" : kind == Access::atomic_load ? "loaded" : "changed by an atomic operation";
+}
+
+// Whether two that touch the same byte, in any order and without writing to it, don't race.
+bool agree(Access a, Access b) {
+  if (a == Access::write || b == Access::write) return false;
+  if (a == Access::atomic_load || b == Access::atomic_load) return true;
+  return a == b;
+}
+
+}  // namespace
+
+bool SharedRaces::found(int thread, const char* what, bool copies) {
+  race_ = {thread, what, copies};
   return false;
+}
+
+bool SharedRaces::begin_copy(std::size_t offset, std::size_t bytes) {
+  if (!access(offset, bytes, Access::write)) return false;
+  std::fill_n(&copied_by_[offset / 4], bytes / 4, static_cast<std::uint16_t>(thread_));
+  copies_ += bytes / 4;
+  return true;
+}
+
+bool SharedRaces::end_copy(std::size_t offset, std::size_t bytes) {
+  std::fill_n(&copied_by_[offset / 4], bytes / 4, nobody);
+  copies_ -= bytes / 4;
+  return access(offset, bytes, Access::write);
 }
 
 void SharedRaces::forget_ordered(Cell& c) const {
@@ -90,8 +121,29 @@ void SharedRaces::touch(Cell& c, bool atomic) const {
   c.lanes |= 1u << thread_ % 32;
 }
 
+bool SharedRaces::access_history(const Cell& c, Access kind) {
+  const auto before = history_.find(&c);
+  if (before != history_.end()) {
+    for (const Touch& t : before->second)
+      if (!agree(t.kind, kind) && !ordered(t.thread, t.when, thread_)) return found(t.thread, text_of(t.kind));
+    if (kind == Access::write) history_.erase(before);
+  }
+  if (kind == Access::write || (kind != Access::atomic_load && pairs_.empty())) return true;
+  std::vector<Touch>& touches = history_[&c];
+  const auto same = std::find_if(touches.begin(), touches.end(),
+                                 [&](const Touch& t) { return t.thread == thread_ && t.kind == kind; });
+  if (same != touches.end())
+    same->when = now_;
+  else
+    touches.push_back({static_cast<std::uint16_t>(thread_), kind, now_});
+  return true;
+}
+
 bool SharedRaces::access_cell(Cell& c, Access kind) {
   if (!ordered(c.writer, c.written, thread_)) return found(c.writer, "written");
+  const bool one_by_one = !pairs_.empty() || kind == Access::atomic_load;
+  if ((one_by_one || !history_.empty()) && !access_history(c, kind)) return false;
+  if (kind == Access::atomic_load) return true;
   const Cell before = c;
   forget_ordered(c);
   const bool kept = c.lanes != 0 || c.several;
@@ -108,7 +160,7 @@ bool SharedRaces::access_cell(Cell& c, Access kind) {
   if (kind == Access::write) {
     c.written = now_;
     c.writer = static_cast<std::uint16_t>(thread_);
-  } else {
+  } else if (!one_by_one) {
     touch(c, atomic);
   }
   return true;
@@ -125,6 +177,9 @@ void SharedRaces::remember_readers(std::size_t word) {
 }
 
 bool SharedRaces::access_slowly(std::size_t offset, std::size_t bytes, Access kind) {
+  if (copies_ > 0)
+    for (std::size_t w = offset / 4; w < (offset + bytes + 3) / 4; ++w)
+      if (copied_by_[w] != nobody) return found(copied_by_[w], "copied to", true);
   if ((offset | bytes) % 4 != 0) return access_bytes(offset, bytes, kind);
   bool good = true;
   for (std::size_t w = offset / 4; w < (offset + bytes) / 4; ++w) good = access_word(w, kind) && good;
@@ -146,14 +201,20 @@ bool SharedRaces::access_split(std::size_t word, Access kind) {
   return good;
 }
 
+void SharedRaces::split(std::size_t word) {
+  std::fill_n(&bytes_[4 * word], 4, words_[word]);
+  if (const auto touches = history_.find(&words_[word]); touches != history_.end()) {
+    const std::vector<Touch> of_each = touches->second;
+    history_.erase(touches);
+    for (std::size_t i = 0; i < 4; ++i) history_[&bytes_[4 * word + i]] = of_each;
+  }
+  words_[word].split = 1;
+}
+
 bool SharedRaces::access_bytes(std::size_t offset, std::size_t bytes, Access kind) {
   bool good = true;
   for (std::size_t i = offset; i < offset + bytes; ++i) {
-    Cell& word = words_[i / 4];
-    if (!word.split) {
-      std::fill_n(&bytes_[i / 4 * 4], 4, word);
-      word.split = 1;
-    }
+    if (!words_[i / 4].split) split(i / 4);
     good = access_cell(bytes_[i], kind) && good;
   }
   return good;

@@ -18,6 +18,8 @@ class Work {
   virtual bool step(Device& device) = 0;
   // How many choices among several streams may pass it over, at most.
   virtual unsigned most_delay() const { return 3; }
+  // Whether other devices decide when it goes on.
+  virtual bool meets_others() const { return false; }
   // The same work once more, for the launches of a graph; null: what can't be captured.
   virtual std::unique_ptr<Work> again() const { return nullptr; }
   virtual std::string text() const = 0;
