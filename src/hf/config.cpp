@@ -82,11 +82,10 @@ void read_plain_window(const JsonObject& config, HfWindow kind, ModelDeck& model
                                      (meant == 0 ? "sliding_attention" : "full_attention") + " in every layer");
 }
 
-void read_biases(const JsonObject& config, HfBiases biases, ModelDeck& model) {
-  if (biases == HfBiases::qkv) model.qkv_bias = true;
-  if (biases == HfBiases::attention || biases == HfBiases::attention_and_mlp)
-    model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
-  if (biases == HfBiases::attention_and_mlp) model.mlp_bias = config.flag("mlp_bias", false);
+void read_biases(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
+  if (family.biases == HfBiases::qkv) model.qkv_bias = true;
+  if (family.reads_attention_bias()) model.qkv_bias = model.attention_out_bias = config.flag("attention_bias", false);
+  if (family.biases == HfBiases::attention_and_mlp) model.mlp_bias = config.flag("mlp_bias", false);
 }
 
 void read_attention(const JsonObject& config, const HfFamily& family, ModelDeck& model) {
@@ -113,7 +112,7 @@ void read_rotary_family(const JsonObject& config, const HfFamily& family, ModelD
   if (activation != "silu" && activation != "swish")
     config.refuse("hidden_act", "= " + shown(activation) + "; legal: silu");
   model.qk_norm = family.qk_norm;
-  read_biases(config, family.biases, model);
+  read_biases(config, family, model);
   if (family.window == HfWindow::from_layer)
     read_window_from_layer(config, model);
   else

@@ -21,7 +21,7 @@ enum class HfWindow {
   every_layer,           // sliding_window, which is 4096 where it is left out
   every_layer_if_given,  // sliding_window
   every_layer_if_used,   // sliding_window (4096 where left out) with use_sliding_window
-  from_layer             // the same, from layer max_window_layers on
+  from_layer             // as every_layer_if_used, from layer max_window_layers on
 };
 
 // What transformers takes for dimensions that a family's config.json leaves out.
@@ -41,6 +41,8 @@ struct HfFamily {
   HfWindow window = HfWindow::none;
   bool qk_norm = false;
   bool latent = false;  // head_dim and num_key_value_heads are not read
+
+  bool reads_attention_bias() const { return biases == HfBiases::attention || biases == HfBiases::attention_and_mlp; }
 
   // Of families with experts; `model` has its heads and layers.
   void (*read_experts)(const JsonObject& config, ModelDeck& model) = nullptr;

