@@ -18,6 +18,8 @@ std::string_view without_plus(std::string_view text) {
   return !text.empty() && text[0] == '-' ? std::string_view() : text;
 }
 
+}  // namespace
+
 std::optional<double> parse_number(std::string_view text) {
   text = without_plus(text);
   // from_chars also takes "inf" and "nan".
@@ -27,6 +29,8 @@ std::optional<double> parse_number(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
   return value;
 }
+
+namespace {
 
 // Numbers such as 010 are octal to some readers and decimal to others.
 bool has_leading_zero(std::string_view text) {

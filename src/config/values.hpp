@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "config/keys.hpp"
 #include "config/yaml.hpp"
@@ -11,5 +13,8 @@ namespace forge {
 // Integers are decimal digits without leading zeros, or a decimal number that is one exactly (1e3, 4.0e2). Numbers are
 // finite. Truth values are true and false. A number in quotes is a text.
 std::string read_value(const Key& key, const YamlNode& node, Deck& deck);
+
+// A finite decimal number; none where the text is something else.
+std::optional<double> parse_number(std::string_view text);
 
 }  // namespace forge

@@ -1,0 +1,133 @@
+#include "plan/machine.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "core/to_size.hpp"
+
+namespace forge {
+
+namespace {
+
+// Where x lies in an ascending list: between elements i and i + 1, at a share of the way in logarithms.
+struct Between {
+  std::size_t i = 0;
+  double share = 0;
+};
+
+Between find(const std::vector<double>& list, double x) {
+  if (list.size() < 2 || x <= list.front()) return {};
+  if (x >= list.back()) return {list.size() - 2, 1};
+  const auto above = std::upper_bound(list.begin(), list.end(), x);
+  const auto i = to_size(above - list.begin()) - 1;
+  return {i, std::log(x / list[i]) / std::log(list[i + 1] / list[i])};
+}
+
+double interpolate(const std::vector<double>& at, const std::vector<double>& values, double x) {
+  const Between b = find(at, x);
+  const double low = values[b.i];
+  return b.share > 0 ? low * std::pow(values[b.i + 1] / low, b.share) : low;
+}
+
+double table_rate(const ProductTable& table, double m, double n, double k) {
+  const Between at[3] = {find(table.m, m), find(table.n, n), find(table.k, k)};
+  double logarithm = 0;
+  for (unsigned corner = 0; corner < 8; ++corner) {
+    double weight = 1;
+    std::size_t index[3];
+    for (unsigned axis = 0; axis < 3; ++axis) {
+      const bool above = (corner >> axis & 1u) != 0;
+      weight *= above ? at[axis].share : 1 - at[axis].share;
+      index[axis] = at[axis].i + (above ? 1 : 0);
+    }
+    if (weight > 0)
+      logarithm +=
+          weight * std::log(table.rate[(index[0] * table.n.size() + index[1]) * table.k.size() + index[2]]);
+  }
+  return std::exp(logarithm);
+}
+
+double wave_seconds(const Machine& machine, const WaveRates& rates, double bytes, double m, double n, double k) {
+  struct Tile {
+    double rows, columns, share;
+  };
+  const Tile tiles[] = {{256, 128, rates.large},  {128, 256, rates.large}, {128, 128, rates.medium},
+                        {128, 64, rates.small},   {64, 128, rates.small}};
+  const double units = machine.units;
+  double best = INFINITY;
+  for (const Tile& tile : tiles) {
+    const double waves = std::ceil(std::ceil(m / tile.rows) * std::ceil(n / tile.columns) / units);
+    const double flops = 2 * tile.rows * tile.columns * k;
+    best = std::min(best, waves * (flops / (rates.peak / units * tile.share) + rates.wave));
+  }
+  return std::max(best, bytes / (machine.memory_bandwidth * rates.memory_share));
+}
+
+// Bytes that a rank sends by the least that the operation needs, as sent_elements() of core/traffic.
+double wire_bytes(const Sent& call, int ranks) {
+  return static_cast<double>(sent_elements(call.collective, call.count, ranks)) * static_cast<double>(size_of(call.type));
+}
+
+}  // namespace
+
+const ComputeRates& Machine::rates(DType type) const {
+  const std::size_t i = type == DType::f64 ? 0 : type == DType::f32 ? 1 : 2;
+  if (!compute[i].known())
+    throw BadInput("machine " + name + ": no rates for products in " + std::string(name_of(type)));
+  return compute[i];
+}
+
+double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count) {
+  if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
+  const ComputeRates& rates = machine.rates(type);
+  if (rates.waves.peak <= 0)
+    return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k));
+  const double bytes = (m * k + k * n + m * n) * static_cast<double>(size_of(type));
+  return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k));
+}
+
+double attention_seconds(const Machine& machine, DType type, double flops, double tokens, bool backward) {
+  if (flops <= 0) return 0;
+  const AttentionRates& rates = machine.rates(type).attention;
+  return machine.row_launch + flops / interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
+}
+
+double row_seconds(const Machine& machine, double bytes) {
+  return bytes > 0 ? machine.row_launch + bytes / (machine.memory_bandwidth * machine.row_share) : 0;
+}
+
+double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
+  if (place.ranks <= 1 || call.times <= 0) return 0;
+  const double bytes = wire_bytes(call, place.ranks);
+  const auto c = to_size(call.collective);
+  // Inside the nodes: as if the group were there alone. A transfer between neighbours is one or the other.
+  const int near = std::min(place.near, place.ranks);
+  double inside = 0;
+  if (near > 1) {
+    inside = INFINITY;
+    const double share = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
+    for (const ProtocolRates& p : machine.in_node[c])
+      inside = std::min(inside, p.latency + p.per_rank * near + share * bytes / p.bandwidth);
+    require(std::isfinite(inside), "a machine's file has rates of each collective");
+  }
+  if (place.nodes <= 1) return static_cast<double>(call.times) * inside;
+  if (machine.between_nodes.empty())
+    throw BadInput("machine " + machine.name + " is one node of " + std::to_string(machine.ranks_per_node) +
+                   " ranks; legal: a mesh of so many, or a machine with a network");
+  std::vector<double> nodes, rate;
+  for (const NodesRates& r : machine.between_nodes) {
+    nodes.push_back(r.nodes);
+    rate.push_back(r.bandwidth[c]);
+  }
+  // A ring enters and leaves each node once; of an exchange each rank's part for other nodes does.
+  const double leaving =
+      call.collective == Collective::all_to_all
+          ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
+          : call.collective == Collective::send ? bytes * near : bytes;
+  const double outside = machine.network_latency + machine.network_per_node * place.nodes +
+                         leaving * place.groups / interpolate(nodes, rate, place.nodes);
+  return static_cast<double>(call.times) * std::max(inside, outside);
+}
+
+}  // namespace forge

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "core/traffic.hpp"
+#include "core/types.hpp"
+
+namespace forge {
+
+// What a cluster, or this machine, does in which time. Read from a file (inputs/machines), which has a source for each
+// figure; times are seconds, rates per second.
+
+// Matrix products of a GPU: the tiles of the result are computed in waves, one tile a multiprocessor at a time, by
+// whichever size of tile is fastest; never faster than their operands come from memory.
+struct WaveRates {
+  double peak = 0;                           // FLOP/s of all units
+  double launch = 0, wave = 0;               // seconds of a product, of each wave besides its FLOPs
+  double large = 0, medium = 0, small = 0;   // share of the peak in tiles of 256 x 128, 128 x 128, 128 x 64
+  double memory_share = 0;                   // of the memory's bandwidth
+};
+
+// Matrix products that were measured: rates at all combinations of three lists of extents. Between them the logarithm
+// of the rate is linear in the logarithms of the extents; beyond, it stays.
+struct ProductTable {
+  std::vector<double> m, n, k;   // ascending
+  std::vector<double> rate;      // FLOP/s, by m, n, k; the last runs fastest
+  double launch = 0;
+};
+
+// FLOP/s of attention by the length of a sequence, over visible pairs of query and key.
+struct AttentionRates {
+  std::vector<double> tokens, forward, backward;
+};
+
+// What a rank computes in one of the types.
+struct ComputeRates {
+  WaveRates waves;        // peak 0: the table is used
+  ProductTable table;
+  AttentionRates attention;
+  bool known() const { return waves.peak > 0 || !table.rate.empty(); }
+};
+
+// A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth, where bytes are what a rank sends.
+struct ProtocolRates {
+  double latency = 0, per_rank = 0, bandwidth = 0;
+};
+
+// Between nodes: what leaves and enters a node, when so many nodes take part.
+struct NodesRates {
+  int nodes = 2;
+  std::array<double, collective_count> bandwidth{};
+};
+
+struct Machine {
+  std::string name, description;
+  int ranks_per_node = 1;
+  int units = 1;             // multiprocessors of a rank's GPU
+  int cores_per_node = 0;    // that the ranks of a node share; 0: each has a processor of its own
+  std::size_t memory_bytes = 0;  // of a rank
+  double memory_bandwidth = 0;   // of a rank
+  double row_share = 1;          // of it that kernels over rows reach
+  double row_launch = 0;         // seconds of a kernel over rows besides its bytes
+  double host_launch = 0;        // seconds of the host for each kernel, product or collective
+  double step_seconds = 0;       // of a step, besides
+  std::array<ComputeRates, 3> compute;                                 // fp64, fp32, bf16
+  std::array<std::vector<ProtocolRates>, collective_count> in_node;    // the fastest is taken
+  double network_latency = 0, network_per_node = 0;                    // seconds of a collective, for each node more
+  std::vector<NodesRates> between_nodes;                               // by ascending nodes; empty: one node is all
+
+  const ComputeRates& rates(DType type) const;
+};
+
+// Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput for
+// all that is wrong, each with file:line:column.
+Machine read_machine(const std::string& name);
+
+// Of one product (m, k) (k, n); `count` of them one after the other.
+double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1);
+// Of attention with so many FLOPs over visible pairs, on sequences of `tokens`.
+double attention_seconds(const Machine& machine, DType type, double flops, double tokens, bool backward);
+// Of a kernel that reads and writes so many bytes.
+double row_seconds(const Machine& machine, double bytes);
+
+// How the ranks of a group lie: `ranks` of them on `nodes` nodes, where `near` of each node's ranks are in one group,
+// and `groups` such groups of the node communicate at the same time.
+struct Placement {
+  int ranks = 1, nodes = 1, near = 1, groups = 1;
+};
+// Of one call; `count` and type as the call takes them (core/traffic.hpp).
+double collective_seconds(const Machine& machine, const Sent& call, const Placement& place);
+
+}  // namespace forge

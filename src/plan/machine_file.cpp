@@ -1,0 +1,261 @@
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "config/report.hpp"
+#include "config/text.hpp"
+#include "config/values.hpp"
+#include "config/yaml.hpp"
+#include "core/error.hpp"
+#include "core/to_size.hpp"
+#include "plan/machine.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double micro = 1e-6, giga = 1e9, tera = 1e12;
+
+// A map of the file, whose entries are taken one by one; what nobody took is unknown.
+class Section {
+ public:
+  Section(const YamlNode& node, std::string name, const std::string& file, Report& report)
+      : node_(&node), name_(std::move(name)), file_(file), report_(report), taken_(node.entries.size(), false) {
+    if (node.kind != YamlNode::Kind::map && node.kind != YamlNode::Kind::unusable)
+      fail(node, name_ + " must be a map of names and values");
+  }
+  Section(const Section&) = delete;
+  Section(Section&&) = default;
+  ~Section() {
+    for (std::size_t i = 0; i < taken_.size(); ++i)
+      if (!taken_[i]) {
+        const auto& entry = node_->entries[i];
+        report_.add(place(entry.line, entry.column),
+                    "unknown: " + path(entry.name) + "; legal: " + joined(legal_));
+      }
+  }
+
+  const YamlNode* find(const std::string& name) {
+    legal_.push_back(name);
+    for (std::size_t i = 0; i < taken_.size(); ++i)
+      if (node_->entries[i].name == name) {
+        taken_[i] = true;
+        return node_->entries[i].value.kind == YamlNode::Kind::unusable ? nullptr : &node_->entries[i].value;
+      }
+    return nullptr;
+  }
+  std::optional<Section> section(const std::string& name) {
+    const YamlNode* node = find(name);
+    if (!node) return std::nullopt;
+    return std::optional<Section>(std::in_place, *node, path(name), file_, report_);
+  }
+
+  // A number of [least, most], times `unit`; stays what it is where the file doesn't have it.
+  void number(const std::string& name, double& to, double unit = 1, double least = 0, double most = infinity) {
+    if (const YamlNode* node = find(name)) to = value(*node, path(name), least, most) * unit;
+  }
+  void integer(const std::string& name, int& to, int least, int most) {
+    double value = to;
+    number(name, value, 1, least, most);
+    to = static_cast<int>(value);
+    if (to != value) fail(*find(name), path(name) + " must be a whole number");
+  }
+  void numbers(const std::string& name, std::vector<double>& to, double unit, bool ascending) {
+    const YamlNode* node = find(name);
+    if (!node) return;
+    to.clear();
+    if (node->kind != YamlNode::Kind::list || node->items.empty())
+      return fail(*node, path(name) + " must be a list of numbers");
+    for (const YamlNode& item : node->items) {
+      to.push_back(value(item, path(name), std::numeric_limits<double>::min(), infinity) * unit);
+      if (ascending && to.size() > 1 && to[to.size() - 2] >= to.back()) fail(item, path(name) + " must ascend");
+    }
+  }
+  void text(const std::string& name, std::string& to) {
+    if (const YamlNode* node = find(name)) to = node->text;
+  }
+  // What the file must have.
+  void require_that(bool holds, const std::string& text) {
+    if (!holds) fail(*node_, (name_.empty() ? "" : name_ + ": ") + text);
+  }
+
+ private:
+  std::string path(const std::string& name) const { return name_.empty() ? name : name_ + "." + name; }
+  std::string place(int line, int column) const {
+    return file_ + ":" + std::to_string(line) + ":" + std::to_string(column);
+  }
+  void fail(const YamlNode& node, const std::string& text) { report_.add(place(node.line, node.column), text); }
+  double value(const YamlNode& node, const std::string& name, double least, double most) {
+    const auto number = node.kind == YamlNode::Kind::scalar ? parse_number(node.text) : std::nullopt;
+    if (number && *number >= least && *number <= most) return *number;
+    const auto short_text = [](double x) {
+      std::string text = std::to_string(x);
+      text.erase(text.find_last_not_of('0') + 1);
+      return text.back() == '.' ? text.substr(0, text.size() - 1) : text;
+    };
+    fail(node, name + " = " + shown(node.text) + ": legal: a number, at least " + short_text(least) +
+                   (std::isfinite(most) ? ", at most " + short_text(most) : ""));
+    return least;
+  }
+
+  const YamlNode* node_;
+  std::string name_;
+  const std::string& file_;
+  Report& report_;
+  std::vector<char> taken_;
+  std::vector<std::string> legal_;
+};
+
+void read_compute(Section& in, ComputeRates& to) {
+  WaveRates& w = to.waves;
+  in.number("peak_tflops", w.peak, tera);
+  in.number("launch_us", w.launch, micro);
+  in.number("wave_us", w.wave, micro);
+  std::vector<double> tiles;
+  in.numbers("tile_shares", tiles, 1, false);
+  in.require_that(tiles.empty() || tiles.size() == 3, "tile_shares must have three numbers: large, medium, small");
+  if (tiles.size() == 3) {
+    w.large = tiles[0];
+    w.medium = tiles[1];
+    w.small = tiles[2];
+  }
+  in.number("memory_share", w.memory_share, 1, 0.01, 1);
+  if (auto table = in.section("table")) {
+    ProductTable& t = to.table;
+    table->numbers("m", t.m, 1, true);
+    table->numbers("n", t.n, 1, true);
+    table->numbers("k", t.k, 1, true);
+    table->numbers("gflops", t.rate, giga, false);
+    table->number("launch_us", t.launch, micro);
+    table->require_that(!t.rate.empty() && t.rate.size() == t.m.size() * t.n.size() * t.k.size(),
+                        "gflops must have a rate for each m, n and k: " +
+                            std::to_string(t.m.size() * t.n.size() * t.k.size()) + " of them");
+  }
+  in.require_that(w.peak > 0 ? tiles.size() == 3 && w.memory_share > 0 : !to.table.rate.empty(),
+                  "legal: peak_tflops with tile_shares and memory_share, or a table");
+  AttentionRates& a = to.attention;
+  if (auto attention = in.section("attention")) {
+    attention->numbers("tokens", a.tokens, 1, true);
+    attention->numbers("forward_tflops", a.forward, tera, false);
+    attention->numbers("backward_tflops", a.backward, tera, false);
+  }
+  in.require_that(!a.tokens.empty() && a.forward.size() == a.tokens.size() && a.backward.size() == a.tokens.size(),
+                  "attention must have as many forward_tflops and backward_tflops as tokens");
+}
+
+// "all_reduce": as YAML keys are written.
+std::string key_of(Collective collective) {
+  std::string name(name_of(collective));
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
+
+void read_protocols(const YamlNode* list, const std::string& name, std::vector<ProtocolRates>& to,
+                    const std::string& file, Report& report) {
+  for (const YamlNode& item : list->items) {
+    Section in(item, name, file, report);
+    ProtocolRates rates;
+    in.number("latency_us", rates.latency, micro);
+    in.number("rank_us", rates.per_rank, micro);
+    in.number("gb_s", rates.bandwidth, giga);
+    in.require_that(rates.bandwidth > 0, "gb_s is missing, or 0");
+    to.push_back(rates);
+  }
+}
+
+void read_network(Section& in, Machine& m) {
+  in.number("latency_us", m.network_latency, micro);
+  in.number("node_us", m.network_per_node, micro);
+  std::vector<double> nodes;
+  in.numbers("nodes", nodes, 1, true);
+  for (const double n : nodes) m.between_nodes.push_back({static_cast<int>(n), {}});
+  for (int c = 0; c < collective_count; ++c) {
+    std::vector<double> rates;
+    const std::string name = key_of(static_cast<Collective>(c));
+    in.numbers(name, rates, giga, false);
+    in.require_that(rates.size() == nodes.size(), name + " must have as many rates (GB/s) as nodes");
+    for (std::size_t i = 0; i < std::min(rates.size(), nodes.size()); ++i)
+      m.between_nodes[i].bandwidth[to_size(c)] = rates[i];
+  }
+}
+
+void read_parts(Section& in, Machine& m, const std::string& file, Report& report) {
+  in.text("description", m.description);
+  double memory_mib = 0;
+  if (auto node = in.section("node")) {
+    node->integer("ranks", m.ranks_per_node, 1, 1 << 16);
+    node->integer("cores", m.cores_per_node, 0, 1 << 16);
+    node->number("memory_mib", memory_mib, 1, 1);
+  }
+  m.memory_bytes = static_cast<std::size_t>(memory_mib) << 20;
+  in.require_that(memory_mib > 0, "node.memory_mib is missing: the memory of a rank");
+  if (auto rows = in.section("rows")) {
+    rows->number("memory_gb_s", m.memory_bandwidth, giga);
+    rows->number("memory_share", m.row_share, 1, 0.001, 1);
+    rows->number("launch_us", m.row_launch, micro);
+  }
+  in.require_that(m.memory_bandwidth > 0, "rows.memory_gb_s is missing: the bandwidth of a rank's memory");
+  if (auto host = in.section("host")) {
+    host->number("launch_us", m.host_launch, micro);
+    host->number("step_ms", m.step_seconds, 1e-3);
+  }
+  if (auto compute = in.section("compute")) {
+    compute->integer("units", m.units, 1, 1 << 16);
+    const char* types[] = {"fp64", "fp32", "bf16"};
+    for (std::size_t t = 0; t < 3; ++t)
+      if (auto rates = compute->section(types[t])) read_compute(*rates, m.compute[t]);
+  }
+  bool any = false;
+  for (const ComputeRates& rates : m.compute) any = any || rates.known();
+  in.require_that(any, "compute has no type; legal: fp64, fp32, bf16");
+  if (auto collectives = in.section("collectives"))
+    for (int c = 0; c < collective_count; ++c) {
+      const std::string name = key_of(static_cast<Collective>(c));
+      const YamlNode* list = collectives->find(name);
+      collectives->require_that(list && list->kind == YamlNode::Kind::list && !list->items.empty(),
+                                name + " must be a list of maps {latency_us, rank_us, gb_s}");
+      if (list) read_protocols(list, "collectives." + name, m.in_node[to_size(c)], file, report);
+    }
+  in.require_that(!m.in_node[0].empty() || m.ranks_per_node == 1,
+                  "collectives are missing: the ranks of a node are " + std::to_string(m.ranks_per_node));
+  if (auto network = in.section("network")) read_network(*network, m);
+}
+
+std::string shipped_names(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names.empty() ? "none" : joined(names);
+}
+
+}  // namespace
+
+Machine read_machine(const std::string& name) {
+  const std::filesystem::path shipped = std::filesystem::path("inputs") / "machines";
+  std::string file = name;
+  const bool is_path = name.find('/') != std::string::npos || std::filesystem::path(name).extension() == ".yaml";
+  if (!is_path) {
+    file = (shipped / (name + ".yaml")).string();
+    if (!std::filesystem::exists(file))
+      throw BadInput("no machine " + shown(name) + "; legal: a file, or of " + shipped.string() + ": " +
+                     shipped_names(shipped));
+  }
+  Report report;
+  YamlNode root;
+  Machine machine;
+  machine.name = std::filesystem::path(file).stem().string();
+  if (parse_yaml(read_text_file(file, most_yaml_bytes, "the machine"), file, root, report)) {
+    Section all(root, "", file, report);
+    read_parts(all, machine, file, report);
+  }
+  report.throw_if_any(file);
+  return machine;
+}
+
+}  // namespace forge

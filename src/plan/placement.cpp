@@ -1,0 +1,95 @@
+#include "plan/placement.hpp"
+
+#include <algorithm>
+
+#include "core/to_size.hpp"
+
+namespace forge {
+
+namespace {
+
+std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
+  enum : unsigned { replicas = 1u << 1, shards = 1u << 2, ep = 1u << 3, etp = 1u << 4 };
+  const Grid grid({m.pp, m.expert_replicas(), m.expert_shards(), m.ep, m.etp});
+  switch (group) {
+    case Group::ep:
+      return grid.group_of(rank, ep);
+    case Group::etp:
+      return grid.group_of(rank, etp);
+    case Group::expert_gradients:
+      return grid.group_of(rank, replicas | shards);
+    case Group::expert_gradient_replicas:
+      return grid.group_of(rank, replicas);
+    default:
+      return grid.group_of(rank, shards);
+  }
+}
+
+// Of some ranks along pp, those of the same place in their stages.
+std::vector<int> along_stages(const Grid& grid, int rank, const std::vector<int>& stages) {
+  const int stride = grid.stride(static_cast<int>(Axis::pp)), here = grid.coordinate(rank, static_cast<int>(Axis::pp));
+  std::vector<int> ranks;
+  for (const int stage : stages) ranks.push_back(rank + (stage - here) * stride);
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const MeshGroups& groups) {
+  const Grid grid = m.dense();
+  const int stage = grid.coordinate(rank, static_cast<int>(Axis::pp));
+  switch (group) {
+    case Group::scalars:
+      return grid.group_of(rank, grid.all_axes());
+    case Group::tp:
+    case Group::gradient_tp:
+      return grid.group_of(rank, bits_of({Axis::tp}));
+    case Group::cp:
+      return grid.group_of(rank, bits_of({Axis::cp}));
+    case Group::pp:
+      return m.pp == 1 ? std::vector<int>{rank}
+                       : along_stages(grid, rank, {stage, stage + 1 < m.pp ? stage + 1 : stage - 1});
+    case Group::gradients:
+      return grid.group_of(rank, gradient_axes);
+    case Group::gradient_shards:
+    case Group::parameter_shards:
+      return grid.group_of(rank, shard_axes);
+    case Group::gradient_replicas:
+      return grid.group_of(rank, bits_of({Axis::dp_replicate}));
+    case Group::gradient_copies: {
+      std::vector<int> ranks;
+      for (int r = 0; r < groups.kv_copies; ++r) ranks.push_back(rank / groups.kv_copies * groups.kv_copies + r);
+      return ranks;
+    }
+    case Group::gradient_tied: {
+      const auto& stages = groups.table_stages;
+      const bool here = std::find(stages.begin(), stages.end(), stage) != stages.end();
+      return here ? along_stages(grid, rank, stages) : std::vector<int>{rank};
+    }
+    default:
+      return expert_group(m, group, rank);
+  }
+}
+
+std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
+                                              int ranks_per_node) {
+  std::array<Placement, group_count> list;
+  const int here = std::min(ranks_per_node, mesh.world());  // ranks of this node
+  for (int g = 0; g < group_count; ++g) {
+    const std::vector<int> ranks = ranks_of_group(mesh, static_cast<Group>(g), rank, groups);
+    Placement& p = list[to_size(g)];
+    p.ranks = static_cast<int>(ranks.size());
+    p.nodes = p.near = 0;
+    int last = -1;
+    for (const int r : ranks) {
+      const int node = r / ranks_per_node;
+      p.nodes += node != last;
+      last = node;
+      p.near += node == rank / ranks_per_node;
+    }
+    p.groups = std::max(1, here / std::max(1, p.near));
+  }
+  return list;
+}
+
+}  // namespace forge

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "layout/mesh_shape.hpp"
+#include "plan/machine.hpp"
+
+namespace forge {
+
+// The ranks of a rank's group, ascending (comm/mesh.hpp makes the communicators). Of pp: the rank and the next stage's.
+// `copies`: tp neighbours that hold the same key and value heads; `tables`: pp coordinates that hold the token table.
+std::vector<int> ranks_of_group(const MeshShape& mesh, Group group, int rank, const MeshGroups& groups);
+
+// How a rank's groups lie on nodes of so many ranks, which hold consecutive ranks.
+std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
+                                              int ranks_per_node);
+
+}  // namespace forge

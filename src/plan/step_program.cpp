@@ -1,0 +1,153 @@
+#include "plan/step_program.hpp"
+
+#include <numeric>
+
+#include "core/to_size.hpp"
+#include "layout/unit_buffers.hpp"
+
+namespace forge {
+
+namespace {
+
+class Compiler {
+ public:
+  Compiler(const RankShare& share, const Schedule& schedule, int world, const CostOf& cost)
+      : share_(share), schedule_(schedule), world_(world), cost_(cost) {}
+
+  std::vector<Instruction> compile(const std::vector<Task>& tasks) {
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      task_ = static_cast<int>(t);
+      add(tasks[t]);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  using Kind = Instruction::Kind;
+
+  void add(const Task& task) {
+    switch (task.op) {
+      case TaskOp::gather:
+        follow(Lane::parameters, Lane::compute);
+        run(Lane::parameters, task);
+        return mark(Kind::record, Lane::parameters, event(Events::gathered, task));
+      case TaskOp::wait_parameters:
+        return mark(Kind::wait, Lane::compute, event(Events::gathered, task));
+      case TaskOp::clear_gradients:
+        mark(Kind::wait, Lane::compute, event(Events::free, task));
+        return run(Lane::compute, task);
+      case TaskOp::reduce_gradients:
+        if (world_ == 1) return run(Lane::compute, task);
+        follow(Lane::gradients, Lane::compute);
+        run(Lane::gradients, task);
+        if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
+        return;
+      case TaskOp::reduce_tied:
+        return meet(Lane::gradients, task, -1, share_.table_stages);
+      case TaskOp::wait_gradients:
+        follow(Lane::compute, Lane::gradients);
+        return;
+      case TaskOp::clip:
+        return meet(Lane::compute, task, -2, schedule_.ranks);
+      case TaskOp::read:
+        run(Lane::compute, task);
+        return mark(Kind::host_wait, Lane::compute, 0);
+      case TaskOp::transfer:
+        return transfer(task);
+      default:
+        return run(Lane::compute, task);
+    }
+  }
+
+  void transfer(const Task& task) {
+    const Action& action = task.action;
+    if (action.op == Op::begin_group) {
+      follow(Lane::transfers, Lane::compute);
+      return mark(Kind::begin_group, Lane::transfers, 0);
+    }
+    if (action.op == Op::end_group) return mark(Kind::end_group, Lane::transfers, 0);
+    const std::int64_t key = transfer_key(action);
+    if (!is_post(action.op)) return mark(Kind::wait, Lane::compute, key);
+    follow(Lane::transfers, Lane::compute);
+    meet(Lane::transfers, task, meeting_of(action), 2);
+    mark(Kind::record, Lane::transfers, key);
+  }
+
+  // The rank's own number of an event.
+  enum class Events : std::int64_t { gathered, free, transfers };
+  std::int64_t event(Events what, const Task& task) const {
+    // The place of a pool belongs to units of a class, one after the other.
+    const std::int64_t of = what == Events::free ? task.place * pool_classes +
+                                                       static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
+                                                 : static_cast<std::int64_t>(task.unit);
+    return static_cast<std::int64_t>(what) + 3 * of;
+  }
+  std::int64_t transfer_key(const Action& a) const {
+    const std::int64_t pair = std::int64_t{a.chunk} * schedule_.microbatches + a.microbatch;
+    return static_cast<std::int64_t>(Events::transfers) + 3 * (4 * pair + 2 * is_send(a.op) + is_forward_transfer(a.op));
+  }
+  // The same on both sides of a transfer: by the stage that sends.
+  std::int64_t meeting_of(const Action& a) const {
+    const bool up = is_forward_transfer(a.op);
+    int stage = schedule_.stage_at(share_.pp_rank, a.chunk);
+    if (!is_send_post(a.op)) stage += up ? -1 : 1;
+    return 2 * std::int64_t{schedule_.index(stage, a.microbatch)} + up;
+  }
+
+  void run(Lane lane, const Task& task) {
+    const TaskCost cost = cost_(share_, task);
+    if (cost.total() <= 0 && cost.host <= 0) return;
+    Instruction i{Kind::run, lane};
+    i.seconds = cost.total();
+    i.host = cost.host;
+    i.task = task_;
+    program_.push_back(i);
+  }
+  void meet(Lane lane, const Task& task, std::int64_t meeting, int members) {
+    const TaskCost cost = cost_(share_, task);
+    Instruction i{members > 1 ? Kind::meet : Kind::run, lane};
+    i.seconds = cost.total();
+    i.host = cost.host;
+    i.event = meeting;
+    i.members = members;
+    i.task = task_;
+    program_.push_back(i);
+  }
+  void follow(Lane lane, Lane other) {
+    Instruction i{Kind::follow, lane};
+    i.other = other;
+    program_.push_back(i);
+  }
+  void mark(Kind kind, Lane lane, std::int64_t event) {
+    Instruction i{kind, lane};
+    i.event = event;
+    i.task = task_;
+    program_.push_back(i);
+  }
+
+  const RankShare& share_;
+  const Schedule& schedule_;
+  int world_;
+  const CostOf& cost_;
+  int task_ = 0;
+  std::vector<Instruction> program_;
+};
+
+}  // namespace
+
+std::string_view name_of(CostPart part) {
+  constexpr std::string_view names[cost_part_count] = {"products",   "attention", "rows",      "tp",      "cp",        "ep",
+                                                       "parameters", "gradients", "transfers", "scalars", "optimizer", "data"};
+  return names[to_size(part)];
+}
+
+double TaskCost::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+std::vector<Instruction> step_program(const RankShare& share, const std::vector<Task>& tasks, const Schedule& schedule,
+                                      int world, const CostOf& cost) {
+  return Compiler(share, schedule, world, cost).compile(tasks);
+}
+
+}  // namespace forge

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "plan/simulation.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+// What the time of a task is spent on.
+enum class CostPart : std::uint8_t {
+  products,
+  attention,
+  rows,  // kernels over rows, of which the memory decides
+  tp,    // collectives of a layer, which its kernels wait for
+  cp,
+  ep,
+  parameters,  // collectives behind or ahead of the layers
+  gradients,
+  transfers,
+  scalars,
+  optimizer,
+  data
+};
+inline constexpr int cost_part_count = 12;
+std::string_view name_of(CostPart part);
+
+struct TaskCost {
+  std::array<double, cost_part_count> seconds{};
+  double host = 0;  // of the host, for launches
+
+  double& of(CostPart part) { return seconds[static_cast<std::size_t>(part)]; }
+  double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }
+  double total() const;
+};
+using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
+
+// A rank's tasks as instructions: on the streams that the executor, parameter_gather, gradient_sync and transfers of
+// parallel/ give them to, with the events that they record and wait for. `world`: ranks of the mesh.
+std::vector<Instruction> step_program(const RankShare& share, const std::vector<Task>& tasks, const Schedule& schedule,
+                                      int world, const CostOf& cost);
+
+}  // namespace forge

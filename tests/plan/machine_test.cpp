@@ -1,0 +1,153 @@
+#include "plan/machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.hpp"
+#include "core/to_size.hpp"
+#include "plan/placement.hpp"
+
+namespace forge::test {
+namespace {
+
+const std::string least = R"(
+node: {ranks: 1, memory_mib: 100}
+rows: {memory_gb_s: 1}
+compute:
+  fp32:
+    table: {m: [1, 100], n: [1], k: [1], gflops: [1, 100]}
+    attention: {tokens: [1], forward_tflops: [1], backward_tflops: [2]}
+)";
+
+class MachineFile : public testing::Test {
+ protected:
+  std::string path_ = (std::filesystem::temp_directory_path() / ("machine_" + std::to_string(::getpid()) + ".yaml")).string();
+  void TearDown() override { std::filesystem::remove(path_); }
+  Machine read(const std::string& text) const {
+    std::ofstream(path_) << text;
+    return read_machine(path_);
+  }
+  std::string error_of(const std::string& text) const {
+    try {
+      read(text);
+    } catch (const BadInput& e) {
+      return e.what();
+    }
+    return "none";
+  }
+};
+
+TEST_F(MachineFile, ShippedOnesAreRead) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs/machines")) {
+    const Machine m = read_machine(entry.path().stem().string());
+    EXPECT_FALSE(m.description.empty()) << m.name;
+    ++files;
+  }
+  EXPECT_EQ(files, 6);
+  const Machine h100 = read_machine("h100_8_efa");
+  EXPECT_EQ(h100.ranks_per_node, 8);
+  EXPECT_EQ(h100.memory_bytes, std::size_t{81559} << 20);
+  EXPECT_DOUBLE_EQ(h100.rates(DType::bf16).waves.peak, 989.4e12);
+  EXPECT_EQ(h100.between_nodes.back().nodes, 64);
+  EXPECT_DOUBLE_EQ(h100.between_nodes.back().bandwidth[to_size(Collective::all_gather)], 11e9);
+}
+
+TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
+  EXPECT_EQ(read(least).ranks_per_node, 1);
+  EXPECT_NE(error_of(least + "nodes: 3\n").find(":8:1: unknown: nodes; legal: description, node"), std::string::npos)
+      << error_of(least + "nodes: 3\n");
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = least;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  EXPECT_NE(error_of(with("ranks: 1", "ranks: 0")).find("node.ranks = '0': legal: a number, at least 1"), std::string::npos);
+  EXPECT_NE(error_of(with("ranks: 1", "ranks: 1.5")).find("node.ranks must be a whole number"), std::string::npos);
+  EXPECT_NE(error_of(with("ranks: 1", "ranks: 2")).find("collectives are missing"), std::string::npos);
+  EXPECT_NE(error_of(with("[1, 100], n", "[100, 1], n")).find("table.m must ascend"), std::string::npos);
+  EXPECT_NE(error_of(with("gflops: [1, 100]", "gflops: [1]")).find("a rate for each m, n and k: 2"), std::string::npos);
+  EXPECT_NE(error_of(with("memory_gb_s: 1", "memory_gb_s: x")).find("rows.memory_gb_s = 'x': legal: a number"),
+            std::string::npos);
+  EXPECT_NE(error_of("[1]").find("must be a map"), std::string::npos);
+  try {
+    read_machine("h100");
+    FAIL();
+  } catch (const BadInput& e) {
+    EXPECT_NE(std::string(e.what()).find("no machine 'h100'; legal: a file, or of inputs/machines: a100_8, b200_8"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+TEST_F(MachineFile, RatesBetweenMeasuredOnes) {
+  const Machine m = read(least);
+  // 10 lies half way from 1 to 100.
+  EXPECT_NEAR(product_seconds(m, DType::f32, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
+  EXPECT_NEAR(product_seconds(m, DType::f32, 1000, 1, 1, 3), 3 * 2 * 1000 / 100e9, 1e-15);
+  EXPECT_NEAR(attention_seconds(m, DType::f32, 4e12, 17, true), 2, 1e-12);
+  EXPECT_NEAR(row_seconds(m, 2e9), 2, 1e-12);
+  EXPECT_THROW(product_seconds(m, DType::bf16, 1, 1, 1), BadInput);
+}
+
+// Two waves of 132 tiles of 128 x 128 are faster here than one of 256 x 128; a tile more is a wave more.
+TEST(Machine, ProductsTakeWaves) {
+  const Machine m = read_machine("h100_8");
+  const WaveRates& w = m.rates(DType::bf16).waves;
+  const double one = product_seconds(m, DType::bf16, 12 * 256, 11 * 128, 8192);
+  EXPECT_NEAR(one, w.launch + 2 * (w.wave + 2. * 128 * 128 * 8192 / (w.peak / 132 * w.medium)), 1e-9);
+  EXPECT_LT(one, w.launch + w.wave + 2. * 256 * 128 * 8192 / (w.peak / 132 * w.large));
+  EXPECT_GT(product_seconds(m, DType::bf16, 12 * 256 + 1, 11 * 128, 8192), 1.15 * one);
+  // A row times a matrix takes as long as the matrix from memory.
+  EXPECT_NEAR(product_seconds(m, DType::bf16, 1, 16384, 16384), w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share),
+              1e-9);
+}
+
+TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
+  const Machine m = read_machine("h100_8_efa");
+  const Sent call{Group::tp, Collective::all_gather, 1 << 20, DType::bf16, 2};
+  const double bytes = 7. * 2 * (1 << 20);
+  const Placement node{8, 1, 8, 1};
+  double best = INFINITY;
+  for (const ProtocolRates& p : m.in_node[to_size(Collective::all_gather)])
+    best = std::min(best, p.latency + 8 * p.per_rank + bytes / p.bandwidth);
+  EXPECT_NEAR(collective_seconds(m, call, node), 2 * best, 1e-12);
+  EXPECT_EQ(collective_seconds(m, call, {1, 1, 1, 8}), 0);
+  // Eight groups of two nodes, with a rank in each, share what leaves a node.
+  const Sent pair{Group::gradients, Collective::reduce_scatter, 1 << 24, DType::f32, 1};
+  EXPECT_NEAR(collective_seconds(m, pair, {2, 2, 1, 8}), 40e-6 + 2 * 10e-6 + 4. * (1 << 24) * 8 / 182e9, 1e-9);
+  // One group of them all: a ring that leaves each node once.
+  EXPECT_NEAR(collective_seconds(m, pair, {16, 2, 8, 1}), 40e-6 + 2 * 10e-6 + 15 * 4. * (1 << 24) / 182e9, 1e-9);
+}
+
+TEST(Machine, GroupsLieOnNodes) {
+  MeshShape mesh;
+  mesh.pp = 2;
+  mesh.dp_replicate = 2;
+  mesh.dp_shard = 4;
+  mesh.tp = 4;
+  mesh.ep = 8;
+  mesh.etp = 1;
+  mesh.edp = 4;
+  const auto places = placements(mesh, 0, {}, 8);
+  const auto expect = [&](Group group, Placement wanted) {
+    const Placement& p = places[to_size(group)];
+    EXPECT_EQ(p.ranks, wanted.ranks) << name_of(group);
+    EXPECT_EQ(p.nodes, wanted.nodes) << name_of(group);
+    EXPECT_EQ(p.near, wanted.near) << name_of(group);
+    EXPECT_EQ(p.groups, wanted.groups) << name_of(group);
+  };
+  expect(Group::tp, {4, 1, 4, 2});
+  expect(Group::pp, {2, 2, 1, 8});
+  expect(Group::gradient_shards, {4, 2, 2, 4});
+  expect(Group::gradient_replicas, {2, 2, 1, 8});
+  expect(Group::gradients, {8, 4, 2, 4});
+  expect(Group::ep, {8, 1, 8, 1});
+  expect(Group::expert_gradients, {4, 4, 1, 8});
+  expect(Group::scalars, {64, 8, 8, 1});
+}
+
+}  // namespace
+}  // namespace forge::test

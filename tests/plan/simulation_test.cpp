@@ -1,0 +1,174 @@
+#include "plan/simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../equivalence/models.hpp"
+#include "layout/stage.hpp"
+#include "plan/setup.hpp"
+#include "plan/step_program.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/lower.hpp"
+#include "schedule/timeline.hpp"
+
+namespace forge::test {
+namespace {
+
+using Kind = Instruction::Kind;
+
+Instruction run(Lane lane, double seconds, double host = 0) {
+  Instruction i{Kind::run, lane};
+  i.seconds = seconds;
+  i.host = host;
+  return i;
+}
+Instruction follow(Lane lane, Lane other) {
+  Instruction i{Kind::follow, lane};
+  i.other = other;
+  return i;
+}
+Instruction mark(Kind kind, Lane lane, std::int64_t event = 0) {
+  Instruction i{kind, lane};
+  i.event = event;
+  return i;
+}
+Instruction meet(Lane lane, double seconds, std::int64_t meeting, int members) {
+  Instruction i{Kind::meet, lane};
+  i.seconds = seconds;
+  i.event = meeting;
+  i.members = members;
+  return i;
+}
+
+double seconds_of(const std::vector<std::vector<Instruction>>& programs, const SimulatedMachine& machine = {}) {
+  return simulate(programs, machine).seconds;
+}
+
+// What the compute stream of a rank did last.
+Span last_of(const Simulated& done, std::size_t rank) {
+  Span last;
+  for (const Span& span : done.ranks[rank])
+    if (span.lane == Lane::compute) last = span;
+  return last;
+}
+
+TEST(Simulation, WorkOfAStreamFollowsAndStreamsRunSideBySide) {
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), run(Lane::compute, 3)}}), 5);
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), run(Lane::gradients, 3)}}), 3);
+  // The gradients' stream begins behind the first, and nothing waits for it.
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), follow(Lane::gradients, Lane::compute), run(Lane::gradients, 3),
+                                run(Lane::compute, 1)}}),
+                   5);
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), follow(Lane::gradients, Lane::compute), run(Lane::gradients, 3),
+                                follow(Lane::compute, Lane::gradients), run(Lane::compute, 1)}}),
+                   6);
+}
+
+TEST(Simulation, AnEventIsWhatWasGivenBeforeItsRecord) {
+  const std::vector<Instruction> program{run(Lane::parameters, 2), mark(Kind::record, Lane::parameters, 7),
+                                         run(Lane::parameters, 5), run(Lane::compute, 1),
+                                         mark(Kind::wait, Lane::compute, 7), run(Lane::compute, 1)};
+  const Simulated done = simulate({program}, {});
+  EXPECT_DOUBLE_EQ(done.seconds, 7);
+  EXPECT_DOUBLE_EQ(done.busy[0], 2);
+  const Span last = last_of(done, 0);
+  EXPECT_DOUBLE_EQ(last.start, 2);
+  EXPECT_DOUBLE_EQ(last.waited, 1);
+  EXPECT_EQ(last.waited_for, Lane::parameters);
+  EXPECT_DOUBLE_EQ(seconds_of({{mark(Kind::wait, Lane::compute, 1), run(Lane::compute, 1)}}), 1) << "before any record";
+}
+
+TEST(Simulation, TheHostGivesOneAfterTheOther) {
+  // Three launches of 1 s each, and the last kernel.
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5)}}), 2.5);
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 4), mark(Kind::host_wait, Lane::compute), run(Lane::gradients, 1)}}), 5);
+  SimulatedMachine host;
+  host.host_computes = true;
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 4), run(Lane::gradients, 1)}}, host), 5);
+}
+
+TEST(Simulation, RanksMeet) {
+  const std::vector<std::vector<Instruction>> programs{{run(Lane::compute, 1), meet(Lane::compute, 2, 5, 2)},
+                                                       {run(Lane::compute, 4), meet(Lane::compute, 2, 5, 2)}};
+  const Simulated done = simulate(programs, {});
+  EXPECT_DOUBLE_EQ(done.seconds, 6);
+  EXPECT_DOUBLE_EQ(last_of(done, 0).waited, 3);
+  EXPECT_THROW(seconds_of({{meet(Lane::compute, 2, 5, 2)}, {}}), Error);
+}
+
+// Two ranks that send and receive in other orders: alone they would wait for each other, in a group they don't.
+TEST(Simulation, AGroupRunsAtTheSameTime) {
+  const auto l = Lane::transfers;
+  const std::vector<Instruction> a{meet(l, 1, 1, 2), meet(l, 2, 2, 2)}, b{meet(l, 2, 2, 2), meet(l, 1, 1, 2)};
+  EXPECT_THROW(seconds_of({a, b}), Error);
+  const auto grouped = [&](std::vector<Instruction> list) {
+    list.insert(list.begin(), mark(Kind::begin_group, l));
+    list.push_back(mark(Kind::record, l, 9));
+    list.push_back(mark(Kind::end_group, l));
+    list.push_back(mark(Kind::wait, Lane::compute, 9));
+    list.push_back(run(Lane::compute, 1));
+    return list;
+  };
+  EXPECT_DOUBLE_EQ(seconds_of({grouped(a), grouped(b)}), 3);
+}
+
+TEST(Simulation, StreamsShareCores) {
+  SimulatedMachine two;
+  two.cores = 2;
+  const std::vector<Instruction> one{run(Lane::compute, 2)};
+  EXPECT_DOUBLE_EQ(seconds_of({one, one}, two), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({one, one, one, one}, two), 4);
+  // Three for a second of work each take 1.5 s; then one is alone.
+  EXPECT_DOUBLE_EQ(seconds_of({one, {run(Lane::compute, 1)}, {run(Lane::compute, 1)}}, two), 2.5);
+  two.per_stream = 4;  // each stands for four ranks
+  EXPECT_DOUBLE_EQ(seconds_of({one}, two), 4);
+}
+
+TEST(Simulation, CollectivesSlowKernelsDown) {
+  SimulatedMachine machine;
+  machine.overlap = 0.5;
+  // 1 s of 2 is done when the other stream has ended, after 2 s.
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), run(Lane::gradients, 2)}}, machine), 3);
+}
+
+// Of all schedules, the simulation of the executor's tasks takes as long as the schedule's own timeline, where a layer's
+// F, B and W take one second each and nothing else takes time.
+TEST(Simulation, AgreesWithTimelines) {
+  int compared = 0;
+  for (const ScheduleName name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
+                                  ScheduleName::zero_bubble, ScheduleName::zb_v}) {
+    for (const int microbatches : {4, 8, 12}) {
+      Deck deck = test_models().front().deck;
+      deck.model.layers = 8;
+      deck.mesh.pp = 4;
+      deck.mesh.dp_shard = 1;
+      deck.schedule.name = name;
+      deck.schedule.virtual_stages = name == ScheduleName::interleaved || name == ScheduleName::zb_v ? 2 : 1;
+      deck.train.global_batch_sequences = microbatches;
+      const CostOf cost = [&](const RankShare& share, const Task& task) {
+        TaskCost c;
+        if (task.layer < 0 || share.layers[to_size(task.action.chunk)][to_size(task.layer)].kind != LayerKind::block)
+          return c;
+        const bool pass = task.op == TaskOp::forward || task.op == TaskOp::backward_input ||
+                          task.op == TaskOp::backward_weight;
+        c.of(CostPart::products) = pass ? 1 : 0;
+        return c;
+      };
+      std::vector<std::vector<Instruction>> programs;
+      RunSetup setup = make_setup(deck);
+      for (int r = 0; r < 4; ++r) {
+        const RankShare share = rank_share(setup.model_share(), r);
+        programs.push_back(
+            step_program(share, step_tasks(share, setup.schedule, Recompute::none), setup.schedule, 4, cost));
+      }
+      const Schedule plain = schedule_of(deck, 4, microbatches);
+      const double layers = 8.0 / plain.stages();
+      EXPECT_NEAR(seconds_of(programs), timeline(plain, uniform_durations(layers, layers, layers)).makespan, 1e-9)
+          << plain.name << ", " << microbatches;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 15);
+}
+
+}  // namespace
+}  // namespace forge::test
