@@ -13,7 +13,7 @@ namespace po = boost::program_options;
 
 namespace {
 
-constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20;
+constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
 
 struct VerbEntry {
   Verb verb;
@@ -28,6 +28,7 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"evaluate",
        {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of a trained model on the validation files"}},
       {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
+      {"plan", {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
       {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
       {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
@@ -52,7 +53,7 @@ bool takes_trained_model(Verb verb) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::generate || verb == Verb::verify;
+                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify;
   if (deck)
     o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
                     "set a key of the deck; the value is read as YAML; repeatable");
@@ -77,6 +78,18 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
         "say whether it fits on such GPUs, and else the nearest change that does")(
         "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one");
+  if (verb == Verb::plan)
+    o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                    "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
+        "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
+        "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
+        "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
+        "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
+        "candidates", po::value(&c.candidates)->value_name("FILE"),
+        "predict each row of a CSV file, whose columns are keys of the deck")(
+        "output", po::value(&c.output)->value_name("FILE"), "where those predictions go")(
+        "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
+        "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");
@@ -119,7 +132,7 @@ void read_tokens(const std::string& text, CommandLine& c) {
 
 void read_ranks(const std::string& text, CommandLine& c) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), c.ranks);
-  const int most = c.verb == Verb::show ? most_shown_ranks : most_thread_ranks;
+  const int most = c.verb == Verb::show || c.verb == Verb::plan ? most_shown_ranks : most_thread_ranks;
   if (error != std::errc() || end != text.data() + text.size() || c.ranks < 1 || c.ranks > most)
     throw BadInput("--ranks " + text + ": legal is a whole number from 1 to " + std::to_string(most));
 }
@@ -145,7 +158,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
-                   c.verb == Verb::show || c.verb == Verb::generate;
+                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate;
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
   if (c.verb == Verb::tokenize && n == 0) throw BadInput("forge tokenize takes the text files to read\n" + usage());
@@ -158,7 +171,17 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 
+void check_plan(const CommandLine& c) {
+  if (c.candidates.empty() != c.output.empty()) throw BadInput("--candidates and --output go together");
+  if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
+  if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
+  if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");
+  if ((!c.json.empty() || !c.trace.empty()) && (c.search || !c.candidates.empty()))
+    throw BadInput("--json and --trace are of the deck itself, without --search and --candidates");
+}
+
 void check_values(const CommandLine& c) {
+  if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16")
     throw BadInput("--type " + c.type + ": legal are fp32 and bf16");
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");

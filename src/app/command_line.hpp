@@ -11,6 +11,7 @@ enum class Verb {
   gradients,
   evaluate,
   show,
+  plan,
   generate,
   tokenize,
   verify,
@@ -25,13 +26,19 @@ struct CommandLine {
   Verb verb = Verb::train;
   std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
   std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, tokenize; the directory of export
-  int ranks = 0;                    // --ranks: threads to run as, of show the ranks to show; 0 = not given
+  std::string output;               // gradients, tokenize, plan; the directory of export
+  int ranks = 0;                    // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
   std::string restart;              // train: "", "latest" or a directory
   bool fresh = false;               // train: earlier checkpoints are moved aside
   std::string schedule;             // show: "", "text" or "svg:FILE"
   std::string gpu;                  // show: the GPU to fit on; "": none
   int tasks = -1;                   // show: the rank whose tasks to print; -1: none
+  // plan
+  std::string machine;                  // a name or a file; "": this one, where it was calibrated
+  std::string json, trace, candidates;  // files; "": none
+  bool search = false;
+  int best = 10;
+  std::string write;                    // the directory for the decks of the best layouts; "": none
   std::string checkpoint;           // evaluate, generate: "", "latest" or a directory
   bool initial = false;             // evaluate, generate: the parameters that training starts with
   // generate

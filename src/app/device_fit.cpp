@@ -26,16 +26,6 @@ struct SoldGpu {
 constexpr SoldGpu sold_gpus[] = {{"24 GB", 23034}, {"40 GB", 40960},   {"48 GB", 46068},
                                  {"80 GB", 81559}, {"141 GB", 143771}, {"180 GB", 183359}};
 
-// What CUDA leaves of it.
-std::size_t usable_bytes(std::size_t mib) {
-  return (mib << 20) - context_allowance().bytes;
-}
-
-std::vector<Allowance> allowances_of(const RunSetup& s, const RankShare& share) {
-  return library_allowances(plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule),
-                            group_sizes(s.spec, s.mesh, share));
-}
-
 // A value of a key, of which the deck has another one.
 struct Change {
   std::string key;
@@ -127,28 +117,17 @@ const Gpu& gpu_of(const std::string& name) {
   throw BadInput("--gpu " + name + ": legal are " + legal);
 }
 
-RankMemory rank_memory(const RunSetup& setup, RunKind kind) {
-  const std::vector<MemoryPlan> plans = memory_by_stage(setup, kind);
-  RankMemory largest;
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
-  for (int p = 0; p < setup.mesh.pp; ++p) {
-    RankMemory memory{plans[to_size(p)], allowances_of(setup, rank_share(setup.model_share(), p * ranks))};
-    if (p == 0 || memory.total() > largest.total()) largest = memory;
-  }
-  return largest;
-}
-
 std::string fitting_gpus(const RankMemory& memory) {
   for (const SoldGpu& gpu : sold_gpus)
-    if (memory.total() <= usable_bytes(gpu.mib))
+    if (memory.total() <= usable_bytes(gpu.mib << 20))
       return "GPUs of " + std::string(gpu.size) + " or more, one a rank: " + need_text(memory) + ", of " +
-             format_bytes(usable_bytes(gpu.mib));
+             format_bytes(usable_bytes(gpu.mib << 20));
   return "no GPU of up to " + std::string(std::end(sold_gpus)[-1].size) + ": " + need_text(memory);
 }
 
 std::string fit_text(const RunSetup& setup, const Gpu& gpu) {
   const RankMemory memory = rank_memory(setup, RunKind::training);
-  const std::size_t usable = usable_bytes(gpu.mib);
+  const std::size_t usable = usable_bytes(gpu.mib << 20);
   const std::string need = need_text(memory) + " are " + format_bytes(memory.total()) + " of " + format_bytes(usable);
   const std::string name = gpu.name;
   if (memory.total() <= usable) return "fits on " + name + ": " + need + "\n";

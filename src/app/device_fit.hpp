@@ -4,9 +4,7 @@
 #include <vector>
 
 #include "comm/world.hpp"
-#include "plan/allowance.hpp"
-#include "plan/memory.hpp"
-#include "plan/setup.hpp"
+#include "plan/rank_memory.hpp"
 
 namespace forge {
 
@@ -17,14 +15,6 @@ struct Gpu {
 };
 // Throws BadInput naming the legal ones.
 const Gpu& gpu_of(const std::string& name);
-
-// A rank's memory where it is largest: the plan, and allowances for what libraries take when the job has started.
-struct RankMemory {
-  MemoryPlan plan;
-  std::vector<Allowance> libraries;
-  std::size_t total() const { return plan.total() + forge::total(libraries); }
-};
-RankMemory rank_memory(const RunSetup& setup, RunKind kind);
 
 // "GPUs of 80 GB or more, one a rank: …": the smallest of those on sale that have so much.
 std::string fitting_gpus(const RankMemory& memory);

@@ -111,28 +111,6 @@ int threads_of(const Deck& deck, const World& world) {
   return std::max(1, cores / world.local_size());
 }
 
-std::size_t library_bytes(const Deck& deck) {
-  return to_size(deck.machine.workspace_mib) << 20;
-}
-
-std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
-  std::vector<MemoryPlan> plans;
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
-  for (int p = 0; p < setup.mesh.pp; ++p)
-    plans.push_back(plan_memory(setup.buffers, rank_share(setup.model_share(), p * ranks), setup.schedule,
-                                library_bytes(setup.deck), kind));
-  return plans;
-}
-
-MemoryPlan planned_memory(const RunSetup& setup, RunKind kind) {
-  return plan_memory(setup.buffers, setup.share, setup.schedule, library_bytes(setup.deck), kind);
-}
-
-const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
-  return *std::max_element(plans.begin(), plans.end(),
-                           [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
-}
-
 template <class T>
 void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
   if (deck.model.load_weights)

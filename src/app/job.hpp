@@ -9,7 +9,7 @@
 #include "comm/world.hpp"
 #include "config/read.hpp"
 #include "parallel/whole_tensors.hpp"
-#include "plan/memory.hpp"
+#include "plan/rank_memory.hpp"
 #include "train/session.hpp"
 
 namespace forge {
@@ -34,13 +34,6 @@ void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& str
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
-
-std::size_t library_bytes(const Deck& deck);
-// The memory of this rank.
-MemoryPlan planned_memory(const RunSetup& setup, RunKind kind);
-// The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
-std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
-const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
 
 // Chooses this rank's device, before a Job. All ranks: throws BadInput on every one where two would share a GPU, or
 // where the planned memory isn't free. Nothing has been allocated or written.

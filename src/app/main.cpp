@@ -94,6 +94,9 @@ bool run_alone(const CommandLine& line) {
     case Verb::show:
       forge::run_show(line);
       return true;
+    case Verb::plan:
+      forge::run_plan(line);
+      return true;
     case Verb::tokenize:
       forge::run_tokenize(line);
       return true;

@@ -78,6 +78,11 @@ const ComputeRates& Machine::rates(DType type) const {
   return compute[i];
 }
 
+double Machine::peak(DType type) const {
+  const ComputeRates& r = rates(type);
+  return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rate.begin(), r.table.rate.end());
+}
+
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
@@ -93,7 +98,9 @@ double attention_seconds(const Machine& machine, DType type, double flops, doubl
   return machine.row_launch + flops / interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
 }
 
-double row_seconds(const Machine& machine, double bytes) {
+double row_seconds(const Machine& machine, double bytes, std::string_view name) {
+  if (const auto own = machine.kernels.find(name); own != machine.kernels.end() && bytes > 0)
+    return own->second.launch + bytes / own->second.bandwidth;
   return bytes > 0 ? machine.row_launch + bytes / (machine.memory_bandwidth * machine.row_share) : 0;
 }
 

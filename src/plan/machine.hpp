@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/traffic.hpp"
@@ -54,6 +56,11 @@ struct NodesRates {
   std::array<double, collective_count> bandwidth{};
 };
 
+// A kernel over rows that was measured by itself (its name: model/operations.hpp).
+struct KernelRates {
+  double launch = 0, bandwidth = 0;
+};
+
 struct Machine {
   std::string name, description;
   int ranks_per_node = 1;
@@ -65,12 +72,17 @@ struct Machine {
   double row_launch = 0;         // seconds of a kernel over rows besides its bytes
   double host_launch = 0;        // seconds of the host for each kernel, product or collective
   double step_seconds = 0;       // of a step, besides
+  double overlap_speed = 1;      // of kernels while a collective runs behind them
+  double uncertainty = 0.3;      // of a predicted step, as a share of it
+  std::map<std::string, KernelRates, std::less<>> kernels;
   std::array<ComputeRates, 3> compute;                                 // fp64, fp32, bf16
   std::array<std::vector<ProtocolRates>, collective_count> in_node;    // the fastest is taken
   double network_latency = 0, network_per_node = 0;                    // seconds of a collective, for each node more
   std::vector<NodesRates> between_nodes;                               // by ascending nodes; empty: one node is all
 
   const ComputeRates& rates(DType type) const;
+  // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.
+  double peak(DType type) const;
 };
 
 // Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput for
@@ -81,8 +93,8 @@ Machine read_machine(const std::string& name);
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1);
 // Of attention with so many FLOPs over visible pairs, on sequences of `tokens`.
 double attention_seconds(const Machine& machine, DType type, double flops, double tokens, bool backward);
-// Of a kernel that reads and writes so many bytes.
-double row_seconds(const Machine& machine, double bytes);
+// Of a kernel that reads and writes so many bytes; `name`: at its own rates, where it has some.
+double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 
 // How the ranks of a group lie: `ranks` of them on `nodes` nodes, where `near` of each node's ranks are in one group,
 // and `groups` such groups of the node communicate at the same time.

@@ -167,6 +167,16 @@ void read_protocols(const YamlNode* list, const std::string& name, std::vector<P
   }
 }
 
+void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Report& report) {
+  for (const YamlNode::Entry& entry : map.entries) {
+    Section in(entry.value, "kernels." + entry.name, file, report);
+    KernelRates& rates = m.kernels[entry.name];
+    in.number("launch_us", rates.launch, micro);
+    in.number("gb_s", rates.bandwidth, giga);
+    in.require_that(rates.bandwidth > 0, "gb_s is missing, or 0");
+  }
+}
+
 void read_network(Section& in, Machine& m) {
   in.number("latency_us", m.network_latency, micro);
   in.number("node_us", m.network_per_node, micro);
@@ -199,6 +209,9 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
     rows->number("launch_us", m.row_launch, micro);
   }
   in.require_that(m.memory_bandwidth > 0, "rows.memory_gb_s is missing: the bandwidth of a rank's memory");
+  if (const YamlNode* list = in.find("kernels")) read_kernels(*list, m, file, report);
+  in.number("uncertainty", m.uncertainty, 1, 0, 0.99);
+  in.number("overlap_speed", m.overlap_speed, 1, 0.01, 1);
   if (auto host = in.section("host")) {
     host->number("launch_us", m.host_launch, micro);
     host->number("step_ms", m.step_seconds, 1e-3);

@@ -1,0 +1,195 @@
+#include "app/plan_text.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/bytes.hpp"
+#include "core/to_size.hpp"
+
+namespace forge {
+
+namespace {
+
+template <class... Args>
+std::string line(const char* format, Args... args) {
+  char text[240];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+std::string seconds_text(double s) {
+  return s >= 1 ? line("%.3f s", s) : s >= 1e-3 ? line("%.2f ms", 1e3 * s) : line("%.1f us", 1e6 * s);
+}
+
+// What the busiest rank's compute stream does, and waits for, by name; together the step.
+std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
+  std::vector<std::pair<std::string, double>> list;
+  for (int i = 0; i < cost_part_count; ++i) {
+    const auto part = static_cast<CostPart>(i);
+    const bool behind =
+        part == CostPart::parameters || part == CostPart::gradients || part == CostPart::transfers;
+    if (!behind && p.part[to_size(i)] > 0) list.emplace_back(name_of(part), p.part[to_size(i)]);
+  }
+  constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
+                                             "waiting for other stages"};
+  for (int l = 0; l < lane_count; ++l) {
+    const double wait = p.waited[to_size(l)] + (l == static_cast<int>(Lane::transfers) ? p.idle : 0);
+    if (wait > 1e-9) list.emplace_back(waits[l], wait);
+  }
+  return list;
+}
+
+std::string part_table(const Prediction& p) {
+  std::string text = line("time of pp rank %d, whose compute stream is busy longest\n", p.stage);
+  for (const auto& [name, seconds] : shares_of(p))
+    text += line("  %-26s %12s %5.1f %%\n", name.c_str(), seconds_text(seconds).c_str(), 100 * seconds / p.seconds);
+  double behind = 0;
+  for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
+    behind += p.part[to_size(part)];
+  if (behind > 0)
+    text += line("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
+                 seconds_text(p.part[to_size(CostPart::parameters)]).c_str(),
+                 seconds_text(p.part[to_size(CostPart::gradients)]).c_str(),
+                 seconds_text(p.part[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
+  return text;
+}
+
+std::string memory_table(const Outcome& o) {
+  std::string text = "memory of the rank that needs most\n";
+  for (int c = 0; c < category_count; ++c)
+    text += line("  %-26s %14s\n", std::string(name_of(static_cast<Category>(c))).c_str(),
+                 format_bytes(o.memory.plan.of(static_cast<Category>(c))).c_str());
+  for (const Allowance& a : o.memory.libraries)
+    text += line("  %-26s %14s  allowance\n", a.name.c_str(), format_bytes(a.bytes).c_str());
+  return text + line("  %-26s %14s of %s: %s\n", "all", format_bytes(o.memory.total()).c_str(),
+                     format_bytes(o.usable).c_str(), o.fits() ? "fits" : "doesn't fit");
+}
+
+std::string mesh_text(const MeshDeck& m, bool experts) {
+  std::string text = line("pp %lld, dp %lld x %lld, cp %lld, tp %lld", static_cast<long long>(m.pp),
+                          static_cast<long long>(m.dp_replicate), static_cast<long long>(m.dp_shard),
+                          static_cast<long long>(m.cp), static_cast<long long>(m.tp));
+  if (experts) text += line(", ep %lld, etp %lld", static_cast<long long>(m.ep), static_cast<long long>(m.etp));
+  return text;
+}
+
+const char* recompute_text(Recompute r) {
+  return r == Recompute::none ? "none" : r == Recompute::selective ? "selective" : "full";
+}
+
+}  // namespace
+
+std::string binding_part(const Outcome& o) {
+  const auto list = shares_of(o.time);
+  const auto most = std::max_element(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return line("%s %.0f %%", most->first.c_str(), 100 * most->second / o.time.seconds);
+}
+
+std::string plan_text(const Machine& machine, const Outcome& o) {
+  const Prediction& p = o.time;
+  std::string text = line("machine   %s: %s\n", machine.name.c_str(), machine.description.c_str());
+  text += line("a step    %s (%s to %s: +-%.0f %%)\n", seconds_text(p.seconds).c_str(), seconds_text(p.low).c_str(),
+               seconds_text(p.high).c_str(), 100 * machine.uncertainty);
+  text += line("tokens    %.0f a second and rank; mfu %.1f %%, with recomputation %.1f %%\n", p.tokens_per_second,
+               100 * p.mfu, 100 * p.hfu);
+  return text + line("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" + memory_table(o);
+}
+
+std::string neighbours_text(const Machine& machine, const Outcome& o, int most) {
+  struct Row {
+    std::string change;
+    double seconds;
+    bool fits;
+  };
+  std::vector<Row> rows;
+  const auto world = static_cast<int>(ranks_of(o.deck.mesh));
+  for (const Neighbour& n : neighbours_of(o.deck, world)) {
+    const Outcome other = outcome_of(machine, n.deck);
+    rows.push_back({n.change, other.time.seconds, other.fits()});
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.fits != b.fits ? a.fits : a.seconds < b.seconds;
+  });
+  std::string text = "one change\n";
+  for (std::size_t i = 0; i < std::min(rows.size(), to_size(most)); ++i)
+    text += line("  %+7.1f %%  %s%s\n", 100 * (o.time.seconds / rows[i].seconds - 1), rows[i].change.c_str(),
+                 rows[i].fits ? "" : "  (doesn't fit)");
+  return rows.empty() ? "one change\n  none is legal\n" : text;
+}
+
+std::string search_text(const Machine& machine, const SearchResult& r) {
+  std::string text = line(
+      "%lld layouts: %lld have no room, %lld are bounded by better ones, %lld were simulated, %lld are not legal, %lld "
+      "were left when time was up\n",
+      static_cast<long long>(r.layouts), static_cast<long long>(r.without_room), static_cast<long long>(r.bounded),
+      static_cast<long long>(r.simulated), static_cast<long long>(r.refused), static_cast<long long>(r.left));
+  if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
+  text += line("  %4s %10s %10s %6s %10s  %s\n", "", "step", "tokens/s", "mfu", "memory", "layout; what binds");
+  for (std::size_t i = 0; i < r.best.size(); ++i) {
+    const Outcome& o = r.best[i];
+    text += line("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),
+                 o.time.tokens_per_second, 100 * o.time.mfu, format_bytes(o.memory.total()).c_str());
+    text += mesh_text(o.deck.mesh, o.deck.model.experts > 0) +
+            line("; %s x %lld, microbatch %lld, zero %lld, recompute %s%s; %s\n",
+                 std::string(schedule_words[to_size(o.deck.schedule.name)]).c_str(),
+                 static_cast<long long>(o.deck.schedule.virtual_stages),
+                 static_cast<long long>(o.deck.train.microbatch_sequences),
+                 static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
+                 o.deck.model.experts == 0                                  ? ""
+                 : o.deck.model.dispatch == DispatchMethod::all_to_all ? ", all_to_all"
+                                                                            : ", all_gather",
+                 binding_part(o).c_str());
+  }
+  return text;
+}
+
+std::string plan_json(const Machine& machine, const Outcome& o) {
+  const Prediction& p = o.time;
+  nlohmann::ordered_json j;
+  j["machine"] = machine.name;
+  j["step_seconds"] = p.seconds;
+  j["low"] = p.low;
+  j["high"] = p.high;
+  j["tokens_per_second_per_rank"] = p.tokens_per_second;
+  j["mfu"] = p.mfu;
+  j["hfu"] = p.hfu;
+  j["binds"] = binding_part(o);
+  j["busiest_pp_rank"] = p.stage;
+  for (const auto& [name, seconds] : shares_of(p)) j["seconds"][name] = seconds;
+  for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
+    j["other_streams"][std::string(name_of(part))] = p.part[to_size(part)];
+  j["other_streams"]["behind_computation"] = p.hidden;
+  for (int c = 0; c < category_count; ++c)
+    j["memory"][std::string(name_of(static_cast<Category>(c)))] = o.memory.plan.of(static_cast<Category>(c));
+  for (const Allowance& a : o.memory.libraries) j["memory"][a.name] = a.bytes;
+  j["peak_bytes"] = o.memory.total();
+  j["usable_bytes"] = o.usable;
+  j["fits"] = o.fits();
+  return j.dump(1) + "\n";
+}
+
+std::string plan_trace(const Outcome& o) {
+  constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers"};
+  nlohmann::json events = nlohmann::json::array();
+  for (std::size_t r = 0; r < o.time.spans.size(); ++r) {
+    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", "pp rank " + std::to_string(r)}}}});
+    for (int l = 0; l < lane_count; ++l)
+      events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", l}, {"args", {{"name", lanes[l]}}}});
+    for (const Span& span : o.time.spans[r]) {
+      if (span.task < 0) continue;
+      const Task& task = o.time.tasks[r][to_size(span.task)];
+      const std::string name = std::string(name_of(task.op)) + (task.of_step() ? "" : " " + text_of(task.action));
+      events.push_back({{"ph", "X"},
+                        {"name", name},
+                        {"pid", r},
+                        {"tid", static_cast<int>(span.lane)},
+                        {"ts", 1e6 * span.start},
+                        {"dur", 1e6 * (span.end - span.start)},
+                        {"args", {{"task", span.task}, {"layer", task.layer}}}});
+    }
+  }
+  return nlohmann::json{{"traceEvents", events}}.dump() + "\n";
+}
+
+}  // namespace forge

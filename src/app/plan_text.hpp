@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "plan/machine.hpp"
+#include "plan/outcome.hpp"
+#include "plan/search.hpp"
+
+namespace forge {
+
+// What `forge plan` prints of a deck: the step and its interval, where the time goes, memory by category, what binds.
+std::string plan_text(const Machine& machine, const Outcome& outcome);
+// What each neighbour of the deck would gain or cost; best first.
+std::string neighbours_text(const Machine& machine, const Outcome& outcome, int most);
+// The best layouts of a search as a table, with what bounds each.
+std::string search_text(const Machine& machine, const SearchResult& result);
+
+// Everything as JSON.
+std::string plan_json(const Machine& machine, const Outcome& outcome);
+// The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream.
+std::string plan_trace(const Outcome& outcome);
+
+// "products 61 %": the part of the step that takes most of the busiest rank's time.
+std::string binding_part(const Outcome& outcome);
+
+}  // namespace forge

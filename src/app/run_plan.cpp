@@ -1,0 +1,129 @@
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "app/candidates.hpp"
+#include "app/job.hpp"
+#include "app/plan_text.hpp"
+#include "app/verbs.hpp"
+#include "config/keys.hpp"
+#include "config/text.hpp"
+#include "config/write.hpp"
+#include "core/to_size.hpp"
+#include "plan/search.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw IoFailed("writing " + path + " failed");
+}
+
+Machine machine_of(const CommandLine& line) {
+  if (!line.machine.empty()) return read_machine(line.machine);
+  if (std::filesystem::exists("inputs/machines/this.yaml")) return read_machine("this");
+  throw BadInput("no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
+}
+
+// What a row of candidates adds to its cells.
+struct Predicted {
+  bool legal = false;
+  double seconds = 0, low = 0, high = 0, tokens = 0;
+  std::size_t bytes = 0;
+  bool fits = false;
+};
+
+// Columns of a candidates' table are keys of the deck.
+void check_head(const CsvTable& table, const std::string& source) {
+  for (const std::string& name : table.head) {
+    const std::size_t dot = name.find('.');
+    const std::string section = name.substr(0, dot), key = dot == std::string::npos ? "" : name.substr(dot + 1);
+    if (!find_key(section, key))
+      throw BadInput(source + ":1: column " + shown(name) + " is no key of the deck; nearest: " + nearest_key(section, key));
+  }
+}
+
+Predicted predict_row(const CommandLine& line, const Machine& machine, const CsvTable& table,
+                      const std::vector<std::string>& row) {
+  CommandLine one = line;
+  for (std::size_t c = 0; c < row.size(); ++c)
+    if (!row[c].empty()) one.set.push_back(table.head[c] + "=" + row[c]);
+  Predicted p;
+  try {
+    const Outcome o = outcome_of(machine, load_deck(one, Needs::training, line.ranks));
+    p = {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
+  } catch (const BadInput&) {
+    p.legal = false;
+  }
+  return p;
+}
+
+std::string number_text(double x) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.6g", x);
+  return text;
+}
+
+void predict_candidates(const CommandLine& line, const Machine& machine) {
+  CsvTable table = read_csv(read_text_file(line.candidates, std::size_t{64} << 20, "the candidates"), line.candidates);
+  check_head(table, line.candidates);
+  std::vector<Predicted> predicted(table.rows.size());
+#pragma omp parallel for schedule(dynamic)
+  for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = predict_row(line, machine, table, table.rows[r]);
+  for (const char* name : {"step_seconds", "low", "high", "tokens_per_second_per_rank", "peak_bytes", "legal", "fits"})
+    table.head.push_back(name);
+  for (std::size_t r = 0; r < predicted.size(); ++r) {
+    const Predicted& p = predicted[r];
+    const auto add = [&](const std::string& value) { table.rows[r].push_back(p.legal ? value : ""); };
+    for (const double x : {p.seconds, p.low, p.high, p.tokens}) add(number_text(x));
+    add(std::to_string(p.bytes));
+    table.rows[r].push_back(p.legal ? "true" : "false");
+    add(p.fits ? "true" : "false");
+  }
+  write_text(line.output, write_csv(table));
+  std::printf("%zu layouts in %s\n", predicted.size(), line.output.c_str());
+}
+
+void run_search(const CommandLine& line, const Machine& machine) {
+  CommandLine any = line;
+  // The deck's own mesh doesn't matter: its model and batch do.
+  for (const char* key : {"mesh.pp=1", "mesh.dp_replicate=1", "mesh.dp_shard=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1",
+                          "mesh.etp=0", "schedule.name=1f1b", "schedule.virtual_stages=1", "schedule.split=even",
+                          "schedule.file=''", "train.microbatch_sequences=1", "train.zero_stage=0", "train.accumulate=automatic"})
+    any.set.push_back(key);
+  const Deck deck = load_deck(any, Needs::training, 1);
+  SearchOptions options;
+  options.ranks = line.ranks > 0 ? line.ranks : static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh));
+  options.best = line.best;
+  const SearchResult result = search(machine, deck, options);
+  std::printf("%s on %d ranks of %s\n%s", line.inputs.front().c_str(), options.ranks, machine.name.c_str(),
+              search_text(machine, result).c_str());
+  if (line.write.empty()) return;
+  std::filesystem::create_directories(line.write);
+  for (std::size_t i = 0; i < result.best.size(); ++i) {
+    const std::string path = (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
+    write_text(path, write_deck(result.best[i].deck));
+    std::printf("%s\n", path.c_str());
+  }
+}
+
+}  // namespace
+
+void run_plan(const CommandLine& line) {
+  const Machine machine = machine_of(line);
+  if (!line.candidates.empty()) return predict_candidates(line, machine);
+  if (line.search) return run_search(line, machine);
+  const Deck deck = load_deck(line, Needs::training, line.ranks);
+  const Outcome outcome = outcome_of(machine, deck);
+  std::printf("%s on %lld ranks\n%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
+              plan_text(machine, outcome).c_str(), neighbours_text(machine, outcome, 12).c_str());
+  if (!line.json.empty()) write_text(line.json, plan_json(machine, outcome));
+  if (!line.trace.empty()) write_text(line.trace, plan_trace(outcome));
+}
+
+}  // namespace forge

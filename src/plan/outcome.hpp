@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/prediction.hpp"
+#include "plan/rank_memory.hpp"
+
+namespace forge {
+
+// What a deck is predicted to do on a machine.
+struct Outcome {
+  Deck deck;  // resolved
+  Prediction time;
+  RankMemory memory;       // of the rank that needs most
+  std::size_t usable = 0;  // of its device, or its part of the node's memory
+  bool fits() const { return memory.total() <= usable; }
+};
+// `deck` has passed check_deck for its ranks.
+Outcome outcome_of(const Machine& machine, const Deck& deck);
+// Whether the rank that needs most has room, without a prediction of the time.
+bool fits(const Machine& machine, const RunSetup& setup);
+
+// Decks that differ from this one in one choice, and what they differ in: "mesh.tp=8 mesh.dp_shard=2".
+struct Neighbour {
+  std::string change;
+  Deck deck;
+};
+std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks);
+
+// The keys of layouts whose values differ, as "key=value key=value".
+std::string layout_difference(const Deck& from, const Deck& to);
+
+}  // namespace forge

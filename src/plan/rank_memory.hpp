@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "plan/allowance.hpp"
+#include "plan/memory.hpp"
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// The one workspace that libraries get from the arena.
+std::size_t library_bytes(const Deck& deck);
+// The memory of the setup's rank.
+MemoryPlan planned_memory(const RunSetup& setup, RunKind kind);
+// The memory of a rank of each pipeline rank, in their order: all ranks of one stage need the same.
+std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind);
+const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans);
+
+// A rank's memory on a GPU where it is largest: the plan, and allowances for what libraries take when the job has
+// started.
+struct RankMemory {
+  MemoryPlan plan;
+  std::vector<Allowance> libraries;
+  std::size_t total() const { return plan.total() + forge::total(libraries); }
+};
+RankMemory rank_memory(const RunSetup& setup, RunKind kind);
+
+// What CUDA leaves of a GPU's memory.
+std::size_t usable_bytes(std::size_t device_bytes);
+
+}  // namespace forge

@@ -1,0 +1,228 @@
+#include "plan/search.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "core/to_size.hpp"
+#include "layout/stage_buffers.hpp"
+#include "nn/units.plan.hpp"
+#include "plan/search_space.hpp"
+#include "plan/step_cost.hpp"
+#include "schedule/check_deck.hpp"
+
+namespace forge {
+
+namespace {
+
+// A layout of the space with its bounds.
+struct Candidate {
+  std::size_t mesh;
+  Choice choice;
+  double seconds;  // the bound of its step
+  double likely;   // with bubble: the order of simulation
+};
+
+// What a microbatch costs in the layers of the whole model, on one rank of a mesh.
+struct ModelCost {
+  double seconds = 0;      // all passes of all layers and of the head
+  double saved = 0;        // bytes that all layers keep
+};
+
+// Elements of the model's parameters.
+struct ModelSize {
+  double dense = 0, experts = 0, tables = 0;
+};
+
+class Bounds {
+ public:
+  Bounds(const Machine& machine, const Deck& deck, int ranks)
+      : machine_(machine), deck_(deck), spec_(resolve_model(deck.model)), ranks_(ranks) {
+    for (const Unit& unit : parameter_units(spec_)) {
+      double elements = 0;
+      for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
+      const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
+      (unit.kind == UnitKind::experts ? size_.experts : table ? size_.tables : size_.dense) += elements;
+    }
+  }
+
+  // None where it can't fit.
+  std::optional<Candidate> candidate(std::size_t index, const MeshDeck& mesh, const Choice& choice) {
+    const Deck deck = with_choice(deck_, mesh, choice);
+    const ModelCost& cost = cost_of(deck);
+    const auto pp = static_cast<double>(mesh.pp);
+    const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
+                                static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
+    if (least_bytes(deck, cost, std::min(microbatches, pp)) > most_bytes()) return {};
+    const double bound = microbatches * cost.seconds / pp;
+    const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
+    const double bubble = (pp - 1) * cost.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
+    return Candidate{index, choice, bound, bound + bubble};
+  }
+
+ private:
+  double most_bytes() const {
+    return static_cast<double>(machine_.cores_per_node > 0 ? machine_.memory_bytes : usable_bytes(machine_.memory_bytes));
+  }
+
+  const ModelCost& cost_of(const Deck& deck) {
+    const MeshDeck& m = deck.mesh;
+    const auto key = std::tuple(m.tp, m.cp, m.ep, m.etp, deck.train.microbatch_sequences, deck.train.recompute,
+                                deck.model.dispatch, m.pp * m.dp_replicate * m.dp_shard);
+    const auto found = costs_.find(key);
+    return found != costs_.end() ? found->second : costs_.emplace(key, compute(deck)).first->second;
+  }
+
+  ModelCost compute(const Deck& deck) const {
+    const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
+    const BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
+    const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
+    ModelCost cost;
+    std::map<std::pair<bool, std::int64_t>, ModelCost> known;  // layers are of few kinds
+    const auto seconds = [&](const StageLayer& layer) {
+      double sum = 0;
+      for (const TaskOp op : {TaskOp::forward, TaskOp::backward_input, TaskOp::backward_weight})
+        sum += layer_cost(machine_, c, 0, places, layer, op).total();
+      if (c.recompute != Recompute::none && layer.kind == LayerKind::block)
+        sum += layer_cost(machine_, c, 0, places, layer, TaskOp::recompute).total();
+      return sum;
+    };
+    for (std::int64_t l = 0; l < spec_.L(); ++l) {
+      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l)});
+      if (is_new) {
+        const StageLayer layer{LayerKind::block, l};
+        kind->second.seconds = seconds(layer);
+        kind->second.saved = with_compute_type(c.precision, [&](auto type) {
+          LayerBuffers<decltype(type)> members;
+          return static_cast<double>(aligned_bytes(saved_of(c, {.first_layer = static_cast<int>(l) - 1}, layer, members)));
+        });
+      }
+      cost.seconds += kind->second.seconds;
+      cost.saved += kind->second.saved;
+    }
+    cost.seconds += layer_cost(machine_, c, 0, places, {LayerKind::head}, TaskOp::forward).total();
+    return cost;
+  }
+
+  // What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.
+  double least_bytes(const Deck& deck, const ModelCost& cost, double in_flight) const {
+    const MeshDeck& m = deck.mesh;
+    const Precision p = precision_of(deck);
+    const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
+    double state = bytes(p.storage);
+    for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.storage)) state += bytes(buffer.type);
+    const double whole = p.has_compute_copy() ? bytes(p.compute) : 0, gradient = bytes(p.accumulate);
+    const auto zero = deck.train.zero_stage;
+    const auto of = [&](double elements, double shards) {
+      return elements * (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) + whole / (zero >= 3 ? shards : 1));
+    };
+    const auto pp = static_cast<double>(m.pp), tp = static_cast<double>(m.tp), ep = static_cast<double>(m.ep);
+    const auto shards = static_cast<double>(m.dp_shard * m.cp), etp = static_cast<double>(m.etp);
+    const double expert_shards = std::max(1.0, shards * tp / (ep * etp));
+    return 0.95 * (of(size_.dense / pp / tp, shards) + of(size_.experts / pp / ep / etp, expert_shards) +
+                   cost.saved / pp * in_flight);
+  }
+
+  const Machine& machine_;
+  const Deck& deck_;
+  ModelSpec spec_;
+  int ranks_;
+  ModelSize size_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, Recompute, DispatchMethod,
+                      std::int64_t>,
+           ModelCost>
+      costs_;
+};
+
+class Search {
+ public:
+  Search(const Machine& machine, const Deck& deck, const SearchOptions& options)
+      : machine_(machine), deck_(deck), options_(options), meshes_(meshes_of(deck, options.ranks, machine.ranks_per_node)) {}
+
+  SearchResult run() {
+    list_candidates();
+    const auto start = std::chrono::steady_clock::now();
+    const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    std::size_t next = 0;
+    constexpr std::size_t together = 8;
+    for (; next < candidates_.size() && spent() < options_.seconds; next += together) {
+      const std::size_t end = std::min(next + together, candidates_.size());
+      std::vector<Evaluation> found(end - next);
+#pragma omp parallel for schedule(dynamic)
+      for (std::size_t i = next; i < end; ++i) found[i - next] = evaluate(candidates_[i]);
+      for (Evaluation& evaluation : found) take(std::move(evaluation));
+    }
+    for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);
+    return std::move(result_);
+  }
+
+ private:
+  void list_candidates() {
+    Bounds bounds(machine_, deck_, options_.ranks);
+    for (std::size_t m = 0; m < meshes_.size(); ++m)
+      for (const Choice& choice : choices_of(deck_, meshes_[m])) {
+        ++result_.layouts;
+        if (const auto c = bounds.candidate(m, meshes_[m], choice))
+          candidates_.push_back(*c);
+        else
+          ++result_.without_room;
+      }
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.likely < b.likely; });
+  }
+
+  // Seconds of the last that is kept.
+  double worst() const {
+    return static_cast<int>(result_.best.size()) < options_.best ? INFINITY : result_.best.back().time.seconds;
+  }
+
+  // What became of a candidate.
+  struct Evaluation {
+    std::int64_t SearchResult::*count = nullptr;
+    std::optional<Outcome> outcome;
+  };
+  Evaluation evaluate(const Candidate& candidate) const {
+    if (candidate.seconds > worst()) return {&SearchResult::bounded, {}};
+    Deck deck = with_choice(deck_, meshes_[candidate.mesh], candidate.choice);
+    try {
+      check_deck(deck, options_.ranks);
+    } catch (const BadInput&) {
+      return {&SearchResult::refused, {}};
+    }
+    if (!fits(machine_, make_setup(deck))) return {&SearchResult::without_room, {}};
+    return {&SearchResult::simulated, outcome_of(machine_, deck)};
+  }
+
+  void take(Evaluation evaluation) {
+    ++(result_.*evaluation.count);
+    if (!evaluation.outcome) return;
+    Outcome& outcome = *evaluation.outcome;
+    outcome.time.spans.clear();
+    outcome.time.tasks.clear();
+    auto& best = result_.best;
+    const auto place = std::upper_bound(best.begin(), best.end(), outcome, [](const Outcome& a, const Outcome& b) {
+      return a.time.seconds < b.time.seconds;
+    });
+    best.insert(place, std::move(outcome));
+    if (static_cast<int>(best.size()) > options_.best) best.pop_back();
+  }
+
+  const Machine& machine_;
+  const Deck& deck_;
+  SearchOptions options_;
+  std::vector<MeshDeck> meshes_;
+  std::vector<Candidate> candidates_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options) {
+  return Search(machine, resolved, options).run();
+}
+
+}  // namespace forge

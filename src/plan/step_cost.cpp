@@ -1,0 +1,183 @@
+#include "plan/step_cost.hpp"
+
+#include <algorithm>
+
+#include "core/to_size.hpp"
+#include "layout/stage_sends.hpp"
+
+namespace forge {
+
+namespace {
+
+CostPart part_of(Group group) {
+  switch (group) {
+    case Group::scalars:
+      return CostPart::scalars;
+    case Group::tp:
+      return CostPart::tp;
+    case Group::cp:
+      return CostPart::cp;
+    case Group::pp:
+      return CostPart::transfers;
+    case Group::ep:
+    case Group::etp:
+      return CostPart::ep;
+    case Group::parameter_shards:
+    case Group::expert_parameter_shards:
+      return CostPart::parameters;
+    default:
+      return CostPart::gradients;
+  }
+}
+
+bool is_pass(TaskOp op) {
+  return op == TaskOp::forward || op == TaskOp::recompute || op == TaskOp::backward_input ||
+         op == TaskOp::backward_weight;
+}
+
+void add_operations(TaskCost& cost, const Machine& machine, const Operations& o) {
+  double& products = cost.of(CostPart::products);
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  for (const Product& p : o.products) products += product_seconds(machine, p.operands, real(p.m), real(p.n), real(p.k));
+  for (const ExpertProduct& p : o.expert_products) {
+    if (p.rows == 0) continue;
+    // Rows of an expert, where the routers are balanced.
+    const double rows = real(p.rows) / real(p.experts), n = real(p.n), k = real(p.k);
+    products += p.sums ? product_seconds(machine, p.operands, n, k, rows, real(p.experts))
+                       : product_seconds(machine, p.operands, rows, n, k, real(p.experts));
+  }
+  for (const AttentionProduct& a : o.attention)
+    cost.of(CostPart::attention) +=
+        attention_seconds(machine, o.c.precision.compute, a.flops(), real(a.key_rows()), a.backward);
+  for (const RowKernel& r : o.row_kernels)
+    cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
+  std::int64_t launches = std::ssize(o.products) + std::ssize(o.attention) + std::ssize(o.row_kernels);
+  for (const ExpertProduct& p : o.expert_products) launches += p.experts;
+  cost.host += machine.host_launch * real(launches);
+}
+
+void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& calls,
+               const std::array<Placement, group_count>& places) {
+  for (const Sent& call : calls) {
+    const double seconds = collective_seconds(machine, call, places[to_size(call.group)]);
+    cost.of(part_of(call.group)) += seconds;
+    if (seconds > 0) cost.host += machine.host_launch * static_cast<double>(call.times);
+  }
+}
+
+}  // namespace
+
+TaskCost layer_cost(const Machine& machine, const BufferContext& c, int cp_rank,
+                    const std::array<Placement, group_count>& places, const StageLayer& layer, TaskOp op) {
+  const Pass pass = op == TaskOp::forward           ? Pass::forward
+                    : op == TaskOp::backward_weight ? Pass::backward_weight
+                                                    : Pass::backward_input;
+  const bool recompute = op == TaskOp::recompute;
+  TaskCost cost;
+  add_operations(cost, machine, operations_of(c, cp_rank, layer, pass, recompute));
+  add_sends(cost, machine, sends_of(c, layer, pass, recompute), places);
+  // Keys and values go round behind attention, but for one rank's of cp.
+  double& cp = cost.of(CostPart::cp);
+  const double ranks = c.microbatch.cp;
+  if (c.cp_method != CpMethod::all_to_all)
+    cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
+  return cost;
+}
+
+StepCost::StepCost(const Machine& machine, const RunSetup& setup) : machine_(machine), setup_(setup) {
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  const MeshGroups groups = groups_of(setup);
+  for (int p = 0; p < setup.mesh.pp; ++p)
+    places_.push_back(placements(setup.mesh, p * ranks, groups, machine.ranks_per_node));
+}
+
+TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
+  // Layers of a kind differ in their window and experts.
+  int kind = -1, like = 0;
+  bool experts = false;
+  std::int64_t window = 0;
+  if (task.layer >= 0) {
+    const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+    kind = static_cast<int>(layer.kind);
+    like = layer.state > 0;
+    if (layer.number >= 0) {
+      experts = setup_.spec.is_moe(layer.number);
+      window = setup_.spec.window(layer.number);
+    }
+  }
+  const bool transfers = task.op == TaskOp::transfer;
+  const Key key{share.pp_rank,
+                task.op,
+                kind,
+                transfers ? static_cast<int>(task.action.op) : like,
+                experts,
+                window,
+                transfers ? to_size(task.action.chunk) : task.unit,
+                task.last};
+  const auto found = known_.find(key);
+  return found != known_.end() ? found->second : known_.emplace(key, cost_of(share, task)).first->second;
+}
+
+TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
+  TaskCost cost;
+  const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
+  const Precision& p = setup_.buffers.precision;
+  const auto& places = places_[to_size(share.pp_rank)];
+  if (is_pass(task.op))
+    return layer_cost(machine_, setup_.buffers, share.cp_rank, places,
+                      share.layers[to_size(task.action.chunk)][to_size(task.layer)], task.op);
+  switch (task.op) {
+    case TaskOp::clear_sums:
+      for (const LocalUnit& unit : share.units)
+        add_bytes(cost, CostPart::optimizer,
+                  bytes_of_type(p.accumulate) *
+                      static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
+      break;
+    case TaskOp::clear_gradients:
+      add_bytes(cost, CostPart::rows, bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].elements));
+      break;
+    case TaskOp::reduce_gradients:  // adds the sum to the rank's part
+      if (share.units[task.unit].zero.reduce_each)
+        add_bytes(cost, CostPart::gradients,
+                  3 * bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::norm:
+      add_bytes(cost, CostPart::optimizer, bytes_of_type(p.accumulate) * elements_of_state(share));
+      break;
+    case TaskOp::update: {
+      double state = bytes_of_type(p.accumulate) + 2 * bytes_of_type(p.storage);
+      for (const StateBuffer& buffer : setup_.buffers.optimizer) state += 2 * bytes_of_type(buffer.type);
+      if (p.has_compute_copy()) state += bytes_of_type(p.compute);
+      add_bytes(cost, CostPart::optimizer, state * elements_of_state(share));
+      break;
+    }
+    case TaskOp::local_copy:
+      add_bytes(cost, CostPart::rows,
+                2 * bytes_of_type(p.compute) * static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
+      break;
+    case TaskOp::read:
+      cost.of(CostPart::scalars) += machine_.step_seconds;
+      break;
+    default:
+      break;
+  }
+  Task sent = task;
+  // A receive takes as long as its send: of states that come in, or go out.
+  if (task.op == TaskOp::transfer && is_post(task.action.op) && !is_send_post(task.action.op))
+    sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
+  add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places);
+  return cost;
+}
+
+void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {
+  cost.of(part) += row_seconds(machine_, bytes);
+  cost.host += machine_.host_launch;
+}
+
+double StepCost::elements_of_state(const RankShare& share) const {
+  double elements = 0;
+  for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.state().size());
+  return elements;
+}
+
+}  // namespace forge
