@@ -17,7 +17,7 @@ class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
       : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}, {}} {
-    unit_.roles.fill(-1);
+    unit_.groups.resize(unit.groups);
     unit_.zero = unit_.is_experts() ? layout.expert_zero : layout.zero;
   }
 
@@ -32,14 +32,15 @@ class LocalUnitBuilder {
 
  private:
   void start(const Parameter& p) {
-    const bool is_split = !p.split.empty();
-    std::int64_t& at = unit_.roles[to_size(p.role)];
-    if (at >= 0) return;
-    at = unit_.elements = rounded_up(unit_.elements, unit_alignment);
-    if (p.is_vector && unit_.vectors_begin < 0) unit_.vectors_begin = at;
+    const bool is_split = !p.split.empty(), is_vector = holds_vectors(p.section);
+    ParameterGroup& group = unit_.groups[p.group];
+    if (group.offset >= 0) return;
+    const std::int64_t at = unit_.elements = rounded_up(unit_.elements, unit_alignment);
+    group = {at, 0, is_vector};
+    if (is_vector && unit_.vectors_begin < 0) unit_.vectors_begin = at;
     if (!is_split && unit_.replicated_begin < 0) unit_.replicated_begin = at;
     if (is_split && unit_.replicated_begin >= 0 && unit_.replicated_end < 0) unit_.replicated_end = at;
-    require(p.is_vector || unit_.vectors_begin < 0, "a unit's matrices must stand before its vectors");
+    require(is_vector || unit_.vectors_begin < 0, "a unit's matrices must stand before its vectors");
     require(is_split || unit_.replicated_end < 0, "what tensor parallelism replicates must stand together");
   }
 
@@ -67,6 +68,7 @@ class LocalUnitBuilder {
   void push(std::size_t parameter, const Box& box, std::int64_t elements, bool owned) {
     unit_.pieces.push_back({parameter, box, unit_.elements, owned});
     unit_.elements += elements;
+    unit_.groups[unit_.parameters[parameter].group].elements += elements;
   }
 
   void note_copied(const Range& range) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -42,23 +41,22 @@ struct LocalPiece {
 };
 
 // A unit as one tensor-parallel rank lays it out, in one flat buffer: matrices, those that tp splits first, then
-// vectors, those that it splits last. A group (the pieces of one Role) starts at a multiple of unit_alignment; gaps
+// vectors, those that it splits last. A group (the pieces of one member) starts at a multiple of unit_alignment; gaps
 // hold zeros and stay zero. ZeRO cuts the buffer into equal ranges.
 struct LocalUnit {
   UnitKind kind = UnitKind::block;
   std::int64_t layer = -1;  // of a block
   std::vector<Parameter> parameters;
   std::vector<LocalPiece> pieces;
-  std::int64_t elements = 0;          // padding included: a multiple of shards · unit_alignment
-  std::int64_t vectors_begin = 0;     // from here: vectors; their gradients are summed over the step where they are
-  std::int64_t replicated_begin = 0;  // from here up to replicated_end: the same on every tp rank; gradients are
-  std::int64_t replicated_end = 0;    // summed over tp
-  std::vector<Range> copied;          // key and value heads that tp neighbours share; gradients are summed over those
-  std::array<std::int64_t, role_count> roles{};  // offset of each Role's group, −1: none
-  Zero zero;                                     // how data-parallel ranks share it
-  bool tied_copy = false;                        // of the token table: another stage counts it
+  std::int64_t elements = 0;           // padding included: a multiple of shards · unit_alignment
+  std::int64_t vectors_begin = 0;      // from here: vectors; their gradients are summed over the step where they are
+  std::int64_t replicated_begin = 0;   // from here up to replicated_end: the same on every tp rank; gradients are
+  std::int64_t replicated_end = 0;     // summed over tp
+  std::vector<Range> copied;           // key and value heads that tp neighbours share; gradients are summed over those
+  std::vector<ParameterGroup> groups;  // where the members of the unit's list stand
+  Zero zero;                           // how data-parallel ranks share it
+  bool tied_copy = false;              // of the token table: another stage counts it
 
-  std::int64_t offset_of(Role role) const { return roles[to_size(role)]; }
   // Experts are shared by other groups of ranks than dense units.
   bool is_experts() const { return kind == UnitKind::experts; }
   // This rank's range of the flat buffer, among the ranks of its shard group.

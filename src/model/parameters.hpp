@@ -9,51 +9,13 @@
 
 namespace forge {
 
-// What a parameter is to its layer. Matrices are (out, in); the parts of one fused product follow each other without a
-// gap: q, k, v are one matrix of qkv_columns rows, gate and up one of up_columns rows. A unit's parameters stand in
-// this order.
-enum class Role {
-  token_table,
-  position_table,
-  expert_up,    // (E, 2Fe, C): of each expert gate above up
-  expert_down,  // (E, C, Fe)
-  // A block: matrices that tp splits
-  q_up,   // (H (nope_dim + rope_dim), q_lora), or (…, C) without q_lora
-  kv_up,  // (H (nope_dim + value_dim), kv_lora): each head's nope_dim rows, then its value_dim rows
-  qkv,
-  attention_out,
-  up,
-  down,
-  shared_up,    // (2Fs, C) of the shared experts
-  shared_down,  // (C, Fs)
-  // matrices that every tp rank has whole
-  q_down,          // (q_lora, C)
-  kv_down,         // (kv_lora + rope_dim, C)
-  router,          // (E, C)
-  mtp_projection,  // (C, 2C): of [normalised embedding, normalised hidden state]
-  // vectors, likewise
-  attention_out_bias,
-  down_bias,
-  norm1,
-  norm1_bias,
-  norm2,
-  norm2_bias,
-  q_norm,
-  k_norm,
-  q_down_norm,   // (q_lora)
-  kv_down_norm,  // (kv_lora)
-  shared_gate,   // (1, C)
-  mtp_embedding_norm,
-  mtp_hidden_norm,
-  mtp_norm,  // before the head
-  // vectors that tp splits
-  qkv_bias,
-  up_bias,
-  final_norm,
-  final_norm_bias,
-  output,
-};
-inline constexpr std::size_t role_count = to_size(Role::output) + 1;
+// Where a parameter stands in its unit, from the front on. Matrices (out, in) stand before vectors, whose gradients are
+// taken with B, without a product of their own, and summed over the step where they are; what every tp rank has whole
+// stands together.
+enum class Section { split_matrices, matrices, output_biases, stream_norms, vectors, split_vectors };
+constexpr bool holds_vectors(Section section) {
+  return section >= Section::output_biases;
+}
 
 enum class Initial { zeros, ones, normal };
 
@@ -72,12 +34,13 @@ struct Parameter {
   std::string name;            // forge's own, stable: the key of its initial values, and of checkpoints
   std::string hf_name;         // in the family's Hugging Face checkpoints
   bool hf_transposed = false;  // stored (in, out) there
-  Role role;
+  Section section;
+  // Which member of its layer's struct of parameters it belongs to: the tensors of one follow each other without a gap,
+  // q, k and v as one matrix of qkv_columns rows, gate and up as one of up_columns rows.
+  std::size_t group;
   std::vector<std::int64_t> shape;
   std::vector<Split> split;  // of one part after the other; empty: every tp rank holds the whole tensor
   std::int64_t expert = -1;  // of an expert: its number
-  // Whether its gradient is taken with B, without a product of its own, and summed over the step where it is.
-  bool is_vector = false;
   Initial initial = Initial::zeros;
   double std = 0;  // of Initial::normal
 
@@ -89,12 +52,20 @@ struct Parameter {
 enum class UnitKind { token_table, position_table, block, experts, output, final_norm };
 std::string_view name_of(UnitKind kind);
 
+// The members of a unit's structs as a rank lays them out, in the order of their lists.
+struct ParameterGroup {
+  std::int64_t offset = -1;  // in the unit's flat buffer
+  std::int64_t elements = 0;
+  bool is_vector = false;
+};
+
 // Parameters that are gathered, reduced and updated together. How a rank lays them out: layout/local_units.hpp.
 struct Unit {
   UnitKind kind;
   std::int64_t layer = -1;  // of a block or its experts
   std::string name;
   std::vector<Parameter> parameters;
+  std::size_t groups = 0;  // members of its list
 };
 
 // A router's bias (E): chooses experts, has no gradient, and is no parameter of the optimizer.

@@ -6,7 +6,6 @@
 #include "nn/branch.hpp"
 #include "nn/context_attention.hpp"
 #include "nn/norm.hpp"
-#include "nn/tensors.hpp"
 
 namespace forge {
 
@@ -18,9 +17,7 @@ struct BlockPass {
   Context<T>& ctx;
   std::int64_t layer;
   const Batch& batch;
-  View<const T, 2> x;          // (S, C) the block's input
-  BlockTensors<const T> w{};   // weights; none in W
-  BlockTensors<acc_t<T>> g{};  // gradients; none in forward
+  View<const T, 2> x;  // (S, C) the block's input
 
   const ModelSpec& spec() const { return ctx.spec(); }
 };
@@ -39,14 +36,14 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
 
 // n1 = norm1(x), to y(S,C)
 template <class T>
-void norm1_forward(const BlockPass<T>& p, const AttendBuffers<T>& b, View<T, 2> y) {
-  norm_forward<T>(p.ctx, p.x, p.w.norm1, p.w.norm1_bias, b.norm1, y);
+void norm1_forward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b, View<T, 2> y) {
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y);
 }
 // dx = d_h + ∂norm1(d_n1)
 template <class T>
-void norm1_backward(const BlockPass<T>& p, const AttendBuffers<T>& b, View<const T, 2> d_n1, View<T, 2> dx,
-                    const RowScratch<T>& rows) {
-  norm_backward<T>(p.ctx, p.x, p.w.norm1, b.norm1, p.g.norm1, p.g.norm1_bias, d_n1, b.d_h, dx, rows);
+void norm1_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendParameters<acc_t<T>>& g,
+                    const AttendBuffers<T>& b, View<const T, 2> d_n1, View<T, 2> dx, const RowScratch<T>& rows) {
+  norm_backward<T>(p.ctx, p.x, w.norm1.weight, b.norm1, g.norm1.weight, g.norm1.bias, d_n1, b.d_h, dx, rows);
 }
 
 // The rows before, and the current ones, which join them.
@@ -77,29 +74,31 @@ void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHea
 
 // h = x + dropout(o Woᵀ); `branch` (S, C) is workspace.
 template <class T>
-void join_attention(const BlockPass<T>& p, const AttendBuffers<T>& b, View<T, 2> branch, const RowScratch<T>& rows) {
-  row_parallel_forward<T>(p.ctx, b.o, p.w.attention_out, p.w.attention_out_bias, branch, rows);
+void join_attention(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
+                    View<T, 2> branch, const RowScratch<T>& rows) {
+  row_parallel_forward<T>(p.ctx, b.o, w.out, w.out_bias, branch, rows);
   residual_add<T>(p.ctx.stream, p.x, branch, b.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
 }
 
 // d_h → d_q, d_k, d_v
 template <class T>
-void attend_backward(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttendScratch<T>& s,
-                     const AttentionHeads<T>& in, const AttentionHeads<T>& d) {
+void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
+                     const AttendScratch<T>& s, const AttentionHeads<T>& in, const AttentionHeads<T>& d) {
   const ModelSpec& m = p.spec();
   const auto d_branch = output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
-  linear_backward_input<T>(p.ctx, d_branch, p.w.attention_out, s.d_o);
+  linear_backward_input<T>(p.ctx, d_branch, w.out, s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, b.lse, s.delta, s.d_q_sums, d);
 }
 
 // Gradients of the output projection.
 template <class T>
-void join_attention_backward_weight(const BlockPass<T>& p, const AttendBuffers<T>& b, const RowScratch<T>& rows) {
+void join_attention_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
+                                    const AttendBuffers<T>& b, const RowScratch<T>& rows) {
   const View<const T, 2> d_branch = b.d_out.empty() ? b.d_h : b.d_out;
-  linear_backward_weight<T>(p.ctx, d_branch, b.o, p.g.attention_out);
+  linear_backward_weight<T>(p.ctx, d_branch, b.o, g.out);
   // The output's bias was added to this rank's rows only.
-  bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch), p.g.attention_out_bias, rows);
+  bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch), g.out_bias, rows);
 }
 
 }  // namespace forge

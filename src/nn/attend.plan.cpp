@@ -4,15 +4,6 @@
 
 namespace forge {
 
-void add_attention_output_parameters(UnitBuilder& unit) {
-  const ModelSpec& s = unit.spec;
-  const std::string hf = unit.hf_of_block("self_attn.o_proj", "attn.c_proj");
-  unit.add(Role::attention_out, "attention.out", hf + ".weight", {s.C(), s.o_columns()}, split_columns(s.value_dim()),
-           Initial::normal, unit.output_std(), unit.gpt2());
-  if (s.options.attention_out_bias)
-    unit.add(Role::attention_out_bias, "attention.out_bias", hf + ".bias", {s.C()}, Initial::zeros);
-}
-
 void add_attention_sends(Sends& sends, Pass pass) {
   const std::int64_t inputs = sends.c.spec.attention_input_columns();
   if (pass != Pass::backward_input) sends.rows(Collective::all_gather, inputs);

@@ -1,14 +1,32 @@
 #pragma once
 
-#include "model/unit_builder.hpp"
-#include "nn/rows.plan.hpp"
+#include "nn/norm.plan.hpp"
 
 namespace forge {
 
 // The pure half of nn/attend.hpp: what the two kinds of attention layer share. Dv is D without latents.
 
-// The parameters of the output projection.
-void add_attention_output_parameters(UnitBuilder& unit);
+template <class P>
+struct AttendParameters {
+  NormParameters<P> norm1;
+  View<P, 2> out;       // (C, H Dv)
+  View<P, 1> out_bias;  // (C)
+
+  void list_norm(ParameterLister& l) { norm1.list(l, "norm1", l.hf("input_layernorm.", "ln_1.")); }
+  void list_output(ParameterLister& l) {
+    const ModelSpec& s = l.spec;
+    const std::string_view hf = l.hf("self_attn.o_proj.", "attn.c_proj.");
+    l.add(out, {{"attention.out"},
+                {hf, "weight"},
+                {s.C(), s.o_columns()},
+                split_columns(s.value_dim()),
+                Initial::normal,
+                l.output_std(),
+                l.gpt2()});
+    if (s.options.attention_out_bias)
+      l.add(out_bias, {{"attention.out_bias"}, {hf, "bias"}, {s.C()}}, Section::output_biases);
+  }
+};
 
 // Whether the gradient of a projection into the residual stream is not that of the stream.
 inline bool output_rows_differ(const BufferContext& c) {

@@ -32,13 +32,13 @@ void AttentionLayer<T>::rotate(const AttentionHeads<T>& heads, bool inverse) con
 // n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
-  linear_forward<T>(p.ctx, gather_rows<T>(p.ctx, b.n1, rows), p.w.qkv, p.w.qkv_bias, b.qkv);
+  linear_forward<T>(p.ctx, gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv);
   const AttentionHeads<T> to = inputs();
   if (p.spec().options.qk_norm) {
     const AttentionHeads<T> raw = split_heads(b.qkv);
     const double epsilon = p.spec().options.norm_epsilon;
-    head_norm_forward<T>(p.ctx.stream, raw.q, p.w.q_norm, epsilon, to.q, q_rstd());
-    head_norm_forward<T>(p.ctx.stream, raw.k, p.w.k_norm, epsilon, to.k, k_rstd());
+    head_norm_forward<T>(p.ctx.stream, raw.q, w.q_norm, epsilon, to.q, q_rstd());
+    head_norm_forward<T>(p.ctx.stream, raw.k, w.k_norm, epsilon, to.k, k_rstd());
   }
   rotate(to, false);
 }
@@ -50,23 +50,23 @@ void AttentionLayer<T>::backward_positions(const AttentionHeads<T>& d, const Row
   if (!p.spec().options.qk_norm) return;
   const AttentionHeads<T> raw = split_heads(b.qkv);
   const auto partial = partial_sums(rows, raw.q.rows(), p.spec().D());
-  head_norm_weight_gradient<T>(p.ctx.stream, d.q, raw.q, q_rstd(), partial, p.g.q_norm);
-  head_norm_weight_gradient<T>(p.ctx.stream, d.k, raw.k, k_rstd(), partial, p.g.k_norm);
-  head_norm_backward<T>(p.ctx.stream, d.q, raw.q, p.w.q_norm, q_rstd(), d.q);
-  head_norm_backward<T>(p.ctx.stream, d.k, raw.k, p.w.k_norm, k_rstd(), d.k);
+  head_norm_weight_gradient<T>(p.ctx.stream, d.q, raw.q, q_rstd(), partial, g.q_norm);
+  head_norm_weight_gradient<T>(p.ctx.stream, d.k, raw.k, k_rstd(), partial, g.k_norm);
+  head_norm_backward<T>(p.ctx.stream, d.q, raw.q, w.q_norm, q_rstd(), d.q);
+  head_norm_backward<T>(p.ctx.stream, d.k, raw.k, w.k_norm, k_rstd(), d.k);
 }
 
 template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
-  norm1_forward(p, b, b.n1);
+  norm1_forward<T>(p, w, b, b.n1);
   project(rows);
   attend(p, b, inputs());
-  join_attention(p, b, branch, rows);
+  join_attention<T>(p, w, b, branch, rows);
 }
 
 template <class T>
 void AttentionLayer<T>::recompute() const {
-  norm1_forward(p, b, b.n1);
+  norm1_forward<T>(p, w, b, b.n1);
 }
 
 template <class T>
@@ -74,17 +74,17 @@ void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<AttentionScratch<T>>(p.ctx);
   const AttentionHeads<T> d = split_heads(b.d_qkv);
-  attend_backward(p, b, s, inputs(), d);
+  attend_backward<T>(p, w, b, s, inputs(), d);
   backward_positions(d, s.rows);
-  column_parallel_backward_input<T>(p.ctx, b.d_qkv, p.w.qkv, s.d_n1, s.rows);
-  norm1_backward<T>(p, b, s.d_n1, dx, s.rows);
+  column_parallel_backward_input<T>(p.ctx, b.d_qkv, w.qkv, s.d_n1, s.rows);
+  norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);
 }
 
 template <class T>
 void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
-  join_attention_backward_weight(p, b, rows);
-  linear_backward_weight<T>(p.ctx, b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), p.g.qkv);
-  bias_backward<T>(p.ctx, b.d_qkv, p.g.qkv_bias, rows);
+  join_attention_backward_weight<T>(p, g, b, rows);
+  linear_backward_weight<T>(p.ctx, b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), g.qkv);
+  bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
 }
 
 FORGE_INSTANTIATE_CLASS(AttentionLayer);

@@ -10,6 +10,8 @@ template <class T>
 struct AttentionLayer {
   const BlockPass<T>& p;
   const AttentionBuffers<T>& b;
+  const AttentionParameters<const T>& w;   // none in W
+  const AttentionParameters<acc_t<T>>& g;  // none in forward
 
   // x → n1, q, k, v, o, h; `branch` (S, C) is workspace.
   void forward(View<T, 2> branch, const RowScratch<T>& rows) const;

@@ -6,7 +6,44 @@ namespace forge {
 
 // The pure half of nn/attention_layer.hpp.
 
-void add_attention_parameters(UnitBuilder& unit);
+// A tensor of those that make q, k and v, as the family's checkpoints have them.
+struct QkvTensor {
+  std::string_view name, hf;
+  std::int64_t rows;
+  Splits split;
+};
+ShortList<QkvTensor, 3> qkv_tensors(const ParameterLister& lister);
+
+template <class P>
+struct AttentionParameters : AttendParameters<P> {
+  View<P, 2> qkv;             // ((H + 2K) D, C)
+  View<P, 1> qkv_bias;        // ((H + 2K) D)
+  View<P, 1> q_norm, k_norm;  // (D)
+
+  void list(ParameterLister& l) {
+    const ModelSpec& s = l.spec;
+    this->list_norm(l);
+    l.start(qkv, {{s.qkv_columns(), s.C()}});
+    for (const QkvTensor& t : qkv_tensors(l))
+      l.tensor({{"attention.", t.name},
+                {t.hf, "weight"},
+                {t.rows, s.C()},
+                t.split,
+                Initial::normal,
+                l.matrix_std(),
+                l.gpt2()});
+    if (s.options.qkv_bias) {
+      l.start(qkv_bias, {{s.qkv_columns()}});
+      for (const QkvTensor& t : qkv_tensors(l))
+        l.tensor({{"attention.", t.name, "_bias"}, {t.hf, "bias"}, {t.rows}, t.split});
+    }
+    if (s.options.qk_norm) {
+      l.add(q_norm, {{"attention.q_norm"}, {"self_attn.q_norm.weight"}, {s.D()}, {}, Initial::ones});
+      l.add(k_norm, {{"attention.k_norm"}, {"self_attn.k_norm.weight"}, {s.D()}, {}, Initial::ones});
+    }
+    this->list_output(l);
+  }
+};
 
 template <class T>
 struct AttentionBuffers : AttendBuffers<T> {

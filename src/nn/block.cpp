@@ -4,7 +4,7 @@ namespace forge {
 
 template <class T>
 void Block<T>::norm2_forward() const {
-  norm_forward<T>(p.ctx, b.attend(p.spec()).h, p.w.norm2, p.w.norm2_bias, b.norm2, b.n2);
+  norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
 }
 
 // x → h, n2
@@ -67,7 +67,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
                          s.d_act, s.d_n2, s.rows);
   }
   const AttendBuffers<T>& a = b.attend(p.spec());
-  norm_backward<T>(p.ctx, a.h, p.w.norm2, b.norm2, p.g.norm2, p.g.norm2_bias, s.d_n2, d_out, a.d_h, s.rows);
+  norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
 }
 
 template <class T>

@@ -11,7 +11,9 @@ namespace forge {
 template <class T>
 struct Block {
   BlockPass<T> p;
-  BlockBuffers<T> b;  // what the block saves; in backward also what is recomputed, and gradients for W
+  BlockBuffers<T> b;              // what the block saves; in backward also what is recomputed, and gradients for W
+  BlockParameters<const T> w{};   // none in W
+  BlockParameters<acc_t<T>> g{};  // none in forward
 
   // out(S,C): where the next block's input, or the head's, lives.
   void forward(View<T, 2> out);
@@ -24,10 +26,10 @@ struct Block {
 
  private:
   bool has_experts() const { return p.spec().is_moe(p.layer); }
-  AttentionLayer<T> attention() const { return {p, b.attention}; }
-  LatentAttention<T> latent() const { return {p, b.latent}; }
-  Mlp<T> mlp() const { return {p.ctx, b.mlp, mlp_of(p.w), mlp_of(p.g)}; }
-  Moe<T> moe() const { return {p.ctx, p.layer, p.batch, b.n2, b.moe, p.w, p.g}; }
+  AttentionLayer<T> attention() const { return {p, b.attention, w.attention, g.attention}; }
+  LatentAttention<T> latent() const { return {p, b.latent, w.latent, g.latent}; }
+  Mlp<T> mlp() const { return {p.ctx, b.mlp, w.mlp, g.mlp}; }
+  Moe<T> moe() const { return {p.ctx, p.layer, p.batch, b.n2, b.moe, w.moe, g.moe}; }
   void norm2_forward() const;
   void forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out) const;

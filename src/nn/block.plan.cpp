@@ -1,28 +1,6 @@
 #include "nn/block.plan.hpp"
 
-#include "nn/mtp.plan.hpp"
-
 namespace forge {
-
-namespace {
-
-void add_norm(UnitBuilder& unit, Role weight, Role bias, const std::string& name, const std::string& hf) {
-  unit.add(weight, name, hf + ".weight", {unit.spec.C()}, Initial::ones);
-  if (unit.spec.layernorm()) unit.add(bias, name + "_bias", hf + ".bias", {unit.spec.C()}, Initial::zeros);
-}
-
-}  // namespace
-
-Unit block_unit(const ModelSpec& s, std::int64_t layer) {
-  UnitBuilder unit(s, UnitKind::block, layer, "layers." + std::to_string(layer));
-  add_norm(unit, Role::norm1, Role::norm1_bias, "norm1", unit.hf_of_block("input_layernorm", "ln_1"));
-  s.mla() ? add_latent_parameters(unit) : add_attention_parameters(unit);
-  add_attention_output_parameters(unit);
-  add_norm(unit, Role::norm2, Role::norm2_bias, "norm2", unit.hf_of_block("post_attention_layernorm", "ln_2"));
-  s.is_moe(layer) ? add_moe_parameters(unit) : add_mlp_parameters(unit);
-  if (layer >= s.L()) add_mtp_parameters(unit);
-  return unit.finish();
-}
 
 std::size_t block_scratch(const BufferContext& c, std::int64_t layer, Pass pass, bool recompute) {
   return with_compute_type(c.precision, [&](auto type) -> std::size_t {

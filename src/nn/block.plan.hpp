@@ -4,15 +4,33 @@
 #include "nn/context_attention.plan.hpp"
 #include "nn/latent_attention.plan.hpp"
 #include "nn/moe.plan.hpp"
+#include "nn/mtp.plan.hpp"
 
 namespace forge {
 
 // The pure half of nn/block.hpp.
 
-// All parameters of a block but its experts: of its attention, of its feed-forward part, of multi-token prediction.
-Unit block_unit(const ModelSpec& spec, std::int64_t layer);
+// All parameters of a block, and those of multi-token prediction; experts are a unit of their own. A block has one kind
+// of attention, and a dense feed-forward part or experts.
+template <class P>
+struct BlockParameters {
+  AttentionParameters<P> attention;
+  LatentParameters<P> latent;
+  NormParameters<P> norm2;
+  MlpParameters<P> mlp;
+  MoeParameters<P> moe;
+  MtpParameters<P> mtp;
 
-// A block has one kind of attention, and a dense feed-forward part or experts.
+  void list(ParameterLister& l) {
+    const ModelSpec& s = l.spec;
+    if (l.kind == UnitKind::experts) return moe.experts.list(l);
+    s.mla() ? latent.list(l) : attention.list(l);
+    norm2.list(l, "norm2", l.hf("post_attention_layernorm.", "ln_2."));
+    s.is_moe(l.layer) ? moe.list(l) : mlp.list(l, s.F(), s.options.mlp_bias);
+    if (l.layer >= s.L()) mtp.list(l);
+  }
+};
+
 template <class T>
 struct BlockBuffers {
   AttentionBuffers<T> attention;

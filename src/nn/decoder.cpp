@@ -87,25 +87,22 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
   const View<A, 1> statistics(static_cast<A*>(allocate(2, sizeof(A))), {{2}});
   statistics_ = {statistics.slice(0, 1), statistics.slice(1, 2)};
   normed_ = View<T, 2>(static_cast<T*>(allocate(spec_.C(), sizeof(T))), {{1, spec_.C()}});
-  View<const T, 2> output;
   for (std::size_t u = 0; u < units.size(); ++u) switch (units[u].kind) {
       case UnitKind::token_table:
-        embedding_.tokens = output = table_tensor(spec_, units[u], weights[u]);
-        break;
+        head_.output = table_of(spec_, units[u], weights[u]);
+        [[fallthrough]];
       case UnitKind::position_table:
-        embedding_.positions = table_tensor(spec_, units[u], weights[u]);
-        break;
-      case UnitKind::experts:  // right behind its block
-        set_expert_tensors(blocks_.back(), spec_, spec_.E(), units[u], weights[u]);
+        bind(embedding_, spec_, units[u], weights[u]);
         break;
       case UnitKind::block:
-        blocks_.push_back(block_tensors(spec_, units[u], weights[u]));
+        blocks_.emplace_back();
+        [[fallthrough]];
+      case UnitKind::experts:  // right behind its block
+        bind(blocks_.back(), spec_, units[u], weights[u]);
         break;
       case UnitKind::output:
-        output = table_tensor(spec_, units[u], weights[u]);
-        break;
       case UnitKind::final_norm:
-        head_ = head_tensors(spec_, output, units[u], weights[u]);
+        bind(head_, spec_, units[u], weights[u]);
     }
 }
 
@@ -129,7 +126,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
                          {{rows, spec_.C()}});
   Embedding<T>{ctx, batch}.forward(embedding_, x);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    Block<T>{{ctx, static_cast<std::int64_t>(l), batch, x, blocks_[l]}, {}}.forward(next);
+    Block<T>{{ctx, static_cast<std::int64_t>(l), batch, x}, {}, blocks_[l]}.forward(next);
     std::swap(x, next);
   }
   cache_.length += rows;

@@ -5,6 +5,7 @@
 #include "nn/block.hpp"
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/parameters.hpp"
 #include "nn/run.plan.hpp"
 
 namespace forge {
@@ -44,9 +45,9 @@ class Decoder {
   View<acc_t<T>, 2> logits_;  // (1, V)
   NormStatistics<T> statistics_;
   View<T, 2> normed_;  // (1, C)
-  EmbeddingTensors<const T> embedding_;
-  std::vector<BlockTensors<const T>> blocks_;
-  HeadTensors<const T> head_;
+  EmbeddingParameters<const T> embedding_;
+  std::vector<BlockParameters<const T>> blocks_;
+  HeadParameters<const T> head_;
 };
 
 }  // namespace forge

@@ -1,12 +1,11 @@
 #include "nn/embedding.hpp"
 
 #include "nn/branch.hpp"
-#include "nn/embedding.plan.hpp"
 
 namespace forge {
 
 template <class T>
-void Embedding<T>::forward(const EmbeddingTensors<const T>& w, View<T, 2> out) const {
+void Embedding<T>::forward(const EmbeddingParameters<const T>& w, View<T, 2> out) const {
   Frame frame(ctx.arena);
   const auto s = workspace<EmbeddingScratch<T>>(ctx);
   const View<T, 2> partial = partial_rows(ctx, s.rows, out);
@@ -18,7 +17,7 @@ void Embedding<T>::forward(const EmbeddingTensors<const T>& w, View<T, 2> out) c
 }
 
 template <class T>
-void Embedding<T>::backward_weight(const EmbeddingTensors<acc_t<T>>& g, View<T, 2> d_out) const {
+void Embedding<T>::backward_weight(const EmbeddingParameters<acc_t<T>>& g, View<T, 2> d_out) const {
   Frame frame(ctx.arena);
   const auto s = workspace<EmbeddingScratch<T>>(ctx);
   if (ctx.dropout_rate() > 0)

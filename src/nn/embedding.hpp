@@ -1,7 +1,7 @@
 #pragma once
 
 #include "nn/context.hpp"
-#include "nn/tensors.hpp"
+#include "nn/embedding.plan.hpp"
 
 namespace forge {
 
@@ -13,9 +13,9 @@ struct Embedding {
   const Batch& batch;
   std::int64_t layer = -1;
 
-  void forward(const EmbeddingTensors<const T>& w, View<T, 2> out) const;
+  void forward(const EmbeddingParameters<const T>& w, View<T, 2> out) const;
   // Adds d_out(S,C) to the rows of the tables; d_out is overwritten where dropout acts. Has no B: nothing lies below.
-  void backward_weight(const EmbeddingTensors<acc_t<T>>& g, View<T, 2> d_out) const;
+  void backward_weight(const EmbeddingParameters<acc_t<T>>& g, View<T, 2> d_out) const;
 };
 
 }  // namespace forge

@@ -7,14 +7,14 @@ namespace forge {
 
 template <class T>
 void StateNorm<T>::forward(View<T, 2> state) const {
-  norm_forward<T>(ctx, x, w.norm, w.norm_bias, b, state, w.rms_norm);
+  norm_forward<T>(ctx, x, w.norm.weight, w.norm.bias, b, state, w.rms_norm);
 }
 
 template <class T>
 void StateNorm<T>::backward_input(View<const T, 2> d_state, View<T, 2> dx) const {
   Frame frame(ctx.arena);
   const auto s = workspace<NormScratch<T>>(ctx);
-  norm_backward<T>(ctx, x, w.norm, b, g.norm, g.norm_bias, d_state, {}, dx, s.rows, w.rms_norm);
+  norm_backward<T>(ctx, x, w.norm.weight, b, g.norm.weight, g.norm.bias, d_state, {}, dx, s.rows, w.rms_norm);
 }
 
 // Loss of rows [begin, end), and its gradient in the place of d_logits.
@@ -67,16 +67,16 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
 }
 
 template <class T>
-void head_logits(Context<T>& ctx, const HeadTensors<const T>& w, View<const T, 2> x, View<T, 2> n,
+void head_logits(Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
                  const NormStatistics<T>& statistics, View<acc_t<T>, 2> logits) {
-  norm_forward<T>(ctx, x, w.norm, w.norm_bias, statistics, n);
+  norm_forward<T>(ctx, x, w.norm.weight, w.norm.bias, statistics, n);
   linear_forward<T, acc_t<T>>(ctx, n, w.output, {}, logits);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                        \
-  template struct StateNorm<T>;                                                                     \
-  template struct Head<T>;                                                                          \
-  template void head_logits(Context<T>&, const HeadTensors<const T>&, View<const T, 2>, View<T, 2>, \
+#define FORGE_INSTANTIATE(T)                                                                           \
+  template struct StateNorm<T>;                                                                        \
+  template struct Head<T>;                                                                             \
+  template void head_logits(Context<T>&, const HeadParameters<const T>&, View<const T, 2>, View<T, 2>, \
                             const NormStatistics<T>&, View<acc_t<T>, 2>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

@@ -2,7 +2,6 @@
 
 #include "nn/context.hpp"
 #include "nn/head.plan.hpp"
-#include "nn/tensors.hpp"
 
 namespace forge {
 
@@ -23,8 +22,8 @@ struct StateNorm {
   Context<T>& ctx;
   View<const T, 2> x;
   const NormStatistics<T>& b;
-  HeadTensors<const T> w;
-  HeadTensors<acc_t<T>> g{};
+  HeadParameters<const T> w{};
+  HeadParameters<acc_t<T>> g{};
 
   void forward(View<T, 2> state) const;
   // B: dx(S,C), and the gradients of the norm.
@@ -55,7 +54,7 @@ struct Head {
 
 // logits(rows of x, V) of a few rows, for sampling; x(r,C) is the last residual, n(r,C) and rstd/mean(r) scratch.
 template <class T>
-void head_logits(Context<T>& ctx, const HeadTensors<const T>& w, View<const T, 2> x, View<T, 2> n,
+void head_logits(Context<T>& ctx, const HeadParameters<const T>& w, View<const T, 2> x, View<T, 2> n,
                  const NormStatistics<T>& statistics, View<acc_t<T>, 2> logits);
 
 }  // namespace forge

@@ -1,15 +1,25 @@
 #pragma once
 
-#include "model/parameters.hpp"
-#include "nn/rows.plan.hpp"
+#include "nn/norm.plan.hpp"
 
 namespace forge {
 
 // The pure half of nn/head.hpp: the norm before the head, the model's final one or that of a depth of multi-token
 // prediction, and the head.
 
-Unit output_unit(const ModelSpec& spec);
-Unit final_norm_unit(const ModelSpec& spec);
+// Two units: the output matrix, where it isn't the token table, and the final norm.
+template <class P>
+struct HeadParameters {
+  View<P, 2> output;  // (V, C): its own, or the embedding's table
+  NormParameters<P> norm;
+  bool rms_norm = false;  // whatever the model's norms are
+
+  void list(ParameterLister& l) {
+    const ModelSpec& s = l.spec;
+    if (l.kind == UnitKind::final_norm) return norm.list(l, "norm", l.hf("model.norm.", "transformer.ln_f."));
+    l.add(output, {{"output"}, {"lm_head.weight"}, {s.V(), s.C()}, split_rows(), Initial::normal, l.matrix_std()});
+  }
+};
 
 // What a norm and the head behind it keep of one normalised state. Its rows stay where another layer or stage reads
 // them than the head right behind; the head alone keeps d_state of a state that reaches it from another stage.

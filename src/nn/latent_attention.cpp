@@ -47,8 +47,8 @@ void LatentAttention<T>::make_latents() const {
   const ModelSpec& m = p.spec();
   const double epsilon = m.options.latent_norm_epsilon;
   const Latents<T> to = split(b.latents);
-  if (m.q_lora() > 0) rmsnorm_forward<T>(p.ctx.stream, b.q_down, p.w.q_down_norm, epsilon, to.q, b.q_down_rstd);
-  rmsnorm_forward<T>(p.ctx.stream, columns_of(b.kv_down, 0, m.kv_lora()), p.w.kv_down_norm, epsilon, to.kv,
+  if (m.q_lora() > 0) rmsnorm_forward<T>(p.ctx.stream, b.q_down, w.q_down_norm, epsilon, to.q, b.q_down_rstd);
+  rmsnorm_forward<T>(p.ctx.stream, columns_of(b.kv_down, 0, m.kv_lora()), w.kv_down_norm, epsilon, to.kv,
                      b.kv_down_rstd);
   copy_rows<T>(p.ctx.stream, columns_of(b.kv_down, m.kv_lora(), m.rotary_dim()), to.key);
   rotate_key(to.key, false);
@@ -58,9 +58,9 @@ void LatentAttention<T>::make_latents() const {
 template <class T>
 void LatentAttention<T>::project_down() const {
   const View<T, 2> n = normalised();
-  norm1_forward(p, b, n);
-  if (p.spec().q_lora() > 0) linear_forward<T>(p.ctx, n, p.w.q_down, {}, b.q_down);
-  linear_forward<T>(p.ctx, n, p.w.kv_down, {}, b.kv_down);
+  norm1_forward<T>(p, w, b, n);
+  if (p.spec().q_lora() > 0) linear_forward<T>(p.ctx, n, w.q_down, {}, b.q_down);
+  linear_forward<T>(p.ctx, n, w.kv_down, {}, b.kv_down);
   make_latents();
 }
 
@@ -77,8 +77,8 @@ void LatentAttention<T>::project_up() const {
   const auto s = workspace<LatentForward<T>>(p.ctx);
   const Latents<const T> in = gather(s.all);
   const AttentionHeads<T> to = heads(b.q, b.k, b.v);
-  linear_forward<T>(p.ctx, in.q, p.w.q_up, {}, b.q);
-  linear_forward<T>(p.ctx, in.kv, p.w.kv_up, {}, s.kv_up);
+  linear_forward<T>(p.ctx, in.q, w.q_up, {}, b.q);
+  linear_forward<T>(p.ctx, in.kv, w.kv_up, {}, s.kv_up);
   rotate(to.q, p.batch.positions, false);
   latent_keys_forward<T>(p.ctx.stream, up_heads(s.kv_up), in.key, to.k, to.v);
 }
@@ -90,17 +90,17 @@ void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, const AllLatent
   const Latents<T> to = split(partial);
   rotate(d.q, p.batch.positions, true);
   latent_keys_backward<T>(p.ctx.stream, d.k, d.v, up_heads(b.d_kv_up), to.key);
-  linear_backward_input<T>(p.ctx, b.d_q, p.w.q_up, to.q);
-  linear_backward_input<T>(p.ctx, b.d_kv_up, p.w.kv_up, to.kv);
+  linear_backward_input<T>(p.ctx, b.d_q, w.q_up, to.q);
+  linear_backward_input<T>(p.ctx, b.d_kv_up, w.kv_up, to.kv);
   reduce_rows(p.ctx, partial, b.d_latents);
 }
 
 // The gradient of a latent → that of what its norm read, in place, and of the norm's weight.
 template <class T>
-void LatentAttention<T>::backward_norm(View<const T, 2> x, View<const T, 1> w, View<const acc_t<T>, 1> rstd,
+void LatentAttention<T>::backward_norm(View<const T, 2> x, View<const T, 1> weight, View<const acc_t<T>, 1> rstd,
                                        View<acc_t<T>, 1> dw, View<T, 2> d, const RowScratch<T>& rows) const {
   rmsnorm_weight_gradient<T>(p.ctx.stream, d, x, rstd, partial_sums(rows, d.rows(), d.columns()), dw);
-  rmsnorm_backward<T>(p.ctx.stream, d, x, w, rstd, {}, d);
+  rmsnorm_backward<T>(p.ctx.stream, d, x, weight, rstd, {}, d);
 }
 
 // d_latents: from the latents' gradient to that of the down-projections' outputs; returns d(norm 1's output).
@@ -109,15 +109,14 @@ View<const T, 2> LatentAttention<T>::backward_down(const LatentBackward<T>& s) c
   const ModelSpec& m = p.spec();
   const Latents<T> d = split(b.d_latents);
   rotate_key(d.key, true);
-  backward_norm(columns_of(b.kv_down, 0, m.kv_lora()), p.w.kv_down_norm, b.kv_down_rstd, p.g.kv_down_norm, d.kv,
-                s.rows);
+  backward_norm(columns_of(b.kv_down, 0, m.kv_lora()), w.kv_down_norm, b.kv_down_rstd, g.kv_down_norm, d.kv, s.rows);
   View<T, 2> d_n1 = d.q;
   if (m.q_lora() > 0) {
-    backward_norm(b.q_down, p.w.q_down_norm, b.q_down_rstd, p.g.q_down_norm, d.q, s.rows);
+    backward_norm(b.q_down, w.q_down_norm, b.q_down_rstd, g.q_down_norm, d.q, s.rows);
     d_n1 = s.d_n1;
-    linear_backward_input<T>(p.ctx, d.q, p.w.q_down, d_n1);
+    linear_backward_input<T>(p.ctx, d.q, w.q_down, d_n1);
   }
-  linear_backward_input<T>(p.ctx, d.down, p.w.kv_down, d_n1, true);
+  linear_backward_input<T>(p.ctx, d.down, w.kv_down, d_n1, true);
   return d_n1;
 }
 
@@ -126,12 +125,12 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
   project_down();
   project_up();
   attend(p, b, heads(b.q, b.k, b.v));
-  join_attention(p, b, branch, rows);
+  join_attention<T>(p, w, b, branch, rows);
 }
 
 template <class T>
 void LatentAttention<T>::recompute() const {
-  norm1_forward(p, b, normalised());
+  norm1_forward<T>(p, w, b, normalised());
   make_latents();
 }
 
@@ -140,21 +139,21 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<LatentBackward<T>>(p.ctx);
   const AttentionHeads<T> d = heads(b.d_q, s.d_k, s.d_v);
-  attend_backward(p, b, s, heads(b.q, b.k, b.v), d);
+  attend_backward<T>(p, w, b, s, heads(b.q, b.k, b.v), d);
   backward_up(d, s.all);
-  norm1_backward<T>(p, b, backward_down(s), dx, s.rows);
+  norm1_backward<T>(p, w, g, b, backward_down(s), dx, s.rows);
 }
 
 template <class T>
 void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const {
-  join_attention_backward_weight(p, b, rows);
+  join_attention_backward_weight<T>(p, g, b, rows);
   const Latents<const T> in = gather(all);
-  linear_backward_weight<T>(p.ctx, b.d_q, in.q, p.g.q_up);
-  linear_backward_weight<T>(p.ctx, b.d_kv_up, in.kv, p.g.kv_up);
+  linear_backward_weight<T>(p.ctx, b.d_q, in.q, g.q_up);
+  linear_backward_weight<T>(p.ctx, b.d_kv_up, in.kv, g.kv_up);
   const Latents<T> d = split(b.d_latents);
   const View<const T, 2> n = normalised();
-  if (p.spec().q_lora() > 0) linear_backward_weight<T>(p.ctx, d.q, n, p.g.q_down);
-  linear_backward_weight<T>(p.ctx, d.down, n, p.g.kv_down);
+  if (p.spec().q_lora() > 0) linear_backward_weight<T>(p.ctx, d.q, n, g.q_down);
+  linear_backward_weight<T>(p.ctx, d.down, n, g.kv_down);
 }
 
 FORGE_INSTANTIATE_CLASS(LatentAttention);

@@ -18,6 +18,8 @@ template <class T>
 struct LatentAttention {
   const BlockPass<T>& p;
   const LatentBuffers<T>& b;
+  const LatentParameters<const T>& w;   // none in W
+  const LatentParameters<acc_t<T>>& g;  // none in forward
 
   // x → latents, q, k, v, o, h; `branch` (S, C) is workspace.
   void forward(View<T, 2> branch, const RowScratch<T>& rows) const;
@@ -46,7 +48,7 @@ struct LatentAttention {
   void project_down() const;
   void project_up() const;
   void backward_up(const AttentionHeads<T>& d, const AllLatents<T>& all) const;
-  void backward_norm(View<const T, 2> x, View<const T, 1> w, View<const acc_t<T>, 1> rstd, View<acc_t<T>, 1> dw,
+  void backward_norm(View<const T, 2> x, View<const T, 1> weight, View<const acc_t<T>, 1> rstd, View<acc_t<T>, 1> dw,
                      View<T, 2> d, const RowScratch<T>& rows) const;
   View<const T, 2> backward_down(const LatentBackward<T>& s) const;
 };

@@ -6,7 +6,17 @@ namespace forge {
 
 // The pure half of nn/latent_attention.hpp.
 
-void add_latent_parameters(UnitBuilder& unit);
+template <class P>
+struct LatentParameters : AttendParameters<P> {
+  View<P, 2> q_up;          // (H D, q_lora), or (H D, C) without q_lora
+  View<P, 2> kv_up;         // (H (nope_dim + Dv), kv_lora): each head's nope_dim rows, then its Dv rows
+  View<P, 2> q_down;        // (q_lora, C)
+  View<P, 1> q_down_norm;   // (q_lora)
+  View<P, 2> kv_down;       // (kv_lora + rope_dim, C)
+  View<P, 1> kv_down_norm;  // (kv_lora)
+
+  void list(ParameterLister& l);
+};
 
 template <class T>
 struct LatentBuffers : AttendBuffers<T> {  // n1 only with q_lora

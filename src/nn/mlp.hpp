@@ -2,19 +2,8 @@
 
 #include "nn/mlp.plan.hpp"
 #include "nn/rows.hpp"
-#include "nn/tensors.hpp"
 
 namespace forge {
-
-template <class P>
-struct MlpTensors {
-  View<P, 2> up, down;
-  View<P, 1> up_bias, down_bias;
-};
-template <class P>
-MlpTensors<P> mlp_of(const BlockTensors<P>& t) {
-  return {t.up, t.down, t.up_bias, t.down_bias};
-}
 
 // The feed-forward network of a dense block, or the experts that every token goes to:
 //   y(S,C) = act(x Wupᵀ + b) Wdownᵀ + b,  act(g, u) = silu(g) u, or another function of u alone
@@ -23,8 +12,8 @@ template <class T>
 struct Mlp {
   Context<T>& ctx;
   const MlpBuffers<T>& b;
-  MlpTensors<const T> w{};
-  MlpTensors<acc_t<T>> g{};
+  MlpParameters<const T> w{};
+  MlpParameters<acc_t<T>> g{};
 
   // x(S,C) → up, act
   void forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch) const;

@@ -1,14 +1,27 @@
 #pragma once
 
-#include "model/unit_builder.hpp"
+#include "model/parameter_lister.hpp"
 #include "nn/rows.plan.hpp"
 
 namespace forge {
 
 // The pure half of nn/mlp.hpp.
 
-// The parameters of a dense block's.
-void add_mlp_parameters(UnitBuilder& unit);
+// What the names of a feed-forward layer's tensors begin with.
+struct MlpNames {
+  std::string_view own = "mlp.", hf = "mlp.", inner_hf = "";
+};
+
+// Of a dense block, F = `ffn`, or of the shared experts.
+template <class P>
+struct MlpParameters {
+  View<P, 2> up;         // (2F, C) gate above up, or (F, C)
+  View<P, 2> down;       // (C, F)
+  View<P, 1> up_bias;    // (2F) or (F)
+  View<P, 1> down_bias;  // (C)
+
+  void list(ParameterLister& l, std::int64_t ffn, bool biases, const MlpNames& names = {});
+};
 
 template <class T>
 struct MlpBuffers {

@@ -19,8 +19,8 @@ struct Moe {
   const Batch& batch;
   View<const T, 2> n2;  // (S, C)
   const MoeBuffers<T>& b;
-  BlockTensors<const T> w;
-  BlockTensors<A> g;
+  const MoeParameters<const T>& w;
+  const MoeParameters<A>& g;
 
   // n2 → y(S,C)
   void forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& rows) const;
@@ -39,9 +39,7 @@ struct Moe {
   bool has_shared() const { return ctx.spec().Fs() > 0; }
   bool has_gate() const { return ctx.spec().options.shared_expert_gate; }
   Router<T> router() const { return {ctx, layer, batch, b.router}; }
-  Mlp<T> shared() const {
-    return {ctx, b.shared, {w.shared_up, w.shared_down, {}, {}}, {g.shared_up, g.shared_down, {}, {}}};
-  }
+  Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared}; }
   View<double, 1> load() const;
   void send_to_experts(Dispatch<T>& dispatch, int round) const;
   void experts_to_activation(Dispatch<T>& dispatch, int round) const;

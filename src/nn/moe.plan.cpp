@@ -2,67 +2,58 @@
 
 namespace forge {
 
-namespace {
-
-// Names of a layer with experts in checkpoints.
-struct ExpertNames {
-  std::string prefix, shared, gate, up, down;
-  std::string of(std::int64_t expert, const std::string& matrix) const {
-    return prefix + "experts." + std::to_string(expert) + "." + matrix + ".weight";
-  }
-};
-
-ExpertNames expert_names(const UnitBuilder& unit) {
-  const TensorNames names = tensor_names(unit.spec.options.family);
-  return {unit.hf_of_block() + names.moe, names.shared, names.gate, names.up, names.down};
+template <class P>
+void ExpertParameters<P>::list(ParameterLister& l) {
+  const ModelSpec& s = l.spec;
+  const TensorNames names = l.names();
+  const auto each = [&](auto declare) {  // a rank's Views take no names
+    for (std::int64_t e = 0; l.declares() && e < s.E(); ++e) declare(e, std::to_string(e));
+  };
+  const auto matrix = [&](std::int64_t e, const std::string& number, std::string_view name, const std::string& hf,
+                          ShortList<std::int64_t, 2> shape, const Splits& split, double std) {
+    const std::string prefix = names.moe + ("experts." + number + ".");
+    l.tensor({{"experts.", number, ".", name}, {prefix, hf, ".weight"}, shape, split, Initial::normal, std, false, e});
+  };
+  l.start(up, {{s.E(), s.up_columns(s.Fe()), s.C()}});
+  each([&](std::int64_t e, const std::string& number) {
+    if (s.gated()) matrix(e, number, "gate", names.gate, {s.Fe(), s.C()}, split_rows(), l.matrix_std());
+    matrix(e, number, "up", names.up, {s.Fe(), s.C()}, split_rows(), l.matrix_std());
+  });
+  l.start(down, {{s.E(), s.C(), s.Fe()}});
+  each([&](std::int64_t e, const std::string& number) {
+    matrix(e, number, "down", names.down, {s.C(), s.Fe()}, split_columns(), l.output_std());
+  });
 }
 
-std::string unit_name(std::int64_t layer) {
-  return "layers." + std::to_string(layer);
-}
-
-}  // namespace
-
-void add_moe_parameters(UnitBuilder& unit) {
-  const ModelSpec& s = unit.spec;
-  const ExpertNames names = expert_names(unit);
-  const double std = unit.matrix_std();
-  unit.add(Role::router, "router", names.prefix + "gate.weight", {s.E(), s.C()}, Initial::normal, std);
+template <class P>
+void MoeParameters<P>::list(ParameterLister& l) {
+  const ModelSpec& s = l.spec;
+  const TensorNames names = l.names();
+  l.add(router, {{"router"}, {names.moe, "gate.weight"}, {s.E(), s.C()}, {}, Initial::normal, l.matrix_std()});
+  if (s.Fs() > 0) shared.list(l, s.Fs(), false, {"shared.", names.moe, names.shared});
   if (s.options.shared_expert_gate)
-    unit.add(Role::shared_gate, "shared.output_gate", names.prefix + "shared_expert_gate.weight", {1, s.C()},
-             Initial::normal, std)
-        .is_vector = true;
-  if (s.Fs() == 0) return;
-  const std::string prefix = names.prefix + names.shared;
-  const auto add_up = [&](const char* name, const char* hf) {
-    unit.add(Role::shared_up, name, prefix + hf, {s.Fs(), s.C()}, split_rows(), Initial::normal, std);
-  };
-  if (s.gated()) add_up("shared.gate", "gate_proj.weight");
-  add_up("shared.up", "up_proj.weight");
-  unit.add(Role::shared_down, "shared.down", prefix + "down_proj.weight", {s.C(), s.Fs()}, split_columns(),
-           Initial::normal, unit.output_std());
+    l.add(shared_gate,
+          {{"shared.output_gate"},
+           {names.moe, "shared_expert_gate.weight"},
+           {1, s.C()},
+           {},
+           Initial::normal,
+           l.matrix_std()},
+          Section::vectors);
 }
 
-Unit experts_unit(const ModelSpec& s, std::int64_t layer) {
-  UnitBuilder unit(s, UnitKind::experts, layer, unit_name(layer));
-  const ExpertNames names = expert_names(unit);
-  const auto add = [&](Role role, std::int64_t e, const char* name, const std::string& hf, double std) {
-    const bool up = role == Role::expert_up;
-    unit.add(role, "experts." + std::to_string(e) + "." + name, names.of(e, hf),
-             {up ? s.Fe() : s.C(), up ? s.C() : s.Fe()}, up ? split_rows() : split_columns(), Initial::normal, std)
-        .expert = e;
-  };
-  for (std::int64_t e = 0; e < s.E(); ++e) {
-    if (s.gated()) add(Role::expert_up, e, "gate", names.gate, unit.matrix_std());
-    add(Role::expert_up, e, "up", names.up, unit.matrix_std());
-    add(Role::expert_down, e, "down", names.down, unit.output_std());
-  }
-  return unit.finish();
-}
+#define FORGE_INSTANTIATE(T)                 \
+  template struct ExpertParameters<const T>; \
+  template struct ExpertParameters<T>;       \
+  template struct MoeParameters<const T>;    \
+  template struct MoeParameters<T>;
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
 
 RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
-  const UnitBuilder unit(s, UnitKind::block, layer, unit_name(layer));
-  return {layer, unit_name(layer) + ".router_bias", expert_names(unit).prefix + "gate.e_score_correction_bias"};
+  const std::string unit = "layers." + std::to_string(layer);
+  return {layer, unit + ".router_bias",
+          hf_block_name(s, layer) + tensor_names(s.options.family).moe + "gate.e_score_correction_bias"};
 }
 
 void add_moe_sends(Sends& sends, Pass pass, bool recompute) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "model/unit_builder.hpp"
 #include "nn/mlp.plan.hpp"
 #include "nn/router.plan.hpp"
 
@@ -8,9 +7,25 @@ namespace forge {
 
 // The pure half of nn/moe.hpp.
 
-// The parameters of router and shared experts, in the block's unit; and the unit of the experts.
-void add_moe_parameters(UnitBuilder& unit);
-Unit experts_unit(const ModelSpec& spec, std::int64_t layer);
+// N = E / ep experts on a rank, in a unit of their own.
+template <class P>
+struct ExpertParameters {
+  View<P, 3> up;    // (N, 2Fe, C) of each expert gate above up
+  View<P, 3> down;  // (N, C, Fe)
+
+  void list(ParameterLister& l);
+};
+
+// Router and shared experts stand in the block's unit.
+template <class P>
+struct MoeParameters {
+  View<P, 2> router;  // (E, C)
+  MlpParameters<P> shared;
+  View<P, 2> shared_gate;  // (1, C)
+  ExpertParameters<P> experts;
+
+  void list(ParameterLister& l);
+};
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
 
 // Rows of a round, in the order of experts.

@@ -26,7 +26,7 @@ void MtpInput<T>::normalise() const {
 }
 
 template <class T>
-void MtpInput<T>::forward(const EmbeddingTensors<const T>& table, View<T, 2> x) {
+void MtpInput<T>::forward(const EmbeddingParameters<const T>& table, View<T, 2> x) {
   Embedding<T>{ctx, batch, layer}.forward(table, b.embedding);
   Frame frame(ctx.arena);
   BufferLister dropped(ctx.buffers, BufferLister::Part::recomputed);
@@ -42,7 +42,7 @@ void MtpInput<T>::recompute() const {
 }
 
 template <class T>
-void MtpInput<T>::backward_input(const EmbeddingTensors<acc_t<T>>& table, View<const T, 2> d_x,
+void MtpInput<T>::backward_input(const EmbeddingParameters<acc_t<T>>& table, View<const T, 2> d_x,
                                  View<T, 2> d_hidden) const {
   Frame frame(ctx.arena);
   const auto s = workspace<MtpScratch<T>>(ctx);

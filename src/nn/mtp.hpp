@@ -19,16 +19,16 @@ struct MtpInput {
   const Batch& batch;       // the depth's: shifted tokens
   View<const T, 2> hidden;  // (S, C) the state before
   MtpBuffers<T> b;
-  MtpTensors<const T> w{};
-  MtpTensors<acc_t<T>> g{};
+  MtpParameters<const T> w{};
+  MtpParameters<acc_t<T>> g{};
 
   // hidden → x(S,C), the block's input.
-  void forward(const EmbeddingTensors<const T>& table, View<T, 2> x);
+  void forward(const EmbeddingParameters<const T>& table, View<T, 2> x);
   // Recomputes what the recompute policy didn't save.
   void recompute() const;
   // B: adds to d_hidden(S,C), from d_x(S,C); the gradients of the two norms, and those of the rows of the token table,
   // which wait for nothing.
-  void backward_input(const EmbeddingTensors<acc_t<T>>& table, View<const T, 2> d_x, View<T, 2> d_hidden) const;
+  void backward_input(const EmbeddingParameters<acc_t<T>>& table, View<const T, 2> d_x, View<T, 2> d_hidden) const;
   // W: the gradient of M_d.
   void backward_weight(View<const T, 2> d_x) const;
 

@@ -1,14 +1,32 @@
 #pragma once
 
-#include "model/unit_builder.hpp"
 #include "nn/embedding.plan.hpp"
+#include "nn/head.plan.hpp"
 
 namespace forge {
 
 // The pure half of nn/mtp.hpp.
 
-// What a module has beside its block, in the block's unit.
-void add_mtp_parameters(UnitBuilder& unit);
+// What a module has beside its block, in the block's unit; its norms are RMSNorms.
+template <class P>
+struct MtpParameters {
+  View<P, 2> projection;                         // (C, 2C): of [normalised embedding, normalised hidden state]
+  View<P, 1> embedding_norm, hidden_norm, norm;  // (C); the last before the head
+
+  void list(ParameterLister& l) {
+    const std::int64_t C = l.spec.C();
+    l.add(projection, {{"mtp.projection"}, {"eh_proj.weight"}, {C, 2 * C}, {}, Initial::normal, l.matrix_std()});
+    l.add(embedding_norm, {{"mtp.embedding_norm"}, {"enorm.weight"}, {C}, {}, Initial::ones});
+    l.add(hidden_norm, {{"mtp.hidden_norm"}, {"hnorm.weight"}, {C}, {}, Initial::ones});
+    l.add(norm, {{"mtp.norm"}, {"shared_head.norm.weight"}, {C}, {}, Initial::ones});
+  }
+};
+
+// The head of a depth.
+template <class P>
+HeadParameters<P> head_of_depth(const std::type_identity_t<View<P, 2>>& output, const MtpParameters<P>& module) {
+  return {output, {module.norm, {}}, true};
+}
 
 template <class T>
 struct MtpBuffers {

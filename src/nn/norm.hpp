@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nn/linear.hpp"
+#include "nn/norm.plan.hpp"
 
 namespace forge {
 

@@ -24,17 +24,6 @@ struct RowScratch {
   }
 };
 
-// The statistics of a norm's rows; RMSNorm has no mean.
-template <class T>
-struct NormStatistics {
-  View<acc_t<T>, 1> mean, rstd;  // (S)
-
-  void list(BufferLister& l, std::string_view mean_name, std::string_view rstd_name) {
-    if (l.spec.layernorm()) l.save(mean, mean_name, l.S, 1, Reader::backward_input);
-    l.save(rstd, rstd_name, l.S, 1, Reader::backward_input);
-  }
-};
-
 // The collectives of a layer's pass, in no order.
 class Sends {
  public:

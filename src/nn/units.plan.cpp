@@ -3,20 +3,24 @@
 #include "nn/block.plan.hpp"
 #include "nn/embedding.plan.hpp"
 #include "nn/head.plan.hpp"
-#include "nn/moe.plan.hpp"
 
 namespace forge {
 
 std::vector<Unit> parameter_units(const ModelSpec& spec) {
+  using P = const float;  // any type has the same list
   std::vector<Unit> units;
-  units.push_back(token_table_unit(spec));
-  if (!spec.rope()) units.push_back(position_table_unit(spec));
+  const auto add = [&]<class Members>(UnitKind kind, std::int64_t layer, const std::string& name, Members) {
+    units.push_back(declare_unit<Members>(spec, kind, layer, name));
+  };
+  add(UnitKind::token_table, -1, "embedding", EmbeddingParameters<P>());
+  if (!spec.rope()) add(UnitKind::position_table, -1, "embedding", EmbeddingParameters<P>());
   for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer) {
-    units.push_back(block_unit(spec, layer));
-    if (spec.is_moe(layer)) units.push_back(experts_unit(spec, layer));
+    const std::string name = "layers." + std::to_string(layer);
+    add(UnitKind::block, layer, name, BlockParameters<P>());
+    if (spec.is_moe(layer)) add(UnitKind::experts, layer, name, BlockParameters<P>());
   }
-  if (!spec.options.tied_embeddings) units.push_back(output_unit(spec));
-  units.push_back(final_norm_unit(spec));
+  if (!spec.options.tied_embeddings) add(UnitKind::output, -1, "head", HeadParameters<P>());
+  add(UnitKind::final_norm, -1, "head", HeadParameters<P>());
   return units;
 }
 

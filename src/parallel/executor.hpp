@@ -151,9 +151,9 @@ class Executor {
   const T* weights(std::size_t unit) const { return storage_.unit(unit).weights(); }
   acc_t<T>* matrices(std::size_t unit) const { return storage_.unit(unit).matrices(); }
   UnitPart<acc_t<T>> vectors(std::size_t unit) const { return storage_.unit(unit).vector_sums(); }
-  View<const T, 2> table(std::size_t unit) const { return table_tensor(context_.spec(), local(unit), weights(unit)); }
-  BlockTensors<const T> block_weights(const StageLayer& layer) const;
-  BlockTensors<acc_t<T>> block_gradients(const StageLayer& layer, bool with_matrices) const;
+  View<const T, 2> table(std::size_t unit) const { return table_of(context_.spec(), local(unit), weights(unit)); }
+  BlockParameters<const T> block_weights(const StageLayer& layer) const;
+  BlockParameters<acc_t<T>> block_gradients(const StageLayer& layer, bool with_matrices) const;
   View<acc_t<T>, 2> table_gradient(std::size_t unit) const;
 
   Context<T> context_;

@@ -119,27 +119,28 @@ LayerBuffers<T> Executor<T>::buffers_of(const Task& task, const StageLayer& laye
 }
 
 template <class T>
-BlockTensors<const T> Executor<T>::block_weights(const StageLayer& layer) const {
-  auto w = block_tensors(context_.spec(), local(layer.unit), weights(layer.unit));
-  if (layer.second != no_unit)
-    set_expert_tensors(w, context_.spec(), context_.experts_here(), local(layer.second), weights(layer.second));
+BlockParameters<const T> Executor<T>::block_weights(const StageLayer& layer) const {
+  BlockParameters<const T> w;
+  bind(w, context_.spec(), local(layer.unit), weights(layer.unit));
+  if (layer.kind == LayerKind::block && layer.second != no_unit)
+    bind(w, context_.spec(), local(layer.second), weights(layer.second));
   return w;
 }
 
 // W of experts runs with B: the rows of later rounds exist only there.
 template <class T>
-BlockTensors<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, bool with_matrices) const {
-  UnitPart<acc_t<T>> product_sums;
-  if (with_matrices) product_sums.data = matrices(layer.unit);
-  auto g = block_tensors(context_.spec(), local(layer.unit), product_sums, vectors(layer.unit));
-  if (layer.second != no_unit && !with_matrices)
-    set_expert_tensors(g, context_.spec(), context_.experts_here(), local(layer.second), matrices(layer.second));
+BlockParameters<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, bool with_matrices) const {
+  BlockParameters<acc_t<T>> g;
+  bind<acc_t<T>>(g, context_.spec(), local(layer.unit), with_matrices ? matrices(layer.unit) : nullptr,
+                 vectors(layer.unit));
+  if (layer.kind == LayerKind::block && layer.second != no_unit && !with_matrices)
+    bind(g, context_.spec(), local(layer.second), matrices(layer.second));
   return g;
 }
 
 template <class T>
 View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
-  return table_tensor(context_.spec(), local(unit), matrices(unit));
+  return table_of(context_.spec(), local(unit), matrices(unit));
 }
 
 // ---- passes
@@ -151,9 +152,9 @@ void Executor<T>::with_block(const Task& task, const StageLayer& layer, F run) {
   const Batch rows = batch(task, layer.state);
   const View<T, 2> x = layer.state == 0 ? residual(task, position_of(task, layer)) : buffers.x;
   Block<T> block{{context_, layer.number, rows, x}, buffers.block};
-  if (task.op != TaskOp::backward_weight) block.p.w = block_weights(layer);
+  if (task.op != TaskOp::backward_weight) block.w = block_weights(layer);
   if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
-    block.p.g = block_gradients(layer, task.op == TaskOp::backward_weight);
+    block.g = block_gradients(layer, task.op == TaskOp::backward_weight);
   run(block);
 }
 
@@ -162,13 +163,9 @@ template <class F>
 void Executor<T>::with_mtp_input(const Task& task, const StageLayer& layer, F run) {
   const Batch rows = batch(task, layer.state);
   MtpInput<T> input{context_, layer.number, rows, state(task, layer.state - 1), buffers_of(task, layer).mtp};
-  const auto tensors = [&](auto* matrices, const auto& vectors) {
-    return mtp_tensors(context_.spec(), local(layer.unit), {matrices}, vectors);
-  };
-  const T* base = task.op == TaskOp::backward_weight ? nullptr : weights(layer.unit);
-  input.w = tensors(base, UnitPart<const T>{base});
+  if (task.op != TaskOp::backward_weight) input.w = block_weights(layer).mtp;
   if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
-    input.g = tensors(task.op == TaskOp::backward_weight ? matrices(layer.unit) : nullptr, vectors(layer.unit));
+    input.g = block_gradients(layer, task.op == TaskOp::backward_weight).mtp;
   run(input);
 }
 
@@ -176,13 +173,16 @@ template <class T>
 template <class F>
 void Executor<T>::with_norm(const Task& task, const StageLayer& layer, F run) {
   const StateBuffers<T> b = saved(task, to_size(task.layer)).state;
-  const auto tensors = [&]<class P>(UnitPart<P> part) {
-    if (layer.state == 0) return head_tensors(context_.spec(), View<P, 2>(), local(layer.unit), part);
-    return head_tensors(View<P, 2>(), mtp_tensors<P>(context_.spec(), local(layer.unit), {}, part));
-  };
-  StateNorm<T> norm{context_, layer.state == 0 ? residual(task, content(task).layers) : b.x, b.norm,
-                    tensors(UnitPart<const T>(weights(layer.unit)))};
-  if (task.op == TaskOp::backward_input) norm.g = tensors(vectors(layer.unit));
+  const bool of_depth = layer.state > 0;
+  StateNorm<T> norm{context_, of_depth ? b.x : residual(task, content(task).layers), b.norm};
+  if (of_depth)
+    norm.w = head_of_depth({}, block_weights(layer).mtp);
+  else
+    bind(norm.w, context_.spec(), local(layer.unit), weights(layer.unit));
+  if (task.op == TaskOp::backward_input && of_depth)
+    norm.g = head_of_depth({}, block_gradients(layer, false).mtp);
+  else if (task.op == TaskOp::backward_input)
+    bind<acc_t<T>>(norm.g, context_.spec(), local(layer.unit), {}, vectors(layer.unit));
   run(norm);
 }
 
@@ -190,7 +190,7 @@ template <class T>
 void Executor<T>::forward(const Task& task, const StageLayer& layer) {
   switch (layer.kind) {
     case LayerKind::embedding: {
-      EmbeddingTensors<const T> w{table(layer.unit), {}};
+      EmbeddingParameters<const T> w{table(layer.unit), {}};
       if (layer.second != no_unit) w.positions = table(layer.second);
       return Embedding<T>{context_, batch(task, 0)}.forward(w, residual(task, 0));
     }
@@ -287,7 +287,7 @@ void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
         input.backward_weight(input_gradient_of(task, layers(task)[to_size(task.layer) + 1]));
       });
     case LayerKind::embedding: {
-      EmbeddingTensors<acc_t<T>> g{table_gradient(layer.unit), {}};
+      EmbeddingParameters<acc_t<T>> g{table_gradient(layer.unit), {}};
       if (layer.second != no_unit) g.positions = table_gradient(layer.second);
       return Embedding<T>{context_, batch(task, 0)}.backward_weight(g, residual_gradient(task, 0));
     }

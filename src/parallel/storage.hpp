@@ -7,7 +7,7 @@
 #include "device/arena.hpp"
 #include "device/stream.hpp"
 #include "layout/unit_buffers.hpp"
-#include "nn/tensors.hpp"
+#include "nn/parameters.hpp"
 
 namespace forge {
 

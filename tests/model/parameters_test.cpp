@@ -125,7 +125,7 @@ TEST(Parameters, ExpertUnits) {
     EXPECT_EQ(p[2].name, "layers." + std::to_string(units[u].layer) + ".experts.1.gate");
     EXPECT_EQ(p[3].name, "layers." + std::to_string(units[u].layer) + ".experts.1.up");
     EXPECT_EQ(p[12].name, "layers." + std::to_string(units[u].layer) + ".experts.0.down");
-    for (std::size_t i = 0; i < p.size(); ++i) EXPECT_EQ(p[i].role, i < 12 ? Role::expert_up : Role::expert_down);
+    for (std::size_t i = 0; i < p.size(); ++i) EXPECT_EQ(p[i].group, i < 12 ? 0u : 1u);
   }
   EXPECT_EQ(experts, 2);
 }

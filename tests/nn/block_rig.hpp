@@ -91,9 +91,9 @@ struct BlockRig {
   }
   // A layer's block on this rank's x(R,C), with weights and gradients.
   Block<T> block_on(const View<const T, 2>& x) const { return block_on(x, 0, block(), block_gradient(), saved_block); }
-  Block<T> block_on(const View<const T, 2>& x, std::int64_t layer, const BlockTensors<const T>& w,
-                    const BlockTensors<T>& g, const BlockBuffers<T>& saved) const {
-    return {{context, layer, batch, x, w, g}, saved};
+  Block<T> block_on(const View<const T, 2>& x, std::int64_t layer, const BlockParameters<const T>& w,
+                    const BlockParameters<T>& g, const BlockBuffers<T>& saved) const {
+    return {{context, layer, batch, x}, saved, w, g};
   }
   // Adds what is recomputed, and what B leaves for W.
   void add_backward(Block<T>& b) {
@@ -166,14 +166,13 @@ struct BlockRig {
     return units;
   }
   template <class P>
-  BlockTensors<P> block_of() const {
-    auto tensors = block_tensors(spec, storage.local(block_unit()), base<P>(block_unit()));
-    if (spec.is_moe(0))
-      set_expert_tensors(tensors, spec, spec.E(), storage.local(layer_units()[1]), base<P>(layer_units()[1]));
-    return tensors;
+  BlockParameters<P> block_of() const {
+    BlockParameters<P> members;
+    for (const std::size_t unit : layer_units()) bind(members, spec, storage.local(unit), base<P>(unit));
+    return members;
   }
-  BlockTensors<const T> block() const { return block_of<const T>(); }
-  BlockTensors<T> block_gradient() const { return block_of<T>(); }
+  BlockParameters<const T> block() const { return block_of<const T>(); }
+  BlockParameters<T> block_gradient() const { return block_of<T>(); }
 
   // A unit's weights, or its gradients.
   template <class P>
@@ -186,22 +185,23 @@ struct BlockRig {
   template <class P>
   View<P, 2> table(UnitKind kind) const {
     const std::size_t unit = find_unit(storage.units(), kind);
-    return unit == no_unit ? View<P, 2>() : table_tensor(spec, storage.local(unit), base<P>(unit));
+    return unit == no_unit ? View<P, 2>() : table_of(spec, storage.local(unit), base<P>(unit));
   }
   template <class P>
-  EmbeddingTensors<P> embedding_of() const {
+  EmbeddingParameters<P> embedding_of() const {
     return {table<P>(UnitKind::token_table), table<P>(UnitKind::position_table)};
   }
   template <class P>
-  HeadTensors<P> head_of() const {
+  HeadParameters<P> head_of() const {
     const std::size_t norm = find_unit(storage.units(), UnitKind::final_norm);
-    return head_tensors(spec, table<P>(spec.options.tied_embeddings ? UnitKind::token_table : UnitKind::output),
-                        storage.local(norm), base<P>(norm));
+    HeadParameters<P> members{table<P>(spec.options.tied_embeddings ? UnitKind::token_table : UnitKind::output), {}};
+    bind(members, spec, storage.local(norm), base<P>(norm));
+    return members;
   }
-  EmbeddingTensors<const T> embedding() const { return embedding_of<const T>(); }
-  HeadTensors<const T> head() const { return head_of<const T>(); }
-  EmbeddingTensors<T> embedding_gradient() const { return embedding_of<T>(); }
-  HeadTensors<T> head_gradient() const { return head_of<T>(); }
+  EmbeddingParameters<const T> embedding() const { return embedding_of<const T>(); }
+  HeadParameters<const T> head() const { return head_of<const T>(); }
+  EmbeddingParameters<T> embedding_gradient() const { return embedding_of<T>(); }
+  HeadParameters<T> head_gradient() const { return head_of<T>(); }
   StateNorm<T> final_norm() const { return {context, state.x, state.norm, head(), head_gradient()}; }
   Head<T> head_layer(bool gradients) const {
     return {context, batch.labels, {0, spec.V()}, head().output, gradients ? head_gradient().output : View<T, 2>()};

@@ -51,10 +51,10 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
   Embedding<double>{rig.context, rig.batch}.forward(rig.embedding(), x);
   for (std::size_t l = 0; l < 2; ++l) {
     const std::size_t unit = find_unit(rig.storage.units(), UnitKind::block, static_cast<std::int64_t>(l));
-    auto w = block_tensors(rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
+    BlockParameters<const double> w;
+    bind(w, rig.spec, rig.storage.local(unit), rig.base<const double>(unit));
     const std::size_t experts = find_unit(rig.storage.units(), UnitKind::experts, static_cast<std::int64_t>(l));
-    if (experts != no_unit)
-      set_expert_tensors(w, rig.spec, rig.spec.E(), rig.storage.local(experts), rig.base<const double>(experts));
+    if (experts != no_unit) bind(w, rig.spec, rig.storage.local(experts), rig.base<const double>(experts));
     rig.block_on(x.view(), static_cast<std::int64_t>(l), w, {}, rig.saved_block).forward(out);
     x.set(out.get());
   }

@@ -48,40 +48,43 @@ struct MtpRig : BlockRig {
     return module.local(find_unit(module.units(), kind, layer));
   }
   template <class P>
-  MtpTensors<P> tensors() const {
-    P* base = data<P>(UnitKind::block, spec.L());
-    return mtp_tensors(spec, local(UnitKind::block, spec.L()), base);
+  MtpParameters<P> module_parameters() const {
+    return block_parameters_of<P>().mtp;
   }
   template <class P>
-  BlockTensors<P> block_tensors_of() const {
-    return block_tensors(spec, local(UnitKind::block, spec.L()), data<P>(UnitKind::block, spec.L()));
+  BlockParameters<P> block_parameters_of() const {
+    BlockParameters<P> members;
+    bind(members, spec, local(UnitKind::block, spec.L()), data<P>(UnitKind::block, spec.L()));
+    return members;
   }
   template <class P>
-  EmbeddingTensors<P> table_of() const {
-    return {table_tensor(spec, local(UnitKind::token_table), data<P>(UnitKind::token_table)), {}};
+  EmbeddingParameters<P> embedding_table() const {
+    return {table_of(spec, local(UnitKind::token_table), data<P>(UnitKind::token_table)), {}};
   }
   template <class P>
-  HeadTensors<P> head_tensors_of() const {
+  HeadParameters<P> head_parameters_of() const {
     const UnitKind kind = spec.options.tied_embeddings ? UnitKind::token_table : UnitKind::output;
-    return head_tensors(table_tensor(spec, local(kind), data<P>(kind)), tensors<P>());
+    return head_of_depth(table_of(spec, local(kind), data<P>(kind)), module_parameters<P>());
   }
 
   MtpInput<T> input_on(View<const double, 2> hidden) const {
-    return {context, spec.L(), batch, hidden, input, tensors<const T>(), tensors<T>()};
+    return {context, spec.L(), batch, hidden, input, module_parameters<const T>(), module_parameters<T>()};
   }
-  StateNorm<T> norm() const { return {context, state.x, state.norm, head_tensors_of<const T>(), head_tensors_of<T>()}; }
+  StateNorm<T> norm() const {
+    return {context, state.x, state.norm, head_parameters_of<const T>(), head_parameters_of<T>()};
+  }
   Block<T> block_of_module() const {
-    return block_on(x, spec.L(), block_tensors_of<const T>(), block_tensors_of<T>(), module_block);
+    return block_on(x, spec.L(), block_parameters_of<const T>(), block_parameters_of<T>(), module_block);
   }
 
   // The depth's loss; with gradients, the head's W and what its B reads.
   double loss(View<const double, 2> hidden, bool gradients) {
     LossSums sums(stream);
-    input_on(hidden).forward(table_of<const T>(), x);
+    input_on(hidden).forward(embedding_table<const T>(), x);
     block_of_module().forward(state.x);
     norm().forward(state.state);
-    Head<T> head{context, batch.labels, {0, spec.V()}, head_tensors_of<const T>().output};
-    if (gradients) head.g = head_tensors_of<T>().output;
+    Head<T> head{context, batch.labels, {0, spec.V()}, head_parameters_of<const T>().output};
+    if (gradients) head.g = head_parameters_of<T>().output;
     head.forward(state.state, state.d_state, {per_label, 0}, sums.loss(), sums.z());
     return sums.get().first * per_label;
   }
@@ -103,7 +106,7 @@ struct MtpRig : BlockRig {
     }
     in.recompute();
     if (!split) in.backward_weight(d_in);
-    in.backward_input(table_of<T>(), d_in, d_hidden);
+    in.backward_input(embedding_table<T>(), d_in, d_hidden);
     if (!split) return;
     block.backward_weight(d_out);
     in.backward_weight(d_in);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "model/parameter_lister.hpp"
+#include "nn/rows.plan.hpp"
+
+namespace forge {
+
+// The pure half of nn/norm.hpp.
+
+// RMSNorm has no bias.
+template <class P>
+struct NormParameters {
+  View<P, 1> weight, bias;  // (C)
+
+  // `hf` ends in a point.
+  void list(ParameterLister& l, std::string_view name, std::string_view hf) {
+    const std::int64_t C = l.spec.C();
+    l.add(weight, {{name}, {hf, "weight"}, {C}, {}, Initial::ones}, Section::stream_norms);
+    if (l.spec.layernorm()) l.add(bias, {{name, "_bias"}, {hf, "bias"}, {C}}, Section::stream_norms);
+  }
+};
+
+// The statistics of a norm's rows; RMSNorm has no mean.
+template <class T>
+struct NormStatistics {
+  View<acc_t<T>, 1> mean, rstd;  // (S)
+
+  void list(BufferLister& l, std::string_view mean_name, std::string_view rstd_name) {
+    if (l.spec.layernorm()) l.save(mean, mean_name, l.S, 1, Reader::backward_input);
+    l.save(rstd, rstd_name, l.S, 1, Reader::backward_input);
+  }
+};
+
+}  // namespace forge
