@@ -72,12 +72,18 @@ std::vector<Change> changes() {
 
 }  // namespace
 
+Outcome outcome_of(const Machine& machine, const RunSetup& setup) {
+  return {setup.deck, predict(machine, setup), memory_of(machine, setup), usable_of(machine)};
+}
 Outcome outcome_of(const Machine& machine, const Deck& deck) {
-  const RunSetup setup = make_setup(deck);
-  return {deck, predict(machine, setup), memory_of(machine, setup), usable_of(machine)};
+  return outcome_of(machine, make_setup(deck));
 }
 
 bool fits(const Machine& machine, const RunSetup& setup) {
+  // The first stage has most microbatches in flight, and the last one the head.
+  const int last = setup.mesh.pp - 1;
+  for (const int stage : {0, last})
+    if (planned_memory(setup, RunKind::training, stage).total() > usable_of(machine)) return false;
   return memory_of(machine, setup).total() <= usable_of(machine);
 }
 

@@ -18,6 +18,7 @@ struct Outcome {
 };
 // `deck` has passed check_deck for its ranks.
 Outcome outcome_of(const Machine& machine, const Deck& deck);
+Outcome outcome_of(const Machine& machine, const RunSetup& setup);
 // Whether the rank that needs most has room, without a prediction of the time.
 bool fits(const Machine& machine, const RunSetup& setup);
 

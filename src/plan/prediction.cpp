@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/to_size.hpp"
+#include "model/flops.hpp"
 #include "plan/step_cost.hpp"
 
 namespace forge {
@@ -53,14 +54,13 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
   std::vector<std::vector<Instruction>> programs;
   std::vector<RankShare> shares;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
-  double recomputed = 0;
+  double flops = 0;  // of a rank of each stage
   for (int stage = 0; stage < setup.mesh.pp; ++stage) {
     shares.push_back(rank_share(setup.model_share(), stage * ranks));
     const RankShare& share = shares.back();
     p.tasks.push_back(step_tasks(share, setup.schedule, setup.buffers.recompute));
     for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
-    for (const Task& task : p.tasks.back())
-      if (task.op == TaskOp::recompute) recomputed += task_flops(setup.buffers, share, task);
+    for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
     programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of));
   }
   Simulated done = simulate(programs, simulated(machine, setup));
@@ -78,7 +78,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
   const double useful = tokens * training_flops_per_token(setup.spec, setup.deck.train.sequence_tokens);
   const double peak = machine.peak(setup.buffers.precision.compute) * world * p.seconds;
   p.mfu = useful / peak;
-  p.hfu = (useful + recomputed * ranks) / peak;
+  p.hfu = flops * ranks / peak;
   return p;
 }
 

@@ -20,12 +20,15 @@ std::size_t library_bytes(const Deck& deck) {
   return to_size(deck.machine.workspace_mib) << 20;
 }
 
+MemoryPlan planned_memory(const RunSetup& setup, RunKind kind, int pp_rank) {
+  const int ranks = setup.mesh.world() / setup.mesh.pp;
+  return plan_memory(setup.buffers, rank_share(setup.model_share(), pp_rank * ranks), setup.schedule,
+                     library_bytes(setup.deck), kind);
+}
+
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
   std::vector<MemoryPlan> plans;
-  const int ranks = setup.mesh.world() / setup.mesh.pp;
-  for (int p = 0; p < setup.mesh.pp; ++p)
-    plans.push_back(plan_memory(setup.buffers, rank_share(setup.model_share(), p * ranks), setup.schedule,
-                                library_bytes(setup.deck), kind));
+  for (int p = 0; p < setup.mesh.pp; ++p) plans.push_back(planned_memory(setup, kind, p));
   return plans;
 }
 

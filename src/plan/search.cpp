@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <tuple>
 
@@ -14,6 +15,8 @@
 #include "plan/search_space.hpp"
 #include "plan/step_cost.hpp"
 #include "schedule/check_deck.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/lower.hpp"
 
 namespace forge {
 
@@ -85,10 +88,10 @@ class Bounds {
     std::map<std::pair<bool, std::int64_t>, ModelCost> known;  // layers are of few kinds
     const auto seconds = [&](const StageLayer& layer) {
       double sum = 0;
-      for (const TaskOp op : {TaskOp::forward, TaskOp::backward_input, TaskOp::backward_weight})
-        sum += layer_cost(machine_, c, 0, places, layer, op).total();
-      if (c.recompute != Recompute::none && layer.kind == LayerKind::block)
-        sum += layer_cost(machine_, c, 0, places, layer, TaskOp::recompute).total();
+      for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+        sum += layer_cost(machine_, c, 0, places, {&layer, pass}).total();
+      if (c.recompute != Recompute::none && recomputes(layer))
+        sum += layer_cost(machine_, c, 0, places, {&layer, Pass::backward_input, true}).total();
       return sum;
     };
     for (std::int64_t l = 0; l < spec_.L(); ++l) {
@@ -104,7 +107,8 @@ class Bounds {
       cost.seconds += kind->second.seconds;
       cost.saved += kind->second.saved;
     }
-    cost.seconds += layer_cost(machine_, c, 0, places, {LayerKind::head}, TaskOp::forward).total();
+    const StageLayer head{LayerKind::head};
+    cost.seconds += layer_cost(machine_, c, 0, places, {&head, Pass::forward}).total();
     return cost;
   }
 
@@ -136,6 +140,62 @@ class Bounds {
                       std::int64_t>,
            ModelCost>
       costs_;
+};
+
+// Lowered schedules, each made once.
+class Schedules {
+ public:
+  Schedule of(const Deck& deck) {
+    const int pp = static_cast<int>(deck.mesh.pp), microbatches = static_cast<int>(microbatches_of(deck));
+    const auto key = std::tuple(deck.schedule.name, deck.schedule.virtual_stages, pp, microbatches);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    }
+    Schedule made = lower(schedule_of(deck, pp, microbatches));
+    const std::lock_guard lock(mutex_);
+    return known_.emplace(key, std::move(made)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<ScheduleName, std::int64_t, int, int>, Schedule> known_;
+};
+
+// Which choices are known to have no room: on one mesh with one schedule and dispatch, memory falls with the ZeRO stage
+// and with what is recomputed, and grows with the microbatch.
+class Rooms {
+ public:
+  bool is_full(const Candidate& c) {
+    const std::lock_guard lock(mutex_);
+    const auto& list = full_[key_of(c)];
+    return std::any_of(list.begin(), list.end(), [&](const Choice& full) {
+      return c.choice.microbatch >= full.microbatch && c.choice.zero_stage <= full.zero_stage &&
+             c.choice.recompute <= full.recompute;
+    });
+  }
+  void set_full(const Candidate& c) {
+    const std::lock_guard lock(mutex_);
+    full_[key_of(c)].push_back(c.choice);
+  }
+  std::optional<bool> least(const Candidate& c) {
+    const std::lock_guard lock(mutex_);
+    const auto found = least_.find(key_of(c));
+    return found == least_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void set_least(const Candidate& c, bool room) {
+    const std::lock_guard lock(mutex_);
+    least_[key_of(c)] = room;
+  }
+
+ private:
+  using Key = std::tuple<std::size_t, ScheduleName, std::int64_t, DispatchMethod>;
+  static Key key_of(const Candidate& c) {
+    return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch};
+  }
+  std::mutex mutex_;
+  std::map<Key, std::vector<Choice>> full_;
+  std::map<Key, bool> least_;
 };
 
 class Search {
@@ -185,16 +245,43 @@ class Search {
     std::int64_t SearchResult::*count = nullptr;
     std::optional<Outcome> outcome;
   };
-  Evaluation evaluate(const Candidate& candidate) const {
+  Evaluation evaluate(const Candidate& candidate) {
     if (candidate.seconds > worst()) return {&SearchResult::bounded, {}};
-    Deck deck = with_choice(deck_, meshes_[candidate.mesh], candidate.choice);
+    const MeshDeck& mesh = meshes_[candidate.mesh];
+    const Choice& choice = candidate.choice;
+    if (rooms_.is_full(candidate) || !has_room_at_least(candidate)) return {&SearchResult::without_room, {}};
+    const std::optional<RunSetup> setup = setup_of(with_choice(deck_, mesh, choice));
+    if (!setup) return {&SearchResult::refused, {}};
+    if (!fits(machine_, *setup)) {
+      rooms_.set_full(candidate);
+      return {&SearchResult::without_room, {}};
+    }
+    return {&SearchResult::simulated, outcome_of(machine_, *setup)};
+  }
+
+  // None where the deck isn't legal.
+  std::optional<RunSetup> setup_of(Deck deck) {
     try {
       check_deck(deck, options_.ranks);
     } catch (const BadInput&) {
-      return {&SearchResult::refused, {}};
+      return {};
     }
-    if (!fits(machine_, make_setup(deck))) return {&SearchResult::without_room, {}};
-    return {&SearchResult::simulated, outcome_of(machine_, deck)};
+    return make_setup(deck, 0, schedules_.of(deck));
+  }
+
+  // Whether the choice that needs least has room on the mesh with the schedule.
+  bool has_room_at_least(const Candidate& candidate) {
+    const auto known = rooms_.least(candidate);
+    if (known) return *known;
+    Choice least = candidate.choice;
+    least.microbatch = 1;
+    least.recompute = Recompute::full;
+    const MeshDeck& mesh = meshes_[candidate.mesh];
+    least.zero_stage = mesh.dp_shard * mesh.cp > 1 ? 3 : 0;
+    const std::optional<RunSetup> setup = setup_of(with_choice(deck_, mesh, least));
+    const bool room = !setup || fits(machine_, *setup);  // where it isn't legal nothing is said
+    rooms_.set_least(candidate, room);
+    return room;
   }
 
   void take(Evaluation evaluation) {
@@ -217,6 +304,8 @@ class Search {
   std::vector<MeshDeck> meshes_;
   std::vector<Candidate> candidates_;
   SearchResult result_;
+  Schedules schedules_;
+  Rooms rooms_;
 };
 
 }  // namespace

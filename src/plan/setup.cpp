@@ -24,7 +24,7 @@ double RunSetup::router_scopes() const {
              : sequences / static_cast<double>(deck.train.microbatch_sequences);
 }
 
-RunSetup make_setup(const Deck& deck, int rank) {
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   RunSetup setup;
   setup.deck = deck;
   setup.spec = resolve_model(deck.model);
@@ -32,14 +32,18 @@ RunSetup make_setup(const Deck& deck, int rank) {
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));
-  const Schedule compute = schedule_of(deck, setup.mesh.pp, setup.microbatches);
-  setup.schedule = lower(compute);
-  validate(setup.schedule);
-  setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), compute.stages(),
+  setup.schedule = lowered;
+  setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), lowered.stages(),
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
   return setup;
+}
+
+RunSetup make_setup(const Deck& deck, int rank) {
+  const Schedule lowered = lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
+  validate(lowered);
+  return make_setup(deck, rank, lowered);
 }
 
 MeshGroups groups_of(const RunSetup& setup) {

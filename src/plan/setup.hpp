@@ -35,6 +35,8 @@ struct RunSetup {
 
 // `deck` has passed check_deck for its number of ranks.
 RunSetup make_setup(const Deck& deck, int rank = 0);
+// The same, with the deck's schedule, lowered, for who makes many setups with few schedules.
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered);
 
 // The groups of a mesh that follow from the model.
 MeshGroups groups_of(const RunSetup& setup);

@@ -30,11 +30,6 @@ CostPart part_of(Group group) {
   }
 }
 
-bool is_pass(TaskOp op) {
-  return op == TaskOp::forward || op == TaskOp::recompute || op == TaskOp::backward_input ||
-         op == TaskOp::backward_weight;
-}
-
 void add_operations(TaskCost& cost, const Machine& machine, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
@@ -54,6 +49,7 @@ void add_operations(TaskCost& cost, const Machine& machine, const Operations& o)
   std::int64_t launches = std::ssize(o.products) + std::ssize(o.attention) + std::ssize(o.row_kernels);
   for (const ExpertProduct& p : o.expert_products) launches += p.experts;
   cost.host += machine.host_launch * real(launches);
+  cost.flops = o.flops();
 }
 
 void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& calls,
@@ -68,14 +64,10 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
 }  // namespace
 
 TaskCost layer_cost(const Machine& machine, const BufferContext& c, int cp_rank,
-                    const std::array<Placement, group_count>& places, const StageLayer& layer, TaskOp op) {
-  const Pass pass = op == TaskOp::forward           ? Pass::forward
-                    : op == TaskOp::backward_weight ? Pass::backward_weight
-                                                    : Pass::backward_input;
-  const bool recompute = op == TaskOp::recompute;
+                    const std::array<Placement, group_count>& places, const LayerPass& pass) {
   TaskCost cost;
-  add_operations(cost, machine, operations_of(c, cp_rank, layer, pass, recompute));
-  add_sends(cost, machine, sends_of(c, layer, pass, recompute), places);
+  add_operations(cost, machine, operations_of(c, cp_rank, *pass.layer, pass.pass, pass.recompute));
+  add_sends(cost, machine, sends_of(c, *pass.layer, pass.pass, pass.recompute), places);
   // Keys and values go round behind attention, but for one rank's of cp.
   double& cp = cost.of(CostPart::cp);
   const double ranks = c.microbatch.cp;
@@ -123,9 +115,8 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
   const Precision& p = setup_.buffers.precision;
   const auto& places = places_[to_size(share.pp_rank)];
-  if (is_pass(task.op))
-    return layer_cost(machine_, setup_.buffers, share.cp_rank, places,
-                      share.layers[to_size(task.action.chunk)][to_size(task.layer)], task.op);
+  if (const LayerPass pass = pass_of(task, share); pass.layer)
+    return layer_cost(machine_, setup_.buffers, share.cp_rank, places, pass);
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)

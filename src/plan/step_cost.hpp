@@ -15,7 +15,7 @@ namespace forge {
 
 // Of a pass of a layer: what it computes and sends on one rank, whose groups lie as `places` says.
 TaskCost layer_cost(const Machine& machine, const BufferContext& context, int cp_rank,
-                    const std::array<Placement, group_count>& places, const StageLayer& layer, TaskOp pass);
+                    const std::array<Placement, group_count>& places, const LayerPass& pass);
 
 // Seconds of the tasks of a step on a machine: what a task computes (model/operations.hpp) and sends (plan/traffic.hpp),
 // at the machine's rates. Tasks of layers that are alike are computed once.

@@ -30,7 +30,8 @@ std::string_view name_of(CostPart part);
 
 struct TaskCost {
   std::array<double, cost_part_count> seconds{};
-  double host = 0;  // of the host, for launches
+  double host = 0;   // of the host, for launches
+  double flops = 0;  // of products and attention
 
   double& of(CostPart part) { return seconds[static_cast<std::size_t>(part)]; }
   double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }

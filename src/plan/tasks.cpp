@@ -367,6 +367,47 @@ std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& sched
   return Writer(share, forward, false, false).write();
 }
 
+LayerPass pass_of(const Task& task, const RankShare& share) {
+  const auto of = [&](Pass pass, bool recompute = false) {
+    return LayerPass{&share.layers[to_size(task.action.chunk)][to_size(task.layer)], pass, recompute};
+  };
+  switch (task.op) {
+    case TaskOp::forward:
+      return of(Pass::forward);
+    case TaskOp::recompute:
+      return of(Pass::backward_input, true);
+    case TaskOp::backward_input:
+      return of(Pass::backward_input);
+    case TaskOp::backward_weight:
+      return of(Pass::backward_weight);
+    default:
+      return {};
+  }
+}
+
+std::string_view stream_of(const Task& task) {
+  switch (task.op) {
+    case TaskOp::gather:
+      return "parameters";
+    case TaskOp::reduce_gradients:
+    case TaskOp::reduce_tied:
+      return "gradients";
+    case TaskOp::transfer:
+      return "transfers";
+    case TaskOp::retire:
+    case TaskOp::release:
+    case TaskOp::open_state:
+    case TaskOp::open_stream:
+    case TaskOp::open_recomputed:
+    case TaskOp::open_gradients:
+    case TaskOp::close:
+    case TaskOp::read:
+      return "";
+    default:
+      return "compute";
+  }
+}
+
 std::string phase_of(const Task& task, const RankShare& share) {
   if (task.layer < 0) return std::string(name_of(task.op));
   const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
