@@ -10,4 +10,8 @@ namespace forge {
 // Of dropless dispatch one round, as where the router loads all experts alike.
 std::vector<Sent> sends_of(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
 
+// What the pass computes on this rank in a training step, in its order, with the same rows for all experts.
+Operations operations_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass,
+                         bool recompute = false);
+
 }  // namespace forge

@@ -14,4 +14,24 @@ void add_attention_sends(Sends& sends, Pass pass) {
   sends.list.insert(sends.list.end(), keys.begin(), keys.end());
 }
 
+void add_attend_operations(Operations& o, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = o.spec;
+  const bool biased = s.options.attention_out_bias;
+  switch (pass) {
+    case Pass::forward:
+      add_context_operations(o, layer, pass);
+      o.linear(o.R, s.C(), s.o_columns());
+      if (biased) o.over_rows("add_bias", o.S, s.C(), 1, 1);
+      return o.over_rows("residual_add", o.S, s.C(), 2, 1);
+    case Pass::backward_input:
+      if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
+      o.linear_backward_input(o.R, s.C(), s.o_columns());
+      o.over_rows("attention_delta", o.R, s.o_columns(), 2, 0);
+      return add_context_operations(o, layer, pass);
+    case Pass::backward_weight:
+      o.linear_backward_weight(o.R, s.C(), s.o_columns());
+      if (biased) o.over_rows("column_sum", o.S, s.C(), 1, 0);
+  }
+}
+
 }  // namespace forge

@@ -80,4 +80,6 @@ struct AttentionScratch : AttendScratch<T> {
   }
 };
 
+void add_attention_operations(Operations& o, std::int64_t layer, Pass pass);
+
 }  // namespace forge

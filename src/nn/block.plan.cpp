@@ -31,4 +31,41 @@ void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute
   sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute) : add_mlp_sends(sends, pass, !recompute);
 }
 
+namespace {
+
+// What selective recomputation dropped: outputs of norms and activations.
+void add_selective_recompute(Operations& o, std::int64_t layer) {
+  add_norm_operations(o, Pass::forward, o.S, o.spec.C());
+  if (o.spec.mla()) add_latent_norm_operations(o);
+  add_norm_operations(o, Pass::forward, o.S, o.spec.C());
+  o.spec.is_moe(layer) ? add_moe_activation_operations(o) : add_activation_operations(o, o.spec.F());
+}
+
+}  // namespace
+
+void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool recompute) {
+  const ModelSpec& s = o.spec;
+  const auto attention = [&] {
+    s.mla() ? add_latent_operations(o, layer, pass) : add_attention_operations(o, layer, pass);
+  };
+  const auto feed_forward = [&] {
+    s.is_moe(layer) ? add_moe_operations(o, pass, recompute)
+                    : add_mlp_operations(o, pass, s.F(), s.options.mlp_bias, !recompute);
+  };
+  if (recompute && o.c.recompute == Recompute::none) return;
+  if (recompute && o.c.recompute == Recompute::selective) return add_selective_recompute(o, layer);
+  if (recompute) pass = Pass::forward;
+  if (pass != Pass::forward) {
+    const bool dense_dropout = pass == Pass::backward_input && s.options.dropout > 0 && !s.is_moe(layer);
+    if (dense_dropout) o.over_rows("dropout", o.S, s.C(), 1, 1);
+    feed_forward();
+    if (pass == Pass::backward_input) add_norm_operations(o, pass, o.S, s.C());
+    return attention();
+  }
+  attention();
+  add_norm_operations(o, pass, o.S, s.C());
+  feed_forward();
+  if (!recompute) o.over_rows("residual_add", o.S, s.C(), 2, 1);
+}
+
 }  // namespace forge

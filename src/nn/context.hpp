@@ -5,8 +5,10 @@
 #include "comm/communicator.hpp"
 #include "core/random.hpp"
 #include "device/arena.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
+#include "model/operations.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/run.plan.hpp"
 
@@ -52,6 +54,16 @@ class RoutingTape {
                      View<std::int32_t, 2> choices) = 0;
 };
 
+// Sees every product and every attention before it runs, for tests, which hold the lists of nn/*.plan.cpp to them.
+class OperationTape {
+ public:
+  virtual ~OperationTape() = default;
+  virtual void product(const Product& product) = 0;
+  virtual void experts(const ExpertProduct& product) = 0;
+  // `heads`: without its positions, which the mask has.
+  virtual void attention(const AttentionShape& shape, const AttentionMask& mask, const AttentionProduct& heads) = 0;
+};
+
 // What the routers of all layers share; nothing of it in a model without experts.
 template <class T>
 struct RouterRun {
@@ -75,6 +87,7 @@ struct Context {
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
   LayerGroups groups = {};
   RouterRun<T> router = {};
+  OperationTape* operations = nullptr;  // for tests
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

@@ -25,9 +25,12 @@ bool alone(const Context<T>& ctx) {
 template <class T>
 void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
-  if (alone(ctx))
-    return attention_forward<T>(ctx.stream, block_shape(ctx, layer, batch), own_mask(ctx, layer, batch), in.q, in.k,
-                                in.v, o, lse);
+  if (alone(ctx)) {
+    const AttentionShape shape = block_shape(ctx, layer, batch);
+    const AttentionMask mask = own_mask(ctx, layer, batch);
+    note_attention<T>(ctx, false, shape, mask, in);
+    return attention_forward<T>(ctx.stream, shape, mask, in.q, in.k, in.v, o, lse);
+  }
   Frame frame(ctx.arena);
   const auto s = workspace<ContextForward<T>>(ctx);
   if (ctx.buffers.cp_method == CpMethod::all_to_all)
@@ -39,10 +42,13 @@ template <class T>
 void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
                                 const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
                                 View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d) {
-  if (alone(ctx))
-    return attention_backward<T>(ctx.stream, block_shape(ctx, layer, batch), own_mask(ctx, layer, batch), d_o, in.q,
-                                 in.k, in.v, lse, delta, d.q, d.k, d.v,
+  if (alone(ctx)) {
+    const AttentionShape shape = block_shape(ctx, layer, batch);
+    const AttentionMask mask = own_mask(ctx, layer, batch);
+    note_attention<T>(ctx, true, shape, mask, in);
+    return attention_backward<T>(ctx.stream, shape, mask, d_o, in.q, in.k, in.v, lse, delta, d.q, d.k, d.v,
                                  heads_at(d_q_sums, 0, ctx.spec().H(), ctx.spec().D()));
+  }
   Frame frame(ctx.arena);
   const auto s = workspace<ContextBackward<T>>(ctx);
   if (ctx.buffers.cp_method == CpMethod::all_to_all)

@@ -13,6 +13,23 @@ struct AttentionHeads {
   operator AttentionHeads<const T>() const requires(!std::is_const_v<T>) { return {q, k, v}; }
 };
 
+// Attention of these rows runs next.
+template <class T>
+void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& shape, const AttentionMask& mask,
+                    const AttentionHeads<const T>& in) {
+  if (ctx.operations)
+    ctx.operations->attention(shape, mask,
+                              {backward,
+                               shape.sequences,
+                               in.q.extent(1),
+                               in.k.extent(1),
+                               in.q.extent(2),
+                               in.v.extent(2),
+                               {},
+                               {},
+                               mask.window});
+}
+
 // Attention of this rank's rows to the keys of all context-parallel ranks. A rank has T/cp tokens of every sequence of
 // the microbatch; positions say which. The methods (mesh.cp_method):
 //   ring        Keys and values go round, cp − 1 times, behind the attention to those at hand; partial results are

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/traffic.hpp"
-#include "model/buffers.hpp"
+#include "nn/rows.plan.hpp"
 
 namespace forge {
 
@@ -136,5 +136,8 @@ using ContextBackward = ContextScratch<KeyBackward<T>, HeadBackward<T>>;
 //                                                            (cp − 1) · R (h D + k P) e of d_q, d_k, d_v
 std::vector<Sent> context_sends_forward(const BufferContext&);
 std::vector<Sent> context_sends_backward(const BufferContext&);
+
+// One block's attention, forward or in B: to the keys of one cp rank after the other, or of all at once.
+void add_context_operations(Operations& o, std::int64_t layer, Pass pass);
 
 }  // namespace forge

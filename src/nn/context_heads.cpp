@@ -117,8 +117,11 @@ void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& bat
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
   packed.to_rows(n.qkv());
   const AttentionHeads<T> all = n.split(packed.now(n.qkv()));
-  attention_forward<T>(ctx.stream, rows_shape(ctx, layer, batch, n), rows_mask(ctx, layer, batch), all.q, all.k, all.v,
-                       heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv), lse_of_rows(lse, ctx.groups.cp_size(), n));
+  const AttentionShape shape = rows_shape(ctx, layer, batch, n);
+  const AttentionMask mask = rows_mask(ctx, layer, batch);
+  note_attention<T>(ctx, false, shape, mask, all);
+  attention_forward<T>(ctx.stream, shape, mask, all.q, all.k, all.v, heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
+                       lse_of_rows(lse, ctx.groups.cp_size(), n));
   packed.flip();
   packed.to_heads(n.o());
   unpack<T>(ctx, packed.now(n.o()), 0, n.o(), o);
@@ -142,8 +145,10 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& ba
   const View<T, 2> rows = packed.now(width);
   const AttentionHeads<T> all = n.split(rows), d_all = n.split(packed.free(n.qkv()));
   const View<A, 3> sums = heads_at(s.d_q_sums, 0, n.heads.q, n.D);
-  attention_backward<T>(ctx.stream, rows_shape(ctx, layer, batch, n), rows_mask(ctx, layer, batch),
-                        heads_at(rows, n.qkv(), n.heads.q, n.Dv), all.q, all.k, all.v,
+  const AttentionShape shape = rows_shape(ctx, layer, batch, n);
+  const AttentionMask mask = rows_mask(ctx, layer, batch);
+  note_attention<T>(ctx, true, shape, mask, all);
+  attention_backward<T>(ctx.stream, shape, mask, heads_at(rows, n.qkv(), n.heads.q, n.Dv), all.q, all.k, all.v,
                         lse_of_rows(lse, ctx.groups.cp_size(), n), deltas.now(n.heads.q), d_all.q, d_all.k, d_all.v,
                         sums);
   packed.flip();

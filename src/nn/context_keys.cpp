@@ -54,11 +54,13 @@ struct ForwardBlocks : Blocks<T> {
   }
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {
+    note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, k, v});
     attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, k, v, o, lse);
     if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
   }
   void add(int j, const View<T, 2>& pair) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
+    note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, kv.k, kv.v});
     attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, kv.k, kv.v, part_o, s.part_lse);
     attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, s.part_lse);
   }
@@ -93,12 +95,14 @@ struct BackwardBlocks : Blocks<T> {
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v, const View<T, 3>& d_k,
              const View<T, 3>& d_v) const {
+    note_attention<T>(this->ctx, true, this->shape, this->mask(j), {q, k, v});
     attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, k, v, lse, delta, d_q, d_k, d_v,
                           workspace);
     if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(d_q)), flat(sum_d_q));
   }
   void add(int j, const View<T, 2>& pair, const View<T, 3>& d_k, const View<T, 3>& d_v) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
+    note_attention<T>(this->ctx, true, this->shape, this->mask(j), {q, kv.k, kv.v});
     attention_backward<T>(this->ctx.stream, this->shape, this->mask(j), d_o, q, kv.k, kv.v, lse, delta, part_d_q, d_k,
                           d_v, workspace);
     accumulate<T>(this->ctx.stream, flat(View<const T, 3>(part_d_q)), flat(sum_d_q));

@@ -40,6 +40,16 @@ MoeShape moe_shape(const BufferContext& c) {
   return m;
 }
 
+std::int64_t expected_expert_rows(const BufferContext& c) {
+  const MoeShape m = moe_shape(c);
+  if (m.fixed) return m.sources * m.experts_here * m.capacity;
+  const std::int64_t balanced = m.sources * m.rows * m.chosen * m.experts_here / m.experts;
+  if (m.capacity == 0) return balanced;
+  // A sequence leaves an expert at most `capacity` of its tokens.
+  const std::int64_t tokens = c.microbatch.sequence_tokens * m.chosen;
+  return balanced * std::min(m.capacity * m.experts, tokens) / tokens;
+}
+
 namespace {
 
 void add_gather_of_group(Sends& sends, std::int64_t columns, DType type) {

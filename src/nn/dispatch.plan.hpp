@@ -25,6 +25,9 @@ struct MoeShape {
   bool exchanges() const { return sources > 1; }
 };
 MoeShape moe_shape(const BufferContext&);
+// Rows that this rank's experts get, of all sources together: with static shapes always as many, else where the router
+// loads all experts alike.
+std::int64_t expected_expert_rows(const BufferContext&);
 
 // The order of assignments, from forward until B.
 template <class T>

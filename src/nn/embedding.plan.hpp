@@ -34,5 +34,6 @@ struct EmbeddingScratch {
 };
 
 void add_embedding_sends(Sends& sends, Pass pass);
+void add_embedding_operations(Operations& o, Pass pass);
 
 }  // namespace forge

@@ -11,4 +11,15 @@ void add_head_sends(Sends& sends) {
   sends.rows(Collective::reduce_scatter);
 }
 
+void add_head_operations(Operations& o) {
+  const std::int64_t V = o.spec.V(), C = o.spec.C();
+  for (std::int64_t begin = 0; begin < o.R; begin += o.c.head_chunk_rows) {
+    const std::int64_t rows = std::min(o.c.head_chunk_rows, o.R - begin);
+    o.linear_to_sums(rows, V, C);
+    o.over_rows("cross_entropy", rows, V, 0, 1, 1, 0);
+    o.linear_backward_input(rows, V, C);
+    o.linear_backward_weight(rows, V, C);
+  }
+}
+
 }  // namespace forge

@@ -33,4 +33,61 @@ void LatentParameters<P>::list(ParameterLister& l) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
+void add_latent_norm_operations(Operations& o) {
+  const ModelSpec& s = o.spec;
+  if (s.q_lora() > 0) add_norm_operations(o, Pass::forward, o.S, s.q_lora());
+  add_norm_operations(o, Pass::forward, o.S, s.kv_lora());
+  o.over_rows("copy_rows", o.S, s.rotary_dim(), 1, 1);
+  o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
+}
+
+namespace {
+
+void add_forward(Operations& o, std::int64_t layer) {
+  const ModelSpec& s = o.spec;
+  add_norm_operations(o, Pass::forward, o.S, s.C());
+  if (s.q_lora() > 0) o.linear(o.S, s.q_lora(), s.C());
+  o.linear(o.S, s.kv_down_columns(), s.C());
+  add_latent_norm_operations(o);
+  o.linear(o.R, s.q_columns(), s.q_up_inputs());
+  o.linear(o.R, s.kv_up_columns(), s.kv_lora());
+  o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
+  o.over_rows("latent_keys_forward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
+  add_attend_operations(o, layer, Pass::forward);
+}
+
+void add_backward_input(Operations& o, std::int64_t layer) {
+  const ModelSpec& s = o.spec;
+  const auto norm_of_latent = [&](std::int64_t columns) {
+    o.over_rows("norm_weight_gradient", o.S, columns, 2, 0);
+    o.over_rows("norm_backward", o.S, columns, 2, 1);
+  };
+  add_attend_operations(o, layer, Pass::backward_input);
+  o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
+  o.over_rows("latent_keys_backward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
+  o.linear_backward_input(o.R, s.q_columns(), s.q_up_inputs());
+  o.linear_backward_input(o.R, s.kv_up_columns(), s.kv_lora());
+  o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
+  norm_of_latent(s.kv_lora());
+  if (s.q_lora() > 0) {
+    norm_of_latent(s.q_lora());
+    o.linear_backward_input(o.S, s.q_lora(), s.C());
+  }
+  o.linear_backward_input(o.S, s.kv_down_columns(), s.C());
+  add_norm_operations(o, Pass::backward_input, o.S, s.C());
+}
+
+}  // namespace
+
+void add_latent_operations(Operations& o, std::int64_t layer, Pass pass) {
+  const ModelSpec& s = o.spec;
+  if (pass == Pass::forward) return add_forward(o, layer);
+  if (pass == Pass::backward_input) return add_backward_input(o, layer);
+  add_attend_operations(o, layer, pass);
+  o.linear_backward_weight(o.R, s.q_columns(), s.q_up_inputs());
+  o.linear_backward_weight(o.R, s.kv_up_columns(), s.kv_lora());
+  if (s.q_lora() > 0) o.linear_backward_weight(o.S, s.q_lora(), s.C());
+  o.linear_backward_weight(o.S, s.kv_down_columns(), s.C());
+}
+
 }  // namespace forge

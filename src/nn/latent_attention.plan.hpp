@@ -92,4 +92,8 @@ struct LatentBackward : AttendScratch<T> {  // d_n1 only with q_lora
   }
 };
 
+void add_latent_operations(Operations& o, std::int64_t layer, Pass pass);
+// From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again.
+void add_latent_norm_operations(Operations& o);
+
 }  // namespace forge

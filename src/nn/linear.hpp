@@ -4,9 +4,25 @@
 
 namespace forge {
 
+// C(m,n) = or += A(m,k) B(k,n) runs next.
+template <class T, class TC>
+void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k) {
+  if (ctx.operations) ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>});
+}
+// The experts' products of so many columns run next.
+template <class T>
+void note_experts(const Context<T>& ctx, bool sums, const std::vector<std::int64_t>& offsets, std::int64_t n,
+                  std::int64_t k) {
+  if (!ctx.operations) return;
+  const auto experts = static_cast<std::int64_t>(offsets.size()) - 1;
+  const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
+  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result});
+}
+
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
 template <class T, class TY = T>
 void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y) {
+  note_product(ctx, y, x.columns());
   ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
   if constexpr (std::is_same_v<T, TY>)
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
@@ -15,6 +31,7 @@ void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, Vie
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
 void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx, bool adds = false) {
+  note_product(ctx, dx, dy.columns());
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
@@ -34,7 +51,28 @@ void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, c
 // dW(N,K) += dyᵀ x.
 template <class T>
 void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw) {
+  note_product(ctx, dw, dy.rows());
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
+}
+
+// The same of this rank's experts, whose rows begin at `offsets` (E / ep + 1); W(E / ep, N, K).
+template <class T>
+void expert_forward(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> x, View<const T, 3> w,
+                    View<T, 2> y) {
+  note_experts<T>(ctx, false, offsets, y.columns(), x.columns());
+  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, x, w, 0.0, y);
+}
+template <class T>
+void expert_backward_input(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> dy,
+                           View<const T, 3> w, View<T, 2> dx) {
+  note_experts<T>(ctx, false, offsets, dx.columns(), dy.columns());
+  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, dy, w, 0.0, dx);
+}
+template <class T>
+void expert_backward_weight(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> dy,
+                            View<const T, 2> x, View<acc_t<T>, 3> dw) {
+  note_experts<T>(ctx, true, offsets, dy.columns(), x.columns());
+  ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, offsets, 1.0, dy, x, 1.0, dw);
 }
 
 }  // namespace forge

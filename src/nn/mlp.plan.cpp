@@ -46,4 +46,33 @@ void add_mlp_sends(Sends& sends, Pass pass, bool output) {
   if (pass == Pass::backward_input || (pass == Pass::forward && output)) sends.rows(Collective::reduce_scatter);
 }
 
+void add_activation_operations(Operations& o, std::int64_t ffn) {
+  o.over_rows(o.spec.gated() ? "swiglu_forward" : "pointwise_forward", o.R, ffn, o.spec.gated() ? 2 : 1, 1);
+}
+
+void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases, bool output) {
+  const ModelSpec& s = o.spec;
+  const std::int64_t up = s.up_columns(ffn);
+  switch (pass) {
+    case Pass::forward:
+      o.linear(o.R, up, s.C());
+      if (biases) o.over_rows("add_bias", o.R, up, 1, 1);
+      add_activation_operations(o, ffn);
+      if (!output) return;
+      o.linear(o.R, s.C(), ffn);
+      if (biases) o.over_rows("add_bias", o.S, s.C(), 1, 1);
+      return;
+    case Pass::backward_input:
+      o.linear_backward_input(o.R, s.C(), ffn);
+      o.over_rows(s.gated() ? "swiglu_backward" : "pointwise_backward", o.R, ffn, s.gated() ? 3 : 2, s.gated() ? 2 : 1);
+      return o.linear_backward_input(o.R, up, s.C());
+    case Pass::backward_weight:
+      o.linear_backward_weight(o.R, s.C(), ffn);
+      o.linear_backward_weight(o.R, up, s.C());
+      if (!biases) return;
+      o.over_rows("column_sum", o.S, s.C(), 1, 0);
+      o.over_rows("column_sum", o.R, up, 1, 0);
+  }
+}
+
 }  // namespace forge

@@ -40,4 +40,9 @@ struct MlpBuffers {
 // The collectives of a pass; `output`: with the last product.
 void add_mlp_sends(Sends& sends, Pass pass, bool output = true);
 
+// What a feed-forward layer of `ffn` columns computes; `output`: with the last product.
+void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases, bool output = true);
+// Its activation, forward.
+void add_activation_operations(Operations& o, std::int64_t ffn);
+
 }  // namespace forge

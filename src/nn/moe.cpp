@@ -59,7 +59,7 @@ template <class T>
 void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
   const ExpertBuffers<T> rows = first_rows(b.experts, offsets.back());
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, rows.in, w.experts.up, 0.0, rows.up);
+  expert_forward<T>(ctx, offsets, rows.in, w.experts.up, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
@@ -101,8 +101,7 @@ void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& 
     experts_to_activation(*dispatch, round);
     const std::vector<std::int64_t> offsets = dispatch->offsets(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
-    ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0,
-                                         b.experts.act.slice(0, offsets.back()), w.experts.down, 0.0, out);
+    expert_forward<T>(ctx, offsets, b.experts.act.slice(0, offsets.back()), w.experts.down, out);
     dispatch->return_rows(round, out);
   }
   dispatch->sum_rows(has_shared(), y);
@@ -154,12 +153,12 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
   const ExpertBuffers<T> rows = first_rows(b.experts, n);
   const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
-  ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, d_out, rows.act, 1.0, g.experts.down);
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, d_out, w.experts.down, 0.0, d_act);
+  expert_backward_weight<T>(ctx, offsets, d_out, rows.act, g.experts.down);
+  expert_backward_input<T>(ctx, offsets, d_out, w.experts.down, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
-  ctx.gemm.template grouped_sums<T, A>(ctx.stream, offsets, 1.0, rows.up, rows.in, 1.0, g.experts.up);
+  expert_backward_weight<T>(ctx, offsets, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, rows.up, w.experts.up, 0.0, d_in);
+  expert_backward_input<T>(ctx, offsets, rows.up, w.experts.up, d_in);
   dispatch.return_rows(round, d_in);
   dispatch.return_weights(round, d_weights);
 }

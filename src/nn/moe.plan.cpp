@@ -73,4 +73,58 @@ void add_moe_sends(Sends& sends, Pass pass, bool recompute) {
   }
 }
 
+void add_moe_activation_operations(Operations& o) {
+  if (o.spec.Fs() > 0) add_activation_operations(o, o.spec.Fs());
+  o.over_rows("weighted_swiglu_forward", expected_expert_rows(o.c), moe_shape(o.c).ffn, 2, 1);
+}
+
+namespace {
+
+void add_forward(Operations& o, bool recompute) {
+  const ModelSpec& s = o.spec;
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t rows = expected_expert_rows(o.c);
+  const bool gate = s.options.shared_expert_gate;
+  add_router_operations(o, Pass::forward);
+  o.over_rows("permute_rows", rows, s.C(), 1, 1);
+  if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
+  if (gate) o.linear_to_sums(o.S, 1, s.C());
+  if (s.Fs() > 0 && (!recompute || gate)) o.linear(o.R, s.C(), s.Fs());
+  if (gate && !recompute) o.over_rows("gate_rows", o.S, s.C(), 1, 1);
+  o.experts(rows, 2 * m.ffn, s.C());
+  o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);
+  if (recompute) return;
+  o.experts(rows, s.C(), m.ffn);
+  o.over_rows("unpermute_rows", rows, s.C(), 1, 1);
+}
+
+void add_backward_input(Operations& o) {
+  const ModelSpec& s = o.spec;
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t rows = expected_expert_rows(o.c);
+  const bool gate = s.options.shared_expert_gate;
+  if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
+  o.over_rows("permute_rows", rows, s.C(), 1, 1);
+  if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
+  if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
+  if (gate) o.linear_backward_input(o.S, 1, s.C());
+  o.experts_backward_weight(rows, s.C(), m.ffn);
+  o.experts_backward_input(rows, s.C(), m.ffn);
+  o.over_rows("weighted_swiglu_backward", rows, m.ffn, 3, 2);
+  o.experts_backward_weight(rows, 2 * m.ffn, s.C());
+  o.experts_backward_input(rows, 2 * m.ffn, s.C());
+  o.over_rows("unpermute_rows", rows, s.C(), 1, 1);
+  add_router_operations(o, Pass::backward_input);
+}
+
+}  // namespace
+
+void add_moe_operations(Operations& o, Pass pass, bool recompute) {
+  if (pass == Pass::forward) return add_forward(o, recompute);
+  if (pass == Pass::backward_input) return add_backward_input(o);
+  add_router_operations(o, pass);
+  if (o.spec.Fs() > 0) add_mlp_operations(o, pass, o.spec.Fs(), false);
+  if (o.spec.options.shared_expert_gate) o.linear_backward_weight(o.S, 1, o.spec.C());
+}
+
 }  // namespace forge

@@ -115,4 +115,9 @@ struct MoeBackward {
 // router loads all experts alike.
 void add_moe_sends(Sends& sends, Pass pass, bool recompute);
 
+// The operations of a pass, as its sends.
+void add_moe_operations(Operations& o, Pass pass, bool recompute);
+// What selective recomputation does again.
+void add_moe_activation_operations(Operations& o);
+
 }  // namespace forge

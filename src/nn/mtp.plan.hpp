@@ -60,5 +60,6 @@ struct MtpScratch {
 
 // The embedding's rows; its gradient is taken in B.
 void add_mtp_sends(Sends& sends, Pass pass, bool recompute);
+void add_mtp_operations(Operations& o, Pass pass, bool recompute);
 
 }  // namespace forge

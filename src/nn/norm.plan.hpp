@@ -31,4 +31,12 @@ struct NormStatistics {
   }
 };
 
+// What a norm of rows computes, forward or in B, which adds the gradient of the stream.
+inline void add_norm_operations(Operations& o, Pass pass, std::int64_t rows, std::int64_t columns) {
+  if (pass == Pass::forward) o.over_rows("norm_forward", rows, columns, 1, 1);
+  if (pass != Pass::backward_input) return;
+  o.over_rows("norm_weight_gradient", rows, columns, 2, 0);
+  o.over_rows("norm_backward", rows, columns, 3, 1);
+}
+
 }  // namespace forge

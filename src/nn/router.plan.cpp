@@ -26,4 +26,22 @@ void add_router_sends(Sends& sends) {
   }
 }
 
+void add_router_operations(Operations& o, Pass pass) {
+  const std::int64_t E = o.spec.E(), C = o.spec.C();
+  const bool jitters = o.spec.options.router_jitter > 0;
+  if (jitters) o.over_rows("jitter", o.S, C, 1, 1);
+  switch (pass) {
+    case Pass::forward:
+      o.linear_to_sums(o.S, E, C);
+      return o.over_rows("router_forward", o.S, E, 0, 0, 1, 1);
+    case Pass::backward_input:
+      o.over_rows("router_backward", o.S, E, 0, 1, 2, 0);
+      o.linear_backward_input(o.S, E, C);
+      if (jitters) o.over_rows("add", o.S, C, 2, 1);
+      return;
+    case Pass::backward_weight:
+      o.linear_backward_weight(o.S, E, C);
+  }
+}
+
 }  // namespace forge

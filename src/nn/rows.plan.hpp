@@ -4,6 +4,7 @@
 
 #include "core/traffic.hpp"
 #include "model/buffers.hpp"
+#include "model/operations.hpp"
 
 namespace forge {
 

@@ -58,6 +58,7 @@ class Executor {
   // call it together.
   void begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
+  void set_operation_tape(OperationTape* tape) { context_.operations = tape; }
   // Throws what went wrong in the background.
   void finish() {
     transfers_.finish();

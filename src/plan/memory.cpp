@@ -23,6 +23,7 @@ class Frames {
   Frames(const BufferContext& c, const RankShare& share) : c_(c), share_(share) {}
 
   void run(const Task& task) {
+    if (const LayerPass p = pass_of(task, share_); p.layer) return scratch(task, p);
     switch (task.op) {
       case TaskOp::open_state:
       case TaskOp::open_stream:
@@ -34,14 +35,6 @@ class Frames {
       case TaskOp::close:
         now_ -= open_.back();
         return open_.pop_back();
-      case TaskOp::forward:
-        return scratch(task, Pass::forward);
-      case TaskOp::recompute:
-        return scratch(task, Pass::backward_input, true);
-      case TaskOp::backward_input:
-        return scratch(task, Pass::backward_input);
-      case TaskOp::backward_weight:
-        return scratch(task, Pass::backward_weight);
       default:
         return;
     }
@@ -51,9 +44,8 @@ class Frames {
   Task task{};  // the first that reaches it, where anything is taken at all
 
  private:
-  const StageLayer& layer(const Task& t) const { return share_.layers[to_size(t.action.chunk)][to_size(t.layer)]; }
-  void scratch(const Task& t, Pass pass, bool recompute = false) {
-    const std::size_t bytes = now_ + scratch_bytes(c_, layer(t), pass, recompute);
+  void scratch(const Task& t, const LayerPass& p) {
+    const std::size_t bytes = now_ + scratch_bytes(c_, *p.layer, p.pass, p.recompute);
     if (bytes <= most) return;
     most = bytes;
     task = t;

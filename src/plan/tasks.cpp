@@ -281,11 +281,10 @@ class Writer {
     tasks_.back().place = schedule_.places[to_size(stage + (up ? 1 : -1))].chunk;
   }
   void transfer() {
-    const bool up = is_forward_transfer(action_.op),
-               group = action_.op == Op::begin_group || action_.op == Op::end_group;
+    const bool up = is_forward_transfer(action_.op);
     const Region sent = up ? Region::output : Region::input_gradient;
     const Region received = up ? Region::input : Region::output_gradient;
-    if (group)
+    if (is_group(action_.op))
       add(TaskOp::transfer);
     else if (is_send(action_.op))
       add(TaskOp::transfer, set_of(sent));
@@ -365,6 +364,47 @@ std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule) {
   const Schedule forward = lower(forward_only(schedule));
   return Writer(share, forward, false, false).write();
+}
+
+LayerPass pass_of(const Task& task, const RankShare& share) {
+  const auto of = [&](Pass pass, bool recompute = false) {
+    return LayerPass{&share.layers[to_size(task.action.chunk)][to_size(task.layer)], pass, recompute};
+  };
+  switch (task.op) {
+    case TaskOp::forward:
+      return of(Pass::forward);
+    case TaskOp::recompute:
+      return of(Pass::backward_input, true);
+    case TaskOp::backward_input:
+      return of(Pass::backward_input);
+    case TaskOp::backward_weight:
+      return of(Pass::backward_weight);
+    default:
+      return {};
+  }
+}
+
+std::string_view stream_of(const Task& task) {
+  switch (task.op) {
+    case TaskOp::gather:
+      return "parameters";
+    case TaskOp::reduce_gradients:
+    case TaskOp::reduce_tied:
+      return "gradients";
+    case TaskOp::transfer:
+      return is_post(task.action.op) || is_group(task.action.op) ? "transfers" : "compute";
+    case TaskOp::retire:
+    case TaskOp::release:
+    case TaskOp::open_state:
+    case TaskOp::open_stream:
+    case TaskOp::open_recomputed:
+    case TaskOp::open_gradients:
+    case TaskOp::close:
+    case TaskOp::read:
+      return "";
+    default:
+      return "compute";
+  }
 }
 
 std::string phase_of(const Task& task, const RankShare& share) {

@@ -78,6 +78,18 @@ std::vector<Task> gather_tasks(const RankShare& share);
 // Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
 
+// The pass of a layer that a task is; null layer: it is none. `recompute`: what the policy dropped is made anew.
+struct LayerPass {
+  const StageLayer* layer = nullptr;
+  Pass pass{};
+  bool recompute = false;
+};
+LayerPass pass_of(const Task& task, const RankShare& share);
+
+// The stream that a task gives its work to: of compute, parameters, gradients and transfers; "": it has none. Exchanges
+// within a layer, and behind it, are part of its task.
+std::string_view stream_of(const Task& task);
+
 // "forward of a block": where memory is at its fullest.
 std::string phase_of(const Task& task, const RankShare& share);
 

@@ -86,18 +86,8 @@ std::vector<Sent> sums_of_scalars(const BufferContext& c) {
 
 std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const Task& task) {
   const auto chunk = to_size(task.action.chunk);
-  const auto of_layer = [&](Pass pass, bool recompute = false) {
-    return sends_of(c, share.layers[chunk][to_size(task.layer)], pass, recompute);
-  };
+  if (const LayerPass p = pass_of(task, share); p.layer) return sends_of(c, *p.layer, p.pass, p.recompute);
   switch (task.op) {
-    case TaskOp::forward:
-      return of_layer(Pass::forward);
-    case TaskOp::recompute:
-      return of_layer(Pass::backward_input, true);
-    case TaskOp::backward_input:
-      return of_layer(Pass::backward_input);
-    case TaskOp::backward_weight:
-      return of_layer(Pass::backward_weight);
     case TaskOp::gather:
       return {gather_of(c, share, task.unit)};
     case TaskOp::reduce_gradients:

@@ -62,6 +62,7 @@ class Session {
   PhaseTimers& timers() { return timers_; }
   Routers<T>& routers() { return *routers_; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
+  void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
   const RunSetup& setup() const { return setup_; }
   // Of the rank's watchdog, null: none. Whoever does long work with the session beats it.

@@ -168,6 +168,11 @@ grep -oE '^ .*(load_batch|forward +(embedding|block 0)|transfer|backward_(input|
 [ "$(head -4 "$work/order" | paste -sd,)" = "load_batch,forward embedding,forward block,transfer" ] ||
   fail "--tasks has another order: $(cat "$work/order")"
 [ "$(tail -1 "$work/order")" = update ] || fail "--tasks doesn't end with the update: $(cat "$work/order")"
+# Streams of what is sent and waited for; FLOP of what has products, and of nothing else.
+for part in 'post_send_forward .* transfer +transfers' 'forward +block 0 +compute +[0-9.]+ [kMG] ' 'backward_weight +block 0 +compute +[0-9.]+ [kMG] ' \
+  'load_batch +compute +>' ' close$'; do
+  grep -qE "$part" "$work/output" || fail "--tasks has no '$part': $(cat "$work/output")"
+done
 expect 2 "the ranks are 0 to 3" "$forge" show "$deck" "${layout[@]}" --tasks 4
 expect 2 "--tasks must be a rank" "$forge" show "$deck" --tasks -1
 

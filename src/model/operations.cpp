@@ -1,0 +1,100 @@
+#include "model/operations.hpp"
+
+#include <algorithm>
+
+namespace forge {
+
+namespace {
+
+// Σ over queries q < end of the number of keys in [begin, begin + length) that are at most q.
+double keys_up_to(std::int64_t end, const PositionRun& keys) {
+  const auto y = static_cast<double>(std::max<std::int64_t>(end - keys.begin, 0)), n = static_cast<double>(keys.length);
+  return y <= n ? y * (y + 1) / 2 : n * (n + 1) / 2 + (y - n) * n;
+}
+
+// Keys at most q, less those at most q − window.
+double pairs_of(const PositionRun& q, const PositionRun& k, std::int64_t window) {
+  const auto seen = [&](std::int64_t distance) {
+    return keys_up_to(q.begin + q.length - distance, k) - keys_up_to(q.begin - distance, k);
+  };
+  return seen(0) - (window > 0 ? seen(window) : 0);
+}
+
+bool sees(const PositionRun& q, const PositionRun& k, std::int64_t window) {
+  const std::int64_t nearest = q.begin - (k.begin + k.length - 1), last = q.begin + q.length - 1;
+  return k.begin <= last && (window == 0 || nearest < window);
+}
+
+std::int64_t rows_of(const PositionRuns& runs) {
+  std::int64_t rows = 0;
+  for (const PositionRun& run : runs) rows += run.length;
+  return rows;
+}
+
+// Rows [i · size, (i + 1) · size) of the runs, tile by tile.
+std::vector<PositionRuns> cut(const PositionRuns& runs, std::int64_t size) {
+  std::vector<PositionRuns> tiles;
+  std::int64_t row = 0;
+  for (PositionRun run : runs)
+    while (run.length > 0) {
+      if (row % size == 0) tiles.emplace_back();
+      const std::int64_t here = std::min(run.length, size - row % size);
+      tiles.back().push_back({run.begin, here});
+      run = {run.begin + here, run.length - here};
+      row += here;
+    }
+  return tiles;
+}
+
+template <class List>
+double sum_of_flops(const List& list) {
+  double sum = 0;
+  for (const auto& operation : list) sum += operation.flops();
+  return sum;
+}
+
+}  // namespace
+
+PositionRuns position_runs(std::int64_t sequence_tokens, int cp, int cp_rank) {
+  if (cp == 1) return {{0, sequence_tokens}};
+  const std::int64_t chunks = 2 * cp, length = sequence_tokens / chunks;
+  return {{cp_rank * length, length}, {(chunks - 1 - cp_rank) * length, length}};
+}
+
+std::int64_t AttentionProduct::query_rows() const {
+  return rows_of(queries);
+}
+std::int64_t AttentionProduct::key_rows() const {
+  return rows_of(keys);
+}
+
+double AttentionProduct::pairs() const {
+  double sum = 0;
+  for (const PositionRun& q : queries)
+    for (const PositionRun& k : keys) sum += pairs_of(q, k, window);
+  return sum;
+}
+
+std::int64_t AttentionProduct::tiles(std::int64_t query_rows, std::int64_t key_rows) const {
+  const auto key_tiles = cut(keys, key_rows);
+  const auto visible = [&](const PositionRuns& of_queries, const PositionRuns& of_keys) {
+    return std::any_of(of_queries.begin(), of_queries.end(), [&](const PositionRun& q) {
+      return std::any_of(of_keys.begin(), of_keys.end(), [&](const PositionRun& k) { return sees(q, k, window); });
+    });
+  };
+  std::int64_t count = 0;
+  for (const PositionRuns& of_queries : cut(queries, query_rows))
+    for (const PositionRuns& of_keys : key_tiles) count += visible(of_queries, of_keys);
+  return count;
+}
+
+double AttentionProduct::flops() const {
+  const auto D = static_cast<double>(head_size), Dv = static_cast<double>(value_size);
+  return static_cast<double>(sequences * heads) * pairs() * 2 * (backward ? 3 * D + 2 * Dv : D + Dv);
+}
+
+double Operations::flops() const {
+  return sum_of_flops(products) + sum_of_flops(expert_products) + sum_of_flops(attention);
+}
+
+}  // namespace forge

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/buffers.hpp"
+
+namespace forge {
+
+// What a pass of a layer computes on one rank, as the code runs it, in its order: nn/*.plan.cpp list it beside what
+// they send. A multiply-add counts two operations.
+
+// C(m,n) = or += A(m,k) B(k,n).
+struct Product {
+  std::int64_t m, n, k;
+  DType operands, result;
+
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  bool operator==(const Product&) const = default;
+};
+
+// A product for each expert of this rank, of `rows` rows of all of them together. Rows: C(rows of e, n) = A(rows of e,
+// k) B_e; sums: C_e(n, k) += A(rows of e, n)ᵀ B(rows of e, k).
+struct ExpertProduct {
+  bool sums;
+  std::int64_t experts, rows, n, k;
+  DType operands, result;
+
+  double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k); }
+  bool operator==(const ExpertProduct&) const = default;
+};
+
+// Rows of a sequence whose positions follow each other.
+struct PositionRun {
+  std::int64_t begin, length;
+
+  bool operator==(const PositionRun&) const = default;
+};
+using PositionRuns = std::vector<PositionRun>;
+// The runs of one sequence of T tokens on a context-parallel rank (zigzag_positions of layout/row_share.hpp).
+PositionRuns position_runs(std::int64_t sequence_tokens, int cp, int cp_rank);
+
+// Attention of some query rows of each sequence to some of its keys, forward or backward.
+struct AttentionProduct {
+  bool backward;
+  std::int64_t sequences, heads, key_heads, head_size, value_size;
+  PositionRuns queries, keys;  // of a sequence, in the order of the rows
+  std::int64_t window = 0;     // 0: none
+
+  std::int64_t query_rows() const;  // of a sequence
+  std::int64_t key_rows() const;
+  // (query, key) of a sequence that the mask leaves, of each head; documents cut none.
+  double pairs() const;
+  // The same of tiles of so many query and key rows in which it leaves any.
+  std::int64_t tiles(std::int64_t query_rows, std::int64_t key_rows) const;
+  // Forward q kᵀ and p v; backward q kᵀ again, d_o vᵀ, dsᵀ q, ds k and pᵀ d_o.
+  double flops() const;
+  bool operator==(const AttentionProduct&) const = default;
+};
+
+// A kernel that goes once over rows: bytes, as if each array were read or written once.
+struct RowKernel {
+  std::string_view name;
+  std::int64_t rows, columns, read_bytes, written_bytes;
+};
+
+// The list of a pass.
+class Operations {
+ public:
+  explicit Operations(const BufferContext& context, int context_rank = 0) : c(context), cp_rank(context_rank) {}
+
+  const BufferContext& c;
+  const ModelSpec& spec = c.spec;
+  const int cp_rank;
+  const std::int64_t R = c.microbatch.rows(), S = c.stream_rows();
+  std::vector<Product> products;
+  std::vector<ExpertProduct> expert_products;
+  std::vector<AttentionProduct> attention;
+  std::vector<RowKernel> row_kernels;
+
+  // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
+  void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }
+  void linear_to_sums(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, sum()); }
+  void linear_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, in, out, value()); }
+  void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) { add(out, in, rows, sum()); }
+  // Of this rank's experts, each (out, in).
+  void experts(std::int64_t rows, std::int64_t out, std::int64_t in) { add_experts(false, rows, out, in, value()); }
+  void experts_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add_experts(false, rows, in, out, value());
+  }
+  void experts_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add_experts(true, rows, out, in, sum());
+  }
+  // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
+  // type.
+  void over_rows(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads,
+                 std::int64_t writes, std::int64_t sums_read = 0, std::int64_t sums_written = 0) {
+    const std::int64_t n = rows * columns, e = bytes(value()), a = bytes(sum());
+    row_kernels.push_back({name, rows, columns, n * (reads * e + sums_read * a), n * (writes * e + sums_written * a)});
+  }
+
+  // Of products and attention.
+  double flops() const;
+
+ private:
+  DType value() const { return c.precision.compute; }
+  DType sum() const { return c.precision.accumulate; }
+  static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
+  void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result) {
+    products.push_back({m, n, k, value(), result});
+  }
+  void add_experts(bool sums, std::int64_t rows, std::int64_t n, std::int64_t k, DType result) {
+    expert_products.push_back({sums, spec.E() / c.ep, rows, n, k, value(), result});
+  }
+};
+
+}  // namespace forge

@@ -1,0 +1,19 @@
+#include "plan/operations.hpp"
+
+#include "layout/stage_sends.hpp"
+
+namespace forge {
+
+Operations operations_of(const BufferContext& c, const RankShare& share, const Task& task) {
+  const LayerPass p = pass_of(task, share);
+  if (!p.layer) return Operations(c, share.cp_rank);
+  return operations_of(c, share.cp_rank, *p.layer, p.pass, p.recompute);
+}
+
+double flops_of(const BufferContext& c, const RankShare& share, const std::vector<Task>& tasks) {
+  double sum = 0;
+  for (const Task& task : tasks) sum += operations_of(c, share, task).flops();
+  return sum;
+}
+
+}  // namespace forge

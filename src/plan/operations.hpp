@@ -1,0 +1,16 @@
+#pragma once
+
+#include "model/operations.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+// What a task computes on its rank: products, attention and kernels over rows of a layer's pass, in their order, where
+// the router loads all experts alike; nothing for tasks that are no pass. Norms of gradients and the update are not in
+// it.
+Operations operations_of(const BufferContext& context, const RankShare& share, const Task& task);
+
+// Those of products and attention of some tasks: what the rank executes, recomputation, padding and copies included.
+double flops_of(const BufferContext& context, const RankShare& share, const std::vector<Task>& tasks);
+
+}  // namespace forge
