@@ -6,6 +6,7 @@
 
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "plan/operations.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {
@@ -28,12 +29,13 @@ class Words {
       : setup_(setup), share_(share), sizes_(group_sizes(setup.spec, setup.mesh, share)) {}
 
   Row row(const Task& task) const {
-    const std::string regions = regions_of(task), sent = sent_by(task);
+    const std::string regions = regions_of(task), sent = sent_by(task), flops = flops_by(task);
+    const std::string op(name_of(task.op)), stream(stream_of(task));
     const auto [name, number] = subject_of(task);
     char text[256];
-    std::snprintf(text, sizeof text, "%-16s %-18s %-34s", std::string(name_of(task.op)).c_str(),
-                  numbered(name, number).c_str(), regions.c_str());
-    return {text + sent, std::string(name_of(task.op)) + '|' + name + '|' + regions + '|' + sent};
+    std::snprintf(text, sizeof text, "%-16s %-18s %-10s %9s  %-34s", op.c_str(), numbered(name, number).c_str(),
+                  stream.c_str(), flops.c_str(), regions.c_str());
+    return {text + sent, op + '|' + name + '|' + flops + '|' + regions + '|' + sent};
   }
 
  private:
@@ -63,6 +65,10 @@ class Words {
     return names_of(task.reads) + (task.reads ? " > " : "> ") + names_of(task.writes);
   }
 
+  std::string flops_by(const Task& task) const {
+    const double flops = operations_of(setup_.buffers, share_, task).flops();
+    return flops > 0 ? format_count(flops) : "";
+  }
   std::string sent_by(const Task& task) const {
     std::map<Group, std::int64_t> bytes;
     for (const Sent& sent : sends_of(setup_.buffers, share_, task)) bytes[sent.group] += bytes_of(sent, sizes_);
@@ -145,9 +151,9 @@ std::string task_table(const RunSetup& setup, int rank) {
   }
   std::string table = "what rank " + std::to_string(rank) + " does in a step: " + std::to_string(tasks.size()) +
                       " tasks; what repeats in other layers and microbatches stands here once\n";
-  char titles[128];
-  std::snprintf(titles, sizeof titles, "%8s%-40s%-16s %-18s %-34s sends\n", "", "action", "task", "of",
-                "reads > writes");
+  char titles[192];
+  std::snprintf(titles, sizeof titles, "%8s%-40s%-16s %-18s %-10s %9s  %-34s sends\n", "", "action", "task", "of",
+                "stream", "FLOP", "reads > writes");
   table += titles;
   for (const Repeat& repeat : repeats_of(actions))
     for (std::size_t i = 0; i < repeat.length; ++i) {

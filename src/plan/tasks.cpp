@@ -281,11 +281,10 @@ class Writer {
     tasks_.back().place = schedule_.places[to_size(stage + (up ? 1 : -1))].chunk;
   }
   void transfer() {
-    const bool up = is_forward_transfer(action_.op),
-               group = action_.op == Op::begin_group || action_.op == Op::end_group;
+    const bool up = is_forward_transfer(action_.op);
     const Region sent = up ? Region::output : Region::input_gradient;
     const Region received = up ? Region::input : Region::output_gradient;
-    if (group)
+    if (is_group(action_.op))
       add(TaskOp::transfer);
     else if (is_send(action_.op))
       add(TaskOp::transfer, set_of(sent));
@@ -393,7 +392,7 @@ std::string_view stream_of(const Task& task) {
     case TaskOp::reduce_tied:
       return "gradients";
     case TaskOp::transfer:
-      return "transfers";
+      return is_post(task.action.op) || is_group(task.action.op) ? "transfers" : "compute";
     case TaskOp::retire:
     case TaskOp::release:
     case TaskOp::open_state:

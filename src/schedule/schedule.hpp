@@ -46,6 +46,9 @@ constexpr bool is_post(Op op) {
   return op == Op::post_send_forward || op == Op::post_recv_forward || op == Op::post_send_backward ||
          op == Op::post_recv_backward;
 }
+constexpr bool is_group(Op op) {
+  return op == Op::begin_group || op == Op::end_group;
+}
 constexpr bool is_send_post(Op op) {
   return op == Op::post_send_forward || op == Op::post_send_backward;
 }

@@ -168,6 +168,12 @@ grep -oE '^ .*(load_batch|forward +(embedding|block 0)|transfer|backward_(input|
 [ "$(head -4 "$work/order" | paste -sd,)" = "load_batch,forward embedding,forward block,transfer" ] ||
   fail "--tasks has another order: $(cat "$work/order")"
 [ "$(tail -1 "$work/order")" = update ] || fail "--tasks doesn't end with the update: $(cat "$work/order")"
+# Streams, and FLOP of what has products: of 16 rows 2 · 16 · (16 · 48 + 16 · 16 + 48 · 16 + 24 · 16) = 69632, and forward's attention
+# 2 heads · 136 pairs · 2 · (8 + 8) = 8704.
+for part in 'post_send_forward .* transfer +transfers' 'wait_send_forward .* transfer +compute' 'forward +block 0 +compute +78.34 k ' \
+  'backward_weight +block [01] +compute +69.63 k ' 'load_batch +compute +>' ' close$'; do
+  grep -qE "$part" "$work/output" || fail "--tasks has no '$part': $(cat "$work/output")"
+done
 expect 2 "the ranks are 0 to 3" "$forge" show "$deck" "${layout[@]}" --tasks 4
 expect 2 "--tasks must be a rank" "$forge" show "$deck" --tasks -1
 

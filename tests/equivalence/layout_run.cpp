@@ -7,6 +7,7 @@
 #include "../device_values.hpp"
 #include "core/random.hpp"
 #include "models.hpp"
+#include "operation_record.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
@@ -183,13 +184,17 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (setup.spec.E() > 0) session.set_routing_tape(&tape);
     const FirstBatch first(setup, data, mesh);
     BatchFeed feed(first.batch);
+    OperationRecord operations;
+    session.set_operation_tape(&operations);
     session.compute_gradients(feed, 1, first.labels);
     session.set_routing_tape(nullptr);
+    session.set_operation_tape(nullptr);
     const StepResult step = session.read_step(first.labels);
     result.loss = step.loss;
     result.total_loss = step.total_loss;
     result.grad_norm = step.grad_norm;
     result.problem = load_problem(setup, step);
+    if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
   }
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);

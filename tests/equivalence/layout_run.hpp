@@ -35,7 +35,7 @@ struct LayoutResult {
   Tensors parameters;                               // after training
   Deviations parameter_deviations;
   Routing routing;      // of step 1's rows on this rank
-  std::string problem;  // what this rank found wrong by itself: memory or bytes sent other than planned
+  std::string problem;  // what this rank found wrong by itself: memory, bytes sent or products other than planned
 };
 
 struct RunOptions {
@@ -43,6 +43,7 @@ struct RunOptions {
   bool whole = true;                  // collect whole tensors
   const LayoutResult* one = nullptr;  // measure deviations from these whole tensors
   const Routing* routing = nullptr;   // choices of experts to take instead of the run's own
+  bool alike = false;                 // see operations_problem()
 };
 
 // The gradients of step 1 of a checked deck on all ranks of `world`, and training. All ranks call it.

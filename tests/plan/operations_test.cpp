@@ -1,0 +1,179 @@
+#include "plan/operations.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "../equivalence/cover.hpp"
+#include "../equivalence/layout_run.hpp"
+#include "../equivalence/models.hpp"
+#include "../equivalence/run_threads.hpp"
+#include "config/read.hpp"
+#include "config/text.hpp"
+#include "model/flops.hpp"
+#include "plan/setup.hpp"
+
+// What tasks compute. That it is what runs, product by product: layout_run, in every test of a layout.
+
+namespace forge::test {
+namespace {
+
+// Whether a query at position q sees the key at k.
+bool sees(std::int64_t q, std::int64_t k, std::int64_t window) {
+  return k <= q && (window == 0 || q - k < window);
+}
+std::vector<std::int64_t> positions_of(const PositionRuns& runs) {
+  std::vector<std::int64_t> positions;
+  for (const PositionRun& run : runs)
+    for (std::int64_t i = 0; i < run.length; ++i) positions.push_back(run.begin + i);
+  return positions;
+}
+
+// Pairs and tiles that a mask leaves, against counting them one by one.
+TEST(Operations, PairsAndTilesOfAMask) {
+  constexpr std::int64_t T = 48;
+  for (const int cp : {1, 2, 4})
+    for (const std::int64_t window : {0, 1, 5, 17, 100})
+      for (int q = 0; q < cp; ++q)
+        for (int k = 0; k < cp; ++k) {
+          const AttentionProduct a{false, 1, 1, 1, 4, 4, position_runs(T, cp, q), position_runs(T, cp, k), window};
+          const auto queries = positions_of(a.queries), keys = positions_of(a.keys);
+          ASSERT_EQ(queries.size(), static_cast<std::size_t>(T / cp));
+          for (const std::size_t rows : {1, 5, 8}) {
+            std::int64_t tiles = 0;
+            for (std::size_t i = 0; i < queries.size(); i += rows)
+              for (std::size_t j = 0; j < keys.size(); j += rows + 1) {
+                bool any = false;
+                for (std::size_t r = i; r < std::min(i + rows, queries.size()); ++r)
+                  for (std::size_t s = j; s < std::min(j + rows + 1, keys.size()); ++s)
+                    any = any || sees(queries[r], keys[s], window);
+                tiles += any;
+              }
+            EXPECT_EQ(a.tiles(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(rows) + 1), tiles)
+                << cp << " " << window << " " << q << " " << k << " " << rows;
+          }
+          double pairs = 0;
+          for (const std::int64_t i : queries)
+            for (const std::int64_t j : keys) pairs += sees(i, j, window);
+          EXPECT_EQ(a.pairs(), pairs) << cp << " " << window << " " << q << " " << k;
+        }
+}
+
+// A deck on one rank, with its data left out.
+Deck alone(Deck deck) {
+  deck.mesh = MeshDeck{};
+  deck.mesh.dp_shard = 1;
+  deck.schedule = ScheduleDeck{};
+  deck.train.zero_stage = 0;
+  deck.train.recompute = Recompute::none;
+  deck.train.global_batch_sequences = deck.train.microbatch_sequences;
+  return deck;
+}
+
+// Model FLOPs of a step by the formula, and those of the lists: backward takes twice what forward takes, but for
+// attention, whose scores are computed a second time.
+void expect_formula(const Deck& deck, const std::string& name) {
+  const RunSetup setup = make_setup(alone(deck), 0);
+  double forward = 0, backward = 0, scores = 0;
+  for (const Task& task : step_tasks(setup.share, setup.schedule, Recompute::none)) {
+    const Operations o = operations_of(setup.buffers, setup.share, task);
+    if (task.op == TaskOp::forward && setup.share.layers[0][to_size(task.layer)].kind == LayerKind::head)
+      for (std::size_t i = 0; i < o.products.size(); ++i) (i % 3 == 0 ? forward : backward) += o.products[i].flops();
+    else
+      (task.op == TaskOp::forward ? forward : backward) += o.flops();
+    for (const AttentionProduct& a : o.attention)
+      if (a.backward) scores += 2 * static_cast<double>(a.sequences * a.heads * a.head_size) * a.pairs();
+  }
+  const auto tokens = static_cast<double>(setup.tokens_per_step());
+  double formula = 0;
+  for (const FlopsLine& line : forward_flops_per_token(setup.spec, setup.deck.train.sequence_tokens))
+    formula += line.forward;
+  EXPECT_GT(formula, 0) << name;
+  EXPECT_NEAR(forward / (tokens * formula), 1, 1e-12) << name;
+  EXPECT_NEAR((forward + backward - scores) / tokens / training_flops_per_token(setup.spec, deck.train.sequence_tokens),
+              1, 1e-12)
+      << name;
+}
+
+// What mfu divides by is the fold of the lists: models of the tests, with all options, …
+TEST(Operations, AreTheFormulaOfModels) {
+  int models = 0;
+  for (const auto& list : {test_models(), moe_models(), mtp_models()})
+    for (const TestModel& model : list) {
+      Deck deck = model.deck;
+      // The formula counts all of a token's experts.
+      deck.model.capacity_factor = 0;
+      expect_formula(deck, model.name);
+      ++models;
+    }
+  EXPECT_GE(models, 12);
+}
+
+// … models of drawn dimensions, …
+TEST(Operations, AreTheFormulaOfDrawnModels) {
+  for (std::uint64_t key = 0; key < 40; ++key) {
+    Deck deck = drawn_model(key).deck;
+    deck.model.capacity_factor = 0;
+    expect_formula(deck, "model " + std::to_string(key));
+  }
+}
+
+// … and the decks that come with the program.
+TEST(Operations, AreTheFormulaOfDecks) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
+    const std::string file = entry.path();
+    Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+    ASSERT_EQ(illegality(deck), "") << file;
+    expect_formula(deck, file);
+    ++decks;
+  }
+  EXPECT_GE(decks, 46);
+}
+
+// Layouts whose router loads all experts alike, without documents: rows of experts and pairs as they run.
+TEST(Operations, OfExpertsLoadedAlike) {
+  int runs = 0;
+  for (const DispatchMethod dispatch : {DispatchMethod::all_to_all, DispatchMethod::all_gather})
+    for (const bool fixed : {false, true})
+      for (const int cp : {1, 2})
+        for (const auto& [ep, etp, tp] : {std::array{1, 1, 1}, {2, 1, 1}, {1, 2, 2}, {2, 1, 2}}) {
+          if (fixed && dispatch == DispatchMethod::all_gather) continue;
+          Deck deck = moe_models().front().deck;
+          deck.model.forced_balance = true;
+          deck.model.dispatch = dispatch;
+          deck.model.dispatch_rows = 1.5;
+          deck.model.capacity_factor = fixed ? 1.25 : 0;
+          deck.model.capacity_scope = CapacityScope::rank;
+          deck.train.sequence_tokens = 48;  // a multiple of the experts on every rank
+          deck.data.document_end_token = -1;
+          deck.mesh = {1, 1, ep * etp > tp ? ep * etp / tp : 1, cp, tp, ep, etp};
+          const LayoutResult result = run_threads(deck, {.alike = true});
+          EXPECT_EQ(result.problem, "") << text_of(deck);
+          ++runs;
+        }
+  EXPECT_EQ(runs, 24);
+}
+
+// Without documents: every pair that cp ranks work on, with and without a window, in each method's order.
+TEST(Operations, PairsOfContextParallelRanks) {
+  int runs = 0;
+  for (const CpMethod method : {CpMethod::ring, CpMethod::all_gather, CpMethod::all_to_all})
+    for (const int cp : {1, 2, 4})
+      for (const int tp : {1, 2})
+        for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+          Deck deck = test_models().front().deck;
+          deck.model.sliding_window = 5;
+          deck.model.sliding_window_layer = 2;
+          deck.data.document_end_token = -1;
+          deck.train.microbatch_sequences = 2;
+          deck.train.recompute = recompute;
+          deck.mesh = {1, 1, 1, cp, tp, 1, 0, method};
+          EXPECT_EQ(run_threads(deck, {.alike = true}).problem, "") << text_of(deck);
+          ++runs;
+        }
+  EXPECT_EQ(runs, 36);
+}
+
+}  // namespace
+}  // namespace forge::test
