@@ -79,12 +79,10 @@ Outcome outcome_of(const Machine& machine, const Deck& deck) {
   return outcome_of(machine, make_setup(deck));
 }
 
-bool fits(const Machine& machine, const RunSetup& setup) {
-  // The first stage has most microbatches in flight, and the last one the head.
+bool may_fit(const Machine& machine, const RunSetup& setup) {
   const int last = setup.mesh.pp - 1;
-  for (const int stage : {0, last})
-    if (planned_memory(setup, RunKind::training, stage).total() > usable_of(machine)) return false;
-  return memory_of(machine, setup).total() <= usable_of(machine);
+  return planned_memory(setup, RunKind::training, 0).total() <= usable_of(machine) &&
+         (last == 0 || planned_memory(setup, RunKind::training, last).total() <= usable_of(machine));
 }
 
 std::string layout_difference(const Deck& from, const Deck& to) {

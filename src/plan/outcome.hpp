@@ -19,8 +19,9 @@ struct Outcome {
 // `deck` has passed check_deck for its ranks.
 Outcome outcome_of(const Machine& machine, const Deck& deck);
 Outcome outcome_of(const Machine& machine, const RunSetup& setup);
-// Whether the rank that needs most has room, without a prediction of the time.
-bool fits(const Machine& machine, const RunSetup& setup);
+// Whether the planned memory of the first and the last stage has room: most microbatches are in flight on the one, and
+// the head is on the other.
+bool may_fit(const Machine& machine, const RunSetup& setup);
 
 // Decks that differ from this one in one choice, and what they differ in: "mesh.tp=8 mesh.dp_shard=2".
 struct Neighbour {

@@ -1,6 +1,7 @@
 #include "plan/search.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -32,8 +33,9 @@ struct Candidate {
 
 // What a microbatch costs in the layers of the whole model, on one rank of a mesh.
 struct ModelCost {
-  double seconds = 0;      // all passes of all layers and of the head
-  double saved = 0;        // bytes that all layers keep
+  double seconds = 0;                           // all passes of all layers and of the head
+  double saved = 0;                             // bytes that all layers keep
+  std::array<Placement, group_count> places{};  // of the mesh
 };
 
 // Elements of the model's parameters.
@@ -61,7 +63,7 @@ class Bounds {
     const double microbatches = static_cast<double>(deck.train.global_batch_sequences) /
                                 static_cast<double>(mesh.dp_replicate * mesh.dp_shard * choice.microbatch);
     if (least_bytes(deck, cost, std::min(microbatches, pp)) > most_bytes()) return {};
-    const double bound = microbatches * cost.seconds / pp;
+    const double bound = std::max(microbatches * cost.seconds / pp, stream_seconds(deck, cost, microbatches));
     const bool fills = choice.schedule == ScheduleName::zb_v || choice.schedule == ScheduleName::zero_bubble;
     const double bubble = (pp - 1) * cost.seconds / pp / static_cast<double>(choice.chunks) * (fills ? 0.4 : 1);
     return Candidate{index, choice, bound, bound + bubble};
@@ -84,7 +86,7 @@ class Bounds {
     const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
     const BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
-    ModelCost cost;
+    ModelCost cost{0, 0, places};
     std::map<std::pair<bool, std::int64_t>, ModelCost> known;  // layers are of few kinds
     const auto seconds = [&](const StageLayer& layer) {
       double sum = 0;
@@ -110,6 +112,24 @@ class Bounds {
     const StageLayer head{LayerKind::head};
     cost.seconds += layer_cost(machine_, c, 0, places, {&head, Pass::forward}).total();
     return cost;
+  }
+
+  // What the streams of parameters and of gradients take at least, were each of their calls one for the whole stage.
+  double stream_seconds(const Deck& deck, const ModelCost& cost, double microbatches) const {
+    const MeshDeck& m = deck.mesh;
+    const Precision p = precision_of(deck);
+    const auto zero = deck.train.zero_stage;
+    const auto shards = static_cast<double>(m.dp_shard * m.cp);
+    const double elements = size_.dense / static_cast<double>(m.pp * m.tp);
+    const auto seconds = [&](Group group, Collective collective, double count, DType type) {
+      return collective_seconds(machine_, {group, collective, static_cast<std::int64_t>(count), type},
+                                cost.places[to_size(group)]);
+    };
+    const double gather = seconds(Group::parameter_shards, Collective::all_gather, elements / shards, p.compute);
+    const double reduce = zero >= 1 ? seconds(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
+                                    : seconds(Group::gradients, Collective::all_reduce, elements, p.accumulate);
+    const double gathers = zero == 0 ? 0 : zero < 3 || deck.train.gather == GatherPolicy::step ? 1 : 2 * microbatches;
+    return std::max(gathers * gather, (zero >= 2 ? microbatches : 1) * reduce);
   }
 
   // What the first stage can't do without: its part of the parameters' state, and what `in_flight` microbatches save.
@@ -250,13 +270,29 @@ class Search {
     const MeshDeck& mesh = meshes_[candidate.mesh];
     const Choice& choice = candidate.choice;
     if (rooms_.is_full(candidate) || !has_room_at_least(candidate)) return {&SearchResult::without_room, {}};
-    const std::optional<RunSetup> setup = setup_of(with_choice(deck_, mesh, choice));
-    if (!setup) return {&SearchResult::refused, {}};
-    if (!fits(machine_, *setup)) {
-      rooms_.set_full(candidate);
-      return {&SearchResult::without_room, {}};
+    const Deck deck = with_choice(deck_, mesh, choice);
+    const std::optional<RunSetup> few = setup_of(of_few_microbatches(deck));
+    if (!few) return {&SearchResult::refused, {}};
+    std::optional<Outcome> outcome;
+    if (may_fit(machine_, *few)) {
+      const std::optional<RunSetup> setup = setup_of(deck);
+      if (!setup) return {&SearchResult::refused, {}};
+      outcome = outcome_of(machine_, *setup);
     }
-    return {&SearchResult::simulated, outcome_of(machine_, *setup)};
+    if (outcome && outcome->fits()) return {&SearchResult::simulated, std::move(outcome)};
+    rooms_.set_full(candidate);
+    return {&SearchResult::without_room, {}};
+  }
+
+  // Needs no more memory than the deck, and mostly as much: what fills the pipeline twice.
+  static Deck of_few_microbatches(Deck deck) {
+    const std::int64_t unit = deck.mesh.dp_replicate * deck.mesh.dp_shard * deck.train.microbatch_sequences;
+    const std::int64_t most = 2 * deck.mesh.pp * deck.schedule.virtual_stages;
+    if (deck.train.global_batch_sequences / unit > most && deck.mesh.pp > 1)
+      deck.train.global_batch_sequences = unit * most;
+    else if (deck.mesh.pp == 1)
+      deck.train.global_batch_sequences = std::min(deck.train.global_batch_sequences, 2 * unit);
+    return deck;
   }
 
   // None where the deck isn't legal.
@@ -278,8 +314,8 @@ class Search {
     least.recompute = Recompute::full;
     const MeshDeck& mesh = meshes_[candidate.mesh];
     least.zero_stage = mesh.dp_shard * mesh.cp > 1 ? 3 : 0;
-    const std::optional<RunSetup> setup = setup_of(with_choice(deck_, mesh, least));
-    const bool room = !setup || fits(machine_, *setup);  // where it isn't legal nothing is said
+    const std::optional<RunSetup> setup = setup_of(of_few_microbatches(with_choice(deck_, mesh, least)));
+    const bool room = !setup || may_fit(machine_, *setup);  // where it isn't legal nothing is said
     rooms_.set_least(candidate, room);
     return room;
   }
