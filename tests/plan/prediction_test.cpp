@@ -1,0 +1,203 @@
+#include "plan/prediction.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "../equivalence/models.hpp"
+#include "core/to_size.hpp"
+#include "plan/outcome.hpp"
+#include "plan/search.hpp"
+#include "plan/search_space.hpp"
+#include "plan/step_cost.hpp"
+#include "schedule/check_deck.hpp"
+#include "schedule/csv.hpp"
+#include "schedule/from_deck.hpp"
+
+namespace forge::test {
+namespace {
+
+Deck small_deck(bool experts = false) {
+  Deck deck = (experts ? moe_models() : test_models()).front().deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.head_chunk_rows = 0;
+  return deck;
+}
+
+// On one rank nothing runs side by side: a step is what its tasks take, but for the host.
+TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  for (const bool experts : {false, true}) {
+    Deck deck = small_deck(experts);
+    check_deck(deck, 1);
+    const RunSetup setup = make_setup(deck);
+    const Prediction p = predict(machine, setup);
+    StepCost cost(machine, setup);
+    double sum = 0;
+    for (const Task& task : p.tasks[0]) sum += cost(setup.share, task).total();
+    EXPECT_GT(sum, 1e-4);
+    EXPECT_NEAR(p.seconds, sum, 1e-9 * sum);
+    EXPECT_NEAR(std::accumulate(p.part.begin(), p.part.end(), 0.0), sum, 1e-9 * sum);
+    EXPECT_NEAR(p.tokens_per_second, 16 * 16 / sum, 1e-6 / sum);
+  }
+}
+
+// What is computed is counted by the products that one rank's layers are made of.
+TEST(Prediction, CountsWhatIsExecuted) {
+  const Machine machine = read_machine("h100_8");
+  Deck deck = small_deck();
+  deck.model.dropout = 0;
+  check_deck(deck, 1);
+  const Prediction plain = predict(machine, make_setup(deck));
+  deck.train.recompute = Recompute::full;
+  const Prediction again = predict(machine, make_setup(deck));
+  EXPECT_GT(again.hfu * again.seconds, 1.2 * plain.hfu * plain.seconds);
+  EXPECT_NEAR(again.mfu * again.seconds, plain.mfu * plain.seconds, 1e-12 * plain.mfu * plain.seconds);
+  EXPECT_GT(again.seconds, plain.seconds);
+}
+
+// The streams run the tasks in the order of the list, which is the executor's.
+TEST(Prediction, KeepsTheOrderOfTasks) {
+  const Machine machine = read_machine("h100_8");
+  Deck deck = small_deck();
+  deck.mesh.pp = 2;
+  deck.mesh.dp_shard = 4;
+  deck.train.zero_stage = 3;
+  deck.schedule.name = ScheduleName::interleaved;
+  deck.schedule.virtual_stages = 2;
+  check_deck(deck, 8);
+  const Prediction p = predict(machine, make_setup(deck));
+  ASSERT_EQ(p.spans.size(), 2u);
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::array<int, lane_count> last{};
+    std::array<int, lane_count> count{};
+    std::array<double, lane_count> end{};
+    for (const Span& span : p.spans[r]) {
+      const auto lane = to_size(span.lane);
+      if (span.task < 0 || span.lane == Lane::transfers) continue;  // those of a group run together
+      EXPECT_GE(span.task, last[lane]);
+      EXPECT_GE(span.start, end[lane] - 1e-12);
+      last[lane] = span.task;
+      end[lane] = span.end;
+      ++count[lane];
+    }
+    EXPECT_GT(count[to_size(Lane::compute)], 50);
+    EXPECT_GT(count[to_size(Lane::parameters)], 10);
+    EXPECT_GT(count[to_size(Lane::gradients)], 5);
+  }
+}
+
+// Two actions of a rank that change places in a schedule's file change the time.
+TEST(Prediction, FollowsTheSchedulesFile) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  Deck deck = small_deck();
+  deck.mesh.pp = 4;
+  deck.mesh.dp_shard = 1;
+  check_deck(deck, 4);
+  Schedule schedule = schedule_of(deck, 4, 16);
+  const double before = predict(machine, make_setup(deck)).seconds;
+  const auto path = std::filesystem::temp_directory_path() / ("schedule_" + std::to_string(::getpid()) + ".csv");
+  const auto with_file = [&] {
+    std::ofstream(path) << write_schedule_csv(schedule);
+    Deck other = deck;
+    other.schedule.file = path.string();
+    check_deck(other, 4);
+    return predict(machine, make_setup(other)).seconds;
+  };
+  EXPECT_NEAR(with_file(), before, 1e-12);
+  // The last rank's F and B take turns; a second F before the first B delays all gradients.
+  auto& last = schedule.actions[3];
+  ASSERT_EQ(last[1].op, Op::backward);
+  ASSERT_EQ(last[2].op, Op::forward);
+  std::swap(last[1], last[2]);
+  EXPECT_GT(with_file(), 1.001 * before);
+  std::filesystem::remove(path);
+}
+
+TEST(Prediction, ReportsWhereTheTimeGoes) {
+  const Machine machine = read_machine("h100_8_efa");
+  Deck deck = small_deck();
+  deck.mesh.pp = 2;
+  deck.mesh.dp_shard = 8;
+  deck.train.zero_stage = 3;
+  check_deck(deck, 16);
+  const Prediction p = predict(machine, make_setup(deck));
+  double all = p.idle;
+  for (int i = 0; i < cost_part_count; ++i) {
+    const auto part = static_cast<CostPart>(i);
+    if (part != CostPart::parameters && part != CostPart::gradients && part != CostPart::transfers)
+      all += p.part[to_size(i)];
+  }
+  for (const double waited : p.waited) all += waited;
+  EXPECT_NEAR(all, p.seconds, 1e-6 * p.seconds);
+  EXPECT_GT(p.waited[to_size(Lane::parameters)], 0);
+  EXPECT_GE(p.hidden, 0);
+}
+
+// All layouts of a small model on eight ranks, each simulated: the search, which leaves most out, finds the same best.
+TEST(Search, FindsTheBestOfAll) {
+  Machine machine = read_machine("h100_8_efa");
+  machine.ranks_per_node = 4;
+  for (const bool experts : {false, true}) {
+    Deck deck = small_deck(experts);
+    deck.train.global_batch_sequences = 8;
+    check_deck(deck, 1);
+    // Room for some of them only.
+    std::vector<std::pair<double, std::size_t>> all;
+    std::int64_t layouts = 0, illegal = 0;
+    for (const MeshDeck& mesh : meshes_of(deck, 8, 4))
+      for (const Choice& choice : choices_of(deck, mesh)) {
+        Deck one = with_choice(deck, mesh, choice);
+        ++layouts;
+        try {
+          check_deck(one, 8);
+        } catch (const BadInput&) {
+          ++illegal;
+          continue;
+        }
+        const Outcome o = outcome_of(machine, one);
+        all.emplace_back(o.time.seconds, o.memory.total());
+      }
+    ASSERT_GT(all.size(), 300u);
+    std::vector<std::size_t> bytes;
+    for (const auto& [seconds, needed] : all) bytes.push_back(needed);
+    std::nth_element(bytes.begin(), bytes.begin() + 60, bytes.end());
+    machine.memory_bytes = bytes[60] + context_allowance().bytes;
+    std::vector<double> fitting;
+    for (const auto& [seconds, needed] : all)
+      if (needed <= bytes[60]) fitting.push_back(seconds);
+    std::sort(fitting.begin(), fitting.end());
+    ASSERT_GT(fitting.size(), 40u);
+    const SearchResult found = search(machine, deck, {8, 5, 1e9});
+    EXPECT_EQ(found.layouts, layouts);
+    EXPECT_EQ(found.left, 0);
+    EXPECT_GT(found.without_room, 100);
+    ASSERT_EQ(found.best.size(), 5u);
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(found.best[i].time.seconds, fitting[i], 1e-9 * fitting[i]) << i;
+    EXPECT_EQ(found.without_room + found.bounded + found.simulated + found.refused, layouts);
+  }
+}
+
+TEST(Search, NeighboursAreLegalAndDiffer) {
+  Deck deck = small_deck(true);
+  deck.mesh.dp_shard = 4;
+  deck.mesh.tp = 2;
+  deck.mesh.ep = 2;
+  check_deck(deck, 8);
+  const auto list = neighbours_of(deck, 8);
+  EXPECT_GT(list.size(), 12u);
+  for (const Neighbour& n : list) {
+    EXPECT_EQ(ranks_of(n.deck.mesh), 8) << n.change;
+    EXPECT_EQ(n.change, layout_difference(deck, n.deck));
+    EXPECT_EQ(n.deck.train.global_batch_sequences, deck.train.global_batch_sequences);
+  }
+}
+
+}  // namespace
+}  // namespace forge::test
