@@ -92,9 +92,15 @@ double product_seconds(const Machine& machine, DType type, double m, double n, d
   return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k));
 }
 
-double attention_seconds(const Machine& machine, DType type, double flops, double tokens, bool backward) {
+double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
+                         bool backward) {
   if (flops <= 0) return 0;
-  const AttentionRates& rates = machine.rates(type).attention;
+  const auto& kernels = machine.rates(type).attention;
+  const auto found = kernels.find(kernel);
+  if (found == kernels.end())
+    throw BadInput("machine " + machine.name + ": no rates of attention by " + std::string(kernel) + " in " +
+                   std::string(name_of(type)));
+  const AttentionRates& rates = found->second;
   return machine.row_launch + flops / interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
 }
 

@@ -41,7 +41,7 @@ struct AttentionRates {
 struct ComputeRates {
   WaveRates waves;        // peak 0: the table is used
   ProductTable table;
-  AttentionRates attention;
+  std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
   bool known() const { return waves.peak > 0 || !table.rate.empty(); }
 };
 
@@ -91,8 +91,10 @@ Machine read_machine(const std::string& name);
 
 // Of one product (m, k) (k, n); `count` of them one after the other.
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1);
-// Of attention with so many FLOPs over visible pairs, on sequences of `tokens`.
-double attention_seconds(const Machine& machine, DType type, double flops, double tokens, bool backward);
+// Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
+// rates of.
+double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
+                         bool backward);
 // Of a kernel that reads and writes so many bytes; `name`: at its own rates, where it has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 

@@ -109,6 +109,14 @@ class Section {
   std::vector<std::string> legal_;
 };
 
+void read_attention(Section& in, AttentionRates& to) {
+  in.numbers("tokens", to.tokens, 1, true);
+  in.numbers("forward_tflops", to.forward, tera, false);
+  in.numbers("backward_tflops", to.backward, tera, false);
+  in.require_that(!to.tokens.empty() && to.forward.size() == to.tokens.size() && to.backward.size() == to.tokens.size(),
+                  "must have as many forward_tflops and backward_tflops as tokens");
+}
+
 void read_compute(Section& in, ComputeRates& to) {
   WaveRates& w = to.waves;
   in.number("peak_tflops", w.peak, tera);
@@ -136,14 +144,10 @@ void read_compute(Section& in, ComputeRates& to) {
   }
   in.require_that(w.peak > 0 ? tiles.size() == 3 && w.memory_share > 0 : !to.table.rate.empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
-  AttentionRates& a = to.attention;
-  if (auto attention = in.section("attention")) {
-    attention->numbers("tokens", a.tokens, 1, true);
-    attention->numbers("forward_tflops", a.forward, tera, false);
-    attention->numbers("backward_tflops", a.backward, tera, false);
-  }
-  in.require_that(!a.tokens.empty() && a.forward.size() == a.tokens.size() && a.backward.size() == a.tokens.size(),
-                  "attention must have as many forward_tflops and backward_tflops as tokens");
+  if (auto attention = in.section("attention"))
+    for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "library"})
+      if (auto rates = attention->section(kernel)) read_attention(*rates, to.attention[kernel]);
+  in.require_that(!to.attention.empty(), "attention is missing: a map of kernels with their rates");
 }
 
 // "all_reduce": as YAML keys are written.

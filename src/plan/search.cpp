@@ -86,14 +86,15 @@ class Bounds {
     const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
     const BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
+    const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
     ModelCost cost{0, 0, places};
     std::map<std::pair<bool, std::int64_t>, ModelCost> known;  // layers are of few kinds
     const auto seconds = [&](const StageLayer& layer) {
       double sum = 0;
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
-        sum += layer_cost(machine_, c, 0, places, {&layer, pass}).total();
+        sum += costs.of({&layer, pass}).total();
       if (c.recompute != Recompute::none && recomputes(layer))
-        sum += layer_cost(machine_, c, 0, places, {&layer, Pass::backward_input, true}).total();
+        sum += costs.of({&layer, Pass::backward_input, true}).total();
       return sum;
     };
     for (std::int64_t l = 0; l < spec_.L(); ++l) {
@@ -110,7 +111,7 @@ class Bounds {
       cost.saved += kind->second.saved;
     }
     const StageLayer head{LayerKind::head};
-    cost.seconds += layer_cost(machine_, c, 0, places, {&head, Pass::forward}).total();
+    cost.seconds += costs.of({&head, Pass::forward}).total();
     return cost;
   }
 

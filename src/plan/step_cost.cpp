@@ -30,7 +30,7 @@ CostPart part_of(Group group) {
   }
 }
 
-void add_operations(TaskCost& cost, const Machine& machine, const Operations& o) {
+void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   for (const Product& p : o.products) products += product_seconds(machine, p.operands, real(p.m), real(p.n), real(p.k));
@@ -43,7 +43,7 @@ void add_operations(TaskCost& cost, const Machine& machine, const Operations& o)
   }
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=
-        attention_seconds(machine, o.c.precision.compute, a.flops(), real(a.key_rows()), a.backward);
+        attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward);
   for (const RowKernel& r : o.row_kernels)
     cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
   std::int64_t launches = std::ssize(o.products) + std::ssize(o.attention) + std::ssize(o.row_kernels);
@@ -63,15 +63,18 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
 
 }  // namespace
 
-TaskCost layer_cost(const Machine& machine, const BufferContext& c, int cp_rank,
-                    const std::array<Placement, group_count>& places, const LayerPass& pass) {
+std::string_view attention_kernel(const Machine& machine, const Deck&) {
+  return machine.cores_per_node > 0 ? "processor" : "cuda_cores";
+}
+
+TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
-  add_operations(cost, machine, operations_of(c, cp_rank, *pass.layer, pass.pass, pass.recompute));
-  add_sends(cost, machine, sends_of(c, *pass.layer, pass.pass, pass.recompute), places);
+  add_operations(cost, machine, attention, operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute));
+  add_sends(cost, machine, sends_of(context, *pass.layer, pass.pass, pass.recompute), places);
   // Keys and values go round behind attention, but for one rank's of cp.
   double& cp = cost.of(CostPart::cp);
-  const double ranks = c.microbatch.cp;
-  if (c.cp_method != CpMethod::all_to_all)
+  const double ranks = context.microbatch.cp;
+  if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
   return cost;
 }
@@ -116,7 +119,7 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   const Precision& p = setup_.buffers.precision;
   const auto& places = places_[to_size(share.pp_rank)];
   if (const LayerPass pass = pass_of(task, share); pass.layer)
-    return layer_cost(machine_, setup_.buffers, share.cp_rank, places, pass);
+    return LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)

@@ -13,9 +13,20 @@
 
 namespace forge {
 
-// Of a pass of a layer: what it computes and sends on one rank, whose groups lie as `places` says.
-TaskCost layer_cost(const Machine& machine, const BufferContext& context, int cp_rank,
-                    const std::array<Placement, group_count>& places, const LayerPass& pass);
+// The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
+std::string_view attention_kernel(const Machine& machine, const Deck& deck);
+
+// What layers cost on one rank of a mesh.
+struct LayerCosts {
+  const Machine& machine;
+  const BufferContext& context;
+  std::string_view attention;                      // the kernel
+  const std::array<Placement, group_count>& places;  // of the rank's groups
+  int cp_rank = 0;
+
+  // Of a pass: what it computes and sends.
+  TaskCost of(const LayerPass& pass) const;
+};
 
 // Seconds of the tasks of a step on a machine: what a task computes (model/operations.hpp) and sends (plan/traffic.hpp),
 // at the machine's rates. Tasks of layers that are alike are computed once.

@@ -19,7 +19,7 @@ rows: {memory_gb_s: 1}
 compute:
   fp32:
     table: {m: [1, 100], n: [1], k: [1], gflops: [1, 100]}
-    attention: {tokens: [1], forward_tflops: [1], backward_tflops: [2]}
+    attention: {processor: {tokens: [1], forward_tflops: [1], backward_tflops: [2]}}
 )";
 
 class MachineFile : public testing::Test {
@@ -87,9 +87,10 @@ TEST_F(MachineFile, RatesBetweenMeasuredOnes) {
   // 10 lies half way from 1 to 100.
   EXPECT_NEAR(product_seconds(m, DType::f32, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
   EXPECT_NEAR(product_seconds(m, DType::f32, 1000, 1, 1, 3), 3 * 2 * 1000 / 100e9, 1e-15);
-  EXPECT_NEAR(attention_seconds(m, DType::f32, 4e12, 17, true), 2, 1e-12);
+  EXPECT_NEAR(attention_seconds(m, DType::f32, "processor", 4e12, 17, true), 2, 1e-12);
   EXPECT_NEAR(row_seconds(m, 2e9), 2, 1e-12);
   EXPECT_THROW(product_seconds(m, DType::bf16, 1, 1, 1), BadInput);
+  EXPECT_THROW(attention_seconds(m, DType::f32, "library", 1, 1, false), BadInput);
 }
 
 // Four waves of 132 tiles of 128 x 64 are faster here than one of 256 x 128; a row more is a wave more.
