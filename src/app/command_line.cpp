@@ -29,6 +29,7 @@ const std::map<std::string, VerbEntry>& verbs() {
        {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of a trained model on the validation files"}},
       {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
       {"plan", {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there"}},
+      {"calibrate", {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
       {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
       {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
@@ -41,7 +42,7 @@ const std::map<std::string, VerbEntry>& verbs() {
 
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
-  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify;
+  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify || verb == Verb::calibrate;
 }
 
 // Verbs that look at what was trained.
@@ -90,6 +91,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "output", po::value(&c.output)->value_name("FILE"), "where those predictions go")(
         "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
         "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
+  if (verb == Verb::calibrate)
+    o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml");
   if (takes_thread_ranks(verb))
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "run N ranks as threads of one process, without a launcher");
@@ -168,6 +171,7 @@ void check_count(const CommandLine& c, const std::string& verb) {
   if (c.verb == Verb::export_model && n != 1)
     throw BadInput("forge export takes one checkpoint, or checkpoint.directory for the newest one");
   if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one section");
+  if (c.verb == Verb::calibrate && n > 0) throw BadInput("forge calibrate takes no deck");
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
 

@@ -12,6 +12,7 @@ enum class Verb {
   evaluate,
   show,
   plan,
+  calibrate,
   generate,
   tokenize,
   verify,
@@ -26,7 +27,7 @@ struct CommandLine {
   Verb verb = Verb::train;
   std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
   std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, tokenize, plan; the directory of export
+  std::string output;               // gradients, tokenize, plan, calibrate; the directory of export
   int ranks = 0;                    // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
   std::string restart;              // train: "", "latest" or a directory
   bool fresh = false;               // train: earlier checkpoints are moved aside

@@ -63,7 +63,7 @@ Deadlines deadlines_of(const MachineDeck& machine) {
 
 Deadlines deadlines_of(const CommandLine& line) {
   if (line.verb == Verb::generate) return {0, 0};
-  if (line.verb == Verb::verify) return {};
+  if (line.verb == Verb::verify || line.verb == Verb::calibrate) return {};
   try {
     return deadlines_of(read_deck_of(line, Needs::training).machine);
   } catch (const Error&) {  // load_deck() will say what is wrong, once for all ranks

@@ -29,6 +29,9 @@ Left run_as_rank(const CommandLine& line, const forge::World& world) {
       case Verb::evaluate:
         forge::run_evaluate(line, world);
         break;
+      case Verb::calibrate:
+        forge::run_calibrate(line, world);
+        break;
       case Verb::generate:
         forge::run_generate(line, world);
         break;

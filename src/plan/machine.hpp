@@ -66,7 +66,7 @@ struct Machine {
   int ranks_per_node = 1;
   int units = 1;             // multiprocessors of a rank's GPU
   int cores_per_node = 0;    // that the ranks of a node share; 0: each has a processor of its own
-  std::size_t memory_bytes = 0;  // of a rank
+  std::size_t memory_bytes = 0;  // of a rank's GPU; with cores, of the node
   double memory_bandwidth = 0;   // of a rank
   double row_share = 1;          // of it that kernels over rows reach
   double row_launch = 0;         // seconds of a kernel over rows besides its bytes

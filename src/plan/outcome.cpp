@@ -18,9 +18,15 @@ RankMemory memory_of(const Machine& machine, const RunSetup& setup) {
   return memory;
 }
 
-std::size_t usable_of(const Machine& machine) {
-  return machine.cores_per_node > 0 ? machine.memory_bytes : usable_bytes(machine.memory_bytes);
+
+}  // namespace
+
+std::size_t usable_memory(const Machine& machine, int ranks) {
+  if (machine.cores_per_node == 0) return usable_bytes(machine.memory_bytes);
+  return machine.memory_bytes / to_size(std::min(ranks, machine.ranks_per_node));
 }
+
+namespace {
 
 using Change = std::function<void(Deck&)>;
 
@@ -73,7 +79,7 @@ std::vector<Change> changes() {
 }  // namespace
 
 Outcome outcome_of(const Machine& machine, const RunSetup& setup) {
-  return {setup.deck, predict(machine, setup), memory_of(machine, setup), usable_of(machine)};
+  return {setup.deck, predict(machine, setup), memory_of(machine, setup), usable_memory(machine, setup.mesh.world())};
 }
 Outcome outcome_of(const Machine& machine, const Deck& deck) {
   return outcome_of(machine, make_setup(deck));
@@ -81,8 +87,8 @@ Outcome outcome_of(const Machine& machine, const Deck& deck) {
 
 bool may_fit(const Machine& machine, const RunSetup& setup) {
   const int last = setup.mesh.pp - 1;
-  return planned_memory(setup, RunKind::training, 0).total() <= usable_of(machine) &&
-         (last == 0 || planned_memory(setup, RunKind::training, last).total() <= usable_of(machine));
+  return planned_memory(setup, RunKind::training, 0).total() <= usable_memory(machine, setup.mesh.world()) &&
+         (last == 0 || planned_memory(setup, RunKind::training, last).total() <= usable_memory(machine, setup.mesh.world()));
 }
 
 std::string layout_difference(const Deck& from, const Deck& to) {

@@ -23,6 +23,9 @@ Outcome outcome_of(const Machine& machine, const RunSetup& setup);
 // the head is on the other.
 bool may_fit(const Machine& machine, const RunSetup& setup);
 
+// What a rank may take: of its GPU, or its part of the node's memory.
+std::size_t usable_memory(const Machine& machine, int ranks);
+
 // Decks that differ from this one in one choice, and what they differ in: "mesh.tp=8 mesh.dp_shard=2".
 struct Neighbour {
   std::string change;

@@ -71,7 +71,7 @@ class Bounds {
 
  private:
   double most_bytes() const {
-    return static_cast<double>(machine_.cores_per_node > 0 ? machine_.memory_bytes : usable_bytes(machine_.memory_bytes));
+    return static_cast<double>(usable_memory(machine_, ranks_));
   }
 
   const ModelCost& cost_of(const Deck& deck) {

@@ -1,0 +1,107 @@
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "app/job.hpp"
+#include "app/verbs.hpp"
+#include "core/bytes.hpp"
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
+#include "train/rates.hpp"
+
+namespace forge {
+
+namespace {
+
+std::string list_of(const std::vector<double>& values, double unit) {
+  std::ostringstream out;
+  out.precision(4);
+  for (std::size_t i = 0; i < values.size(); ++i) out << (i ? ", " : "[") << values[i] / unit;
+  return out.str() + "]";
+}
+
+std::string rates_of(double launch, double bandwidth) {
+  std::ostringstream out;
+  out.precision(4);
+  out << "{launch_us: " << launch * 1e6 << ", gb_s: " << bandwidth / 1e9 << "}";
+  return out.str();
+}
+
+std::string type_text(const char* name, const MeasuredRates& r) {
+  std::ostringstream out;
+  out << "  " << name << ":\n    table:\n";
+  for (const auto& [axis, values] : {std::pair{"m", &r.products.m}, {"n", &r.products.n}, {"k", &r.products.k}})
+    out << "      " << axis << ": " << list_of(*values, 1) << "\n";
+  out << "      gflops: " << list_of(r.products.rate, 1e9) << "\n    attention:\n      processor:\n";
+  out << "        tokens: " << list_of(r.attention.tokens, 1) << "\n";
+  out << "        forward_tflops: " << list_of(r.attention.forward, 1e12) << "\n";
+  out << "        backward_tflops: " << list_of(r.attention.backward, 1e12) << "\n";
+  return out.str();
+}
+
+std::string collectives_text(const std::vector<std::pair<Collective, ProtocolRates>>& list) {
+  std::ostringstream out;
+  out.precision(4);
+  out << "collectives:\n";
+  for (const auto& [collective, p] : list) {
+    std::string name(name_of(collective));
+    std::replace(name.begin(), name.end(), '-', '_');
+    out << "  " << name << ": [{latency_us: " << p.latency * 1e6 << ", rank_us: " << p.per_rank * 1e6
+        << ", gb_s: " << p.bandwidth / 1e9 << "}]\n";
+  }
+  return out.str();
+}
+
+std::size_t memory_of_node() {
+  std::ifstream in("/proc/meminfo");
+  std::string name;
+  std::size_t kib = 0;
+  in >> name >> kib;
+  return kib << 10;
+}
+
+std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) {
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  std::ostringstream out;
+  out << "# Written by forge calibrate: every figure was measured, with " << threads << " threads a rank.\n";
+  out << "description: " << device_info().name << ", " << cores << " cores; ranks on one node\n";
+  out << "node: {ranks: " << world.size() << ", cores: " << cores << ", memory_mib: " << (memory_of_node() >> 20) << "}\n";
+  std::string types;
+  MeasuredRates last;
+  for (const auto& [name, type] : {std::pair{"fp64", DType::f64}, {"bf16", DType::bf16}, {"fp32", DType::f32}}) {
+    last = measure_rates(type, threads, heartbeat);
+    types += type_text(name, last);
+  }
+  out << "rows: {memory_gb_s: " << last.copy.bandwidth / 1e9 << ", memory_share: 1, launch_us: " << last.copy.launch * 1e6
+      << "}\nkernels:  # in fp32\n";
+  for (const auto& [name, rates] : last.kernels) out << "  " << name << ": " << rates_of(rates.launch, rates.bandwidth) << "\n";
+  return out.str() + "compute:\n" + types;
+}
+
+}  // namespace
+
+void run_calibrate(const CommandLine& line, const World& world) {
+  if (std::string(device_info().kind) == "cuda")
+    throw BadInput("forge calibrate measures processors; for GPUs: tests/gpu/first_day.sh, and the files of inputs/machines");
+  const auto ranks = world.make_world();
+  if (world.nodes() > 1) throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
+  world.watchdog().start_other(0, "measurements");
+  Heartbeat& heartbeat = world.watchdog().heartbeat();
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world.local_size());
+  std::string text;
+  if (world.rank() == 0) text = machine_text(world, threads, heartbeat);
+  ranks->barrier();
+  const auto collectives = measure_collectives(*ranks, heartbeat);
+  if (world.rank() != 0) return;
+  if (!collectives.empty()) text += collectives_text(collectives);
+  const std::string path = line.output.empty() ? "inputs/machines/this.yaml" : line.output;
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw IoFailed("writing " + path + " failed");
+  std::printf("%s: %s\n", path.c_str(), read_machine(path).description.c_str());
+}
+
+}  // namespace forge
