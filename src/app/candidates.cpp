@@ -13,7 +13,8 @@ class CsvReader {
 
   CsvTable read() {
     CsvTable table;
-    if (!record(table.head) || table.head == std::vector<std::string>{""}) fail("no head; legal: names of columns, then rows");
+    if (!record(table.head) || table.head == std::vector<std::string>{""})
+      fail("no head; legal: names of columns, then rows");
     for (std::vector<std::string> cells; record(cells);) {
       if (cells == std::vector<std::string>{""}) continue;  // an empty line
       if (cells.size() != table.head.size())

@@ -42,7 +42,8 @@ const std::map<std::string, VerbEntry>& verbs() {
 
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
-  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify || verb == Verb::calibrate;
+  return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify ||
+         verb == Verb::calibrate;
 }
 
 // Verbs that look at what was trained.
@@ -82,7 +83,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::plan)
     o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
                     "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
-        "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
+        "ranks", po::value<std::string>()->value_name("N"),
+        "of the job (default: as many as the deck's mesh asks for)")(
         "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
         "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
         "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(

@@ -39,9 +39,9 @@ struct CommandLine {
   std::string json, trace, candidates;  // files; "": none
   bool search = false;
   int best = 10;
-  std::string write;                    // the directory for the decks of the best layouts; "": none
-  std::string checkpoint;           // evaluate, generate: "", "latest" or a directory
-  bool initial = false;             // evaluate, generate: the parameters that training starts with
+  std::string write;       // the directory for the decks of the best layouts; "": none
+  std::string checkpoint;  // evaluate, generate: "", "latest" or a directory
+  bool initial = false;    // evaluate, generate: the parameters that training starts with
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "train/metrics.hpp"
 
 namespace forge {
 
@@ -27,8 +27,7 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
   std::vector<std::pair<std::string, double>> list;
   for (int i = 0; i < cost_part_count; ++i) {
     const auto part = static_cast<CostPart>(i);
-    const bool behind =
-        part == CostPart::parameters || part == CostPart::gradients || part == CostPart::transfers;
+    const bool behind = part == CostPart::parameters || part == CostPart::gradients || part == CostPart::transfers;
     if (!behind && p.part[to_size(i)] > 0) list.emplace_back(name_of(part), p.part[to_size(i)]);
   }
   constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
@@ -82,7 +81,8 @@ const char* recompute_text(Recompute r) {
 
 std::string binding_part(const Outcome& o) {
   const auto list = shares_of(o.time);
-  const auto most = std::max_element(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return line("%s %.0f %%", most->first.c_str(), 100 * most->second / o.time.seconds);
 }
 
@@ -108,9 +108,8 @@ std::string neighbours_text(const Machine& machine, const Outcome& o, int most) 
     const Outcome other = outcome_of(machine, n.deck);
     rows.push_back({n.change, other.time.seconds, other.fits()});
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.fits != b.fits ? a.fits : a.seconds < b.seconds;
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.fits != b.fits ? a.fits : a.seconds < b.seconds; });
   std::string text = "one change\n";
   for (std::size_t i = 0; i < std::min(rows.size(), to_size(most)); ++i)
     text += line("  %+7.1f %%  %s%s\n", 100 * (o.time.seconds / rows[i].seconds - 1), rows[i].change.c_str(),
@@ -136,9 +135,9 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
                  static_cast<long long>(o.deck.schedule.virtual_stages),
                  static_cast<long long>(o.deck.train.microbatch_sequences),
                  static_cast<long long>(o.deck.train.zero_stage), recompute_text(o.deck.train.recompute),
-                 o.deck.model.experts == 0                                  ? ""
+                 o.deck.model.experts == 0                             ? ""
                  : o.deck.model.dispatch == DispatchMethod::all_to_all ? ", all_to_all"
-                                                                            : ", all_gather",
+                                                                       : ", all_gather",
                  binding_part(o).c_str());
   }
   return text;
@@ -146,50 +145,49 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
 
 std::string plan_json(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
-  nlohmann::ordered_json j;
-  j["machine"] = machine.name;
-  j["step_seconds"] = p.seconds;
-  j["low"] = p.low;
-  j["high"] = p.high;
-  j["tokens_per_second_per_rank"] = p.tokens_per_second;
-  j["mfu"] = p.mfu;
-  j["hfu"] = p.hfu;
-  j["binds"] = binding_part(o);
-  j["busiest_pp_rank"] = p.stage;
-  for (const auto& [name, seconds] : shares_of(p)) j["seconds"][name] = seconds;
+  JsonLine seconds, others, memory, all;
+  for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    j["other_streams"][std::string(name_of(part))] = p.part[to_size(part)];
-  j["other_streams"]["behind_computation"] = p.hidden;
+    others.add(std::string(name_of(part)), p.part[to_size(part)]);
+  others.add("behind_computation", p.hidden);
+  const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   for (int c = 0; c < category_count; ++c)
-    j["memory"][std::string(name_of(static_cast<Category>(c)))] = o.memory.plan.of(static_cast<Category>(c));
-  for (const Allowance& a : o.memory.libraries) j["memory"][a.name] = a.bytes;
-  j["peak_bytes"] = o.memory.total();
-  j["usable_bytes"] = o.usable;
-  j["fits"] = o.fits();
-  return j.dump(1) + "\n";
+    memory.add(std::string(name_of(static_cast<Category>(c))), bytes(o.memory.plan.of(static_cast<Category>(c))));
+  for (const Allowance& a : o.memory.libraries) memory.add(a.name, bytes(a.bytes));
+  all.add("machine", machine.name).add("step_seconds", p.seconds).add("low", p.low).add("high", p.high);
+  all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
+  all.add("binds", binding_part(o)).add("busiest_pp_rank", std::int64_t{p.stage});
+  all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text()).add_raw("memory", memory.text());
+  all.add("peak_bytes", bytes(o.memory.total())).add("usable_bytes", bytes(o.usable)).add("fits", o.fits());
+  return all.text();
 }
 
 std::string plan_trace(const Outcome& o) {
   constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers"};
-  nlohmann::json events = nlohmann::json::array();
+  std::string events;
+  const auto add = [&](const JsonLine& event) { events += (events.empty() ? "" : ",") + event.text(); };
+  const auto name = [&](const char* what, std::size_t rank, int lane, const std::string& text) {
+    JsonLine event;
+    event.add("ph", std::string("M")).add("name", std::string(what)).add("pid", static_cast<std::int64_t>(rank));
+    add(event.add("tid", std::int64_t{lane}).add_raw("args", JsonLine().add("name", text).text()));
+  };
   for (std::size_t r = 0; r < o.time.spans.size(); ++r) {
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", r}, {"args", {{"name", "pp rank " + std::to_string(r)}}}});
-    for (int l = 0; l < lane_count; ++l)
-      events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", l}, {"args", {{"name", lanes[l]}}}});
+    name("process_name", r, 0, "pp rank " + std::to_string(r));
+    for (int l = 0; l < lane_count; ++l) name("thread_name", r, l, lanes[l]);
     for (const Span& span : o.time.spans[r]) {
       if (span.task < 0) continue;
       const Task& task = o.time.tasks[r][to_size(span.task)];
-      const std::string name = std::string(name_of(task.op)) + (task.of_step() ? "" : " " + text_of(task.action));
-      events.push_back({{"ph", "X"},
-                        {"name", name},
-                        {"pid", r},
-                        {"tid", static_cast<int>(span.lane)},
-                        {"ts", 1e6 * span.start},
-                        {"dur", 1e6 * (span.end - span.start)},
-                        {"args", {{"task", span.task}, {"layer", task.layer}}}});
+      JsonLine event;
+      event.add("ph", std::string("X"));
+      event.add("name", std::string(name_of(task.op)) + (task.of_step() ? "" : " " + text_of(task.action)));
+      event.add("pid", static_cast<std::int64_t>(r)).add("tid", static_cast<std::int64_t>(span.lane));
+      event.add("ts", 1e6 * span.start).add("dur", 1e6 * (span.end - span.start));
+      JsonLine arguments;
+      arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
+      add(event.add_raw("args", arguments.text()));
     }
   }
-  return nlohmann::json{{"traceEvents", events}}.dump() + "\n";
+  return "{\"traceEvents\": [" + events + "]}\n";
 }
 
 }  // namespace forge

@@ -67,16 +67,18 @@ std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) 
   std::ostringstream out;
   out << "# Written by forge calibrate: every figure was measured, with " << threads << " threads a rank.\n";
   out << "description: " << device_info().name << ", " << cores << " cores; ranks on one node\n";
-  out << "node: {ranks: " << world.size() << ", cores: " << cores << ", memory_mib: " << (memory_of_node() >> 20) << "}\n";
+  out << "node: {ranks: " << world.size() << ", cores: " << cores << ", memory_mib: " << (memory_of_node() >> 20)
+      << "}\n";
   std::string types;
   MeasuredRates last;
   for (const auto& [name, type] : {std::pair{"fp64", DType::f64}, {"bf16", DType::bf16}, {"fp32", DType::f32}}) {
     last = measure_rates(type, threads, heartbeat);
     types += type_text(name, last);
   }
-  out << "rows: {memory_gb_s: " << last.copy.bandwidth / 1e9 << ", memory_share: 1, launch_us: " << last.copy.launch * 1e6
-      << "}\nkernels:  # in fp32\n";
-  for (const auto& [name, rates] : last.kernels) out << "  " << name << ": " << rates_of(rates.launch, rates.bandwidth) << "\n";
+  out << "rows: {memory_gb_s: " << last.copy.bandwidth / 1e9
+      << ", memory_share: 1, launch_us: " << last.copy.launch * 1e6 << "}\nkernels:  # in fp32\n";
+  for (const auto& [name, rates] : last.kernels)
+    out << "  " << name << ": " << rates_of(rates.launch, rates.bandwidth) << "\n";
   return out.str() + "compute:\n" + types;
 }
 
@@ -84,9 +86,11 @@ std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) 
 
 void run_calibrate(const CommandLine& line, const World& world) {
   if (std::string(device_info().kind) == "cuda")
-    throw BadInput("forge calibrate measures processors; for GPUs: tests/gpu/first_day.sh, and the files of inputs/machines");
+    throw BadInput(
+        "forge calibrate measures processors; for GPUs: tests/gpu/first_day.sh, and the files of inputs/machines");
   const auto ranks = world.make_world();
-  if (world.nodes() > 1) throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
+  if (world.nodes() > 1)
+    throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
   world.watchdog().start_other(0, "measurements");
   Heartbeat& heartbeat = world.watchdog().heartbeat();
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world.local_size());

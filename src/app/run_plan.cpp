@@ -27,7 +27,8 @@ void write_text(const std::string& path, const std::string& text) {
 Machine machine_of(const CommandLine& line) {
   if (!line.machine.empty()) return read_machine(line.machine);
   if (std::filesystem::exists("inputs/machines/this.yaml")) return read_machine("this");
-  throw BadInput("no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
+  throw BadInput(
+      "no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
 }
 
 // What a row of candidates adds to its cells.
@@ -44,7 +45,8 @@ void check_head(const CsvTable& table, const std::string& source) {
     const std::size_t dot = name.find('.');
     const std::string section = name.substr(0, dot), key = dot == std::string::npos ? "" : name.substr(dot + 1);
     if (!find_key(section, key))
-      throw BadInput(source + ":1: column " + shown(name) + " is no key of the deck; nearest: " + nearest_key(section, key));
+      throw BadInput(source + ":1: column " + shown(name) +
+                     " is no key of the deck; nearest: " + nearest_key(section, key));
   }
 }
 
@@ -92,9 +94,10 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
 void run_search(const CommandLine& line, const Machine& machine) {
   CommandLine any = line;
   // The deck's own mesh doesn't matter: its model and batch do.
-  for (const char* key : {"mesh.pp=1", "mesh.dp_replicate=1", "mesh.dp_shard=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1",
-                          "mesh.etp=0", "schedule.name=1f1b", "schedule.virtual_stages=1", "schedule.split=even",
-                          "schedule.file=''", "train.microbatch_sequences=1", "train.zero_stage=0", "train.accumulate=automatic"})
+  for (const char* key :
+       {"mesh.pp=1", "mesh.dp_replicate=1", "mesh.dp_shard=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1", "mesh.etp=0",
+        "schedule.name=1f1b", "schedule.virtual_stages=1", "schedule.split=even", "schedule.file=''",
+        "train.microbatch_sequences=1", "train.zero_stage=0", "train.accumulate=automatic"})
     any.set.push_back(key);
   const Deck deck = load_deck(any, Needs::training, 1);
   SearchOptions options;
@@ -106,7 +109,8 @@ void run_search(const CommandLine& line, const Machine& machine) {
   if (line.write.empty()) return;
   std::filesystem::create_directories(line.write);
   for (std::size_t i = 0; i < result.best.size(); ++i) {
-    const std::string path = (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
+    const std::string path =
+        (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
     write_text(path, write_deck(result.best[i].deck));
     std::printf("%s\n", path.c_str());
   }

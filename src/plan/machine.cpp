@@ -42,8 +42,7 @@ double table_rate(const ProductTable& table, double m, double n, double k) {
       index[axis] = at[axis].i + (above ? 1 : 0);
     }
     if (weight > 0)
-      logarithm +=
-          weight * std::log(table.rate[(index[0] * table.n.size() + index[1]) * table.k.size() + index[2]]);
+      logarithm += weight * std::log(table.rate[(index[0] * table.n.size() + index[1]) * table.k.size() + index[2]]);
   }
   return std::exp(logarithm);
 }
@@ -52,8 +51,11 @@ double wave_seconds(const Machine& machine, const WaveRates& rates, double bytes
   struct Tile {
     double rows, columns, share;
   };
-  const Tile tiles[] = {{256, 128, rates.large},  {128, 256, rates.large}, {128, 128, rates.medium},
-                        {128, 64, rates.small},   {64, 128, rates.small}};
+  const Tile tiles[] = {{256, 128, rates.large},
+                        {128, 256, rates.large},
+                        {128, 128, rates.medium},
+                        {128, 64, rates.small},
+                        {64, 128, rates.small}};
   const double units = machine.units;
   double best = INFINITY;
   for (const Tile& tile : tiles) {
@@ -66,7 +68,8 @@ double wave_seconds(const Machine& machine, const WaveRates& rates, double bytes
 
 // Bytes that a rank sends by the least that the operation needs, as sent_elements() of core/traffic.
 double wire_bytes(const Sent& call, int ranks) {
-  return static_cast<double>(sent_elements(call.collective, call.count, ranks)) * static_cast<double>(size_of(call.type));
+  return static_cast<double>(sent_elements(call.collective, call.count, ranks)) *
+         static_cast<double>(size_of(call.type));
 }
 
 }  // namespace
@@ -86,8 +89,7 @@ double Machine::peak(DType type) const {
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
-  if (rates.waves.peak <= 0)
-    return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k));
+  if (rates.waves.peak <= 0) return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k));
   const double bytes = (m * k + k * n + m * n) * static_cast<double>(size_of(type));
   return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k));
 }
@@ -134,10 +136,10 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
     rate.push_back(r.bandwidth[c]);
   }
   // A ring enters and leaves each node once; of an exchange each rank's part for other nodes does.
-  const double leaving =
-      call.collective == Collective::all_to_all
-          ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
-          : call.collective == Collective::send ? bytes * near : bytes;
+  const double leaving = call.collective == Collective::all_to_all
+                             ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
+                         : call.collective == Collective::send ? bytes * near
+                                                               : bytes;
   const double outside = machine.network_latency + machine.network_per_node * place.nodes +
                          leaving * place.groups / interpolate(nodes, rate, place.nodes);
   return static_cast<double>(call.times) * std::max(inside, outside);

@@ -18,17 +18,17 @@ namespace forge {
 // Matrix products of a GPU: the tiles of the result are computed in waves, one tile a multiprocessor at a time, by
 // whichever size of tile is fastest; never faster than their operands come from memory.
 struct WaveRates {
-  double peak = 0;                           // FLOP/s of all units
-  double launch = 0, wave = 0;               // seconds of a product, of each wave besides its FLOPs
-  double large = 0, medium = 0, small = 0;   // share of the peak in tiles of 256 x 128, 128 x 128, 128 x 64
-  double memory_share = 0;                   // of the memory's bandwidth
+  double peak = 0;                          // FLOP/s of all units
+  double launch = 0, wave = 0;              // seconds of a product, of each wave besides its FLOPs
+  double large = 0, medium = 0, small = 0;  // share of the peak in tiles of 256 x 128, 128 x 128, 128 x 64
+  double memory_share = 0;                  // of the memory's bandwidth
 };
 
 // Matrix products that were measured: rates at all combinations of three lists of extents. Between them the logarithm
 // of the rate is linear in the logarithms of the extents; beyond, it stays.
 struct ProductTable {
-  std::vector<double> m, n, k;   // ascending
-  std::vector<double> rate;      // FLOP/s, by m, n, k; the last runs fastest
+  std::vector<double> m, n, k;  // ascending
+  std::vector<double> rate;     // FLOP/s, by m, n, k; the last runs fastest
   double launch = 0;
 };
 
@@ -39,7 +39,7 @@ struct AttentionRates {
 
 // What a rank computes in one of the types.
 struct ComputeRates {
-  WaveRates waves;        // peak 0: the table is used
+  WaveRates waves;  // peak 0: the table is used
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
   bool known() const { return waves.peak > 0 || !table.rate.empty(); }
@@ -64,8 +64,8 @@ struct KernelRates {
 struct Machine {
   std::string name, description;
   int ranks_per_node = 1;
-  int units = 1;             // multiprocessors of a rank's GPU
-  int cores_per_node = 0;    // that the ranks of a node share; 0: each has a processor of its own
+  int units = 1;                 // multiprocessors of a rank's GPU
+  int cores_per_node = 0;        // that the ranks of a node share; 0: each has a processor of its own
   std::size_t memory_bytes = 0;  // of a rank's GPU; with cores, of the node
   double memory_bandwidth = 0;   // of a rank
   double row_share = 1;          // of it that kernels over rows reach
@@ -75,18 +75,18 @@ struct Machine {
   double overlap_speed = 1;      // of kernels while a collective runs behind them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
   std::map<std::string, KernelRates, std::less<>> kernels;
-  std::array<ComputeRates, 3> compute;                                 // fp64, fp32, bf16
-  std::array<std::vector<ProtocolRates>, collective_count> in_node;    // the fastest is taken
-  double network_latency = 0, network_per_node = 0;                    // seconds of a collective, for each node more
-  std::vector<NodesRates> between_nodes;                               // by ascending nodes; empty: one node is all
+  std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16
+  std::array<std::vector<ProtocolRates>, collective_count> in_node;  // the fastest is taken
+  double network_latency = 0, network_per_node = 0;                  // seconds of a collective, for each node more
+  std::vector<NodesRates> between_nodes;                             // by ascending nodes; empty: one node is all
 
   const ComputeRates& rates(DType type) const;
   // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.
   double peak(DType type) const;
 };
 
-// Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput for
-// all that is wrong, each with file:line:column.
+// Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput
+// for all that is wrong, each with file:line:column.
 Machine read_machine(const std::string& name);
 
 // Of one product (m, k) (k, n); `count` of them one after the other.

@@ -33,8 +33,7 @@ class Section {
     for (std::size_t i = 0; i < taken_.size(); ++i)
       if (!taken_[i]) {
         const auto& entry = node_->entries[i];
-        report_.add(place(entry.line, entry.column),
-                    "unknown: " + path(entry.name) + "; legal: " + joined(legal_));
+        report_.add(place(entry.line, entry.column), "unknown: " + path(entry.name) + "; legal: " + joined(legal_));
       }
   }
 

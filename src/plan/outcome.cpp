@@ -18,7 +18,6 @@ RankMemory memory_of(const Machine& machine, const RunSetup& setup) {
   return memory;
 }
 
-
 }  // namespace
 
 std::size_t usable_memory(const Machine& machine, int ranks) {
@@ -50,7 +49,8 @@ std::vector<Change> changes() {
   list.push_back([](Deck& d) { d.mesh.ep = std::max<std::int64_t>(1, d.mesh.ep / 2); });
   list.push_back([](Deck& d) { d.mesh.etp = d.mesh.etp == 1 ? d.mesh.tp : 1; });
   list.push_back([](Deck& d) { d.train.microbatch_sequences *= 2; });
-  list.push_back([](Deck& d) { d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2); });
+  list.push_back(
+      [](Deck& d) { d.train.microbatch_sequences = std::max<std::int64_t>(1, d.train.microbatch_sequences / 2); });
   for (const Recompute r : {Recompute::none, Recompute::selective, Recompute::full})
     list.push_back([r](Deck& d) { d.train.recompute = r; });
   for (const std::int64_t stage : {0, 1, 2, 3})
@@ -58,20 +58,23 @@ std::vector<Change> changes() {
       d.train.zero_stage = stage;
       d.train.accumulate = Accumulation::automatic;
     });
-  list.push_back([](Deck& d) { d.train.gather = d.train.gather == GatherPolicy::step ? GatherPolicy::microbatch : GatherPolicy::step; });
+  list.push_back([](Deck& d) {
+    d.train.gather = d.train.gather == GatherPolicy::step ? GatherPolicy::microbatch : GatherPolicy::step;
+  });
   for (const ScheduleName name :
        {ScheduleName::one_f_one_b, ScheduleName::zero_bubble, ScheduleName::zb_v, ScheduleName::interleaved})
     list.push_back([name](Deck& d) {
       if (d.mesh.pp == 1) return;
-      d.schedule = {name, name == ScheduleName::zb_v || name == ScheduleName::interleaved ? 2 : 1, d.schedule.split, ""};
+      d.schedule = {name, name == ScheduleName::zb_v || name == ScheduleName::interleaved ? 2 : 1, d.schedule.split,
+                    ""};
     });
   list.push_back([](Deck& d) {
     if (d.schedule.name == ScheduleName::interleaved) d.schedule.virtual_stages *= 2;
   });
   list.push_back([](Deck& d) {
     if (d.model.experts > 0)
-      d.model.dispatch = d.model.dispatch == DispatchMethod::all_to_all ? DispatchMethod::all_gather
-                                                                        : DispatchMethod::all_to_all;
+      d.model.dispatch =
+          d.model.dispatch == DispatchMethod::all_to_all ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
   });
   return list;
 }
@@ -88,7 +91,8 @@ Outcome outcome_of(const Machine& machine, const Deck& deck) {
 bool may_fit(const Machine& machine, const RunSetup& setup) {
   const int last = setup.mesh.pp - 1;
   return planned_memory(setup, RunKind::training, 0).total() <= usable_memory(machine, setup.mesh.world()) &&
-         (last == 0 || planned_memory(setup, RunKind::training, last).total() <= usable_memory(machine, setup.mesh.world()));
+         (last == 0 ||
+          planned_memory(setup, RunKind::training, last).total() <= usable_memory(machine, setup.mesh.world()));
 }
 
 std::string layout_difference(const Deck& from, const Deck& to) {
@@ -113,7 +117,8 @@ std::vector<Neighbour> neighbours_of(const Deck& deck, int ranks) {
       continue;
     }
     const std::string difference = layout_difference(deck, other);
-    const bool known = std::any_of(list.begin(), list.end(), [&](const Neighbour& n) { return n.change == difference; });
+    const bool known =
+        std::any_of(list.begin(), list.end(), [&](const Neighbour& n) { return n.change == difference; });
     if (!difference.empty() && !known) list.push_back({difference, std::move(other)});
   }
   return list;

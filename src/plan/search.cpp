@@ -70,9 +70,7 @@ class Bounds {
   }
 
  private:
-  double most_bytes() const {
-    return static_cast<double>(usable_memory(machine_, ranks_));
-  }
+  double most_bytes() const { return static_cast<double>(usable_memory(machine_, ranks_)); }
 
   const ModelCost& cost_of(const Deck& deck) {
     const MeshDeck& m = deck.mesh;
@@ -104,7 +102,8 @@ class Bounds {
         kind->second.seconds = seconds(layer);
         kind->second.saved = with_compute_type(c.precision, [&](auto type) {
           LayerBuffers<decltype(type)> members;
-          return static_cast<double>(aligned_bytes(saved_of(c, {.first_layer = static_cast<int>(l) - 1}, layer, members)));
+          return static_cast<double>(
+              aligned_bytes(saved_of(c, {.first_layer = static_cast<int>(l) - 1}, layer, members)));
         });
       }
       cost.seconds += kind->second.seconds;
@@ -127,8 +126,9 @@ class Bounds {
                                 cost.places[to_size(group)]);
     };
     const double gather = seconds(Group::parameter_shards, Collective::all_gather, elements / shards, p.compute);
-    const double reduce = zero >= 1 ? seconds(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
-                                    : seconds(Group::gradients, Collective::all_reduce, elements, p.accumulate);
+    const double reduce =
+        zero >= 1 ? seconds(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
+                  : seconds(Group::gradients, Collective::all_reduce, elements, p.accumulate);
     const double gathers = zero == 0 ? 0 : zero < 3 || deck.train.gather == GatherPolicy::step ? 1 : 2 * microbatches;
     return std::max(gathers * gather, (zero >= 2 ? microbatches : 1) * reduce);
   }
@@ -143,7 +143,8 @@ class Bounds {
     const double whole = p.has_compute_copy() ? bytes(p.compute) : 0, gradient = bytes(p.accumulate);
     const auto zero = deck.train.zero_stage;
     const auto of = [&](double elements, double shards) {
-      return elements * (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) + whole / (zero >= 3 ? shards : 1));
+      return elements * (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) +
+                         whole / (zero >= 3 ? shards : 1));
     };
     const auto pp = static_cast<double>(m.pp), tp = static_cast<double>(m.tp), ep = static_cast<double>(m.ep);
     const auto shards = static_cast<double>(m.dp_shard * m.cp), etp = static_cast<double>(m.etp);
@@ -211,9 +212,7 @@ class Rooms {
 
  private:
   using Key = std::tuple<std::size_t, ScheduleName, std::int64_t, DispatchMethod>;
-  static Key key_of(const Candidate& c) {
-    return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch};
-  }
+  static Key key_of(const Candidate& c) { return {c.mesh, c.choice.schedule, c.choice.chunks, c.choice.dispatch}; }
   std::mutex mutex_;
   std::map<Key, std::vector<Choice>> full_;
   std::map<Key, bool> least_;
@@ -222,7 +221,10 @@ class Rooms {
 class Search {
  public:
   Search(const Machine& machine, const Deck& deck, const SearchOptions& options)
-      : machine_(machine), deck_(deck), options_(options), meshes_(meshes_of(deck, options.ranks, machine.ranks_per_node)) {}
+      : machine_(machine),
+        deck_(deck),
+        options_(options),
+        meshes_(meshes_of(deck, options.ranks, machine.ranks_per_node)) {}
 
   SearchResult run() {
     list_candidates();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-
 namespace forge {
 
 namespace {
@@ -80,7 +79,8 @@ struct ScheduleChoice {
 
 std::vector<ScheduleChoice> schedules_of(const Deck& deck, std::int64_t pp) {
   if (pp == 1) return {{ScheduleName::one_f_one_b, 1}};
-  std::vector<ScheduleChoice> list{{ScheduleName::one_f_one_b, 1}, {ScheduleName::zero_bubble, 1}, {ScheduleName::zb_v, 2}};
+  std::vector<ScheduleChoice> list{
+      {ScheduleName::one_f_one_b, 1}, {ScheduleName::zero_bubble, 1}, {ScheduleName::zb_v, 2}};
   for (std::int64_t chunks = 2; pp * chunks <= deck.model.layers && chunks <= 8; chunks *= 2)
     list.push_back({ScheduleName::interleaved, chunks});
   return list;

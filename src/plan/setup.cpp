@@ -41,7 +41,8 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
 }
 
 RunSetup make_setup(const Deck& deck, int rank) {
-  const Schedule lowered = lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
+  const Schedule lowered =
+      lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
   validate(lowered);
   return make_setup(deck, rank, lowered);
 }

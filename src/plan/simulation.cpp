@@ -22,12 +22,12 @@ constexpr double never = std::numeric_limits<double>::infinity();
 struct Operation {
   int rank;
   Lane lane;
-  double left;           // seconds of work, at full speed
+  double left;  // seconds of work, at full speed
   int task;
   std::int64_t meeting;  // −1: none
   int members;
-  Number before;                // of the same stream
-  std::vector<Number> waits;    // of other streams
+  Number before;              // of the same stream
+  std::vector<Number> waits;  // of other streams
   double start = -1, end = never;
   double speed = 0, since = 0;  // while it runs
   unsigned version = 0;         // of its place in the queue of ends
@@ -42,7 +42,7 @@ struct Meeting {
 
 struct Host {
   std::size_t at = 0;
-  double free = 0;         // when it goes on
+  double free = 0;  // when it goes on
   Number waits = 0;
   std::array<Number, lane_count> tail{};
   std::unordered_map<std::int64_t, Number> events;

@@ -14,12 +14,12 @@ inline constexpr int lane_count = 4;
 
 struct Instruction {
   enum class Kind : std::uint8_t {
-    run,        // `seconds` on `lane`
-    follow,     // `lane` waits for what `other` was given so far
-    record,     // event `event` stands for what `lane` was given so far
-    wait,       // `lane` waits for event `event`; none before its first record
-    meet,       // `seconds` on `lane`, once all `members` ranks have come to the meeting `event`
-    host_wait,  // the host waits for what `lane` was given so far
+    run,          // `seconds` on `lane`
+    follow,       // `lane` waits for what `other` was given so far
+    record,       // event `event` stands for what `lane` was given so far
+    wait,         // `lane` waits for event `event`; none before its first record
+    meet,         // `seconds` on `lane`, once all `members` ranks have come to the meeting `event`
+    host_wait,    // the host waits for what `lane` was given so far
     begin_group,  // what follows on `lane` runs at the same time, up to
     end_group,    // here
   };
@@ -33,10 +33,10 @@ struct Instruction {
 };
 
 struct SimulatedMachine {
-  double cores = 0;          // that all streams share, where processors compute; 0: each stream has its own
-  double per_stream = 1;     // of them, what a stream that runs takes: the ranks that do the same at the same time
+  double cores = 0;            // that all streams share, where processors compute; 0: each stream has its own
+  double per_stream = 1;       // of them, what a stream that runs takes: the ranks that do the same at the same time
   bool host_computes = false;  // the compute stream is the host (CPU build)
-  double overlap = 1;        // speed of the compute stream while another stream of the rank runs
+  double overlap = 1;          // speed of the compute stream while another stream of the rank runs
 };
 
 // What a stream did, and why the compute stream was idle before it.
@@ -49,9 +49,9 @@ struct Span {
 };
 
 struct Simulated {
-  double seconds = 0;                      // until all ranks have ended
-  std::vector<std::vector<Span>> ranks;    // by rank, in the order of their starts
-  std::vector<double> busy;                // by rank, of the compute stream
+  double seconds = 0;                    // until all ranks have ended
+  std::vector<std::vector<Span>> ranks;  // by rank, in the order of their starts
+  std::vector<double> busy;              // by rank, of the compute stream
 };
 
 // Throws Error where ranks wait for each other for ever.

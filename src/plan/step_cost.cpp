@@ -119,7 +119,8 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   const Precision& p = setup_.buffers.precision;
   const auto& places = places_[to_size(share.pp_rank)];
   if (const LayerPass pass = pass_of(task, share); pass.layer)
-    return LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
+    return LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(
+        pass);
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
@@ -128,7 +129,8 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
                       static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
       break;
     case TaskOp::clear_gradients:
-      add_bytes(cost, CostPart::rows, bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].elements));
+      add_bytes(cost, CostPart::rows,
+                bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].elements));
       break;
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
       if (share.units[task.unit].zero.reduce_each)

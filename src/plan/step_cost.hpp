@@ -20,7 +20,7 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck);
 struct LayerCosts {
   const Machine& machine;
   const BufferContext& context;
-  std::string_view attention;                      // the kernel
+  std::string_view attention;                        // the kernel
   const std::array<Placement, group_count>& places;  // of the rank's groups
   int cp_rank = 0;
 
@@ -28,8 +28,8 @@ struct LayerCosts {
   TaskCost of(const LayerPass& pass) const;
 };
 
-// Seconds of the tasks of a step on a machine: what a task computes (model/operations.hpp) and sends (plan/traffic.hpp),
-// at the machine's rates. Tasks of layers that are alike are computed once.
+// Seconds of the tasks of a step on a machine: what a task computes (model/operations.hpp) and sends
+// (plan/traffic.hpp), at the machine's rates. Tasks of layers that are alike are computed once.
 class StepCost {
  public:
   StepCost(const Machine& machine, const RunSetup& setup);

@@ -77,14 +77,15 @@ class Compiler {
   enum class Events : std::int64_t { gathered, free, transfers };
   std::int64_t event(Events what, const Task& task) const {
     // The place of a pool belongs to units of a class, one after the other.
-    const std::int64_t of = what == Events::free ? task.place * pool_classes +
-                                                       static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
-                                                 : static_cast<std::int64_t>(task.unit);
+    const std::int64_t of =
+        what == Events::free ? task.place * pool_classes + static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
+                             : static_cast<std::int64_t>(task.unit);
     return static_cast<std::int64_t>(what) + 3 * of;
   }
   std::int64_t transfer_key(const Action& a) const {
     const std::int64_t pair = std::int64_t{a.chunk} * schedule_.microbatches + a.microbatch;
-    return static_cast<std::int64_t>(Events::transfers) + 3 * (4 * pair + 2 * is_send(a.op) + is_forward_transfer(a.op));
+    return static_cast<std::int64_t>(Events::transfers) +
+           3 * (4 * pair + 2 * is_send(a.op) + is_forward_transfer(a.op));
   }
   // The same on both sides of a transfer: by the stage that sends.
   std::int64_t meeting_of(const Action& a) const {
@@ -136,8 +137,9 @@ class Compiler {
 }  // namespace
 
 std::string_view name_of(CostPart part) {
-  constexpr std::string_view names[cost_part_count] = {"products",   "attention", "rows",      "tp",      "cp",        "ep",
-                                                       "parameters", "gradients", "transfers", "scalars", "optimizer", "data"};
+  constexpr std::string_view names[cost_part_count] = {"products",  "attention", "rows",       "tp",
+                                                       "cp",        "ep",        "parameters", "gradients",
+                                                       "transfers", "scalars",   "optimizer",  "data"};
   return names[to_size(part)];
 }
 

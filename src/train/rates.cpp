@@ -96,7 +96,8 @@ class Values {
   std::vector<Buffer> buffers_;
 };
 
-// A linear layer's product, by turns with four sets of operands: what a step reads is not what the call before has read.
+// A linear layer's product, by turns with four sets of operands: what a step reads is not what the call before has
+// read.
 template <class T>
 ProductTable measure_products(Stream& stream, Heartbeat& heartbeat) {
   constexpr std::size_t workspace_bytes = 64u << 20;
@@ -145,7 +146,8 @@ AttentionRates measure_attention(Stream& stream, Heartbeat& heartbeat) {
     const auto sums = values.take<A, 3>({{rows, heads, size}});
     const auto positions = values.list<std::int32_t>(rows);
     std::vector<std::int32_t> host(to_size(rows));
-    for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
+    for (std::size_t i = 0; i < host.size(); ++i)
+      host[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
     copy_to_device(stream, positions.data, host.data(), host.size() * sizeof(std::int32_t));
     stream.synchronize();
     const AttentionShape shape{sequences, length, length, 1 / std::sqrt(double{size}), 0, 0, {}, 0};
@@ -187,7 +189,9 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   const auto delta = values.matrix<A>(many_rows, columns / 64);
   const auto place = View<std::int32_t, 2>(numbers.data, {{many_rows, 1}});
   const auto table = values.matrix<A>(many_rows, columns);
-  const auto top = []<class P>(const View<P, 2>& v, std::int64_t rows) { return View<P, 2>(v.data, {{rows, v.columns()}}); };
+  const auto top = []<class P>(const View<P, 2>& v, std::int64_t rows) {
+    return View<P, 2>(v.data, {{rows, v.columns()}});
+  };
   const auto head = []<class P>(const View<P, 1>& v, std::int64_t rows) { return v.slice(0, rows); };
   const auto cube = [](const View<T, 2>& v, std::int64_t rows) {
     return View<T, 3>(v.data, {{rows, columns / 64, 64}});
@@ -196,9 +200,8 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   std::vector<RowCase> list;
   const auto add = [&](const char* name, double bytes, auto run) { list.push_back({name, bytes, run}); };
   add("copy_rows", 2 * t, [=, &stream](std::int64_t r) { copy_rows<T>(stream, C(top(x, r)), top(y, r)); });
-  add("norm_forward", 2 * t, [=, &stream](std::int64_t r) {
-    rmsnorm_forward<T>(stream, top(x, r), w, 1e-5, top(y, r), head(rstd, r));
-  });
+  add("norm_forward", 2 * t,
+      [=, &stream](std::int64_t r) { rmsnorm_forward<T>(stream, top(x, r), w, 1e-5, top(y, r), head(rstd, r)); });
   add("norm_backward", 4 * t, [=, &stream](std::int64_t r) {
     rmsnorm_backward<T>(stream, top(y, r), top(x, r), w, head(rstd, r), C(top(z, r)), top(z, r));
   });
@@ -210,28 +213,24 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   add("swiglu_forward", 3 * t, [=, &stream](std::int64_t r) { swiglu_forward<T>(stream, top(wide, r), top(y, r)); });
   add("swiglu_backward", 5 * t,
       [=, &stream](std::int64_t r) { swiglu_backward<T>(stream, top(wide, r), top(y, r), top(wide, r)); });
-  add("rotary", 2 * t, [=, &stream](std::int64_t r) {
-    rotary<T>(stream, cube(x, r), head(numbers, r), angles, angles, false);
-  });
+  add("rotary", 2 * t,
+      [=, &stream](std::int64_t r) { rotary<T>(stream, cube(x, r), head(numbers, r), angles, angles, false); });
   add("cross_entropy", a + t, [=, &stream](std::int64_t r) {
     View<T, 2> d_logits = top(y, r);
     cross_entropy<T>(stream, top(logits, r), head(labels, r), 1.0, 0.0, head(loss, r), head(squares, r), d_logits);
   });
-  add("embedding_forward", 2 * t, [=, &stream](std::int64_t r) {
-    embedding_forward<T>(stream, head(numbers, r), x, {}, {}, top(y, r));
-  });
+  add("embedding_forward", 2 * t,
+      [=, &stream](std::int64_t r) { embedding_forward<T>(stream, head(numbers, r), x, {}, {}, top(y, r)); });
   add("embedding_backward", t + 2 * a, [=, &stream](std::int64_t r) {
     embedding_backward<T>(stream, head(numbers, r), head(numbers, r), top(x, r), table);
   });
   add("accumulate", t + 2 * a, [=, &stream](std::int64_t r) { accumulate<T>(stream, top(x, r), top(table, r)); });
   add("attention_delta", 2 * t,
       [=, &stream](std::int64_t r) { attention_delta<T>(stream, cube(x, r), cube(y, r), top(delta, r)); });
-  add("permute_rows", 2 * t, [=, &stream](std::int64_t r) {
-    permute_rows<T>(stream, top(x, r), head(numbers, r), 1, top(y, r));
-  });
-  add("unpermute_rows", 2 * t, [=, &stream](std::int64_t r) {
-    unpermute_rows<T>(stream, top(x, r), top(place, r), 0, {}, false, top(y, r));
-  });
+  add("permute_rows", 2 * t,
+      [=, &stream](std::int64_t r) { permute_rows<T>(stream, top(x, r), head(numbers, r), 1, top(y, r)); });
+  add("unpermute_rows", 2 * t,
+      [=, &stream](std::int64_t r) { unpermute_rows<T>(stream, top(x, r), top(place, r), 0, {}, false, top(y, r)); });
   return list;
 }
 

@@ -87,7 +87,7 @@ def substituted(words):
             if out and out[-1] == "--set":
                 out.pop()
             continue
-        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "GPU": "h100-80", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
+        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "GPU": "h100-80", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
                 "KEY=VALUE": "train.steps=1"}.get(word, word)
         if word.endswith("…") and out and out[-1] == "--set":
             out.pop()
@@ -100,7 +100,7 @@ def check_forge(where, words, ranks, quoted):
     typed = substituted(words)
     if typed[0].startswith("--"):  # options of training, without a deck
         typed.insert(0, "none.yaml")
-    verbs = ("train", "gradients", "evaluate", "show", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
+    verbs = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
     verb = typed[0] if typed and typed[0] in verbs else "train"
     there = [word for word in typed if word.endswith(".yaml") and os.path.exists(word)]
     told = verb
@@ -116,12 +116,18 @@ def check_forge(where, words, ranks, quoted):
                 fail(where, f"forge show doesn't say: {said}")
         typed = ["none.yaml" if word in there else word for word in typed]
         told = "train, as show"
-    elif verb in ("help", "version", "show", "gradients") and (there or verb in ("help", "version")):
+    elif verb in ("help", "version", "show", "plan", "gradients") and (there or verb in ("help", "version")):
         code, output = run(typed)
         if code != (2 if "forge: error" in quoted else 0):
             fail(where, f"exit code {code}: {flat(output)[-300:]}")
         if flat(quoted) not in flat(output):
             fail(where, "prints something else than the docs have: " + flat(quoted)[:200])
+        counts[verb] = counts.get(verb, 0) + 1
+        return
+    elif verb == "calibrate":  # minutes: its options alone
+        code, output = run([*typed, "none.yaml"])
+        if "takes no deck" not in output:
+            fail(where, f"exit code {code}: {flat(output)[:300]}")
         counts[verb] = counts.get(verb, 0) + 1
         return
     elif "--checkpoint" in typed:

@@ -24,7 +24,8 @@ compute:
 
 class MachineFile : public testing::Test {
  protected:
-  std::string path_ = (std::filesystem::temp_directory_path() / ("machine_" + std::to_string(::getpid()) + ".yaml")).string();
+  std::string path_ =
+      (std::filesystem::temp_directory_path() / ("machine_" + std::to_string(::getpid()) + ".yaml")).string();
   void TearDown() override { std::filesystem::remove(path_); }
   Machine read(const std::string& text) const {
     std::ofstream(path_) << text;
@@ -64,7 +65,8 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
     std::string text = least;
     return text.replace(text.find(from), from.size(), to);
   };
-  EXPECT_NE(error_of(with("ranks: 1", "ranks: 0")).find("node.ranks = '0': legal: a number, at least 1"), std::string::npos);
+  EXPECT_NE(error_of(with("ranks: 1", "ranks: 0")).find("node.ranks = '0': legal: a number, at least 1"),
+            std::string::npos);
   EXPECT_NE(error_of(with("ranks: 1", "ranks: 1.5")).find("node.ranks must be a whole number"), std::string::npos);
   EXPECT_NE(error_of(with("ranks: 1", "ranks: 2")).find("collectives are missing"), std::string::npos);
   EXPECT_NE(error_of(with("[1, 100], n", "[100, 1], n")).find("table.m must ascend"), std::string::npos);
@@ -102,8 +104,8 @@ TEST(Machine, ProductsTakeWaves) {
   EXPECT_LT(one, w.launch + w.wave + 2. * 256 * 128 * 8192 / (w.peak / 132 * w.large));
   EXPECT_GT(product_seconds(m, DType::bf16, 12 * 256 + 1, 11 * 128, 8192), 1.15 * one);
   // A row times a matrix takes as long as the matrix from memory.
-  EXPECT_NEAR(product_seconds(m, DType::bf16, 1, 16384, 16384), w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share),
-              1e-9);
+  EXPECT_NEAR(product_seconds(m, DType::bf16, 1, 16384, 16384),
+              w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share), 1e-9);
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {

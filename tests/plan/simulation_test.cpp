@@ -64,8 +64,8 @@ TEST(Simulation, WorkOfAStreamFollowsAndStreamsRunSideBySide) {
 }
 
 TEST(Simulation, AnEventIsWhatWasGivenBeforeItsRecord) {
-  const std::vector<Instruction> program{run(Lane::parameters, 2), mark(Kind::record, Lane::parameters, 7),
-                                         run(Lane::parameters, 5), run(Lane::compute, 1),
+  const std::vector<Instruction> program{run(Lane::parameters, 2),           mark(Kind::record, Lane::parameters, 7),
+                                         run(Lane::parameters, 5),           run(Lane::compute, 1),
                                          mark(Kind::wait, Lane::compute, 7), run(Lane::compute, 1)};
   const Simulated done = simulate({program}, {});
   EXPECT_DOUBLE_EQ(done.seconds, 7);
@@ -79,8 +79,10 @@ TEST(Simulation, AnEventIsWhatWasGivenBeforeItsRecord) {
 
 TEST(Simulation, TheHostGivesOneAfterTheOther) {
   // Three launches of 1 s each, and the last kernel.
-  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5)}}), 2.5);
-  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 4), mark(Kind::host_wait, Lane::compute), run(Lane::gradients, 1)}}), 5);
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5, 1), run(Lane::compute, 0.5)}}),
+                   2.5);
+  EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 4), mark(Kind::host_wait, Lane::compute), run(Lane::gradients, 1)}}),
+                   5);
   SimulatedMachine host;
   host.host_computes = true;
   EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 4), run(Lane::gradients, 1)}}, host), 5);
@@ -130,8 +132,8 @@ TEST(Simulation, CollectivesSlowKernelsDown) {
   EXPECT_DOUBLE_EQ(seconds_of({{run(Lane::compute, 2), run(Lane::gradients, 2)}}, machine), 3);
 }
 
-// Of all schedules, the simulation of the executor's tasks takes as long as the schedule's own timeline, where a layer's
-// F, B and W take one second each and nothing else takes time.
+// Of all schedules, the simulation of the executor's tasks takes as long as the schedule's own timeline, where a
+// layer's F, B and W take one second each and nothing else takes time.
 TEST(Simulation, AgreesWithTimelines) {
   int compared = 0;
   for (const ScheduleName name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
@@ -148,8 +150,8 @@ TEST(Simulation, AgreesWithTimelines) {
         TaskCost c;
         if (task.layer < 0 || share.layers[to_size(task.action.chunk)][to_size(task.layer)].kind != LayerKind::block)
           return c;
-        const bool pass = task.op == TaskOp::forward || task.op == TaskOp::backward_input ||
-                          task.op == TaskOp::backward_weight;
+        const bool pass =
+            task.op == TaskOp::forward || task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight;
         c.of(CostPart::products) = pass ? 1 : 0;
         return c;
       };

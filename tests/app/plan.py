@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""plan.py FORGE: forge plan and forge calibrate as a person uses them: what they print and write, their tables, wrong input."""
+import csv
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+FORGE = os.path.abspath(sys.argv[1])
+LONG = os.environ.get("FORGE_LONG") == "1"
+failures = []
+
+
+def run(*arguments):
+    done = subprocess.run([FORGE, *map(str, arguments)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def expect(holds, what):
+    if not holds:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def refused(text, *arguments):
+    code, output = run(*arguments)
+    expect(code == 2 and text in output, f"{arguments}: code {code}, expected 2 and '{text}' in: {output.strip()[:300]}")
+
+
+def check_deck(deck, machine, work):
+    """What plan says of a deck agrees with itself, and its memory with show."""
+    answer, trace = work / "answer.json", work / "trace.json"
+    code, output = run("plan", deck, "--machine", machine, "--json", answer, "--trace", trace)
+    expect(code == 0, f"plan {deck}: {output.strip()[:300]}")
+    if code != 0:
+        return
+    told = json.loads(answer.read_text())
+    expect(abs(sum(told["seconds"].values()) / told["step_seconds"] - 1) < 1e-3, f"{deck}: the parts of a step don't add up to it")
+    expect(told["low"] < told["step_seconds"] < told["high"], f"{deck}: the interval")
+    expect(0 < told["mfu"] <= told["hfu"] * 1.001 and told["hfu"] < 1, f"{deck}: mfu {told['mfu']}, hfu {told['hfu']}")
+    shown = run("show", deck)[1]
+    planned = sum(size for name, size in told["memory"].items() if not name.startswith("NCCL") and name != "kernels")
+    most = max(int(size) for size in re.findall(r"(?m)^  peak +(\d+) B", shown))
+    expect(planned == most, f"{deck}: {planned} B planned, show says {most}")
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    ends = max(e["ts"] + e["dur"] for e in events)
+    expect(abs(ends / told["step_seconds"] / 1e6 - 1) < 1e-6, f"{deck}: the trace ends at {ends} us")
+
+
+def check_candidates(work):
+    deck = "inputs/70b_32gpu_tp4.yaml"
+    rows = [["4", "8", "2", "full"], ["3", "8", "2", "full"], ["", "", "", ""], ["8", "4", "2", "none"], ["4", "8", "64", "full"]]
+    asked, told = work / "candidates.csv", work / "predicted.csv"
+    with asked.open("w", newline="") as file:
+        csv.writer(file).writerows([["mesh.tp", "mesh.dp_shard", "train.microbatch_sequences", "train.recompute"], *rows])
+    code, output = run("plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
+    expect(code == 0, f"candidates: {output.strip()[:300]}")
+    answers = list(csv.reader(told.open()))
+    new = ["step_seconds", "low", "high", "tokens_per_second_per_rank", "peak_bytes", "legal", "fits"]
+    expect(answers[0][4:] == new, f"columns {answers[0]}")
+    expect([row[:4] for row in answers[1:]] == rows, "the rows aren't those that were asked, in their order")
+    expect([row[9] for row in answers[1:]] == ["true", "false", "true", "true", "false"], f"legal: {[r[9] for r in answers[1:]]}")
+    expect(answers[2][4:] == ["", "", "", "", "", "false", ""], f"an illegal row has numbers: {answers[2]}")
+    expect(answers[1][4:] == answers[3][4:], "empty cells are the deck's")
+    expect(answers[4][10] in ("true", "false") and float(answers[4][4]) > 0, "a row that may not fit has a time")
+    # Only rows are held to the number of ranks.
+    with asked.open("w", newline="") as file:
+        csv.writer(file).writerows([["mesh.dp_shard"], ["16"], ["8"]])
+    run("plan", deck, "--machine", "h200_4", "--ranks", "64", "--candidates", asked, "--output", told)
+    expect([row[-2] for row in csv.reader(told.open())][1:] == ["true", "false"], "--ranks 64")
+    asked.write_text("mesh.tq\n1\n")
+    refused("column 'mesh.tq' is no key of the deck; nearest: mesh.tp", "plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
+    asked.write_text("mesh.tp,mesh.cp\n1\n")
+    refused(":2: has 1 cells, the head has 2", "plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
+    asked.write_text('mesh.tp\n"1\n')
+    refused("a quote that is not closed", "plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
+
+
+def check_search(work):
+    folder = work / "best"
+    code, output = run("plan", "inputs/7b_4gpu.yaml", "--machine", "h200_4", "--search", "--best", "3", "--write", folder)
+    expect(code == 0, f"search: {output.strip()[:300]}")
+    found = [float(t) for t in re.findall(r"(?m)^ +\d +(\d+\.\d+) s", output)]
+    expect(len(found) == 3 and found == sorted(found), f"search: {found}")
+    for i in (1, 3):
+        again = run("plan", folder / f"layout_{i}.yaml", "--machine", "h200_4")[1]
+        seconds = re.search(r"a step +(\d+\.\d+) s", again)
+        expect(seconds and abs(float(seconds[1]) / found[i - 1] - 1) < 1e-3, f"layout_{i}.yaml: {again[:200]}")
+        expect(": fits" in again, f"layout_{i}.yaml doesn't fit")
+        expect(run("show", folder / f"layout_{i}.yaml")[0] == 0, f"show refuses layout_{i}.yaml")
+
+
+def check_wrong_input(work):
+    deck = "inputs/7b_4gpu.yaml"
+    refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_8", "plan", deck, "--machine", "h100")
+    if not os.path.exists("inputs/machines/this.yaml"):
+        refused("give --machine NAME|FILE", "plan", deck)
+    refused("--candidates and --output go together", "plan", deck, "--machine", "h200_4", "--candidates", "x.csv")
+    refused("--best must be from 1 to 1000", "plan", deck, "--machine", "h200_4", "--search", "--best", "0")
+    refused("no rates for products in fp64", "plan", deck, "--machine", "h200_4", "--set", "train.precision=fp64")
+    one_node = work / "one.yaml"
+    text = pathlib.Path("inputs/machines/h200_4.yaml").read_text()
+    one_node.write_text(text[:text.index("\nnetwork:")] + "\n")
+    refused("is one node of 4 ranks", "plan", "inputs/70b_32gpu_tp4.yaml", "--machine", one_node)
+    one_node.write_text(text.replace("ranks: 4", "ranks: four"))
+    refused("one.yaml:4:10: node.ranks = 'four': legal: a number", "plan", deck, "--machine", one_node)
+
+
+def check_calibration(work):
+    """Two ranks measure this machine; the file is read back, and a deck is planned with it."""
+    machine = work / "measured.yaml"
+    code, output = run("calibrate", "--ranks", "2", "--output", machine)
+    expect(code == 0, f"calibrate: {output.strip()[:300]}")
+    code, output = run("plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2")
+    expect(code == 0 and re.search(r"(?m)^  tp +\d", output), f"plan with it: {output.strip()[:400]}")
+    refused("is one node of 2 ranks", "plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2", "--set", "mesh.pp=2")
+
+
+def main():
+    decks = sorted(map(str, pathlib.Path("inputs").glob("*gpu*.yaml"))) if LONG else [
+        "inputs/7b_8gpu_tp4.yaml", "inputs/70b_32gpu_tp4_pp4.yaml", "inputs/qwen3_30b_16gpu.yaml", "inputs/deepseek_v3_256gpu.yaml"]
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        for deck in decks:
+            check_deck(deck, "h100_8", work)
+        check_candidates(work)
+        check_search(work)
+        check_wrong_input(work)
+        check_calibration(work)
+    print(f"{len(decks)} decks; {len(failures)} failures")
+    sys.exit(bool(failures))
+
+
+main()
