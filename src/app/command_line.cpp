@@ -91,6 +91,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "candidates", po::value(&c.candidates)->value_name("FILE"),
         "predict each row of a CSV file, whose columns are keys of the deck")(
         "output", po::value(&c.output)->value_name("FILE"), "where those predictions go")(
+        "as", po::value(&c.program)->value_name("NAME|FILE"),
+        "as another program behaves: a file of inputs/programs or any other")(
         "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
         "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
   if (verb == Verb::calibrate)

@@ -36,6 +36,7 @@ struct CommandLine {
   int tasks = -1;                   // show: the rank whose tasks to print; -1: none
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated
+  std::string program;                  // a name or a file; "": forge
   std::string json, trace, candidates;  // files; "": none
   bool search = false;
   int best = 10;

@@ -25,8 +25,12 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 Machine machine_of(const CommandLine& line) {
-  if (!line.machine.empty()) return read_machine(line.machine);
-  if (std::filesystem::exists("inputs/machines/this.yaml")) return read_machine("this");
+  const bool measured = std::filesystem::exists("inputs/machines/this.yaml");
+  if (!line.machine.empty() || measured) {
+    Machine machine = read_machine(line.machine.empty() ? "this" : line.machine);
+    if (!line.program.empty()) machine.program = read_program(line.program);
+    return machine;
+  }
   throw BadInput(
       "no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
 }

@@ -89,9 +89,12 @@ double Machine::peak(DType type) const {
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
-  if (rates.waves.peak <= 0) return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k));
+  if (rates.waves.peak <= 0)
+    return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k)) /
+           machine.program.product_share;
   const double bytes = (m * k + k * n + m * n) * static_cast<double>(size_of(type));
-  return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k));
+  return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k)) /
+         machine.program.product_share;
 }
 
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
@@ -103,7 +106,8 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
     throw BadInput("machine " + machine.name + ": no rates of attention by " + std::string(kernel) + " in " +
                    std::string(name_of(type)));
   const AttentionRates& rates = found->second;
-  return machine.row_launch + flops / interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
+  const double rate = interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
+  return machine.row_launch + flops / (rate * machine.program.attention_share);
 }
 
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {

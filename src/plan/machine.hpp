@@ -61,6 +61,23 @@ struct KernelRates {
   double launch = 0, bandwidth = 0;
 };
 
+// How a program uses a machine where it isn't forge: `forge plan --as`, for predictions of published runs. Neutral
+// values are forge's. Every other one has its cause in the program's file (inputs/programs).
+struct Program {
+  std::string name = "forge";
+  double product_share = 1;      // of the machine's rates of products
+  std::string attention_kernel;  // of those that the machine's file has rates of; "": the deck's
+  double attention_share = 1;    // of its rates
+  double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
+  double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
+  double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
+  double host_collective = 0;                  // and for each of its collectives
+  double transfer = 0;           // seconds of the compute stream for each transfer between stages, besides
+  double optimizer_bytes = 0;    // of each parameter that a rank updates; 0: forge's
+  double step = 0;               // seconds of a step, besides
+  bool gradients_behind = true;  // whether sums of gradients run behind backward
+};
+
 struct Machine {
   std::string name, description;
   int ranks_per_node = 1;
@@ -75,6 +92,7 @@ struct Machine {
   double overlap_speed = 1;      // of kernels while a collective runs behind them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
   std::map<std::string, KernelRates, std::less<>> kernels;
+  Program program;
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16
   std::array<std::vector<ProtocolRates>, collective_count> in_node;  // the fastest is taken
   double network_latency = 0, network_per_node = 0;                  // seconds of a collective, for each node more
@@ -88,6 +106,9 @@ struct Machine {
 // Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput
 // for all that is wrong, each with file:line:column.
 Machine read_machine(const std::string& name);
+
+// Reads a program's file; `name` as that of a machine, in inputs/programs.
+Program read_program(const std::string& name);
 
 // Of one product (m, k) (k, n); `count` of them one after the other.
 double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1);

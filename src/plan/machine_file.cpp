@@ -250,28 +250,64 @@ std::string shipped_names(const std::filesystem::path& folder) {
   return names.empty() ? "none" : joined(names);
 }
 
+// The path of a file, or of one in a folder of inputs/ by its name.
+std::string file_of(const std::string& name, const char* what, const char* folder) {
+  if (name.find('/') != std::string::npos || std::filesystem::path(name).extension() == ".yaml") return name;
+  const std::filesystem::path shipped = std::filesystem::path("inputs") / folder;
+  const std::string file = (shipped / (name + ".yaml")).string();
+  if (!std::filesystem::exists(file))
+    throw BadInput("no " + std::string(what) + " " + shown(name) + "; legal: a file, or of " + shipped.string() + ": " +
+                   shipped_names(shipped));
+  return file;
+}
+
+// read(section) of the whole file; everything that is wrong is thrown together.
+template <class Read>
+void read_file(const std::string& file, const char* what, Read read) {
+  Report report;
+  YamlNode root;
+  if (parse_yaml(read_text_file(file, most_yaml_bytes, what), file, root, report)) {
+    Section all(root, "", file, report);
+    read(all, report);
+  }
+  report.throw_if_any(file);
+}
+
+void read_parts(Section& in, Program& p) {
+  std::string description;
+  double behind = 1;
+  in.text("description", description);
+  in.number("product_share", p.product_share, 1, 0.01, 2);
+  in.text("attention_kernel", p.attention_kernel);
+  in.number("attention_share", p.attention_share, 1, 0.01, 2);
+  in.number("row_traffic", p.row_traffic, 1, 0.01, 100);
+  in.number("accumulate_bytes", p.accumulate_bytes);
+  in.number("host_forward_us", p.host_forward, micro);
+  in.number("host_backward_us", p.host_backward, micro);
+  in.number("host_collective_us", p.host_collective, micro);
+  in.number("transfer_us", p.transfer, micro);
+  in.number("optimizer_bytes", p.optimizer_bytes);
+  in.number("step_ms", p.step, 1e-3);
+  in.number("gradients_behind", behind, 1, 0, 1);
+  p.gradients_behind = behind > 0;
+}
+
 }  // namespace
 
 Machine read_machine(const std::string& name) {
-  const std::filesystem::path shipped = std::filesystem::path("inputs") / "machines";
-  std::string file = name;
-  const bool is_path = name.find('/') != std::string::npos || std::filesystem::path(name).extension() == ".yaml";
-  if (!is_path) {
-    file = (shipped / (name + ".yaml")).string();
-    if (!std::filesystem::exists(file))
-      throw BadInput("no machine " + shown(name) + "; legal: a file, or of " + shipped.string() + ": " +
-                     shipped_names(shipped));
-  }
-  Report report;
-  YamlNode root;
+  const std::string file = file_of(name, "machine", "machines");
   Machine machine;
   machine.name = std::filesystem::path(file).stem().string();
-  if (parse_yaml(read_text_file(file, most_yaml_bytes, "the machine"), file, root, report)) {
-    Section all(root, "", file, report);
-    read_parts(all, machine, file, report);
-  }
-  report.throw_if_any(file);
+  read_file(file, "the machine", [&](Section& in, Report& report) { read_parts(in, machine, file, report); });
   return machine;
+}
+
+Program read_program(const std::string& name) {
+  const std::string file = file_of(name, "program", "programs");
+  Program program;
+  program.name = std::filesystem::path(file).stem().string();
+  read_file(file, "the program", [&](Section& in, Report&) { read_parts(in, program); });
+  return program;
 }
 
 }  // namespace forge

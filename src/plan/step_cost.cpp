@@ -57,13 +57,15 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
   for (const Sent& call : calls) {
     const double seconds = collective_seconds(machine, call, places[to_size(call.group)]);
     cost.of(part_of(call.group)) += seconds;
-    if (seconds > 0) cost.host += machine.host_launch * static_cast<double>(call.times);
+    if (seconds > 0)
+      cost.host += (machine.host_launch + machine.program.host_collective) * static_cast<double>(call.times);
   }
 }
 
 }  // namespace
 
 std::string_view attention_kernel(const Machine& machine, const Deck&) {
+  if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
   return machine.cores_per_node > 0 ? "processor" : "cuda_cores";
 }
 
@@ -71,9 +73,14 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
   add_operations(cost, machine, attention, operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute));
   add_sends(cost, machine, sends_of(context, *pass.layer, pass.pass, pass.recompute), places);
+  if (pass.layer->kind == LayerKind::block)
+    cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
+                 : pass.pass == Pass::backward_input ? machine.program.host_backward
+                                                     : 0;
   // Keys and values go round behind attention, but for one rank's of cp.
   double& cp = cost.of(CostPart::cp);
   const double ranks = context.microbatch.cp;
+  cost.of(CostPart::rows) *= machine.program.row_traffic;
   if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
   return cost;
@@ -118,9 +125,14 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
   const Precision& p = setup_.buffers.precision;
   const auto& places = places_[to_size(share.pp_rank)];
-  if (const LayerPass pass = pass_of(task, share); pass.layer)
-    return LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(
-        pass);
+  const Program& program = machine_.program;
+  if (const LayerPass pass = pass_of(task, share); pass.layer) {
+    cost = LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
+    if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && program.accumulate_bytes > 0)
+      add_bytes(cost, CostPart::rows,
+                program.accumulate_bytes * static_cast<double>(share.units[pass.layer->unit].elements));
+    return cost;
+  }
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
@@ -144,6 +156,7 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
       double state = bytes_of_type(p.accumulate) + 2 * bytes_of_type(p.storage);
       for (const StateBuffer& buffer : setup_.buffers.optimizer) state += 2 * bytes_of_type(buffer.type);
       if (p.has_compute_copy()) state += bytes_of_type(p.compute);
+      if (program.optimizer_bytes > 0) state = program.optimizer_bytes;
       add_bytes(cost, CostPart::optimizer, state * elements_of_state(share));
       break;
     }
@@ -152,7 +165,7 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
                 2 * bytes_of_type(p.compute) * static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
       break;
     case TaskOp::read:
-      cost.of(CostPart::scalars) += machine_.step_seconds;
+      cost.of(CostPart::scalars) += machine_.step_seconds + program.step;
       break;
     default:
       break;

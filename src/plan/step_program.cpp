@@ -11,8 +11,8 @@ namespace {
 
 class Compiler {
  public:
-  Compiler(const RankShare& share, const Schedule& schedule, int world, const CostOf& cost)
-      : share_(share), schedule_(schedule), world_(world), cost_(cost) {}
+  Compiler(const RankShare& share, const Schedule& schedule, int world, const CostOf& cost, StreamUse use)
+      : share_(share), schedule_(schedule), world_(world), cost_(cost), use_(use) {}
 
   std::vector<Instruction> compile(const std::vector<Task>& tasks) {
     for (std::size_t t = 0; t < tasks.size(); ++t) {
@@ -37,7 +37,7 @@ class Compiler {
         mark(Kind::wait, Lane::compute, event(Events::free, task));
         return run(Lane::compute, task);
       case TaskOp::reduce_gradients:
-        if (world_ == 1) return run(Lane::compute, task);
+        if (world_ == 1 || !use_.gradients_behind) return run(Lane::compute, task);
         follow(Lane::gradients, Lane::compute);
         run(Lane::gradients, task);
         if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
@@ -69,6 +69,7 @@ class Compiler {
     const std::int64_t key = transfer_key(action);
     if (!is_post(action.op)) return mark(Kind::wait, Lane::compute, key);
     follow(Lane::transfers, Lane::compute);
+    if (use_.transfer > 0) program_.push_back({Kind::run, Lane::compute, Lane::compute, use_.transfer, 0, 0, 1, task_});
     meet(Lane::transfers, task, meeting_of(action), 2);
     mark(Kind::record, Lane::transfers, key);
   }
@@ -130,6 +131,7 @@ class Compiler {
   const Schedule& schedule_;
   int world_;
   const CostOf& cost_;
+  StreamUse use_;
   int task_ = 0;
   std::vector<Instruction> program_;
 };
@@ -148,8 +150,8 @@ double TaskCost::total() const {
 }
 
 std::vector<Instruction> step_program(const RankShare& share, const std::vector<Task>& tasks, const Schedule& schedule,
-                                      int world, const CostOf& cost) {
-  return Compiler(share, schedule, world, cost).compile(tasks);
+                                      int world, const CostOf& cost, StreamUse use) {
+  return Compiler(share, schedule, world, cost, use).compile(tasks);
 }
 
 }  // namespace forge
