@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "config/family.hpp"
 #include "config/report.hpp"
 #include "core/to_size.hpp"
 #include "hf/safetensors.hpp"

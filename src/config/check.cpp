@@ -6,6 +6,7 @@
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
+#include "config/schedule_name.hpp"
 #include "config/text.hpp"
 
 namespace forge {

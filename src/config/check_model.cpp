@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "config/check_parts.hpp"
+#include "config/family.hpp"
 #include "core/bytes.hpp"
 
 namespace forge {

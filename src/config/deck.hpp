@@ -4,14 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "config/family.hpp"
-#include "config/schedule_name.hpp"
-
 namespace forge {
 
 // The input deck as values. The table in config/keys.cpp gives every field its key, unit, default, range and doc line;
 // the defaults below are the table's (a test compares them).
 
+enum class Family : int;  // config/family.hpp
 enum class NormKind { rmsnorm, layernorm };
 enum class Activation { swiglu, gelu, gelu_tanh, relu2 };
 enum class PositionKind { rope, learned };
@@ -29,6 +27,8 @@ enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharde
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
 enum class OptimizerName : int;                             // config/optimizer_table.hpp
+enum class ScheduleName : int;                              // config/schedule_name.hpp
+ScheduleName default_schedule();                            // default_schedule_name there
 enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
@@ -42,7 +42,7 @@ inline constexpr std::size_t most_mtp_depths = 64;
 struct ModelDeck {
   std::string hf;  // Hugging Face directory; "" = dimensions from the deck
   bool load_weights = false;
-  Family family = Family::llama;
+  Family family{};
   std::int64_t layers = 0;      // L
   std::int64_t width = 0;       // C
   std::int64_t heads = 0;       // H
@@ -126,7 +126,7 @@ struct MeshDeck {
 };
 
 struct ScheduleDeck {
-  ScheduleName name = ScheduleName::one_f_one_b;
+  ScheduleName name = default_schedule();
   std::int64_t virtual_stages = 1;  // model chunks per rank
   std::string split = "even";
   std::string file;  // a schedule as CSV; "" = made by `name`

@@ -1,3 +1,4 @@
+#include "config/family.hpp"
 #include "config/key_builder.hpp"
 
 namespace forge {

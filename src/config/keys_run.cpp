@@ -1,7 +1,12 @@
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
+#include "config/schedule_name.hpp"
 
 namespace forge {
+
+ScheduleName default_schedule() {
+  return default_schedule_name;
+}
 
 namespace {
 

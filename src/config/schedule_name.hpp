@@ -26,6 +26,8 @@ constexpr std::string_view name_of(ScheduleName name) {
   return schedule_words[to_size(name)];
 }
 
+inline constexpr ScheduleName default_schedule_name = ScheduleName::one_f_one_b;
+
 // Model chunks per rank that a schedule has; 0: as many as the deck says.
 constexpr int chunks_of(ScheduleName name) {
   return name == ScheduleName::interleaved ? 0 : name == ScheduleName::zb_v ? 2 : 1;

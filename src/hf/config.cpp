@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/family.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "hf/families.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "config/text.hpp"
 

@@ -1,5 +1,6 @@
 #include "hf/rope.hpp"
 
+#include "config/family.hpp"
 #include "config/text.hpp"
 
 namespace forge {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "config/family.hpp"
 #include "core/error.hpp"
 #include "hf/config.hpp"
 #include "hf/families.hpp"

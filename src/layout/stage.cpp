@@ -2,66 +2,9 @@
 
 namespace forge {
 
-namespace {
-
-std::vector<std::size_t> those_of(std::initializer_list<std::size_t> units) {
-  std::vector<std::size_t> list;
-  for (const std::size_t unit : units)
-    if (unit != no_unit) list.push_back(unit);
-  return list;
-}
-
-}  // namespace
-
 std::string_view name_of(LayerKind kind) {
   constexpr std::string_view names[] = {"arrivals", "embedding", "block", "norm", "head", "mtp_input", "departures"};
   return names[to_size(kind)];
-}
-
-bool does(const StageLayer& layer, Pass pass) {
-  switch (layer.kind) {
-    case LayerKind::arrivals:
-      return pass == Pass::backward_input;
-    case LayerKind::embedding:  // nothing lies below
-      return pass != Pass::backward_input;
-    case LayerKind::norm:
-    case LayerKind::departures:
-      return pass != Pass::backward_weight;
-    case LayerKind::head:
-      return pass == Pass::forward;
-    case LayerKind::block:
-    case LayerKind::mtp_input:
-      return true;
-  }
-  return false;
-}
-
-bool recomputes(const StageLayer& layer) {
-  return layer.kind == LayerKind::block || layer.kind == LayerKind::mtp_input;
-}
-
-std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass) {
-  if (!does(layer, pass) || pass == Pass::backward_weight) return {};
-  if (layer.kind != LayerKind::mtp_input) return those_of({layer.unit, layer.second});
-  return pass == Pass::forward ? those_of({layer.second, layer.unit}) : those_of({layer.unit});
-}
-
-std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
-  switch (layer.kind) {
-    case LayerKind::embedding:
-      return pass == Pass::backward_weight ? those_of({layer.second, layer.unit}) : those_of({});
-    case LayerKind::block:
-    case LayerKind::mtp_input:
-      // W of experts runs with B: rows of later rounds exist only there. Rows of the table wait for nothing.
-      if (pass == Pass::backward_input) return those_of({layer.second});
-      return pass == Pass::backward_weight ? those_of({layer.unit}) : those_of({});
-    case LayerKind::norm:
-      return pass == Pass::backward_input && layer.state == 0 ? those_of({layer.unit}) : those_of({});
-    case LayerKind::head:
-      return pass == Pass::forward ? those_of({layer.unit}) : those_of({});
-    default:
-      return {};
-  }
 }
 
 std::size_t find_unit(const std::vector<LocalUnit>& units, UnitKind kind, std::int64_t layer) {

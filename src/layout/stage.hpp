@@ -36,15 +36,6 @@ struct StageLayer {
   bool trains_only() const { return state > 0; }
 };
 
-bool does(const StageLayer& layer, Pass pass);
-// Whether backward recomputes something that a recompute policy other than none dropped.
-bool recomputes(const StageLayer& layer);
-// Units whose weights the pass reads, in the order of use; backward_weight reads none.
-std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass);
-// Units to whose gradients the pass adds what the pass completes. A norm's weight is a vector: where its unit has
-// matrices too, the pass that adds those completes the unit.
-std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass);
-
 std::vector<StageLayer> stage_layers(const StageContent& stage, const std::vector<LocalUnit>& units,
                                      bool tied_embeddings);
 

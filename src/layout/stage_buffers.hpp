@@ -1,11 +1,8 @@
 #pragma once
 
 #include "core/category.hpp"
-#include "layout/stage.hpp"
+#include "layout/layer_kinds.hpp"
 #include "nn/batch.plan.hpp"
-#include "nn/block.plan.hpp"
-#include "nn/head.plan.hpp"
-#include "nn/mtp.plan.hpp"
 
 namespace forge {
 
@@ -25,15 +22,6 @@ enum class Region : std::uint8_t {
 inline constexpr int region_count = 6;
 std::string_view name_of(Region region);
 
-// What a layer keeps between its passes.
-template <class T>
-struct LayerBuffers {
-  View<T, 2> x;      // (S, C) a block's input, where no edge of the stage is it
-  View<T, 2> d_out;  // (S, C) gradient of what a block or the embedding hands on, likewise, for W
-  BlockBuffers<T> block;
-  StateBuffers<T> state;
-  MtpBuffers<T> mtp;
-};
 // Gradients of the residual stream, above and below a layer, in turn.
 template <class T>
 struct GradientStream {
@@ -41,17 +29,6 @@ struct GradientStream {
 
   void list(BufferLister& l);
 };
-
-// What a layer keeps from forward on; what is recomputed of it; what B leaves for W: in a frame, or, with what is
-// recomputed, in a slot.
-template <class T>
-BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
 
 // States on an edge of a stage; evaluation has one everywhere.
 int states_on(Region edge, const StageContent& stage);
@@ -73,8 +50,5 @@ std::size_t state_bytes(const BufferContext& c);
 std::size_t stream_bytes(const BufferContext& c);
 std::size_t recomputed_bytes(const BufferContext& c, const StageLayer& layer);
 std::size_t gradient_bytes(const BufferContext& c, const StageLayer& layer);
-// The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
-// policy dropped.
-std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
 
 }  // namespace forge

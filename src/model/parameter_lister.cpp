@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include "config/family.hpp"
 
 namespace forge {
 
@@ -17,6 +18,13 @@ std::string joined(std::string text, const NameParts& parts) {
 std::string hf_block_name(const ModelSpec& spec, std::int64_t layer) {
   const bool gpt2 = tensor_names(spec.options.family).gpt2;
   return (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
+}
+
+TensorNames ParameterLister::names() const {
+  return tensor_names(spec.options.family);
+}
+bool ParameterLister::gpt2() const {
+  return names().gpt2;
 }
 
 double ParameterLister::output_std() const {

@@ -13,6 +13,8 @@
 
 namespace forge {
 
+struct TensorNames;
+
 // The parameters of a layer are members of a struct, each a View of its type, and the struct has a function that lists
 // them (nn/*.plan.hpp). One list serves both ends: what the model's tensors are, and where the Views point in a rank's
 // flat buffer.
@@ -110,8 +112,8 @@ class ParameterLister {
   void finish();
 
   // Names in the family's Hugging Face checkpoints. GPT-2 fuses q, k and v and stores matrices (in, out).
-  TensorNames names() const { return tensor_names(spec.options.family); }
-  bool gpt2() const { return names().gpt2; }
+  TensorNames names() const;  // config/family.hpp
+  bool gpt2() const;
   std::string_view hf(std::string_view others, std::string_view gpt2_name) const { return gpt2() ? gpt2_name : others; }
 
   // Standard deviations of matrices, and of those that add to the residual stream.

@@ -1,6 +1,7 @@
 #include "nn/decoder.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -41,13 +42,8 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   std::size_t frame = 0;  // of a block's forward pass; layers differ
   for (std::int64_t layer = 0; layer < run.spec.L(); ++layer)
     frame = std::max(frame, block_scratch(largest, layer, Pass::forward, false));
-  const auto rows = to_size(run.microbatch.sequence_tokens);
-  const auto layers = to_size(run.spec.L());
-  const auto cached = [&](std::int64_t columns) { return align_up(rows * to_size(columns) * sizeof(T)); };
-  const auto v = to_size(run.spec.V()), c = to_size(run.spec.C());
-  return counted_bytes<RunBuffers<T>>(run) + layers * (cached(run.spec.kv_columns()) + cached(run.spec.v_columns())) +
-         2 * align_up(rows * sizeof(std::int32_t)) + align_up(v * sizeof(acc_t<T>)) + align_up(2 * sizeof(acc_t<T>)) +
-         align_up(c * sizeof(T)) + counted_bytes<Batch>(largest) + 2 * stream_bytes<T>(largest) + frame;
+  return counted_bytes<RunBuffers<T>>(run) + counted_bytes<DecoderBuffers<T>>(run) + counted_bytes<Batch>(largest) +
+         2 * stream_bytes<T>(largest) + frame;
 }
 
 template <class T>
@@ -62,31 +58,25 @@ Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& prec
       arena_(arena_bytes(run_, decode_context(spec_, precision, std::min(piece, capacity)))),
       workspace_(workspace_bytes),
       gemm_(workspace_.data(), workspace_.bytes()) {
-  auto allocate = [&](std::int64_t elements, std::size_t size) {
-    return arena_.allocate(to_size(elements) * size, Category::data);
-  };
-  forge::allocate(arena_, run_, Category::data, run_buffers_);
+  allocate(arena_, run_, Category::data, run_buffers_);
+  allocate(arena_, run_, Category::data, buffers_);
   fill_rotary_buffers(stream_, run_, run_buffers_);
-  for (std::int64_t l = 0; l < spec_.L(); ++l)
-    for (const auto& [cache, columns] : {std::pair{&cache_.k, spec_.kv_columns()}, {&cache_.v, spec_.v_columns()}})
-      cache->push_back(View<T, 2>(static_cast<T*>(allocate(capacity * columns, sizeof(T))), {{capacity, columns}}));
   if (!router_biases.empty()) {
     const std::vector<acc_t<T>> converted(router_biases.begin(), router_biases.end());
     copy_to_device(stream_, run_buffers_.routers.bias.data, converted.data(), converted.size() * sizeof(acc_t<T>));
     stream_.synchronize();
   }
+  for (std::int64_t l = 0; l < spec_.L(); ++l) {
+    cache_.k.push_back(buffers_.keys.slice(l * capacity, (l + 1) * capacity));
+    cache_.v.push_back(buffers_.values.slice(l * capacity, (l + 1) * capacity));
+  }
+  cache_.positions = buffers_.positions;
+  cache_.documents = buffers_.documents;
   std::vector<std::int32_t> positions(to_size(capacity));
-  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-  for (auto* view : {&cache_.positions, &cache_.documents})
-    *view = View<std::int32_t, 1>(static_cast<std::int32_t*>(allocate(capacity, 4)), {{capacity}});
+  std::iota(positions.begin(), positions.end(), 0);
   copy_to_device(stream_, cache_.positions.data, positions.data(), positions.size() * 4);
   fill_zero(stream_, cache_.documents.data, positions.size() * 4);
   stream_.synchronize();
-  using A = acc_t<T>;
-  logits_ = View<A, 2>(static_cast<A*>(allocate(spec_.V(), sizeof(A))), {{1, spec_.V()}});
-  const View<A, 1> statistics(static_cast<A*>(allocate(2, sizeof(A))), {{2}});
-  statistics_ = {statistics.slice(0, 1), statistics.slice(1, 2)};
-  normed_ = View<T, 2>(static_cast<T*>(allocate(spec_.C(), sizeof(T))), {{1, spec_.C()}});
   for (std::size_t u = 0; u < units.size(); ++u) switch (units[u].kind) {
       case UnitKind::token_table:
         head_.output = table_of(spec_, units[u], weights[u]);
@@ -130,7 +120,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
     std::swap(x, next);
   }
   cache_.length += rows;
-  head_logits<T>(ctx, head_, x.slice(rows - 1, rows), normed_, statistics_, logits_);
+  head_logits<T>(ctx, head_, x.slice(rows - 1, rows), buffers_.normed, buffers_.statistics, buffers_.logits);
 }
 
 template <class T>
@@ -141,7 +131,7 @@ std::vector<double> Decoder<T>::append(const std::vector<std::int32_t>& tokens) 
     append_piece(tokens.data() + begin,
                  std::min<std::int64_t>(piece, static_cast<std::int64_t>(tokens.size() - begin)));
   std::vector<acc_t<T>> logits(to_size(spec_.V()));
-  copy_to_host(stream_, logits.data(), logits_.data, logits.size() * sizeof(acc_t<T>));
+  copy_to_host(stream_, logits.data(), buffers_.logits.data, logits.size() * sizeof(acc_t<T>));
   stream_.synchronize();
   return {logits.begin(), logits.end()};
 }

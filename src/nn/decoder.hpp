@@ -10,6 +10,27 @@
 
 namespace forge {
 
+// What a decoder keeps; R = its capacity.
+template <class T>
+struct DecoderBuffers {
+  View<T, 2> keys, values;                     // (L R, K D), (L R, K Dv): layer after layer
+  View<std::int32_t, 1> positions, documents;  // (R)
+  View<acc_t<T>, 2> logits;                    // (1, V)
+  NormStatistics<T> statistics;                // (1)
+  View<T, 2> normed;                           // (1, C)
+
+  void list(BufferLister& l) {
+    l.add(keys, "keys of all layers", l.spec.L() * l.R, l.spec.kv_columns());
+    l.add(values, "values of all layers", l.spec.L() * l.R, l.spec.v_columns());
+    l.add(positions, "positions of keys", l.R, 1);
+    l.add(documents, "documents of keys", l.R, 1);
+    l.add(logits, "logits", 1, l.spec.V());
+    l.add(statistics.mean, "norm mean", 1, 1);
+    l.add(statistics.rstd, "norm rstd", 1, 1);
+    l.add(normed, "norm output", 1, l.spec.C());
+  }
+};
+
 // The forward pass of one sequence, a piece at a time, with a cache of keys and values: for generation. Owns its
 // memory.
 template <class T>
@@ -42,9 +63,7 @@ class Decoder {
   Gemm gemm_;
   RunBuffers<T> run_buffers_;
   KvCache<T> cache_;
-  View<acc_t<T>, 2> logits_;  // (1, V)
-  NormStatistics<T> statistics_;
-  View<T, 2> normed_;  // (1, C)
+  DecoderBuffers<T> buffers_;
   EmbeddingParameters<const T> embedding_;
   std::vector<BlockParameters<const T>> blocks_;
   HeadParameters<const T> head_;

@@ -1,4 +1,5 @@
 #include "nn/moe.plan.hpp"
+#include "config/family.hpp"
 
 namespace forge {
 

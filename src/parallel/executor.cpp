@@ -75,21 +75,6 @@ void Executor<T>::run(const Task& task) {
 }
 
 template <class T>
-void Executor<T>::run_layer(const Task& task) {
-  const StageLayer& layer = layers(task)[to_size(task.layer)];
-  switch (task.op) {
-    case TaskOp::forward:
-      return forward(task, layer);
-    case TaskOp::recompute:
-      return recompute(task, layer);
-    case TaskOp::backward_input:
-      return backward_input(task, layer);
-    default:
-      return backward_weight(task, layer);
-  }
-}
-
-template <class T>
 void Executor<T>::open(const Task& task) {
   require(open_ < frames_.size(), "tasks open more frames than the executor holds");
   OpenFrame& frame = frames_[open_++];

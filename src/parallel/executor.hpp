@@ -81,7 +81,6 @@ class Executor {
     void* memory = nullptr;
   };
 
-  void run_layer(const Task& task);
   void open(const Task& task);
   void close();
   // Memory of the frame that a task of this kind has opened; null: none is open.
@@ -90,13 +89,15 @@ class Executor {
   void transfer(const Task& task);
   void local_copy(const Task& task);
 
-  // executor_layers.cpp: passes of a layer
-  void forward(const Task& task, const StageLayer& layer);
-  void recompute(const Task& task, const StageLayer& layer);
-  void backward_input(const Task& task, const StageLayer& layer);
-  void backward_weight(const Task& task, const StageLayer& layer);
-  void forward_of_departures(const Task& task);
-  void backward_of_departures(const Task& task);
+  // executor_layers.cpp: the layers, by kind, each with its passes
+  void run_layer(const Task& task);
+  void run_arrivals(const Task& task, const StageLayer& layer);
+  void run_embedding(const Task& task, const StageLayer& layer);
+  void run_block(const Task& task, const StageLayer& layer);
+  void run_norm(const Task& task, const StageLayer& layer);
+  void run_head(const Task& task, const StageLayer& layer);
+  void run_mtp_input(const Task& task, const StageLayer& layer);
+  void run_departures(const Task& task, const StageLayer& layer);
 
   // What the task at hand works on. Residual stream: position i is the input of the chunk's i-th block, behind the last
   // one the input of the final norm or the next stage. Normalised states by number.
@@ -139,22 +140,15 @@ class Executor {
   View<T, 2> input_gradient_of(const Task& task, const StageLayer& block) const;
   // All that a layer works on in the task: what it saved, and in backward what is recomputed and left.
   LayerBuffers<T> buffers_of(const Task& task, const StageLayer& layer) const;
-  // run(Block<T>&), and the same of a depth's input and of a norm.
-  template <class F>
-  void with_block(const Task& task, const StageLayer& layer, F run);
-  template <class F>
-  void with_mtp_input(const Task& task, const StageLayer& layer, F run);
-  template <class F>
-  void with_norm(const Task& task, const StageLayer& layer, F run);
-  void forward_of_head(const Task& task, const StageLayer& layer);
 
   const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
   const T* weights(std::size_t unit) const { return storage_.unit(unit).weights(); }
   acc_t<T>* matrices(std::size_t unit) const { return storage_.unit(unit).matrices(); }
   UnitPart<acc_t<T>> vectors(std::size_t unit) const { return storage_.unit(unit).vector_sums(); }
   View<const T, 2> table(std::size_t unit) const { return table_of(context_.spec(), local(unit), weights(unit)); }
-  BlockParameters<const T> block_weights(const StageLayer& layer) const;
-  BlockParameters<acc_t<T>> block_gradients(const StageLayer& layer, bool with_matrices) const;
+  // What the task reads of the parameters in a layer's unit, and of a block's experts; and what it adds to.
+  BlockParameters<const T> weights_in(const Task& task, const StageLayer& layer) const;
+  BlockParameters<acc_t<T>> gradients_in(const Task& task, const StageLayer& layer) const;
   View<acc_t<T>, 2> table_gradient(std::size_t unit) const;
 
   Context<T> context_;

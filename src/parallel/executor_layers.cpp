@@ -119,21 +119,24 @@ LayerBuffers<T> Executor<T>::buffers_of(const Task& task, const StageLayer& laye
 }
 
 template <class T>
-BlockParameters<const T> Executor<T>::block_weights(const StageLayer& layer) const {
+BlockParameters<const T> Executor<T>::weights_in(const Task& task, const StageLayer& layer) const {
   BlockParameters<const T> w;
+  if (task.op == TaskOp::backward_weight) return w;
   bind(w, context_.spec(), local(layer.unit), weights(layer.unit));
   if (layer.kind == LayerKind::block && layer.second != no_unit)
     bind(w, context_.spec(), local(layer.second), weights(layer.second));
   return w;
 }
 
-// W of experts runs with B: the rows of later rounds exist only there.
+// B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds exist only there.
 template <class T>
-BlockParameters<acc_t<T>> Executor<T>::block_gradients(const StageLayer& layer, bool with_matrices) const {
+BlockParameters<acc_t<T>> Executor<T>::gradients_in(const Task& task, const StageLayer& layer) const {
   BlockParameters<acc_t<T>> g;
-  bind<acc_t<T>>(g, context_.spec(), local(layer.unit), with_matrices ? matrices(layer.unit) : nullptr,
+  const bool of_weights = task.op == TaskOp::backward_weight;
+  if (!of_weights && task.op != TaskOp::backward_input) return g;
+  bind<acc_t<T>>(g, context_.spec(), local(layer.unit), of_weights ? matrices(layer.unit) : nullptr,
                  vectors(layer.unit));
-  if (layer.kind == LayerKind::block && layer.second != no_unit && !with_matrices)
+  if (layer.kind == LayerKind::block && layer.second != no_unit && !of_weights)
     bind(g, context_.spec(), local(layer.second), matrices(layer.second));
   return g;
 }
@@ -143,76 +146,93 @@ View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
   return table_of(context_.spec(), local(unit), matrices(unit));
 }
 
-// ---- passes
+// ---- layers, each with its passes
 
 template <class T>
-template <class F>
-void Executor<T>::with_block(const Task& task, const StageLayer& layer, F run) {
+void Executor<T>::run_layer(const Task& task) {
+  // In the order of LayerKind.
+  constexpr void (Executor::*run[])(const Task&, const StageLayer&) = {
+      &Executor::run_arrivals, &Executor::run_embedding, &Executor::run_block,     &Executor::run_norm,
+      &Executor::run_head,     &Executor::run_mtp_input, &Executor::run_departures};
+  const StageLayer& layer = layers(task)[to_size(task.layer)];
+  (this->*run[to_size(layer.kind)])(task, layer);
+}
+
+template <class T>
+void Executor<T>::run_embedding(const Task& task, const StageLayer& layer) {
+  const Embedding<T> embedding{context_, batch(task, 0)};
+  if (task.op == TaskOp::forward) {
+    EmbeddingParameters<const T> w{table(layer.unit), {}};
+    if (layer.second != no_unit) w.positions = table(layer.second);
+    return embedding.forward(w, residual(task, 0));
+  }
+  EmbeddingParameters<acc_t<T>> g{table_gradient(layer.unit), {}};
+  if (layer.second != no_unit) g.positions = table_gradient(layer.second);
+  embedding.backward_weight(g, residual_gradient(task, 0));
+}
+
+template <class T>
+void Executor<T>::run_block(const Task& task, const StageLayer& layer) {
   const LayerBuffers<T> buffers = buffers_of(task, layer);
   const Batch rows = batch(task, layer.state);
   const View<T, 2> x = layer.state == 0 ? residual(task, position_of(task, layer)) : buffers.x;
-  Block<T> block{{context_, layer.number, rows, x}, buffers.block};
-  if (task.op != TaskOp::backward_weight) block.w = block_weights(layer);
-  if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
-    block.g = block_gradients(layer, task.op == TaskOp::backward_weight);
-  run(block);
-}
-
-template <class T>
-template <class F>
-void Executor<T>::with_mtp_input(const Task& task, const StageLayer& layer, F run) {
-  const Batch rows = batch(task, layer.state);
-  MtpInput<T> input{context_, layer.number, rows, state(task, layer.state - 1), buffers_of(task, layer).mtp};
-  if (task.op != TaskOp::backward_weight) input.w = block_weights(layer).mtp;
-  if (task.op == TaskOp::backward_input || task.op == TaskOp::backward_weight)
-    input.g = block_gradients(layer, task.op == TaskOp::backward_weight).mtp;
-  run(input);
-}
-
-template <class T>
-template <class F>
-void Executor<T>::with_norm(const Task& task, const StageLayer& layer, F run) {
-  const StateBuffers<T> b = saved(task, to_size(task.layer)).state;
-  const bool of_depth = layer.state > 0;
-  StateNorm<T> norm{context_, of_depth ? b.x : residual(task, content(task).layers), b.norm};
-  if (of_depth)
-    norm.w = head_of_depth({}, block_weights(layer).mtp);
-  else
-    bind(norm.w, context_.spec(), local(layer.unit), weights(layer.unit));
-  if (task.op == TaskOp::backward_input && of_depth)
-    norm.g = head_of_depth({}, block_gradients(layer, false).mtp);
-  else if (task.op == TaskOp::backward_input)
-    bind<acc_t<T>>(norm.g, context_.spec(), local(layer.unit), {}, vectors(layer.unit));
-  run(norm);
-}
-
-template <class T>
-void Executor<T>::forward(const Task& task, const StageLayer& layer) {
-  switch (layer.kind) {
-    case LayerKind::embedding: {
-      EmbeddingParameters<const T> w{table(layer.unit), {}};
-      if (layer.second != no_unit) w.positions = table(layer.second);
-      return Embedding<T>{context_, batch(task, 0)}.forward(w, residual(task, 0));
-    }
-    case LayerKind::block:
-      return with_block(task, layer, [&](Block<T>& block) { block.forward(output_of(task, layer)); });
-    case LayerKind::norm:
-      return with_norm(task, layer, [&](StateNorm<T>& norm) { norm.forward(state(task, layer.state)); });
-    case LayerKind::head:
-      return forward_of_head(task, layer);
-    case LayerKind::mtp_input:
-      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
-        input.forward({table(layer.second), {}}, saved(task, to_size(task.layer) + 1).x);
-      });
-    case LayerKind::departures:
-      return forward_of_departures(task);
-    case LayerKind::arrivals:
-      return;
+  Block<T> block{{context_, layer.number, rows, x}, buffers.block, weights_in(task, layer), gradients_in(task, layer)};
+  switch (task.op) {
+    case TaskOp::forward:
+      return block.forward(output_of(task, layer));
+    case TaskOp::recompute:
+      return block.recompute();
+    case TaskOp::backward_input:
+      return block.backward_input(output_gradient_of(task, layer), input_gradient_of(task, layer));
+    default:
+      return block.backward_weight(output_gradient_of(task, layer));
   }
 }
 
 template <class T>
-void Executor<T>::forward_of_head(const Task& task, const StageLayer& layer) {
+void Executor<T>::run_mtp_input(const Task& task, const StageLayer& layer) {
+  const Batch rows = batch(task, layer.state);
+  const StageLayer& block = layers(task)[to_size(task.layer) + 1];
+  MtpInput<T> input{context_,
+                    layer.number,
+                    rows,
+                    state(task, layer.state - 1),
+                    buffers_of(task, layer).mtp,
+                    weights_in(task, layer).mtp,
+                    gradients_in(task, layer).mtp};
+  switch (task.op) {
+    case TaskOp::forward:
+      return input.forward({table(layer.second), {}}, saved(task, to_size(task.layer) + 1).x);
+    case TaskOp::recompute:
+      return input.recompute();
+    case TaskOp::backward_input:
+      return input.backward_input({table_gradient(layer.second), {}}, input_gradient_of(task, block),
+                                  state_gradient(task, layer.state - 1));
+    default:
+      return input.backward_weight(input_gradient_of(task, block));
+  }
+}
+
+template <class T>
+void Executor<T>::run_norm(const Task& task, const StageLayer& layer) {
+  const StateBuffers<T> b = saved(task, to_size(task.layer)).state;
+  const bool of_depth = layer.state > 0, forward = task.op == TaskOp::forward;
+  StateNorm<T> norm{context_, of_depth ? b.x : residual(task, content(task).layers), b.norm};
+  if (of_depth) {
+    norm.w = head_of_depth({}, weights_in(task, layer).mtp);
+    norm.g = head_of_depth({}, gradients_in(task, layer).mtp);
+  } else {
+    bind(norm.w, context_.spec(), local(layer.unit), weights(layer.unit));
+    if (!forward) bind<acc_t<T>>(norm.g, context_.spec(), local(layer.unit), {}, vectors(layer.unit));
+  }
+  if (forward) return norm.forward(state(task, layer.state));
+  norm.backward_input(state_gradient(task, layer.state),
+                      of_depth ? output_gradient_of(task, layers(task)[to_size(task.layer) - 1])
+                               : residual_gradient(task, content(task).layers));
+}
+
+template <class T>
+void Executor<T>::run_head(const Task& task, const StageLayer& layer) {
   Head<T> head{context_, batch(task, layer.state).labels, vocabulary_, table(layer.unit)};
   if (context_.training) head.g = table_gradient(layer.unit);
   const View<T, 2> n = state(task, layer.state), d_n = state_gradient(task, layer.state);
@@ -222,85 +242,30 @@ void Executor<T>::forward_of_head(const Task& task, const StageLayer& layer) {
   head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
 }
 
-// States that arrived, and those made here, for the next stage.
+// States that arrived, and those made here, for the next stage; backward the gradients of those made here.
 template <class T>
-void Executor<T>::forward_of_departures(const Task& task) {
+void Executor<T>::run_departures(const Task& task, const StageLayer&) {
+  const bool forward = task.op == TaskOp::forward;
   const int chunk = task.action.chunk, m = task.action.microbatch;
   if (content(task).passes_through())
-    return copy_rows<T>(context_.stream, edge_in_use(chunk, m, Region::input), edge_in_use(chunk, m, Region::output));
+    return copy_rows<T>(context_.stream, edge_in_use(chunk, m, forward ? Region::input : Region::output_gradient),
+                        edge_in_use(chunk, m, forward ? Region::output : Region::input_gradient));
   const int states = context_.training ? content(task).states_out() : 1;
-  for (int j = 0; j < states; ++j) copy_rows<T>(context_.stream, state(task, j), edge(task, Region::output, j));
+  for (int j = 0; j < states; ++j)
+    if (forward)
+      copy_rows<T>(context_.stream, state(task, j), edge(task, Region::output, j));
+    else if (is_own(task, j))
+      copy_rows<T>(context_.stream, edge(task, Region::output_gradient, j), state_gradient(task, j));
 }
 
-// The gradients of the states made here, from the next stage.
+// Gradients of the states from the stage before, back to it.
 template <class T>
-void Executor<T>::backward_of_departures(const Task& task) {
-  if (content(task).passes_through())
-    return copy_rows<T>(context_.stream, edge(task, Region::output_gradient), edge(task, Region::input_gradient));
-  for (int j = 0; j < content(task).states_out(); ++j)
-    if (is_own(task, j)) copy_rows<T>(context_.stream, edge(task, Region::output_gradient, j), state_gradient(task, j));
+void Executor<T>::run_arrivals(const Task& task, const StageLayer&) {
+  for (int j = 0; j < content(task).states_in; ++j)
+    copy_rows<T>(context_.stream, state_gradient(task, j), edge(task, Region::input_gradient, j));
 }
 
-template <class T>
-void Executor<T>::recompute(const Task& task, const StageLayer& layer) {
-  if (layer.kind == LayerKind::block) return with_block(task, layer, [](Block<T>& block) { block.recompute(); });
-  with_mtp_input(task, layer, [](MtpInput<T>& input) { input.recompute(); });
-}
-
-template <class T>
-void Executor<T>::backward_input(const Task& task, const StageLayer& layer) {
-  const auto neighbour = [&](int distance) { return layers(task)[to_size(task.layer + distance)]; };
-  switch (layer.kind) {
-    case LayerKind::block:
-      return with_block(task, layer, [&](Block<T>& block) {
-        block.backward_input(output_gradient_of(task, layer), input_gradient_of(task, layer));
-      });
-    case LayerKind::norm:
-      return with_norm(task, layer, [&](StateNorm<T>& norm) {
-        norm.backward_input(state_gradient(task, layer.state), layer.state == 0
-                                                                   ? residual_gradient(task, content(task).layers)
-                                                                   : output_gradient_of(task, neighbour(-1)));
-      });
-    case LayerKind::mtp_input:
-      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
-        input.backward_input({table_gradient(layer.second), {}}, input_gradient_of(task, neighbour(1)),
-                             state_gradient(task, layer.state - 1));
-      });
-    case LayerKind::departures:
-      return backward_of_departures(task);
-    case LayerKind::arrivals:  // back to the stage before
-      for (int j = 0; j < content(task).states_in; ++j)
-        copy_rows<T>(context_.stream, state_gradient(task, j), edge(task, Region::input_gradient, j));
-      return;
-    default:
-      return;
-  }
-}
-
-template <class T>
-void Executor<T>::backward_weight(const Task& task, const StageLayer& layer) {
-  switch (layer.kind) {
-    case LayerKind::block:
-      return with_block(task, layer, [&](Block<T>& block) { block.backward_weight(output_gradient_of(task, layer)); });
-    case LayerKind::mtp_input:
-      return with_mtp_input(task, layer, [&](MtpInput<T>& input) {
-        input.backward_weight(input_gradient_of(task, layers(task)[to_size(task.layer) + 1]));
-      });
-    case LayerKind::embedding: {
-      EmbeddingParameters<acc_t<T>> g{table_gradient(layer.unit), {}};
-      if (layer.second != no_unit) g.positions = table_gradient(layer.second);
-      return Embedding<T>{context_, batch(task, 0)}.backward_weight(g, residual_gradient(task, 0));
-    }
-    default:
-      return;
-  }
-}
-
-#define FORGE_INSTANTIATE(T)                                                 \
-  template void Executor<T>::forward(const Task&, const StageLayer&);        \
-  template void Executor<T>::recompute(const Task&, const StageLayer&);      \
-  template void Executor<T>::backward_input(const Task&, const StageLayer&); \
-  template void Executor<T>::backward_weight(const Task&, const StageLayer&);
+#define FORGE_INSTANTIATE(T) template void Executor<T>::run_layer(const Task&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -1,6 +1,6 @@
 #include "plan/operations.hpp"
 
-#include "layout/stage_sends.hpp"
+#include "layout/layer_kinds.hpp"
 
 namespace forge {
 

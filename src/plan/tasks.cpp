@@ -308,36 +308,6 @@ class Writer {
 
 }  // namespace
 
-std::string_view name_of(TaskOp op) {
-  constexpr std::string_view names[] = {"load_batch",
-                                        "retire",
-                                        "forward",
-                                        "recompute",
-                                        "backward_input",
-                                        "backward_weight",
-                                        "open_state",
-                                        "open_stream",
-                                        "open_recomputed",
-                                        "open_gradients",
-                                        "close",
-                                        "gather",
-                                        "wait_parameters",
-                                        "release",
-                                        "clear_gradients",
-                                        "reduce_gradients",
-                                        "transfer",
-                                        "local_copy",
-                                        "clear_sums",
-                                        "reduce_tied",
-                                        "wait_gradients",
-                                        "norm",
-                                        "clip",
-                                        "update",
-                                        "read",
-                                        "update_biases"};
-  return names[to_size(op)];
-}
-
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute) {
   require(schedule.lowered, "tasks are those of a lowered schedule");
   return Writer(share, schedule, true, recompute != Recompute::none).write();
@@ -364,58 +334,6 @@ std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule) {
   const Schedule forward = lower(forward_only(schedule));
   return Writer(share, forward, false, false).write();
-}
-
-LayerPass pass_of(const Task& task, const RankShare& share) {
-  const auto of = [&](Pass pass, bool recompute = false) {
-    return LayerPass{&share.layers[to_size(task.action.chunk)][to_size(task.layer)], pass, recompute};
-  };
-  switch (task.op) {
-    case TaskOp::forward:
-      return of(Pass::forward);
-    case TaskOp::recompute:
-      return of(Pass::backward_input, true);
-    case TaskOp::backward_input:
-      return of(Pass::backward_input);
-    case TaskOp::backward_weight:
-      return of(Pass::backward_weight);
-    default:
-      return {};
-  }
-}
-
-std::string_view stream_of(const Task& task) {
-  switch (task.op) {
-    case TaskOp::gather:
-      return "parameters";
-    case TaskOp::reduce_gradients:
-    case TaskOp::reduce_tied:
-      return "gradients";
-    case TaskOp::transfer:
-      return is_post(task.action.op) || is_group(task.action.op) ? "transfers" : "compute";
-    case TaskOp::retire:
-    case TaskOp::release:
-    case TaskOp::open_state:
-    case TaskOp::open_stream:
-    case TaskOp::open_recomputed:
-    case TaskOp::open_gradients:
-    case TaskOp::close:
-    case TaskOp::read:
-      return "";
-    default:
-      return "compute";
-  }
-}
-
-std::string phase_of(const Task& task, const RankShare& share) {
-  if (task.layer < 0) return std::string(name_of(task.op));
-  const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
-  if (layer.kind == LayerKind::head) return "output head";
-  std::string what = "the " + std::string(name_of(layer.kind));
-  if (layer.kind == LayerKind::block) what = layer.state > 0 ? "a multi-token block" : "a block";
-  if (layer.kind == LayerKind::norm) what = layer.state > 0 ? "a multi-token norm" : "the final norm";
-  if (layer.kind == LayerKind::mtp_input) what = "a multi-token input";
-  return (task.op == TaskOp::forward ? "forward of " : "backward of ") + what;
 }
 
 }  // namespace forge

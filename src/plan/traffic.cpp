@@ -1,7 +1,7 @@
 #include "plan/traffic.hpp"
 
 #include "core/to_size.hpp"
-#include "layout/stage_sends.hpp"
+#include "layout/layer_kinds.hpp"
 #include "nn/router.plan.hpp"
 
 namespace forge {

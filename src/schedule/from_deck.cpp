@@ -3,6 +3,7 @@
 #include <string>
 
 #include "config/check_parts.hpp"
+#include "config/schedule_name.hpp"
 #include "config/text.hpp"
 #include "schedule/csv.hpp"
 #include "schedule/generate.hpp"

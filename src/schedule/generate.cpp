@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "schedule/zero_bubble.hpp"

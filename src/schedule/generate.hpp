@@ -7,7 +7,7 @@ namespace forge {
 
 // What a generator is asked for. All of them work with one rank.
 struct ScheduleRequest {
-  ScheduleName name = ScheduleName::one_f_one_b;
+  ScheduleName name = default_schedule();
   int ranks = 1;         // pp
   int chunks = 1;        // schedule.virtual_stages: model chunks per rank; read by interleaved only (zb_v has two)
   int microbatches = 1;  // M

@@ -2,6 +2,7 @@
 
 #include "../long_run.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/schedule_name.hpp"
 #include "nn/units.plan.hpp"
 #include "restarts.hpp"
 

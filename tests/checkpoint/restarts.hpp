@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../device_values.hpp"
+#include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
 #include "layout_run.hpp"

@@ -1,5 +1,7 @@
 #include <array>
 
+#include "config/family.hpp"
+#include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "schedule/check_deck.hpp"
 #include "support.hpp"

@@ -1,4 +1,5 @@
 #include "config/check_parts.hpp"
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "support.hpp"
 

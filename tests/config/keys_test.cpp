@@ -2,8 +2,10 @@
 
 #include <set>
 
+#include "config/family.hpp"
 #include "config/key_builder.hpp"
 #include "config/router_score.hpp"
+#include "config/schedule_name.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "support.hpp"

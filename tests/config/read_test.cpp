@@ -1,5 +1,6 @@
 #include "config/read.hpp"
 
+#include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "support.hpp"
 

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "config/family.hpp"
+#include "config/schedule_name.hpp"
 #include "core/random.hpp"
 #include "layout/mesh_shape.hpp"
 #include "models.hpp"

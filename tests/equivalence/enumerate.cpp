@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "layout/mesh_shape.hpp"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "config/schedule_name.hpp"
 
 namespace forge::test {
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "core/random.hpp"
 

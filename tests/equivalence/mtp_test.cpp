@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
+#include "config/schedule_name.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "enumerate.hpp"

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../config/support.hpp"
+#include "config/family.hpp"
 
 namespace forge {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "../config/support.hpp"
 #include "config/check_parts.hpp"
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 #include "hf/config.hpp"
 

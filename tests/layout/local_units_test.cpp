@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/family.hpp"
 #include "core/error.hpp"
 #include "nn/units.plan.hpp"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/family.hpp"
 #include "initial_formula.hpp"
 #include "model/parameters.hpp"
 #include "models.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "config/family.hpp"
 #include "model/spec.hpp"
 
 namespace forge::test {

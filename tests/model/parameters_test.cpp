@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "config/family.hpp"
 #include "models.hpp"
 #include "nn/units.plan.hpp"
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "block_rig.hpp"
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 
 namespace forge::test {

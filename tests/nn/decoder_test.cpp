@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "block_rig.hpp"
+#include "config/family.hpp"
 #include "config/router_score.hpp"
 
 namespace forge::test {

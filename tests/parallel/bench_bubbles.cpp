@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/schedule_name.hpp"
 #include "schedule/generate.hpp"
 #include "schedule/lower.hpp"
 #include "schedule/timeline.hpp"

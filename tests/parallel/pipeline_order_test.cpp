@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "schedule/generate.hpp"
 #include "schedule/lower.hpp"

@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "unit_sizes.hpp"
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "schedule/generate.hpp"
 #include "schedule/lower.hpp"

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "cases.hpp"
+#include "config/schedule_name.hpp"
 #include "schedule/csv.hpp"
 
 namespace forge {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cases.hpp"
+#include "config/schedule_name.hpp"
 #include "schedule/rendezvous.hpp"
 #include "schedule/timeline.hpp"
 #include "schedule/validate.hpp"

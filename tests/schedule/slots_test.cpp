@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "cases.hpp"
+#include "config/schedule_name.hpp"
 #include "one_block.hpp"
 
 namespace forge {

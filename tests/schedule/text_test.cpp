@@ -4,6 +4,7 @@
 #include <random>
 
 #include "cases.hpp"
+#include "config/schedule_name.hpp"
 #include "schedule/csv.hpp"
 #include "schedule/draw.hpp"
 #include "schedule/validate.hpp"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cases.hpp"
+#include "config/schedule_name.hpp"
 
 namespace forge {
 namespace {

@@ -8,6 +8,7 @@
 #include "../equivalence/enumerate.hpp"
 #include "../equivalence/models.hpp"
 #include "comm/environment.hpp"
+#include "config/schedule_name.hpp"
 #include "mpi_recorder.hpp"
 #include "optim/optimizer.hpp"
 #include "plan/memory.hpp"

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "config/family.hpp"
+#include "config/schedule_name.hpp"
 #include "rig.hpp"
 
 namespace forge::test {

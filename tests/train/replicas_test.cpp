@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "comm/thread_communicator.hpp"
+#include "config/schedule_name.hpp"
 #include "rig.hpp"
 
 namespace forge::test {

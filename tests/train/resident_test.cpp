@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "config/family.hpp"
 #include "device/memory.hpp"
 #include "rig.hpp"
 

@@ -1,0 +1,251 @@
+#include "layout/layer_kinds.hpp"
+
+#include <algorithm>
+
+namespace forge {
+
+namespace {
+
+using Units = std::vector<std::size_t>;
+constexpr Pass F = Pass::forward, B = Pass::backward_input, W = Pass::backward_weight;
+
+void add_stream(BufferLister& l, auto& member, std::string_view name, Reader last) {
+  l.add(member, name, l.S, l.spec.C(), last);
+}
+
+// What most kinds of layers have: passes F and B, no buffers, nothing to send or compute.
+struct AnyLayer {
+  static constexpr bool recomputes = false;
+  static bool does(Pass pass) { return pass != W; }
+  static Units reads(const StageLayer& layer, Pass) { return {layer.unit, layer.second}; }
+  static Units completes(const StageLayer&, Pass) { return {}; }
+  static void list_saved(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
+  static void list_recomputed(BufferLister&, const StageLayer&, auto&) {}
+  static void list_gradients(BufferLister&, const StageLayer&, auto&) {}
+  // Besides what is recomputed and, of a block, the gradients.
+  static void list_left(BufferLister&, const StageContent&, const StageLayer&, auto&) {}
+  template <class T>
+  static std::size_t scratch(const BufferContext&, const StageLayer&, Pass, bool) {
+    return 0;
+  }
+  static void sends(Sends&, const StageLayer&, Pass, bool) {}
+  static void operations(Operations&, const StageLayer&, Pass, bool) {}
+};
+
+struct ArrivalsLayer : AnyLayer {
+  static bool does(Pass pass) { return pass == B; }
+};
+
+struct EmbeddingLayer : AnyLayer {
+  static bool does(Pass pass) { return pass != B; }  // nothing lies below
+  static Units completes(const StageLayer& layer, Pass pass) {
+    return pass == W ? Units{layer.second, layer.unit} : Units{};
+  }
+  static void list_left(BufferLister& l, const StageContent& stage, const StageLayer&, auto& to) {
+    if (stage.layers > 0 || stage.ends_model()) add_stream(l, to.d_out, "gradient of the output", l.W);
+  }
+  template <class T>
+  static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
+    return counted_bytes<EmbeddingScratch<T>>(c);
+  }
+  static void sends(Sends& sends, const StageLayer&, Pass pass, bool) { add_embedding_sends(sends, pass); }
+  static void operations(Operations& o, const StageLayer&, Pass pass, bool) { add_embedding_operations(o, pass); }
+};
+
+// W of experts runs with B: rows of later rounds exist only there.
+struct BlockLayer : AnyLayer {
+  static constexpr bool recomputes = true;
+  static bool does(Pass) { return true; }
+  static Units completes(const StageLayer& layer, Pass pass) {
+    return pass == B ? Units{layer.second} : pass == W ? Units{layer.unit} : Units{};
+  }
+  static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
+    if (layer.state > 0 || layer.number > stage.layer(0)) add_stream(l, to.x, "block input", l.B);
+    to.block.list(l, layer.number);
+  }
+  static void list_recomputed(BufferLister& l, const StageLayer& layer, auto& to) { to.block.list(l, layer.number); }
+  static void list_gradients(BufferLister& l, const StageLayer& layer, auto& to) {
+    to.block.list_gradients(l, layer.number);
+  }
+  static void list_left(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
+    // The last one's output stands on an edge, unless the final norm is here.
+    const bool ends = layer.state == 0 && layer.number + 1 == stage.layer(stage.layers) && !stage.final_norm();
+    if (!ends) add_stream(l, to.d_out, "gradient of the output", l.W);
+  }
+  template <class T>
+  static std::size_t scratch(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
+    return block_scratch(c, layer.number, pass, recompute);
+  }
+  static void sends(Sends& sends, const StageLayer& layer, Pass pass, bool recompute) {
+    add_block_sends(sends, layer.number, pass, recompute);
+  }
+  static void operations(Operations& o, const StageLayer& layer, Pass pass, bool recompute) {
+    add_block_operations(o, layer.number, pass, recompute);
+  }
+};
+
+struct NormLayer : AnyLayer {
+  static Units completes(const StageLayer& layer, Pass pass) {
+    return pass == B && layer.state == 0 ? Units{layer.unit} : Units{};
+  }
+  static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
+    if (layer.state > 0 || stage.layers > 0) to.state.list_input(l);
+    to.state.list_of_norm(l, layer.state > 0);
+    // Where another layer or stage reads it than the head right behind.
+    if (layer.state + 1 < stage.states_out() || !stage.head) to.state.list_state(l);
+  }
+  template <class T>
+  static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool) {
+    return pass == B ? counted_bytes<NormScratch<T>>(c) : 0;
+  }
+  static void operations(Operations& o, const StageLayer&, Pass pass, bool) {
+    add_norm_operations(o, pass, o.S, o.spec.C());
+  }
+};
+
+struct HeadLayer : AnyLayer {
+  static bool does(Pass pass) { return pass == F; }
+  static Units completes(const StageLayer& layer, Pass pass) { return pass == F ? Units{layer.unit} : Units{}; }
+  static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
+    if (layer.state < stage.states_in && !stage.final_norm()) to.state.list_of_head(l);
+  }
+  template <class T>
+  static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass, bool) {
+    return counted_bytes<HeadScratch<T>>(c);
+  }
+  static void sends(Sends& sends, const StageLayer&, Pass, bool) { add_head_sends(sends); }
+  static void operations(Operations& o, const StageLayer&, Pass, bool) { add_head_operations(o); }
+};
+
+// Gradients of the table's rows wait for nothing: B takes them.
+struct MtpInputLayer : BlockLayer {
+  static Units reads(const StageLayer& layer, Pass pass) {
+    return pass == F ? Units{layer.second, layer.unit} : Units{layer.unit};
+  }
+  static void list_saved(BufferLister& l, const StageContent&, const StageLayer&, auto& to) { to.mtp.list(l); }
+  static void list_recomputed(BufferLister& l, const StageLayer&, auto& to) { to.mtp.list(l); }
+  static void list_gradients(BufferLister&, const StageLayer&, auto&) {}
+  static void list_left(BufferLister& l, const StageContent&, const StageLayer&, auto& to) { to.mtp.list_gradients(l); }
+  template <class T>
+  static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool recompute) {
+    const std::size_t rows = counted_bytes<EmbeddingScratch<T>>(c);
+    if (recompute || pass == W) return 0;
+    if (pass == B) return rows + counted_bytes<MtpScratch<T>>(c);
+    MtpBuffers<T> made;
+    BufferLister dropped(c, BufferLister::Part::recomputed);
+    made.list(dropped);
+    return std::max(rows, aligned_bytes(dropped.list));
+  }
+  static void sends(Sends& sends, const StageLayer&, Pass pass, bool recompute) {
+    add_mtp_sends(sends, pass, recompute);
+  }
+  static void operations(Operations& o, const StageLayer&, Pass pass, bool recompute) {
+    add_mtp_operations(o, pass, recompute);
+  }
+};
+
+// f(a kind's struct).
+template <class Visitor>
+auto visit(const StageLayer& layer, Visitor f) {
+  switch (layer.kind) {
+    case LayerKind::arrivals:
+      return f(ArrivalsLayer());
+    case LayerKind::embedding:
+      return f(EmbeddingLayer());
+    case LayerKind::block:
+      return f(BlockLayer());
+    case LayerKind::norm:
+      return f(NormLayer());
+    case LayerKind::head:
+      return f(HeadLayer());
+    case LayerKind::mtp_input:
+      return f(MtpInputLayer());
+    case LayerKind::departures:
+      break;
+  }
+  return f(AnyLayer());
+}
+
+Units present(Units units) {
+  std::erase(units, no_unit);
+  return units;
+}
+
+}  // namespace
+
+bool does(const StageLayer& layer, Pass pass) {
+  return visit(layer, [&](auto kind) { return kind.does(pass); });
+}
+
+bool recomputes(const StageLayer& layer) {
+  return visit(layer, [](auto kind) { return kind.recomputes; });
+}
+
+std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass) {
+  if (!does(layer, pass) || pass == W) return {};
+  return present(visit(layer, [&](auto kind) { return kind.reads(layer, pass); }));
+}
+
+std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
+  return present(visit(layer, [&](auto kind) { return kind.completes(layer, pass); }));
+}
+
+template <class T>
+BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::saved);
+  visit(layer, [&](auto kind) { kind.list_saved(l, stage, layer, to); });
+  return l.list;
+}
+
+template <class T>
+BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::recomputed);
+  visit(layer, [&](auto kind) { kind.list_recomputed(l, layer, to); });
+  return l.list;
+}
+
+template <class T>
+BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c);
+  visit(layer, [&](auto kind) { kind.list_gradients(l, layer, to); });
+  return l.list;
+}
+
+template <class T>
+BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
+  BufferLister l(c, BufferLister::Part::recomputed);
+  visit(layer, [&](auto kind) {
+    kind.list_recomputed(l, layer, to);
+    kind.list_gradients(l, layer, to);
+    kind.list_left(l, stage, layer, to);
+  });
+  return l.list;
+}
+
+#define FORGE_INSTANTIATE(T)                                                                                    \
+  template BufferList saved_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&); \
+  template BufferList recomputed_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                 \
+  template BufferList gradients_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                  \
+  template BufferList left_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
+  return with_compute_type(c.precision, [&](auto type) {
+    return visit(layer, [&](auto kind) { return kind.template scratch<decltype(type)>(c, layer, pass, recompute); });
+  });
+}
+
+std::vector<Sent> sends_of(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
+  Sends sends(c);
+  visit(layer, [&](auto kind) { kind.sends(sends, layer, pass, recompute); });
+  return sends.list;
+}
+
+Operations operations_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass, bool recompute) {
+  Operations o(c, cp_rank);
+  visit(layer, [&](auto kind) { kind.operations(o, layer, pass, recompute); });
+  return o;
+}
+
+}  // namespace forge

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "core/traffic.hpp"
+#include "layout/stage.hpp"
+#include "nn/block.plan.hpp"
+#include "nn/head.plan.hpp"
+#include "nn/mtp.plan.hpp"
+
+namespace forge {
+
+// What is said of any layer of a stage without running it: layer_kinds.cpp has a struct for each LayerKind. What runs
+// it: parallel/executor_layers.cpp.
+
+bool does(const StageLayer& layer, Pass pass);
+// Whether backward recomputes something that a recompute policy other than none dropped.
+bool recomputes(const StageLayer& layer);
+// Units whose weights the pass reads, in the order of use; backward_weight reads none.
+std::vector<std::size_t> units_read(const StageLayer& layer, Pass pass);
+// Units to whose gradients the pass adds what the pass completes. A norm's weight is a vector: where its unit has
+// matrices too, the pass that adds those completes the unit.
+std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass);
+
+// What a layer keeps between its passes.
+template <class T>
+struct LayerBuffers {
+  View<T, 2> x;      // (S, C) a block's input, where no edge of the stage is it
+  View<T, 2> d_out;  // (S, C) gradient of what a block or the embedding hands on, likewise, for W
+  BlockBuffers<T> block;
+  StateBuffers<T> state;
+  MtpBuffers<T> mtp;
+};
+// What a layer keeps from forward on; what is recomputed of it; what B leaves for W: in a frame, or, with what is
+// recomputed, in a slot.
+template <class T>
+BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
+template <class T>
+BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
+// The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
+// policy dropped.
+std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
+
+// The collectives of a layer's pass, in no order. Of dropless dispatch one round, as where the router loads all experts
+// alike.
+std::vector<Sent> sends_of(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);
+// What the pass computes on this rank in a training step, in its order, with the same rows for all experts.
+Operations operations_of(const BufferContext& c, int cp_rank, const StageLayer& layer, Pass pass,
+                         bool recompute = false);
+
+}  // namespace forge

@@ -1,0 +1,81 @@
+#include "core/to_size.hpp"
+#include "plan/tasks.hpp"
+
+// What is said of one task.
+
+namespace forge {
+
+namespace {
+
+struct TaskRow {
+  std::string_view name, stream;
+};
+// In the order of TaskOp.
+constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
+                                 {"retire", ""},
+                                 {"forward", "compute"},
+                                 {"recompute", "compute"},
+                                 {"backward_input", "compute"},
+                                 {"backward_weight", "compute"},
+                                 {"open_state", ""},
+                                 {"open_stream", ""},
+                                 {"open_recomputed", ""},
+                                 {"open_gradients", ""},
+                                 {"close", ""},
+                                 {"gather", "parameters"},
+                                 {"wait_parameters", "compute"},
+                                 {"release", ""},
+                                 {"clear_gradients", "compute"},
+                                 {"reduce_gradients", "gradients"},
+                                 {"transfer", "transfers"},
+                                 {"local_copy", "compute"},
+                                 {"clear_sums", "compute"},
+                                 {"reduce_tied", "gradients"},
+                                 {"wait_gradients", "compute"},
+                                 {"norm", "compute"},
+                                 {"clip", "compute"},
+                                 {"update", "compute"},
+                                 {"read", ""},
+                                 {"update_biases", "compute"}};
+
+}  // namespace
+
+std::string_view name_of(TaskOp op) {
+  return task_rows[to_size(op)].name;
+}
+
+std::string_view stream_of(const Task& task) {
+  const bool waits = task.op == TaskOp::transfer && !is_post(task.action.op) && !is_group(task.action.op);
+  return waits ? "compute" : task_rows[to_size(task.op)].stream;
+}
+
+LayerPass pass_of(const Task& task, const RankShare& share) {
+  const auto of = [&](Pass pass, bool recompute = false) {
+    return LayerPass{&share.layers[to_size(task.action.chunk)][to_size(task.layer)], pass, recompute};
+  };
+  switch (task.op) {
+    case TaskOp::forward:
+      return of(Pass::forward);
+    case TaskOp::recompute:
+      return of(Pass::backward_input, true);
+    case TaskOp::backward_input:
+      return of(Pass::backward_input);
+    case TaskOp::backward_weight:
+      return of(Pass::backward_weight);
+    default:
+      return {};
+  }
+}
+
+std::string phase_of(const Task& task, const RankShare& share) {
+  if (task.layer < 0) return std::string(name_of(task.op));
+  const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+  if (layer.kind == LayerKind::head) return "output head";
+  std::string what = "the " + std::string(name_of(layer.kind));
+  if (layer.kind == LayerKind::block) what = layer.state > 0 ? "a multi-token block" : "a block";
+  if (layer.kind == LayerKind::norm) what = layer.state > 0 ? "a multi-token norm" : "the final norm";
+  if (layer.kind == LayerKind::mtp_input) what = "a multi-token input";
+  return (task.op == TaskOp::forward ? "forward of " : "backward of ") + what;
+}
+
+}  // namespace forge
