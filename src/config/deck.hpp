@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/attention_kernel.hpp"
 #include "config/family.hpp"
 #include "config/schedule_name.hpp"
 
@@ -199,6 +200,7 @@ struct MachineDeck {
   double peak_tflops = 0;           // per rank, for mfu; 0 = measured at start (CPU) or the device's data sheet
   std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
+  AttentionKernel attention = AttentionKernel::cuda_cores;
 };
 
 struct Deck {

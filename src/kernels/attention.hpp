@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "config/attention_kernel.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
 #include "kernels/kernels.hpp"
@@ -18,9 +19,6 @@ struct AttentionMask {
   View<const std::int32_t, 1> document_q, document_k;  // likewise; both empty: one document
   std::int64_t window = 0;
 };
-
-// Which kernels compute it. The CPU build has one of its own and reads neither.
-enum class AttentionKernel { cuda_cores, tensor_cores };
 
 struct AttentionShape {
   std::int64_t sequences;   // B

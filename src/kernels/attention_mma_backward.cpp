@@ -42,6 +42,7 @@ template <bool columns_are_keys, int j, bool dropout_>
 struct Kept {
   static constexpr bool dropout = dropout_;
   const AttentionShape& shape;
+  float kept;
   Places own;
   Places columns;
   int head, row;
@@ -49,7 +50,8 @@ struct Kept {
 
   template <class F>
   __device__ void each(const F& keep) const {
-    each_draw<columns_are_keys, 1, j>(Draws(shape, head, row_q, queries), OwnPlaces<1>(own, row), row, columns, keep);
+    each_draw<columns_are_keys, 1, j>(Draws(shape, kept, head, row_q, queries), OwnPlaces<1>(own, row), row, columns,
+                                      keep);
   }
 };
 
@@ -88,13 +90,13 @@ struct QueryWalk {
 };
 
 template <class S, bool dropout>
-__global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p, Gradients<bf16> g, float c) {
+__global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p, Gradients<bf16> g, Factors factors) {
   constexpr int j = S::width / 8, k_columns = S::head / S::parts, v_columns = S::value_head / S::parts;
   const AttentionSizes& n = p.n;
   const unsigned k_tiles = tiles_of(n.Tk, rows), heads = static_cast<unsigned>(n.K);
   const unsigned block = blockIdx.x / S::parts;
   const int part = static_cast<int>(blockIdx.x % S::parts), first = static_cast<int>(block % k_tiles) * rows;
-  const int kv = static_cast<int>(block / k_tiles % heads), group = static_cast<int>(n.group());
+  const int kv = static_cast<int>(block / k_tiles % heads), group = factors.group;
   const int b = static_cast<int>(block / k_tiles / heads);
   const int row_q = b * static_cast<int>(n.Tq), row_k = b * static_cast<int>(n.Tk) + first;
   const int row = 16 * warp(), thread = static_cast<int>(threadIdx.x);
@@ -166,10 +168,10 @@ __global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p,
       if (!tile.whole()) hide<false>(OwnPlaces<1>(walk.tiles.own(), row), columns, farthest(p.mask.window), s);
       const float* of_column = statistics + 2 * stage * S::queries + at + 2 * (lane() % 4);
       probabilities<j>(
-          c, [&](int t, int e) { return of_column[8 * t + e % 2]; },
+          factors.exponent, [&](int t, int e) { return of_column[8 * t + e % 2]; },
           [&](int t, int e) { return of_column[S::queries + 8 * t + e % 2]; },
-          Kept<false, j, dropout>{p.shape, walk.tiles.own(), columns, head, row, row_q + tile.first() + at,
-                                  columns.count},
+          Kept<false, j, dropout>{p.shape, factors.kept, walk.tiles.own(), columns, head, row,
+                                  row_q + tile.first() + at, columns.count},
           s, d_p);
       add_product(as_weights(s), u_at, part * v_columns, d_v);
       add_product(as_weights(d_p), q_at, part * k_columns, d_k);
@@ -196,12 +198,13 @@ struct QueriesShape {
 };
 
 template <class S, bool dropout>
-__global__ void __launch_bounds__(block_threads, 2) queries_kernel(Problem<bf16> p, Gradients<bf16> g, float c) {
+__global__ void __launch_bounds__(block_threads, 2)
+    queries_kernel(Problem<bf16> p, Gradients<bf16> g, Factors factors) {
   constexpr int j = S::width / 8;
   const AttentionSizes& n = p.n;
   const unsigned q_tiles = tiles_of(n.Tq, rows), heads = static_cast<unsigned>(n.H);
   const int first = static_cast<int>(q_tiles - 1 - blockIdx.x % q_tiles) * rows;  // the longest blocks first
-  const int h = static_cast<int>(blockIdx.x / q_tiles % heads), kv = h / static_cast<int>(n.group());
+  const int h = static_cast<int>(blockIdx.x / q_tiles % heads), kv = h / factors.group;
   const int b = static_cast<int>(blockIdx.x / q_tiles / heads);
   const int row_q = b * static_cast<int>(n.Tq) + first, row_k = b * static_cast<int>(n.Tk);
   const int row = 16 * warp();
@@ -256,8 +259,8 @@ __global__ void __launch_bounds__(block_threads, 2) queries_kernel(Problem<bf16>
       if (!tile.whole() || columns.count < S::width)
         hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
       probabilities<j>(
-          c, [&](int, int e) { return lse[e / 2]; }, [&](int, int e) { return delta[e / 2]; },
-          Kept<true, j, dropout>{p.shape, tiles.own(), columns, h, row, row_q, count}, s, d_p);
+          factors.exponent, [&](int, int e) { return lse[e / 2]; }, [&](int, int e) { return delta[e / 2]; },
+          Kept<true, j, dropout>{p.shape, factors.kept, tiles.own(), columns, h, row, row_q, count}, s, d_p);
       add_product(as_weights(d_p), k_at, 0, d_q);
     }
     tile = next;
@@ -274,14 +277,14 @@ template <class S, bool dropout>
 void launch_keys(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
   if (const std::int64_t blocks = p.n.B * p.n.K * tiles_of(p.n.Tk, rows) * S::parts; blocks > 0)
     launch(stream, "attention, backward of keys (tensor cores)", keys_kernel<S, dropout>,
-           {blocks, block_threads, S::bytes}, p, g, exponent_factor(p));
+           {blocks, block_threads, S::bytes}, p, g, Factors(p));
 }
 
 template <class S, bool dropout>
 void launch_queries(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
   if (const std::int64_t blocks = p.n.B * p.n.H * tiles_of(p.n.Tq, rows); blocks > 0)
     launch(stream, "attention, backward of queries (tensor cores)", queries_kernel<S, dropout>,
-           {blocks, block_threads, S::bytes}, p, g, exponent_factor(p));
+           {blocks, block_threads, S::bytes}, p, g, Factors(p));
 }
 
 // Draws take registers: with them, fewer scores at once.

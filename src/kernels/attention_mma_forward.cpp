@@ -85,12 +85,12 @@ __device__ void scale_rows(const float (&factor)[m][2], float (&sum)[m][j][4]) {
 
 template <class S, bool dropout>
 __global__ void __launch_bounds__(block_threads, 2)
-    forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, float c) {
+    forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, Factors factors) {
   constexpr int m = S::fragments, j = S::width / 8, d = S::value_head / 8;
   const AttentionSizes& n = p.n;
   const unsigned q_tiles = tiles_of(n.Tq, S::rows), heads = static_cast<unsigned>(n.H);
   const int first = static_cast<int>(q_tiles - 1 - blockIdx.x % q_tiles) * S::rows;  // the longest blocks first
-  const int h = static_cast<int>(blockIdx.x / q_tiles % heads), kv = h / static_cast<int>(n.group());
+  const int h = static_cast<int>(blockIdx.x / q_tiles % heads), kv = h / factors.group;
   const std::int64_t b = blockIdx.x / q_tiles / heads, row_q = b * n.Tq + first, row_k = b * n.Tk;
 
   bf16* memory = reinterpret_cast<bf16*>(dynamic_shared());
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(block_threads, 2)
 
   float sum[m][d][4];
   clear(sum);
-  Softmax<m, j> softmax(c);
+  Softmax<m, j> softmax(factors.exponent);
   for (int stage = 0; tile.valid(); stage ^= 1) {
     const Visit next = tiles.next();
     copy_async_wait<0>();
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(block_threads, 2)
       float keep[m][2];
       softmax.step(s, keep);
       if constexpr (dropout)
-        each_draw<true, m, j>(Draws(p.shape, h, row_q, count), OwnPlaces<m>(tiles.own(), row), row, columns,
-                              [&](int i, int c, int e, float factor) { s[i][c][e] *= factor; });
+        each_draw<true, m, j>(Draws(p.shape, factors.kept, h, row_q, count), OwnPlaces<m>(tiles.own(), row), row,
+                              columns, [&](int i, int c, int e, float factor) { s[i][c][e] *= factor; });
       if (risen(keep)) scale_rows(keep, sum);
       add_product(as_weights(s), rows_from(v[stage], at), 0, sum);
     }
@@ -164,7 +164,7 @@ template <class S, bool dropout>
 void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse) {
   if (const std::int64_t blocks = p.n.B * p.n.H * tiles_of(p.n.Tq, S::rows); blocks > 0)
     launch(stream, "attention, forward (tensor cores)", forward_kernel<S, dropout>, {blocks, block_threads, S::bytes},
-           p, o, lse, exponent_factor(p));
+           p, o, lse, Factors(p));
 }
 
 }  // namespace

@@ -18,11 +18,18 @@ FORGE_HD constexpr unsigned tiles_of(std::int64_t rows, int tile) {
   return static_cast<unsigned>((rows + tile - 1) / tile);
 }
 
-// The factor of q kᵀ in exponents of two.
-template <class T>
-float exponent_factor(const Problem<T>& p) {
-  return static_cast<float>(p.shape.scale) * log2_e;
-}
+// Numbers of a call that the host works out once.
+struct Factors {
+  float exponent;  // of q kᵀ, in powers of two
+  float kept;      // of a probability that dropout keeps
+  int group;       // heads of q that read one head of k and v
+
+  template <class T>
+  explicit Factors(const Problem<T>& p)
+      : exponent(static_cast<float>(p.shape.scale) * log2_e),
+        kept(static_cast<float>(1 / (1 - p.shape.dropout))),
+        group(static_cast<int>(p.n.group())) {}
+};
 
 // Peaks are found before the scores are scaled, and rows are counted in 30 bits.
 template <class T>

@@ -194,19 +194,21 @@ __device__ void hide(const OwnPlaces<m>& rows, const Places& columns, std::uint3
 // What dropout multiplies a probability by: 1 / (1 − rate) or 0.
 struct Draws {
   double rate;
+  float kept;  // 1 / (1 − rate)
   std::uint64_t key;
   const std::int64_t* samples;  // of the tile of queries
   int queries;                  // as many rows has it
 
-  __device__ Draws(const AttentionShape& shape, int head, std::int64_t row_q, int count)
+  __device__ Draws(const AttentionShape& shape, float factor, int head, std::int64_t row_q, int count)
       : rate(shape.dropout),
+        kept(factor),
         key(attention_dropout_key(shape.dropout_key, shape.first_head + head)),
         samples(shape.samples.data + row_q),
         queries(count) {}
 
   __device__ float draw(int query, std::int32_t position_q, std::int32_t position_k) const {
     if (query >= queries) return 0;
-    return attention_kept(key, samples[query], position_q, position_k, rate) ? static_cast<float>(1 / (1 - rate)) : 0;
+    return attention_kept(key, samples[query], position_q, position_k, rate) ? kept : 0;
   }
 };
 

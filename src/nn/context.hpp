@@ -75,6 +75,7 @@ struct Context {
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
   LayerGroups groups = {};
   RouterRun<T> router = {};
+  AttentionKernel attention = AttentionKernel::cuda_cores;
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }
