@@ -88,15 +88,13 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 
 // No instruction: as far as the compiler knows, x gets another value here. What follows from x is then computed behind
 // this place, each time, and not kept in registers from before a loop.
-FORGE_INSTRUCTION void compute_here(int& x) {
-  FORGE_BODY(static_cast<void>(x), asm volatile("" : "+r"(x)))
-}
+FORGE_INSTRUCTION void compute_here(int& x){FORGE_BODY(static_cast<void>(x), asm volatile(""
+                                                                                          : "+r"(x)))}
 
 // Two numbers rounded to bf16 (to nearest, ties to even), `low` in the lower half: a register of a fragment. sm_80.
 FORGE_INSTRUCTION std::uint32_t pack_bf16(float low, float high) {
   std::uint32_t pair;
-  FORGE_BODY(pair = vgpu::bf16_pair(low, high),
-             asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)))
+  FORGE_BODY(pair = vgpu::bf16_pair(low, high), asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)))
   return pair;
 }
 
