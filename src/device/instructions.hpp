@@ -88,8 +88,11 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 
 // No instruction: as far as the compiler knows, x gets another value here. What follows from x is then computed behind
 // this place, each time, and not kept in registers from before a loop.
-FORGE_INSTRUCTION void compute_here(int& x){FORGE_BODY(static_cast<void>(x), asm volatile(""
-                                                                                          : "+r"(x)))}
+FORGE_INSTRUCTION void compute_here([[maybe_unused]] int& x) {
+#if !defined(FORGE_VGPU)
+  asm volatile("" : "+r"(x));
+#endif
+}
 
 // Two numbers rounded to bf16 (to nearest, ties to even), `low` in the lower half: a register of a fragment. sm_80.
 FORGE_INSTRUCTION std::uint32_t pack_bf16(float low, float high) {

@@ -8,8 +8,8 @@
 //   s = scale · q kᵀ;  p = e^(s − lse);  z = p ∘ (u vᵀ ∘ dropout − delta)
 //   d_v = (p ∘ dropout)ᵀ u;  d_k = scale · zᵀ q      a block for each tile of keys: four products
 //   d_q = scale · z k                                a block for each tile of queries: three products
-// Seven products where one kernel would need five: that one would add to d_q from every tile of keys, in an order that
-// atomics leave to chance, or through (number of blocks) · d_q of memory.
+// Seven products where one kernel would need five, which added to d_q from every tile of keys: in an order that atomics
+// leave to chance, or through (number of blocks) · d_q of memory.
 
 namespace forge::attention_mma {
 
@@ -17,36 +17,14 @@ namespace {
 
 constexpr int rows = 16 * warps;  // of the tile that a block owns
 
-// p and z of a lane's pairs, from s = q kᵀ without scale and d_p = u vᵀ, which they replace: p ∘ dropout in s, z in
-// d_p. lse(i, c, n) and delta(i, c, n): of the query of score [i][c][n]; lse in powers of two, +Inf where nothing was
-// seen.
-template <int j, class Lse, class Delta, class Kept>
-__device__ void probabilities(float c, const Lse& lse, const Delta& delta, const Kept& kept, float (&s)[1][j][4],
-                              float (&d_p)[1][j][4]) {
-#pragma unroll
-  for (int t = 0; t < j; ++t)
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      s[0][t][n] = exp2_approximate(c * s[0][t][n] - lse(t, n));
-      if (!Kept::dropout) d_p[0][t][n] = s[0][t][n] * (d_p[0][t][n] - delta(t, n));
-    }
-  if constexpr (Kept::dropout)
-    kept.each([&](int, int t, int n, float factor) {
-      d_p[0][t][n] = s[0][t][n] * (d_p[0][t][n] * factor - delta(t, n));
-      s[0][t][n] *= factor;
-    });
-}
-
 // Draws of a pair of tiles, if there are any.
-template <bool columns_are_keys, int j, bool dropout_>
+template <bool columns_are_keys, int j, bool dropout>
 struct Kept {
-  static constexpr bool dropout = dropout_;
   const AttentionShape& shape;
   float kept;
-  Places own;
-  Places columns;
-  int head, row;
-  int row_q, queries;
+  Places own, columns;
+  int head, row;       // the lane's first row in its tile
+  int row_q, queries;  // of the pair's queries: the first, and their number
 
   template <class F>
   __device__ void each(const F& keep) const {
@@ -55,13 +33,33 @@ struct Kept {
   }
 };
 
+// p and z of a lane's pairs, from s = q kᵀ without scale and d_p = u vᵀ, which they replace: p ∘ dropout in s, z in
+// d_p. lse(t, n) and delta(t, n): of the query of score [t][n]; lse in powers of two, +Inf where nothing was seen.
+template <bool columns_are_keys, int j, bool dropout, class Lse, class Delta>
+__device__ void probabilities(float c, const Lse& lse, const Delta& delta,
+                              const Kept<columns_are_keys, j, dropout>& kept, float (&s)[1][j][4],
+                              float (&d_p)[1][j][4]) {
+#pragma unroll
+  for (int t = 0; t < j; ++t)
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      s[0][t][n] = exp2_approximate(c * s[0][t][n] - lse(t, n));
+      if constexpr (!dropout) d_p[0][t][n] = s[0][t][n] * (d_p[0][t][n] - delta(t, n));
+    }
+  if constexpr (dropout)
+    kept.each([&](int, int t, int n, float factor) {
+      d_p[0][t][n] = s[0][t][n] * (d_p[0][t][n] * factor - delta(t, n));
+      s[0][t][n] *= factor;
+    });
+}
+
 // The lse of a row as the kernels take it: log2 of what scores are divided by; rows that saw nothing have p = 0.
 __device__ inline float lse_to_subtract(float lse) {
   return lse == -infinity<float>() ? infinity<float>() : lse * log2_e;
 }
 
 // ---- d_k and d_v
-// ----------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // 64 keys of one head of keys against tiles of `queries` queries of every head that reads it. `parts` blocks share
 // them: each computes all scores and sums its columns of d_k and d_v, which of long heads don't fit a warp's registers.
@@ -167,7 +165,7 @@ __global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p,
       const Places columns = walk.tiles.tile(tile.first() + at, S::width);
       if (!tile.whole()) hide<false>(OwnPlaces<1>(walk.tiles.own(), row), columns, farthest(p.mask.window), s);
       const float* of_column = statistics + 2 * stage * S::queries + at + 2 * (lane() % 4);
-      probabilities<j>(
+      probabilities(
           factors.exponent, [&](int t, int e) { return of_column[8 * t + e % 2]; },
           [&](int t, int e) { return of_column[S::queries + 8 * t + e % 2]; },
           Kept<false, j, dropout>{p.shape, factors.kept, walk.tiles.own(), columns, head, row,
@@ -188,7 +186,7 @@ __global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p,
 }
 
 // ---- d_q
-// ----------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // 64 queries of one head against tiles of `keys` keys.
 template <int head_, int value_head_, int keys_, int width_ = keys_>
@@ -258,7 +256,7 @@ __global__ void __launch_bounds__(block_threads, 2)
       const Places columns = tiles.tile(tile.first() + at, S::width);
       if (!tile.whole() || columns.count < S::width)
         hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
-      probabilities<j>(
+      probabilities(
           factors.exponent, [&](int, int e) { return lse[e / 2]; }, [&](int, int e) { return delta[e / 2]; },
           Kept<true, j, dropout>{p.shape, factors.kept, tiles.own(), columns, h, row, row_q, count}, s, d_p);
       add_product(as_weights(d_p), k_at, 0, d_q);

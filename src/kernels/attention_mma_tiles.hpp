@@ -110,7 +110,7 @@ __device__ void load_rows(const HeadRows& from, int count, const Tile<columns>& 
 }
 
 // ---- products, by warps
-// ---------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // sum(16 m, 8 j) += a bᵀ over the columns of both tiles; a from row `row` on, b from its first.
 template <int m, int j, int columns>
