@@ -239,12 +239,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   float d_q[1][S::head / 8][4];
   clear(d_q);
   for (int stage = 0; tile.valid(); stage ^= 1) {
-    const Visit next = tiles.next();
-    copy_async_wait<0>();
-    __syncthreads();  // the tile is there for all, and nobody reads the other stage any more
-    if (next.valid()) load_keys(next.first(), stage ^ 1);
-    copy_async_commit();
-
+    const Visit next = tiles.step(stage, load_keys);
 #pragma unroll 1
     for (int at = 0; at < S::keys; at += S::width) {
       const Tile<S::head> k_at = rows_from(k[stage], at);

@@ -117,6 +117,18 @@ class TileList {
     return {2 * (base_ + 32 * word_ + bit) * tile_rows + static_cast<int>(memory_->whole[word_] >> bit & 1u)};
   }
 
+  // The step from one tile to the next: that one's copy, load(its first row, stage), begins when this tile is there for
+  // all and nobody reads the other stage any more.
+  template <class Load>
+  __device__ Visit step(int stage, const Load& load) {
+    const Visit coming = next();
+    copy_async_wait<0>();
+    __syncthreads();
+    if (coming.valid()) load(coming.first(), stage ^ 1);
+    copy_async_commit();
+    return coming;
+  }
+
  private:
   __device__ void refill() {
     const int first = (base_ + static_cast<int>(threadIdx.x)) * tile_rows;
