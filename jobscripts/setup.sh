@@ -2,7 +2,9 @@
 # jobscripts/setup.sh [--tests]: installs what forge, its tests and the quickstart need on Debian 12 or Ubuntu 24.04 (or later),
 # as root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
 # get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
-# cluster of their own; without a configuration its daemons start nowhere else.
+# cluster of their own; without a configuration its daemons start nowhere else; and, where nvcc is, what --cuda brings.
+# --cuda: also cuobjdump and nvdisasm, with which a test reads what nvcc made of the kernels. They come from PyPI's packages
+# nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -18,11 +20,35 @@ packages=(
 )
 # Used where the distribution has it; the test that needs it says so when it is missing.
 optional=(clang-format-14)
+cuda=no
 case ${1:-} in
   "") ;;
-  --tests) optional+=(slurm-wlm munge iproute2 clang libclang-rt-14-dev environment-modules) ;;
-  *) echo "usage: jobscripts/setup.sh [--tests]" >&2 && exit 2 ;;
+  --tests)
+    optional+=(slurm-wlm munge iproute2 clang libclang-rt-14-dev environment-modules)
+    if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=yes; fi
+    ;;
+  --cuda) cuda=yes ;;
+  *) echo "usage: jobscripts/setup.sh [--tests | --cuda]" >&2 && exit 2 ;;
 esac
+if [ "$cuda" = yes ]; then optional+=(python3-pip); fi
+
+# The readers of compiled kernels. Without them their test says that it is skipped.
+get_cuda_readers() {
+  local folder bin=/usr/local/bin
+  [ "$cuda" = yes ] || return 0
+  if command -v cuobjdump > /dev/null && command -v nvdisasm > /dev/null; then return 0; fi
+  [ "$(id -u)" -eq 0 ] || bin=$HOME/.local/bin
+  folder=$(mktemp -d)
+  if python3 -m pip download -q --no-deps -d "$folder" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm > "$folder/log" 2>&1; then
+    for wheel in "$folder"/*.whl; do python3 -m zipfile -e "$wheel" "$folder/unpacked"; done
+    mkdir -p "$bin"
+    find "$folder/unpacked" -path '*/bin/*' \( -name cuobjdump -o -name nvdisasm \) -exec install -m 755 -t "$bin" {} +
+    echo "setup: cuobjdump and nvdisasm are in $bin"
+  else
+    echo "setup: cuobjdump and nvdisasm are not to be had: $(tail -n 1 "$folder/log")" >&2
+  fi
+  rm -rf "$folder"
+}
 
 missing_of() {
   local package
@@ -44,17 +70,20 @@ if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
 fi
 mapfile -t missing < <(missing_of "${packages[@]}" "${optional[@]}")
 if [ "${#missing[@]}" -eq 0 ]; then
+  get_cuda_readers
   echo "setup: everything is installed"
   exit 0
 fi
 
 mapfile -t required < <(missing_of "${packages[@]}")
 if [ "${#required[@]}" -eq 0 ] && [ -z "$(obtainable_of "${missing[@]}")" ]; then
+  get_cuda_readers
   echo "setup: everything is installed but ${missing[*]}, which this distribution doesn't have"
   exit 0
 fi
 if [ "$(id -u)" -ne 0 ]; then
   echo "setup: not installed: ${missing[*]}" >&2
+  get_cuda_readers
   [ "${#required[@]}" -eq 0 ] && exit 0
   echo "setup: root installs them with: apt-get install --no-install-recommends ${required[*]}" >&2
   echo "setup: without root, see docs/building.md (modules, Spack); the build will tell what it doesn't find." >&2
@@ -83,4 +112,5 @@ if [ "${#missing[@]}" -gt 0 ]; then
   echo "setup: still not installed: ${missing[*]}" >&2
   exit 1
 fi
+get_cuda_readers
 echo "setup: done"

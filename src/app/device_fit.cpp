@@ -10,6 +10,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"
+#include "device/memory.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {
@@ -132,6 +133,13 @@ std::string fit_text(const RunSetup& setup, const Gpu& gpu) {
   const std::string name = gpu.name;
   if (memory.total() <= usable) return "fits on " + name + ": " + need + "\n";
   return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable) + "\n";
+}
+
+void refuse_what_the_device_lacks(const MachineDeck& machine) {
+  if (machine.attention == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu")
+    throw BadInput(
+        "machine.attention = tensor_cores: this build computes on the CPU; legal: cuda_cores, the default, "
+        "or a build for GPUs");
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

@@ -136,6 +136,13 @@ void check_output(const Deck& deck, Report& report) {
                        equation("model.max_positions", deck.model.max_positions));
 }
 
+void check_machine(const Deck& deck, Report& report) {
+  if (deck.machine.attention == AttentionKernel::tensor_cores && deck.train.precision != PrecisionName::bf16)
+    report.add("",
+               "machine.attention = tensor_cores without train.precision = bf16, which alone they compute in; "
+               "legal: cuda_cores, or precision bf16");
+}
+
 }  // namespace
 
 std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Report& report) {
@@ -145,6 +152,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   };
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   check_start(deck, report);
+  if (good({"train", "machine"})) check_machine(deck, report);
   if (needs == Needs::training) {
     if (good({"checkpoint"})) check_checkpoint(deck, report);
     if (good({"train"})) check_zero(deck.train, report);

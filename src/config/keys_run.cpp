@@ -192,6 +192,9 @@ void add_machine(std::vector<Key>& keys) {
                                         "code 86); 0 = no watchdog");
   k.integer<&M::deadline_seconds>("deadline_seconds", may_change, 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
+  k.choice<&M::attention>(
+      "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()}, {},
+      "kernels of attention on a GPU, except of generation; tensor_cores: bf16 alone, never run on a GPU");
 }
 
 }  // namespace

@@ -86,6 +86,28 @@ FORGE_INSTRUCTION void load_matrices_transposed(std::uint32_t (&r)[4], const voi
 #undef FORGE_PLACE
 #define FORGE_PLACE
 
+// No instruction: as far as the compiler knows, x gets another value here. What follows from x is then computed behind
+// this place, each time, and not kept in registers from before a loop.
+FORGE_INSTRUCTION void compute_here([[maybe_unused]] int& x) {
+#if !defined(FORGE_VGPU)
+  asm volatile("" : "+r"(x));
+#endif
+}
+
+// Two numbers rounded to bf16 (to nearest, ties to even), `low` in the lower half: a register of a fragment. sm_80.
+FORGE_INSTRUCTION std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t pair;
+  FORGE_BODY(pair = vgpu::bf16_pair(low, high), asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)))
+  return pair;
+}
+
+// 2^x to 2^-22 of its value; 0 below 2^-126, so that 2^-Inf = 0.
+FORGE_INSTRUCTION float exp2_approximate(float x) {
+  float y;
+  FORGE_BODY(y = vgpu::exp2_approximate(x), asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)))
+  return y;
+}
+
 // 16 bytes from device memory to shared memory, of which the first `bytes` are read and the rest is zero. They are
 // there after the thread has waited for their group, and for other threads after a barrier behind that.
 FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes = 16){

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "config/attention_kernel.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
 #include "kernels/kernels.hpp"
@@ -28,6 +29,8 @@ struct AttentionShape {
   std::uint64_t dropout_key = 0;
   View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
   std::int64_t first_head = 0;          // where q holds some heads of the model: the number of its first, for dropout
+  // tensor_cores: bf16 alone, and a positive scale.
+  AttentionKernel kernel = AttentionKernel::cuda_cores;
 };
 
 // Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v

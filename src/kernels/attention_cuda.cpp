@@ -4,6 +4,7 @@
 #include "core/to_size.hpp"
 #include "device/launch.hpp"
 #include "kernels/attention_cuda.hpp"
+#include "kernels/attention_mma.hpp"
 
 // Attention of the CUDA build for every type and head size. Forward and d_q: one block per sequence, head and tile of
 // queries. d_k and d_v: one block per sequence, head of keys and tile of keys, over all queries that read it. The
@@ -294,6 +295,10 @@ void attention_forward(Stream& stream, const AttentionShape& shape, const Attent
                        View<const T, 3> k, View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse) {
   const Problem<T> p{attention_sizes(shape, mask, q, k, v), shape, mask, q, k, v};
   check_attention_output(p.n, o, lse);
+  if (shape.kernel == AttentionKernel::tensor_cores) {
+    if constexpr (std::is_same_v<T, bf16>) return attention_mma::forward(stream, p, o, lse);
+    require(false, "attention: tensor cores compute in bf16 alone");
+  }
   const std::int64_t head = std::max(p.n.D, p.n.Dv);
   if (head <= 64) return launch_forward<T, 64>(stream, p, o, lse);
   if (head <= 128) return launch_forward<T, 128>(stream, p, o, lse);
@@ -311,6 +316,10 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   const Problem<T> p{attention_sizes(shape, mask, q, k, v), shape, mask, q, k, v};
   check_attention_gradients(p.n, d_o, lse, delta, d_q, d_k, d_v, sums);
   const Gradients<T> g{d_o, lse, delta, d_q, d_k, d_v};
+  if (shape.kernel == AttentionKernel::tensor_cores) {
+    if constexpr (std::is_same_v<T, bf16>) return attention_mma::backward(stream, p, g);
+    require(false, "attention: tensor cores compute in bf16 alone");
+  }
   const std::int64_t head = std::max(p.n.D, p.n.Dv);
   if (head <= 64) return launch_backward<T, 64>(stream, p, g);
   if (head <= 128) return launch_backward<T, 128>(stream, p, g);

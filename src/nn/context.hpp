@@ -88,6 +88,7 @@ struct Context {
   LayerGroups groups = {};
   RouterRun<T> router = {};
   OperationTape* operations = nullptr;  // for tests
+  AttentionKernel attention = AttentionKernel::cuda_cores;
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

@@ -44,6 +44,7 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
                        0,
                        {},
                        ctx.groups.tp_rank() * ctx.spec().H() + first_head};
+  shape.kernel = ctx.attention;
   if (ctx.dropout_rate() > 0) {
     shape.dropout = ctx.dropout_rate();
     shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);

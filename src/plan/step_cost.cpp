@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/attention_kernel.hpp"
 #include "core/to_size.hpp"
 #include "layout/stage_sends.hpp"
 
@@ -64,9 +65,9 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
 
 }  // namespace
 
-std::string_view attention_kernel(const Machine& machine, const Deck&) {
+std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
-  return machine.cores_per_node > 0 ? "processor" : "cuda_cores";
+  return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(deck.machine.attention)];
 }
 
 TaskCost LayerCosts::of(const LayerPass& pass) const {

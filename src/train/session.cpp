@@ -43,6 +43,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
+  context.attention = setup_.deck.machine.attention;
   context.cosine = run_.cosine;
   context.sine = run_.sine;
   if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();

@@ -38,6 +38,10 @@ expect 0 "forge " "$forge" version
 # the deck
 expect 2 "model.layers" "$forge" "$deck" --set model.layrs=3
 expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
+expect 2 "machine.attention = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.attention=tensor_cores
+expect 2 "this build computes on the CPU; legal: cuda_cores" "$forge" "$deck" --set machine.attention=tensor_cores \
+  --set train.precision=bf16
+expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=cudnn
 expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show "$deck" --ranks 2 --set mesh.ep=2
 expect 2 "model.experts_per_token = 0; legal: 1 to model.experts = 4" "$forge" "$deck" --set model.experts=4
 expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show "$deck" --ranks 3 --set mesh.ep=3 \

@@ -186,6 +186,15 @@ TEST(Check, SequenceCuts) {
   EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.cp_method = CpMethod::all_to_all; })) << "one rank: no effect";
 }
 
+TEST(Check, TensorCoresComputeInBf16) {
+  const auto deck = [](PrecisionName precision) {
+    return [=](Deck& d) { d.train.precision = precision, d.machine.attention = AttentionKernel::tensor_cores; };
+  };
+  for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
+    expect_refused(deck(precision), {"machine.attention = tensor_cores", "legal: cuda_cores, or precision bf16"});
+  EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
+}
+
 TEST(Check, AllToAll) {
   const auto deck = [](std::int64_t tp, std::int64_t cp, std::int64_t kv_heads) {
     return [=](Deck& d) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "../device_values.hpp"
@@ -88,6 +89,12 @@ __global__ void load_kernel(const std::uint16_t* in, std::uint32_t* out) {
   __syncthreads();
   load_matrices_transposed(r, values + 256 + l * 8);
   for (int m = 0; m < 4; ++m) out[128 + l * 4 + m] = r[m];
+}
+
+__global__ void numbers_kernel(const float* x, std::uint32_t* pairs, float* powers) {
+  const int l = threadIdx.x;
+  pairs[l] = pack_bf16(x[2 * l], x[2 * l + 1]);
+  powers[l] = exp2_approximate(x[l]);
 }
 
 // c(m, n) + a(m, k) b(k, n), and the sum of magnitudes.
@@ -186,6 +193,39 @@ TEST(Instructions, ProductsOfFp8) {
         [&](int i, int j) { return fp8(b[static_cast<std::size_t>(j * 32 + i)], gradients); }, at(c, 8), at(got, 8),
         0x1p-13);
   }
+}
+
+TEST(Instructions, PairsOfBf16AndPowersOfTwo) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  Stream stream;
+  auto x = draw<float>(64, 4);
+  for (float& v : x) v *= 20;
+  const std::vector<float> special{0,    -0.0f, 1,    -1,          infinity,    -infinity, std::nanf(""),
+                                   -126, -127,  -200, 1 + 0x1p-8f, 0x1p-8f + 3, 127.5f,    1 + 0x1.8p-7f};
+  std::copy(special.begin(), special.end(), x.begin());
+  const DeviceArray<float, 1> from(stream, {{64}}, x), powers(stream, {{32}});
+  const DeviceArray<std::uint32_t, 1> pairs(stream, {{32}});
+  launch(stream, "numbers", numbers_kernel, {1, 32}, from.view().data, pairs.view().data, powers.view().data);
+  const auto got = pairs.get();
+  const auto power = powers.get();
+  for (std::size_t i = 0; i < 64; ++i) {
+    bf16 half;
+    half.bits = static_cast<std::uint16_t>(got[i / 2] >> (16 * (i % 2)));
+    if (std::isnan(x[i]))
+      EXPECT_TRUE(std::isnan(static_cast<float>(half)));
+    else
+      EXPECT_EQ(half.bits, bf16(x[i]).bits) << x[i];
+  }
+  for (std::size_t i = 0; i < 32; ++i) {
+    const double want = std::exp2(static_cast<double>(x[i]));
+    if (std::isnan(want))
+      EXPECT_TRUE(std::isnan(power[i]));
+    else if (std::isinf(want) || want < 0x1p-126)
+      EXPECT_EQ(power[i], std::isinf(want) ? infinity : 0.0f) << x[i];
+    else
+      EXPECT_LE(std::abs(static_cast<double>(power[i]) - want), 0x1p-22 * want) << x[i];
+  }
+  EXPECT_EQ(power[0], 1);
 }
 
 TEST(Instructions, CopiesAndMatricesOfSharedMemory) {

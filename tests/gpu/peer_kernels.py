@@ -99,7 +99,7 @@ def attention(kernel, s):
         try:
             o = forward()
             upstream = torch.randn_like(o)
-            work = forward if kernel == "forward" else gradient_of(o, (q, k, v), upstream)
+            work = forward if kernel.startswith("forward") else gradient_of(o, (q, k, v), upstream)
             seconds = seconds_of(work)
         except Exception as error:
             print(f"attention by {backend}: {type(error).__name__}: {error}")

@@ -48,7 +48,27 @@ def kernels(folder):
             else:
                 cells += ["not measured", "", ""]
             lines.append("| " + " | ".join(cells) + " |")
+        if group == "attention":
+            lines += better_attention(fields(path))
     return lines
+
+
+def better_attention(lines):
+    """What the measured kernels say about the default of machine.attention."""
+    seconds = {}
+    for f in lines:
+        direction, _, kernel = f[1].partition(", ")
+        seconds.setdefault(kernel or "cuda_cores", {})[direction, f[2]] = float(f[3])
+    if len(seconds) < 2:
+        return []
+    base = seconds["cuda_cores"]
+    ratios = {
+        direction: sum(s for (d, _), s in base.items() if d == direction) / sum(s for (d, _), s in seconds["tensor_cores"].items() if d == direction)
+        for direction in ("forward", "backward")
+    }
+    best = min(seconds, key=lambda kernel: sum(seconds[kernel].values()))
+    return ["", f"machine.attention: tensor_cores against cuda_cores, all sizes together: forward {ratios['forward']:.2f}, backward "
+                f"{ratios['backward']:.2f}. By time the default should be {best}; the kernels' tests of the part \"tests\" decide whether it may."]
 
 
 def steps(folder):

@@ -87,6 +87,10 @@ struct Sizes {
   bool documents = false;
   double dropout = 0;
   std::int64_t first_position = 0;  // of the queries
+  AttentionKernel kernel = AttentionKernel::cuda_cores;
+  bool aligned = false;  // the gaps behind rows are multiples of 16 bytes
+
+  std::int64_t gap(std::int64_t values) const { return aligned ? 8 * values : values; }
 };
 
 // Uniform in (−1, 1), rounded to T.
@@ -121,20 +125,20 @@ struct Case {
         document_q(stream, documents(s, s.Tq, s.first_position)),
         document_k(stream, documents(s, s.Tk, 0)),
         samples(stream, sample_list(s)),
-        in{{s.B, s.Tq, s.Tk, 1.5 / std::sqrt(static_cast<double>(s.D)), s.dropout, 99, samples.on_host()},
+        in{{s.B, s.Tq, s.Tk, 1.5 / std::sqrt(static_cast<double>(s.D)), s.dropout, 99, samples.on_host(), 0, s.kernel},
            {position_q.on_host(), position_k.on_host(), document_q.on_host(), document_k.on_host(), s.window},
            random_heads<T>(s.B * s.Tq, s.H, s.D, 1),
            random_heads<T>(s.B * s.Tk, s.K, s.D, 2),
            random_heads<T>(s.B * s.Tk, s.K, s.Dv, 3)},
         d_o(random_heads<T>(s.B * s.Tq, s.H, s.Dv, 4)),
-        q(s.B * s.Tq, s.H, s.D, 3),
-        k(s.B * s.Tk, s.K, s.D, 5),
-        v(s.B * s.Tk, s.K, s.Dv, 1),
-        o(s.B * s.Tq, s.H, s.Dv, 2),
+        q(s.B * s.Tq, s.H, s.D, s.gap(3)),
+        k(s.B * s.Tk, s.K, s.D, s.gap(5)),
+        v(s.B * s.Tk, s.K, s.Dv, s.gap(1)),
+        o(s.B * s.Tq, s.H, s.Dv, s.gap(2)),
         u(s.B * s.Tq, s.H, s.Dv, 0),
-        d_q(s.B * s.Tq, s.H, s.D, 7),
-        d_k(s.B * s.Tk, s.K, s.D, 4),
-        d_v(s.B * s.Tk, s.K, s.Dv, 1),
+        d_q(s.B * s.Tq, s.H, s.D, s.gap(7)),
+        d_k(s.B * s.Tk, s.K, s.D, s.gap(4)),
+        d_v(s.B * s.Tk, s.K, s.Dv, s.gap(1)),
         lse(s.B * s.Tq, s.H, 1, 0),
         delta(s.B * s.Tq, s.H, 1, 0),
         sums(s.B * s.Tq, s.H, s.D, 0) {
@@ -198,14 +202,15 @@ constexpr double roundoff() {
 
 // How far a sum may be off, relative to its magnitude. A term's factors are: a probability 2^(score − lse), wrong by
 // the rounding of its exponent; a product over a head and a sum over keys or queries, wrong by their length; and values
-// that are rounded to T, at most twice on the way. 2: the normalised probability is a quotient.
+// that are rounded to T, at most twice on the way: the result, and what a product of tensor cores takes of the scores.
+// 2: the normalised probability is a quotient.
 template <class T>
 double relative_error(const Sizes& n, double score_magnitude) {
   const double u = roundoff<acc_t<T>>();
   const double largest_score = score_magnitude + std::log(static_cast<double>(n.Tk) + 1);
   const double exponent = u * (static_cast<double>(n.D) + 8) * (largest_score + 2);
   const double lengths = static_cast<double>(n.Tk + n.Tq * n.H / n.K + n.D + n.Dv) + 16;
-  return 2 * exponent + 2 * u * lengths + 2 * roundoff<T>();
+  return 2 * exponent + 2 * u * lengths + (2 + roundoff<T>()) * roundoff<T>();
 }
 
 }  // namespace forge::reference

@@ -6,9 +6,22 @@ namespace forge::reference {
 
 namespace {
 
+// A type, and the kernels that compute in it. The CPU build has one kernel for each type.
+template <class T, AttentionKernel kernel_, bool aligned_ = kernel_ == AttentionKernel::tensor_cores>
+struct Computed {
+  using Type = T;
+  static constexpr AttentionKernel kernel = kernel_;
+  static constexpr bool aligned = aligned_;  // rows begin at multiples of 16 bytes, as tensor cores like them
+};
+
 template <class T>
 class Attention : public testing::Test {};
-using Types = testing::Types<double, float, bf16>;
+using Types = testing::Types<
+#if defined(FORGE_CUDA)
+    Computed<bf16, AttentionKernel::tensor_cores>,
+#endif
+    Computed<double, AttentionKernel::cuda_cores>, Computed<float, AttentionKernel::cuda_cores>,
+    Computed<bf16, AttentionKernel::cuda_cores>>;
 TYPED_TEST_SUITE(Attention, Types);
 
 std::string text(const Sizes& n) {
@@ -41,9 +54,12 @@ void expect_lse(const Heads& got, const Heads& want, double error) {
 }
 
 // Forward and backward against the reference.
-template <class T>
-void check(const Sizes& n) {
+template <class C>
+void check(Sizes n) {
+  using T = typename C::Type;
   SCOPED_TRACE(text(n));
+  n.kernel = C::kernel;
+  n.aligned = C::aligned;
   Case<T> c(n);
   c.run_forward();
   c.run_backward();
@@ -66,6 +82,11 @@ TYPED_TEST(Attention, HeadSizes) {
     check<TypeParam>({.Tq = 33, .Tk = 33, .H = 2, .K = 2, .D = D, .Dv = 24});
     check<TypeParam>({.Tq = 33, .Tk = 33, .H = 2, .K = 2, .D = 24, .Dv = D});
   }
+}
+
+TYPED_TEST(Attention, HeadsOfLatentAttention) {
+  check<TypeParam>({.Tq = 70, .Tk = 70, .H = 2, .K = 2, .D = 192, .Dv = 128});
+  check<TypeParam>({.Tq = 40, .Tk = 40, .H = 1, .K = 1, .D = 192, .Dv = 128, .dropout = 0.2});
 }
 
 TYPED_TEST(Attention, QueriesBehindKeys) {
@@ -181,9 +202,18 @@ struct KeyPart {
 // Keys seen in three parts, merged, are the keys seen at once; so are the gradients, from the lse and delta of the
 // whole.
 TYPED_TEST(Attention, PartsOfTheKeysMakeTheWhole) {
-  using T = TypeParam;
+  using T = typename TypeParam::Type;
   for (const bool documents : {false, true}) {
-    const Sizes n{.Tq = 140, .Tk = 140, .H = 6, .K = 2, .D = 16, .Dv = 24, .documents = documents, .dropout = 0.2};
+    const Sizes n{.Tq = 140,
+                  .Tk = 140,
+                  .H = 6,
+                  .K = 2,
+                  .D = 16,
+                  .Dv = 24,
+                  .documents = documents,
+                  .dropout = 0.2,
+                  .kernel = TypeParam::kernel,
+                  .aligned = TypeParam::aligned};
     Case<T> c(n);
     const Forward want = forward(c.in);
     const double relative = 4 * relative_error<T>(n, want.score_magnitude);  // three parts and their merges
@@ -215,7 +245,7 @@ TYPED_TEST(Attention, PartsOfTheKeysMakeTheWhole) {
 
 // Merging with a part that saw nothing changes nothing, and two of them make one of them.
 TYPED_TEST(Attention, MergeOfRowsWithoutKeys) {
-  using T = TypeParam;
+  using T = typename TypeParam::Type;
   using A = acc_t<T>;
   const double none = -std::numeric_limits<double>::infinity();
   Stream stream;
@@ -269,8 +299,16 @@ TEST(AttentionMerge, InTheAccumulationType) {
 
 // Queries 0 … 39 stand before all keys but one: those see no key or one, and nothing becomes NaN.
 TYPED_TEST(Attention, QueriesThatSeeNoKey) {
-  using T = TypeParam;
-  Case<T> c({.Tq = 90, .Tk = 70, .H = 2, .K = 1, .D = 8, .Dv = 8, .first_position = 0});
+  using T = typename TypeParam::Type;
+  Case<T> c({.Tq = 90,
+             .Tk = 70,
+             .H = 2,
+             .K = 1,
+             .D = 8,
+             .Dv = 8,
+             .first_position = 0,
+             .kernel = TypeParam::kernel,
+             .aligned = TypeParam::aligned});
   std::vector<std::int32_t> later(70);
   for (int j = 0; j < 70; ++j) later[static_cast<std::size_t>(j)] = 20 + j;
   c.position_k = DeviceList<std::int32_t>(c.stream, later);
@@ -296,8 +334,8 @@ TYPED_TEST(Attention, NoKeys) {
 
 // Not a number stays visible: in the row that has it, and in no other.
 TYPED_TEST(Attention, NotANumber) {
-  using T = TypeParam;
-  Case<T> c({.Tq = 70, .Tk = 70, .H = 1, .K = 1});
+  using T = typename TypeParam::Type;
+  Case<T> c({.Tq = 70, .Tk = 70, .H = 1, .K = 1, .kernel = TypeParam::kernel, .aligned = TypeParam::aligned});
   c.in.q.at(66, 0)[3] = std::nan("");
   c.q.write(c.stream, c.in.q.values);
   c.run_forward();
@@ -308,8 +346,18 @@ TYPED_TEST(Attention, NotANumber) {
 
 // Same bits from every number of threads, inline or in a worker, and with d_q summed in place.
 TYPED_TEST(Attention, ThreadsDoNotChangeBits) {
-  using T = TypeParam;
-  const Sizes n{.B = 2, .Tq = 200, .Tk = 200, .H = 6, .K = 2, .D = 20, .Dv = 20, .window = 90, .dropout = 0.1};
+  using T = typename TypeParam::Type;
+  const Sizes n{.B = 2,
+                .Tq = 200,
+                .Tk = 200,
+                .H = 6,
+                .K = 2,
+                .D = 20,
+                .Dv = 20,
+                .window = 90,
+                .dropout = 0.1,
+                .kernel = TypeParam::kernel,
+                .aligned = TypeParam::aligned};
   std::vector<std::vector<double>> first;
   for (const int threads : {1, 2, 3, 8}) {
     for (const auto kind : {Stream::Kind::Inline, Stream::Kind::Worker}) {
@@ -329,6 +377,36 @@ TYPED_TEST(Attention, ThreadsDoNotChangeBits) {
     }
   }
 }
+
+#if defined(FORGE_CUDA)
+// What tensor cores compute with, beside the cases that all kernels share.
+using OnTensorCores = Computed<bf16, AttentionKernel::tensor_cores>;
+
+// Rows that begin anywhere are copied value by value.
+TEST(AttentionOnTensorCores, RowsThatBeginAnywhere) {
+  check<Computed<bf16, AttentionKernel::tensor_cores, false>>(
+      {.B = 2, .Tq = 70, .Tk = 70, .H = 4, .K = 2, .D = 64, .Dv = 48, .window = 40});
+}
+
+// A block looks at 128 tiles of the other side at once: 8,192 rows.
+TEST(AttentionOnTensorCores, MoreTilesThanOneLook) {
+  check<OnTensorCores>({.Tq = 5, .Tk = 8400, .window = 300, .first_position = 8395});
+  check<OnTensorCores>({.Tq = 8400, .Tk = 5});
+}
+
+TEST(AttentionOnTensorCores, OtherTypesAreRefused) {
+  Case<float> c({.kernel = AttentionKernel::tensor_cores});
+  EXPECT_THROW(c.run_forward(), Error);
+  EXPECT_THROW(c.run_backward(), Error);
+}
+
+TEST(AttentionOnTensorCores, ScalesAreAboveZero) {
+  Case<bf16> c({.kernel = AttentionKernel::tensor_cores});
+  c.in.shape.scale = 0;
+  EXPECT_THROW(c.run_forward(), Error);
+  EXPECT_THROW(c.run_backward(), Error);
+}
+#endif
 
 TEST(AttentionInput, HeadSizeOver256IsRefused) {
   Case<float> c({.D = 257});

@@ -17,6 +17,7 @@ CASES = {
     "dense": ("llama", ["mesh.dp_shard=2", "train.zero_stage=3"]),
     "pipeline": ("llama", ["mesh.pp=2"]),
     "experts": ("qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2"]),
+    "tensor cores": ("llama", ["mesh.cp=2", "train.precision=bf16", "machine.attention=tensor_cores"]),
 }
 
 

@@ -138,6 +138,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= Machine::get().devices()) return returned(cudaErrorInvalidDevice);
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) return returned(cudaErrorInvalidValue);
+  *value = static_cast<int>(vgpu::settings().shared_limit());
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceSynchronize() {
   vgpu::Device& device = current_device();
   vgpu::count(device, "host waits");

@@ -4,6 +4,8 @@
 // src/device/instructions.hpp. Where values of a matrix stand in the registers of a warp: PTX ISA, 9.7.14 and 9.7.15
 // (Matrix Fragments for mma). Lane l = 4 g + t.
 
+#include <cmath>
+
 #include "cuda_fp8.h"
 #include "vgpu/kernel.h"
 
@@ -14,6 +16,22 @@ inline float tf32(std::uint32_t bits) {
 }
 inline float half_of(std::uint32_t pair, int i) {
   return get_float(i == 0 ? pair << 16 : pair & 0xffff0000u);
+}
+
+// As cvt.rn.bf16x2.f32: NaN becomes 0x7fff.
+VGPU_UNCHECKED inline std::uint32_t bf16_of(float x) {
+  std::uint32_t u;
+  put(&u, x);
+  return (u & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+VGPU_UNCHECKED inline std::uint32_t bf16_pair(float low, float high) {
+  return bf16_of(low) | bf16_of(high) << 16;
+}
+
+// As ex2.approx.ftz.f32: 2^0 is 1; elsewhere the error is 2^-23 of the value, where the GPU promises 2^-22.
+VGPU_UNCHECKED inline float exp2_approximate(float x) {
+  const float y = static_cast<float>(std::exp2(static_cast<double>(x)) * (x == 0 ? 1 : 1 + 0x1p-23));
+  return y < 0x1p-126f ? 0 : y;
 }
 
 // D = A B + C of 16 x 8 x k; A(16, k) and B(k, 8) as arrays. Sums in double, rounded once: no tensor core is more

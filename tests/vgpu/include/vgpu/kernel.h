@@ -187,6 +187,11 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, VGPU_PLACE) {
 }
 #undef VGPU_PLACE
 
+// The lowest bit that is set, counted from 1; 0 where none is.
+inline int __ffs(int x) {
+  return __builtin_ffs(x);
+}
+
 // ---- atomics: a device has one executor, so that reading and writing are one act.
 namespace vgpu {
 

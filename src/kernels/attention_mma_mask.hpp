@@ -1,0 +1,248 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention_mma_tiles.hpp"
+
+// Which tiles a block of the tensor-core kernels visits, which of their pairs count, and which dropout keeps.
+
+namespace forge::attention_mma {
+
+// Positions and documents of rows that follow each other; documents may be null: one document.
+struct Places {
+  const std::int32_t* positions;
+  const std::int32_t* documents;
+  int count;
+
+  // Those of the tile that begins at row `first`, at most `rows` of them.
+  __device__ Places tile(int first, int rows) const {
+    return {positions + first, documents ? documents + first : nullptr, min(count - first, rows)};
+  }
+  __device__ std::int32_t document(int i) const { return documents ? documents[i] : 0; }
+};
+
+__device__ inline Places query_places(const AttentionMask& m, std::int64_t row, std::int64_t count) {
+  return {m.position_q.data + row, m.document_q.empty() ? nullptr : m.document_q.data + row, static_cast<int>(count)};
+}
+__device__ inline Places key_places(const AttentionMask& m, std::int64_t row, std::int64_t count) {
+  return {m.position_k.data + row, m.document_k.empty() ? nullptr : m.document_k.data + row, static_cast<int>(count)};
+}
+
+// The span of rows begin, begin + step, ….
+__device__ inline AttentionSpan span_of(const Places& rows, int begin, int step) {
+  AttentionSpan span;
+#pragma unroll 8
+  for (int i = begin; i < rows.count; i += step) {
+    const std::int32_t position = rows.positions[i], document = rows.document(i);
+    span.first_position = min(span.first_position, position);
+    span.last_position = max(span.last_position, position);
+    span.first_document = min(span.first_document, document);
+    span.last_document = max(span.last_document, document);
+  }
+  return span;
+}
+
+// The span of all rows, in every lane of a warp.
+__device__ inline AttentionSpan warp_span(const Places& rows) {
+  AttentionSpan span = span_of(rows, lane(), 32);
+  for (int offset = 16; offset > 0; offset /= 2) {
+    span.first_position = min(span.first_position, __shfl_xor_sync(0xffffffffu, span.first_position, offset));
+    span.last_position = max(span.last_position, __shfl_xor_sync(0xffffffffu, span.last_position, offset));
+    span.first_document = min(span.first_document, __shfl_xor_sync(0xffffffffu, span.first_document, offset));
+    span.last_document = max(span.last_document, __shfl_xor_sync(0xffffffffu, span.last_document, offset));
+  }
+  return span;
+}
+
+// A tile that a block visits: its first row, and whether every pair of it counts; in one register.
+struct Visit {
+  int code;  // −1 behind the last
+
+  __device__ bool valid() const { return code >= 0; }
+  __device__ int first() const { return code >> 1; }
+  __device__ bool whole() const { return (code & 1) != 0; }
+};
+
+// What a list of tiles keeps in shared memory, where it takes no registers from one tile to the next: the bits of
+// block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
+// with the two tensors whose tiles are loaded.
+struct ListMemory {
+  std::uint32_t visible[warps], whole[warps];
+  Places own, others;
+  HeadRows tensors[2];
+  AttentionSpan own_span;
+};
+
+// The tiles of the other side that a block has to visit, in order: all but those that attention_visibility() rules out.
+// One thread looks at one tile, so that the spans of block_threads tiles are found at once, and the bits of 32 tiles
+// that nobody sees are passed over in one step. Every thread of the block makes the same calls.
+template <int tile_rows, bool tiles_are_keys>
+class TileList {
+ public:
+  __device__ TileList(const Places& own, const Places& others, const HeadRows& a, const HeadRows& b,
+                      std::int64_t window, ListMemory* memory)
+      : window_(window), rows_(others.count), memory_(memory) {
+    const AttentionSpan span = warp_span(own);
+    if (threadIdx.x == 0) {
+      memory->own = own;
+      memory->others = others;
+      memory->tensors[0] = a;
+      memory->tensors[1] = b;
+      memory->own_span = span;
+    }
+    __syncthreads();
+    refill();
+  }
+
+  __device__ const Places& own() const { return memory_->own; }
+  // Of tensor i, the other side's rows from row `first` on.
+  __device__ HeadRows rows(int i, int first) const { return memory_->tensors[i].from(first); }
+  // Of a tile of the other side, from its row `first` on.
+  __device__ Places tile(int first, int rows) const { return memory_->others.tile(first, rows); }
+
+  __device__ Visit next() {
+    while (visible_ == 0) {
+      if (++word_ == warps) {
+        base_ += block_threads;
+        if (base_ * tile_rows >= rows_) {
+          word_ = warps - 1, base_ -= block_threads;  // stays behind the last
+          return {-1};
+        }
+        refill();
+      }
+      visible_ = memory_->visible[word_];
+    }
+    const int bit = __ffs(static_cast<int>(visible_)) - 1;
+    visible_ &= visible_ - 1;
+    return {2 * (base_ + 32 * word_ + bit) * tile_rows + static_cast<int>(memory_->whole[word_] >> bit & 1u)};
+  }
+
+  // The step from one tile to the next: that one's copy, load(its first row, stage), begins when this tile is there for
+  // all and nobody reads the other stage any more.
+  template <class Load>
+  __device__ Visit step(int stage, const Load& load) {
+    const Visit coming = next();
+    copy_async_wait<0>();
+    __syncthreads();
+    if (coming.valid()) load(coming.first(), stage ^ 1);
+    copy_async_commit();
+    return coming;
+  }
+
+ private:
+  __device__ void refill() {
+    const int first = (base_ + static_cast<int>(threadIdx.x)) * tile_rows;
+    Visibility seen = Visibility::none;
+    if (first < rows_) {
+      const AttentionSpan span = span_of(tile(first, tile_rows), 0, 1);
+      const AttentionSpan own = memory_->own_span;
+      seen = tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
+    }
+    const std::uint32_t visible = __ballot_sync(0xffffffffu, seen != Visibility::none);
+    const std::uint32_t whole = __ballot_sync(0xffffffffu, seen == Visibility::all);
+    __syncthreads();
+    if (lane() == 0) {
+      memory_->visible[warp()] = visible;
+      memory_->whole[warp()] = whole;
+    }
+    __syncthreads();
+    word_ = 0;
+    visible_ = memory_->visible[0];
+  }
+
+  std::int64_t window_;
+  int rows_;
+  ListMemory* memory_;
+  std::uint32_t visible_ = 0;
+  int base_ = 0, word_ = 0;
+};
+
+// Positions and documents of a lane's rows, from row `row` of the tile on.
+template <int m>
+struct OwnPlaces {
+  std::int32_t position[m][2], document[m][2];
+
+  __device__ OwnPlaces(const Places& tile, int row) {
+#pragma unroll
+    for (int i = 0; i < m; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = row + 16 * i + 8 * half + lane() / 4;
+        position[i][half] = at < tile.count ? tile.positions[at] : 0;
+        document[i][half] = at < tile.count ? tile.document(at) : 0;
+      }
+  }
+};
+
+// The largest distance at which a query sees a key. Positions are not negative, so that one comparison of unsigned
+// numbers finds keys behind the query and keys out of the window.
+__device__ inline std::uint32_t farthest(std::int64_t window) {
+  return window == 0 || window > INT32_MAX ? INT32_MAX : static_cast<std::uint32_t>(window - 1);
+}
+
+// scores ← −Inf where the query doesn't see the key, and behind the columns' last.
+template <bool columns_are_keys, int m, int j>
+__device__ void hide(const OwnPlaces<m>& rows, const Places& columns, std::uint32_t limit, float (&scores)[m][j][4]) {
+#pragma unroll
+  for (int c = 0; c < j; ++c)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = 8 * c + 2 * (lane() % 4) + e;
+      const bool inside = column < columns.count;
+      const std::int32_t position = inside ? columns.positions[column] : 0;
+      const std::int32_t document = inside ? columns.document(column) : 0;
+#pragma unroll
+      for (int i = 0; i < m; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const std::int32_t p = rows.position[i][half];
+          const auto distance = static_cast<std::uint32_t>(columns_are_keys ? p - position : position - p);
+          if (!inside || distance > limit || document != rows.document[i][half])
+            scores[i][c][2 * half + e] = -infinity<float>();
+        }
+    }
+}
+
+// What dropout multiplies a probability by: 1 / (1 − rate) or 0.
+struct Draws {
+  double rate;
+  float kept;  // 1 / (1 − rate)
+  std::uint64_t key;
+  const std::int64_t* samples;  // of the tile of queries
+  int queries;                  // as many rows has it
+
+  __device__ Draws(const AttentionShape& shape, float factor, int head, std::int64_t row_q, int count)
+      : rate(shape.dropout),
+        kept(factor),
+        key(attention_dropout_key(shape.dropout_key, shape.first_head + head)),
+        samples(shape.samples.data + row_q),
+        queries(count) {}
+
+  __device__ float draw(int query, std::int32_t position_q, std::int32_t position_k) const {
+    if (query >= queries) return 0;
+    return attention_kept(key, samples[query], position_q, position_k, rate) ? kept : 0;
+  }
+};
+
+// keep(i, c, n, factor) for every score [i][c][n] of a lane; rows stand from row `row` of their tile on.
+template <bool columns_are_keys, int m, int j, class F>
+__device__ void each_draw(const Draws& draws, const OwnPlaces<m>& rows, int row, const Places& columns, const F& keep) {
+#pragma unroll
+  for (int c = 0; c < j; ++c)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = 8 * c + 2 * (lane() % 4) + e;
+      const std::int32_t position = column < columns.count ? columns.positions[column] : 0;
+#pragma unroll
+      for (int i = 0; i < m; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int own = row + 16 * i + 8 * half + lane() / 4;
+          const std::int32_t place = rows.position[i][half];
+          keep(i, c, 2 * half + e,
+               columns_are_keys ? draws.draw(own, place, position) : draws.draw(column, position, place));
+        }
+    }
+}
+
+}  // namespace forge::attention_mma
