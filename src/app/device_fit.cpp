@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "app/job.hpp"
+#include "config/attention_kernel.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "train/metrics.hpp"

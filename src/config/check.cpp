@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/attention_kernel.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"

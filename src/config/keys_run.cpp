@@ -1,3 +1,4 @@
+#include "config/attention_kernel.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"

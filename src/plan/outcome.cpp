@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "config/keys.hpp"
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "schedule/check_deck.hpp"

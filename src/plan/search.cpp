@@ -9,9 +9,10 @@
 #include <optional>
 #include <tuple>
 
+#include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "layout/stage_buffers.hpp"
+#include "layout/layer_kinds.hpp"
 #include "nn/units.plan.hpp"
 #include "plan/search_space.hpp"
 #include "plan/step_cost.hpp"

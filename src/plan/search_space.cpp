@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "config/schedule_name.hpp"
+
 namespace forge {
 
 namespace {

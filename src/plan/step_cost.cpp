@@ -4,7 +4,7 @@
 
 #include "config/attention_kernel.hpp"
 #include "core/to_size.hpp"
-#include "layout/stage_sends.hpp"
+#include "layout/layer_kinds.hpp"
 
 namespace forge {
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "../equivalence/models.hpp"
+#include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
 #include "plan/outcome.hpp"
 #include "plan/search.hpp"

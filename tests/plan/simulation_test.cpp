@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../equivalence/models.hpp"
+#include "config/schedule_name.hpp"
 #include "layout/stage.hpp"
 #include "plan/setup.hpp"
 #include "plan/step_program.hpp"
