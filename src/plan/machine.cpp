@@ -144,7 +144,7 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
                              ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
                          : call.collective == Collective::send ? bytes * near
                                                                : bytes;
-  const double outside = machine.network_latency + machine.network_per_node * place.nodes +
+  const double outside = machine.network_latency + machine.network_per_rank * place.ranks +
                          leaving * place.groups / interpolate(nodes, rate, place.nodes);
   return static_cast<double>(call.times) * std::max(inside, outside);
 }

@@ -182,7 +182,7 @@ void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Repo
 
 void read_network(Section& in, Machine& m) {
   in.number("latency_us", m.network_latency, micro);
-  in.number("node_us", m.network_per_node, micro);
+  in.number("rank_us", m.network_per_rank, micro);
   std::vector<double> nodes;
   in.numbers("nodes", nodes, 1, true);
   for (const double n : nodes) m.between_nodes.push_back({static_cast<int>(n), {}});

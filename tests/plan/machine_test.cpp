@@ -54,7 +54,7 @@ TEST_F(MachineFile, ShippedOnesAreRead) {
   EXPECT_EQ(h100.memory_bytes, std::size_t{81559} << 20);
   EXPECT_DOUBLE_EQ(h100.rates(DType::bf16).waves.peak, 989.4e12);
   EXPECT_EQ(h100.between_nodes.back().nodes, 64);
-  EXPECT_DOUBLE_EQ(h100.between_nodes.back().bandwidth[to_size(Collective::all_gather)], 11e9);
+  EXPECT_DOUBLE_EQ(h100.between_nodes.back().bandwidth[to_size(Collective::all_gather)], 362e9);
 }
 
 TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
@@ -120,9 +120,9 @@ TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
   EXPECT_EQ(collective_seconds(m, call, {1, 1, 1, 8}), 0);
   // Eight groups of two nodes, with a rank in each, share what leaves a node.
   const Sent pair{Group::gradients, Collective::reduce_scatter, 1 << 24, DType::f32, 1};
-  EXPECT_NEAR(collective_seconds(m, pair, {2, 2, 1, 8}), 40e-6 + 2 * 10e-6 + 4. * (1 << 24) * 8 / 182e9, 1e-9);
+  EXPECT_NEAR(collective_seconds(m, pair, {2, 2, 1, 8}), 40e-6 + 2 * 35e-6 + 4. * (1 << 24) * 8 / 362e9, 1e-9);
   // One group of them all: a ring that leaves each node once.
-  EXPECT_NEAR(collective_seconds(m, pair, {16, 2, 8, 1}), 40e-6 + 2 * 10e-6 + 15 * 4. * (1 << 24) / 182e9, 1e-9);
+  EXPECT_NEAR(collective_seconds(m, pair, {16, 2, 8, 1}), 40e-6 + 16 * 35e-6 + 15 * 4. * (1 << 24) / 362e9, 1e-9);
 }
 
 TEST(Machine, GroupsLieOnNodes) {
