@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include "config/family.hpp"
 
 namespace forge {
