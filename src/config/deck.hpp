@@ -26,7 +26,7 @@ enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
 enum class CpMethod { ring, all_gather, all_to_all };       // how context-parallel ranks see each other's keys
-enum class AttentionKernel : int;  // config/attention_kernel.hpp
+enum class AttentionKernel : int;                           // config/attention_kernel.hpp
 enum class OptimizerName : int;                             // config/optimizer_table.hpp
 enum class ScheduleName : int;                              // config/schedule_name.hpp
 ScheduleName default_schedule();                            // default_schedule_name there

@@ -96,7 +96,7 @@ struct Machine {
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16
   std::array<std::vector<ProtocolRates>, collective_count> in_node;  // the fastest is taken
   double network_latency = 0, network_per_rank = 0;  // seconds of a collective over nodes, for each of its ranks more
-  std::vector<NodesRates> between_nodes;                             // by ascending nodes; empty: one node is all
+  std::vector<NodesRates> between_nodes;             // by ascending nodes; empty: one node is all
 
   const ComputeRates& rates(DType type) const;
   // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.

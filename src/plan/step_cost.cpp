@@ -128,7 +128,8 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   const auto& places = places_[to_size(share.pp_rank)];
   const Program& program = machine_.program;
   if (const LayerPass pass = pass_of(task, share); pass.layer) {
-    cost = LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
+    cost =
+        LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
     if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && program.accumulate_bytes > 0)
       add_bytes(cost, CostPart::rows,
                 program.accumulate_bytes * static_cast<double>(share.units[pass.layer->unit].elements));

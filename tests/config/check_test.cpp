@@ -1,5 +1,6 @@
 #include <array>
 
+#include "config/attention_kernel.hpp"
 #include "config/family.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"

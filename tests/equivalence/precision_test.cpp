@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../long_run.hpp"
+#include "config/attention_kernel.hpp"
 #include "cover.hpp"
 #include "run_threads.hpp"
 
