@@ -57,6 +57,20 @@ TEST_F(MachineFile, ShippedOnesAreRead) {
   EXPECT_DOUBLE_EQ(h100.between_nodes.back().bandwidth[to_size(Collective::all_gather)], 362e9);
 }
 
+TEST_F(MachineFile, ShippedProgramsAreRead) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs/programs")) {
+    const Program p = read_program(entry.path().stem().string());
+    EXPECT_EQ(p.attention_kernel, "library") << p.name;
+    EXPECT_GT(p.host_forward, 100e-6) << p.name;
+    EXPECT_NE(p.product_share, 1) << p.name;
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+  std::ofstream(path_) << "host_forward_ms: 1\n";
+  EXPECT_THROW(read_program(path_), BadInput);
+}
+
 TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
   EXPECT_EQ(read(least).ranks_per_node, 1);
   EXPECT_NE(error_of(least + "nodes: 3\n").find(":8:1: unknown: nodes; legal: description, node"), std::string::npos)
