@@ -60,8 +60,9 @@ class OperationTape {
   virtual ~OperationTape() = default;
   virtual void product(const Product& product) = 0;
   virtual void experts(const ExpertProduct& product) = 0;
-  // `heads`: without its positions, which the mask has.
-  virtual void attention(const AttentionShape& shape, const AttentionMask& mask, const AttentionProduct& heads) = 0;
+  // `heads`: without its positions, which the mask has, on the device: of what the stream was given before.
+  virtual void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
+                         const AttentionProduct& heads) = 0;
 };
 
 // What the routers of all layers share; nothing of it in a model without experts.

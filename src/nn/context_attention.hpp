@@ -18,7 +18,7 @@ template <class T>
 void note_attention(const Context<T>& ctx, bool backward, const AttentionShape& shape, const AttentionMask& mask,
                     const AttentionHeads<const T>& in) {
   if (ctx.operations)
-    ctx.operations->attention(shape, mask,
+    ctx.operations->attention(ctx.stream, shape, mask,
                               {backward,
                                shape.sequences,
                                in.q.extent(1),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
 #include "plan/operations.hpp"
 
 namespace forge::test {
@@ -26,12 +28,28 @@ std::string text_of(const OperationRecord::Attention& a) {
          " pairs";
 }
 
-// Whether query i sees key j.
-bool sees(const AttentionMask& m, std::int64_t i, std::int64_t j) {
-  const std::int64_t distance = m.position_q[i] - m.position_k[j];
-  const bool same_document = m.document_q.empty() || m.document_q[i] == m.document_k[j];
-  return distance >= 0 && (m.window == 0 || distance < m.window) && same_document;
+using Numbers = std::vector<std::int32_t>;
+
+// A device's array, as the stream leaves it.
+Numbers on_host(Stream& stream, const View<const std::int32_t, 1>& values) {
+  Numbers host(to_size(values.size()));
+  if (!host.empty()) copy_to_host(stream, host.data(), values.data, host.size() * sizeof(std::int32_t));
+  stream.synchronize();
+  return host;
 }
+
+// Positions and documents of the rows of queries and keys.
+struct HostMask {
+  Numbers position_q, position_k, document_q, document_k;
+  std::int64_t window;
+
+  // Whether query i sees key j.
+  bool sees(std::size_t i, std::size_t j) const {
+    const std::int64_t distance = position_q[i] - position_k[j];
+    const bool same_document = document_q.empty() || document_q[i] == document_k[j];
+    return distance >= 0 && (window == 0 || distance < window) && same_document;
+  }
+};
 
 template <class List>
 std::string difference(const char* what, const List& listed, const List& ran) {
@@ -46,11 +64,15 @@ std::string difference(const char* what, const List& listed, const List& ran) {
 
 }  // namespace
 
-void OperationRecord::attention(const AttentionShape& shape, const AttentionMask& mask, const AttentionProduct& heads) {
+void OperationRecord::attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
+                                const AttentionProduct& heads) {
+  const HostMask host{on_host(stream, mask.position_q), on_host(stream, mask.position_k),
+                      on_host(stream, mask.document_q), on_host(stream, mask.document_k), mask.window};
   double pairs = 0;
   for (std::int64_t b = 0; b < shape.sequences; ++b)
     for (std::int64_t i = b * shape.query_rows; i < (b + 1) * shape.query_rows; ++i)
-      for (std::int64_t j = b * shape.key_rows; j < (b + 1) * shape.key_rows; ++j) pairs += sees(mask, i, j);
+      for (std::int64_t j = b * shape.key_rows; j < (b + 1) * shape.key_rows; ++j)
+        pairs += host.sees(to_size(i), to_size(j));
   attentions.push_back({heads, shape.query_rows, shape.key_rows, pairs});
 }
 

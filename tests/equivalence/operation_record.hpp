@@ -13,7 +13,8 @@ class OperationRecord : public OperationTape {
  public:
   void product(const Product& product) override { products.push_back(product); }
   void experts(const ExpertProduct& product) override { expert_products.push_back(product); }
-  void attention(const AttentionShape& shape, const AttentionMask& mask, const AttentionProduct& heads) override;
+  void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
+                 const AttentionProduct& heads) override;
 
   struct Attention {
     AttentionProduct heads;
