@@ -28,8 +28,7 @@ std::vector<std::pair<std::string, double>> shares_of(const Prediction& p) {
   std::vector<std::pair<std::string, double>> list;
   for (int i = 0; i < cost_part_count; ++i) {
     const auto part = static_cast<CostPart>(i);
-    const bool behind = part == CostPart::parameters || part == CostPart::gradients || part == CostPart::transfers;
-    if (!behind && p.part[to_size(i)] > 0) list.emplace_back(name_of(part), p.part[to_size(i)]);
+    if (p.part[to_size(i)] > 0) list.emplace_back(name_of(part), p.part[to_size(i)]);
   }
   constexpr const char* waits[lane_count] = {"waiting for the host", "waiting for parameters", "waiting for gradients",
                                              "waiting for other stages"};
@@ -46,12 +45,12 @@ std::string part_table(const Prediction& p) {
     text += line("  %-26s %12s %5.1f %%\n", name.c_str(), seconds_text(seconds).c_str(), 100 * seconds / p.seconds);
   double behind = 0;
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    behind += p.part[to_size(part)];
+    behind += p.behind[to_size(part)];
   if (behind > 0)
     text += line("  on other streams: parameters %s, gradients %s, transfers %s; %.0f %% of it behind computation\n",
-                 seconds_text(p.part[to_size(CostPart::parameters)]).c_str(),
-                 seconds_text(p.part[to_size(CostPart::gradients)]).c_str(),
-                 seconds_text(p.part[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
+                 seconds_text(p.behind[to_size(CostPart::parameters)]).c_str(),
+                 seconds_text(p.behind[to_size(CostPart::gradients)]).c_str(),
+                 seconds_text(p.behind[to_size(CostPart::transfers)]).c_str(), 100 * p.hidden / behind);
   return text;
 }
 
@@ -149,7 +148,7 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   JsonLine seconds, others, memory, all;
   for (const auto& [name, value] : shares_of(p)) seconds.add(name, value);
   for (const CostPart part : {CostPart::parameters, CostPart::gradients, CostPart::transfers})
-    others.add(std::string(name_of(part)), p.part[to_size(part)]);
+    others.add(std::string(name_of(part)), p.behind[to_size(part)]);
   others.add("behind_computation", p.hidden);
   const auto bytes = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   for (int c = 0; c < category_count; ++c)

@@ -28,8 +28,9 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
   double last = 0;
   std::vector<std::pair<double, double>> computing;
   for (const Span& span : spans) {
+    auto& parts = span.lane == Lane::compute ? p.part : p.behind;
     if (span.task >= 0)
-      for (std::size_t i = 0; i < p.part.size(); ++i) p.part[i] += costs[to_size(span.task)].seconds[i];
+      for (std::size_t i = 0; i < parts.size(); ++i) parts[i] += costs[to_size(span.task)].seconds[i];
     if (span.lane != Lane::compute) continue;
     p.waited[to_size(span.waited_for)] += span.waited;
     computing.emplace_back(span.start, span.end);

@@ -17,12 +17,13 @@ struct Prediction {
   double mfu = 0, hfu = 0;                // without and with what is recomputed, of the peak
   // Of the pipeline rank whose compute stream is busy longest, in a step.
   int stage = 0;
-  std::array<double, cost_part_count> part{};  // seconds of its streams, by what they are spent on
-  std::array<double, lane_count> waited{};     // its compute stream idle for: the host (compute), and other streams
-  double idle = 0;                             // at the end, for other stages
-  double hidden = 0;                           // of the collectives on other streams, behind computation
-  std::vector<std::vector<Span>> spans;        // by pipeline rank; of the simulation
-  std::vector<std::vector<Task>> tasks;        // by pipeline rank; what the spans' numbers count
+  std::array<double, cost_part_count> part{};    // seconds of its compute stream, by what they are spent on
+  std::array<double, cost_part_count> behind{};  // and of its other streams
+  std::array<double, lane_count> waited{};       // its compute stream idle for: the host (compute), and other streams
+  double idle = 0;                               // at the end, for other stages
+  double hidden = 0;                             // of the collectives on other streams, behind computation
+  std::vector<std::vector<Span>> spans;          // by pipeline rank; of the simulation
+  std::vector<std::vector<Task>> tasks;          // by pipeline rank; what the spans' numbers count
 };
 
 // `setup`: of any rank. All ranks of a stage do the same.

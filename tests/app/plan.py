@@ -120,7 +120,7 @@ def check_calibration(work):
 
 
 def main():
-    decks = sorted(map(str, pathlib.Path("inputs").glob("*gpu*.yaml"))) if LONG else [
+    decks = sorted(map(str, pathlib.Path("inputs").glob("*gpu*.yaml"))) if LONG else ["inputs/7b_1gpu.yaml",
         "inputs/7b_8gpu_tp4.yaml", "inputs/70b_32gpu_tp4_pp4.yaml", "inputs/qwen3_30b_16gpu.yaml", "inputs/deepseek_v3_256gpu.yaml"]
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)

@@ -130,11 +130,7 @@ TEST(Prediction, ReportsWhereTheTimeGoes) {
   check_deck(deck, 16);
   const Prediction p = predict(machine, make_setup(deck));
   double all = p.idle;
-  for (int i = 0; i < cost_part_count; ++i) {
-    const auto part = static_cast<CostPart>(i);
-    if (part != CostPart::parameters && part != CostPart::gradients && part != CostPart::transfers)
-      all += p.part[to_size(i)];
-  }
+  for (const double part : p.part) all += part;
   for (const double waited : p.waited) all += waited;
   EXPECT_NEAR(all, p.seconds, 1e-6 * p.seconds);
   EXPECT_GT(p.waited[to_size(Lane::parameters)], 0);
