@@ -6,6 +6,7 @@
 
 #include "app/job.hpp"
 #include "app/verbs.hpp"
+#include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
@@ -46,9 +47,7 @@ std::string collectives_text(const std::vector<std::pair<Collective, ProtocolRat
   out.precision(4);
   out << "collectives:\n";
   for (const auto& [collective, p] : list) {
-    std::string name(name_of(collective));
-    std::replace(name.begin(), name.end(), '-', '_');
-    out << "  " << name << ": [{latency_us: " << p.latency * 1e6 << ", rank_us: " << p.per_rank * 1e6
+    out << "  " << key_of(collective) << ": [{latency_us: " << p.latency * 1e6 << ", rank_us: " << p.per_rank * 1e6
         << ", gb_s: " << p.bandwidth / 1e9 << "}]\n";
   }
   return out.str();
@@ -102,10 +101,7 @@ void run_calibrate(const CommandLine& line, const World& world) {
   if (world.rank() != 0) return;
   if (!collectives.empty()) text += collectives_text(collectives);
   const std::string path = line.output.empty() ? "inputs/machines/this.yaml" : line.output;
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw IoFailed("writing " + path + " failed");
+  write_text_file(path, text);
   std::printf("%s: %s\n", path.c_str(), read_machine(path).description.c_str());
 }
 

@@ -1,6 +1,6 @@
 #include <cstdio>
+#include <exception>
 #include <filesystem>
-#include <fstream>
 
 #include "app/candidates.hpp"
 #include "app/job.hpp"
@@ -16,13 +16,6 @@
 namespace forge {
 
 namespace {
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw IoFailed("writing " + path + " failed");
-}
 
 Machine machine_of(const CommandLine& line) {
   const bool measured = std::filesystem::exists("inputs/machines/this.yaml");
@@ -59,14 +52,14 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
   CommandLine one = line;
   for (std::size_t c = 0; c < row.size(); ++c)
     if (!row[c].empty()) one.set.push_back(table.head[c] + "=" + row[c]);
-  Predicted p;
+  Deck deck;
   try {
-    const Outcome o = outcome_of(machine, load_deck(one, Needs::training, line.ranks));
-    p = {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
+    deck = load_deck(one, Needs::training, line.ranks);
   } catch (const BadInput&) {
-    p.legal = false;
+    return {};
   }
-  return p;
+  const Outcome o = outcome_of(machine, deck);
+  return {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
 }
 
 std::string number_text(double x) {
@@ -79,8 +72,15 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   CsvTable table = read_csv(read_text_file(line.candidates, std::size_t{64} << 20, "the candidates"), line.candidates);
   check_head(table, line.candidates);
   std::vector<Predicted> predicted(table.rows.size());
+  std::vector<std::exception_ptr> errors(predicted.size());  // of the machine: no row is to blame
 #pragma omp parallel for schedule(dynamic)
-  for (std::size_t r = 0; r < predicted.size(); ++r) predicted[r] = predict_row(line, machine, table, table.rows[r]);
+  for (std::size_t r = 0; r < predicted.size(); ++r) try {
+      predicted[r] = predict_row(line, machine, table, table.rows[r]);
+    } catch (...) {
+      errors[r] = std::current_exception();
+    }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
   for (const char* name : {"step_seconds", "low", "high", "tokens_per_second_per_rank", "peak_bytes", "legal", "fits"})
     table.head.push_back(name);
   for (std::size_t r = 0; r < predicted.size(); ++r) {
@@ -91,7 +91,7 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
     table.rows[r].push_back(p.legal ? "true" : "false");
     add(p.fits ? "true" : "false");
   }
-  write_text(line.output, write_csv(table));
+  write_text_file(line.output, write_csv(table));
   std::printf("%zu layouts in %s\n", predicted.size(), line.output.c_str());
 }
 
@@ -115,7 +115,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const std::string path =
         (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
-    write_text(path, write_deck(result.best[i].deck));
+    write_text_file(path, write_deck(result.best[i].deck));
     std::printf("%s\n", path.c_str());
   }
 }
@@ -130,8 +130,8 @@ void run_plan(const CommandLine& line) {
   const Outcome outcome = outcome_of(machine, deck);
   std::printf("%s on %lld ranks\n%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
               plan_text(machine, outcome).c_str(), neighbours_text(machine, outcome, 12).c_str());
-  if (!line.json.empty()) write_text(line.json, plan_json(machine, outcome));
-  if (!line.trace.empty()) write_text(line.trace, plan_trace(outcome));
+  if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome));
+  if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome));
 }
 
 }  // namespace forge

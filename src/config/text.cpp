@@ -105,4 +105,16 @@ std::string read_text_file(const std::string& path, std::size_t most_bytes, cons
   return text;
 }
 
+void write_text_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  FileHandle file = FileHandle::open_to_write(temporary);
+  try {
+    file.write_at(0, text.data(), text.size());
+    file.commit_as(path);
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
 }  // namespace forge

@@ -23,5 +23,7 @@ std::string joined(const std::vector<std::string>& items, const char* separator 
 // The whole text of a file that may be at most `most_bytes` long. Throws BadInput that names `what` and the path when
 // there is no such regular file, or it is longer; IoFailed when reading fails.
 std::string read_text_file(const std::string& path, std::size_t most_bytes, const std::string& what);
+// Writes a new file, or in the place of one; nothing half-written stays behind. Throws IoFailed.
+void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace forge

@@ -107,6 +107,9 @@ struct Machine {
 // for all that is wrong, each with file:line:column.
 Machine read_machine(const std::string& name);
 
+// "all_reduce": a collective's name in these files.
+std::string key_of(Collective collective);
+
 // Reads a program's file; `name` as that of a machine, in inputs/programs.
 Program read_program(const std::string& name);
 

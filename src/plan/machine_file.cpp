@@ -149,14 +149,6 @@ void read_compute(Section& in, ComputeRates& to) {
   in.require_that(!to.attention.empty(), "attention is missing: a map of kernels with their rates");
 }
 
-// "all_reduce": as YAML keys are written.
-std::string key_of(Collective collective) {
-  std::string name(name_of(collective));
-  for (char& c : name)
-    if (c == '-') c = '_';
-  return name;
-}
-
 void read_protocols(const YamlNode* list, const std::string& name, std::vector<ProtocolRates>& to,
                     const std::string& file, Report& report) {
   for (const YamlNode& item : list->items) {
@@ -293,6 +285,13 @@ void read_parts(Section& in, Program& p) {
 }
 
 }  // namespace
+
+std::string key_of(Collective collective) {
+  std::string name(name_of(collective));
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
 
 Machine read_machine(const std::string& name) {
   const std::string file = file_of(name, "machine", "machines");

@@ -41,7 +41,7 @@ struct ModelCost {
 
 // Elements of the model's parameters.
 struct ModelSize {
-  double dense = 0, experts = 0, tables = 0;
+  double dense = 0, experts = 0;  // tables, which only some stages have, are left out
 };
 
 class Bounds {
@@ -52,7 +52,7 @@ class Bounds {
       double elements = 0;
       for (const Parameter& p : unit.parameters) elements += static_cast<double>(p.elements());
       const bool table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::output;
-      (unit.kind == UnitKind::experts ? size_.experts : table ? size_.tables : size_.dense) += elements;
+      if (!table) (unit.kind == UnitKind::experts ? size_.experts : size_.dense) += elements;
     }
   }
 
@@ -75,8 +75,9 @@ class Bounds {
 
   const ModelCost& cost_of(const Deck& deck) {
     const MeshDeck& m = deck.mesh;
-    const auto key = std::tuple(m.tp, m.cp, m.ep, m.etp, deck.train.microbatch_sequences, deck.train.recompute,
-                                deck.model.dispatch, m.pp * m.dp_replicate * m.dp_shard);
+    const CostKey key{{m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp, m.ep, m.etp, deck.train.microbatch_sequences},
+                      deck.train.recompute,
+                      deck.model.dispatch};
     const auto found = costs_.find(key);
     return found != costs_.end() ? found->second : costs_.emplace(key, compute(deck)).first->second;
   }
@@ -159,10 +160,9 @@ class Bounds {
   ModelSpec spec_;
   int ranks_;
   ModelSize size_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, Recompute, DispatchMethod,
-                      std::int64_t>,
-           ModelCost>
-      costs_;
+  // By mesh and microbatch: where the groups lie depends on every axis.
+  using CostKey = std::tuple<std::array<std::int64_t, 8>, Recompute, DispatchMethod>;
+  std::map<CostKey, ModelCost> costs_;
 };
 
 // Lowered schedules, each made once.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "plan/outcome.hpp"
@@ -21,9 +20,9 @@ struct SearchResult {
 };
 
 // The layouts of a deck's model and batch on so many ranks of a machine. A layout is left out where a bound of its
-// memory is beyond the machine's, or where a bound of its time (what a rank must compute and wait for in its layers,
-// without bubble, gathers and reductions) is above the best that were simulated. `resolved`: check_deck has completed
-// its model; its own mesh doesn't matter.
+// memory is beyond the machine's, or where a bound of its time (what a rank must compute and wait for in its layers
+// without bubble, or what its gathers or its reductions take) is above the best that were simulated. `resolved`:
+// check_deck has completed its model; its own mesh doesn't matter.
 SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options);
 
 }  // namespace forge

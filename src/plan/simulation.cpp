@@ -35,11 +35,6 @@ struct Operation {
   Lane waited_for = Lane::compute;
 };
 
-struct Meeting {
-  int present = 0;
-  std::vector<Number> members;
-};
-
 struct Host {
   std::size_t at = 0;
   double free = 0;  // when it goes on
@@ -216,11 +211,11 @@ class Engine {
         op.waited_for = operations_[to_size(n)].lane;
       }
     if (op.meeting < 0) return start(number);
-    Meeting& meeting = meetings_[op.meeting];
-    if (std::find(meeting.members.begin(), meeting.members.end(), number) != meeting.members.end()) return;
-    meeting.members.push_back(number);
-    if (++meeting.present < op.members) return;
-    for (const Number n : meeting.members) {
+    std::vector<Number>& present = meetings_[op.meeting];
+    if (std::find(present.begin(), present.end(), number) != present.end()) return;
+    present.push_back(number);
+    if (std::ssize(present) < op.members) return;
+    for (const Number n : present) {
       Operation& member = operations_[to_size(n)];
       if (member.lane == Lane::compute && n != number) member.waited_for = Lane::transfers;
       start(n);
@@ -297,7 +292,7 @@ class Engine {
   std::vector<std::vector<Number>> running_;  // by rank
   int running_count_ = 0, pending_ = 0;
   std::unordered_map<Number, std::vector<Number>> followers_;
-  std::map<std::int64_t, Meeting> meetings_;
+  std::map<std::int64_t, std::vector<Number>> meetings_;  // who has come
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   Simulated result_;
 };

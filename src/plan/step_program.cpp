@@ -141,7 +141,7 @@ class Compiler {
 std::string_view name_of(CostPart part) {
   constexpr std::string_view names[cost_part_count] = {"products",  "attention", "rows",       "tp",
                                                        "cp",        "ep",        "parameters", "gradients",
-                                                       "transfers", "scalars",   "optimizer",  "data"};
+                                                       "transfers", "scalars",   "optimizer"};
   return names[to_size(part)];
 }
 

@@ -22,10 +22,9 @@ enum class CostPart : std::uint8_t {
   gradients,
   transfers,
   scalars,
-  optimizer,
-  data
+  optimizer
 };
-inline constexpr int cost_part_count = 12;
+inline constexpr int cost_part_count = 11;
 std::string_view name_of(CostPart part);
 
 struct TaskCost {

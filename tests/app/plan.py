@@ -71,6 +71,8 @@ def check_candidates(work):
         csv.writer(file).writerows([["mesh.dp_shard"], ["16"], ["8"]])
     run("plan", deck, "--machine", "h200_4", "--ranks", "64", "--candidates", asked, "--output", told)
     expect([row[-2] for row in csv.reader(told.open())][1:] == ["true", "false"], "--ranks 64")
+    asked.write_text("train.precision\nfp64\n")
+    refused("no rates for products in fp64", "plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
     asked.write_text("mesh.tq\n1\n")
     refused("column 'mesh.tq' is no key of the deck; nearest: mesh.tp", "plan", deck, "--machine", "h200_4", "--candidates", asked, "--output", told)
     asked.write_text("mesh.tp,mesh.cp\n1\n")
