@@ -55,6 +55,24 @@ std::size_t segment_bytes(int ranks) {
   return channels_begin(ranks) + static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks) * sizeof(Channel);
 }
 
+// The process's one mapping of a segment, until the last of its ranks has let go.
+std::shared_ptr<char> map_segment(std::uint64_t number, std::size_t bytes, int file) {
+  static std::mutex mutex;
+  static auto& mapped = *new std::map<std::pair<std::uint64_t, std::size_t>, std::weak_ptr<char>>;
+  const std::lock_guard lock(mutex);
+  std::erase_if(mapped, [](const auto& entry) { return entry.second.expired(); });
+  if (const auto found = mapped.find({number, bytes}); found != mapped.end())
+    if (auto memory = found->second.lock()) return memory;
+  // All come with the same size, or are told; the file never shrinks.
+  void* p = posix_fallocate(file, 0, static_cast<off_t>(bytes)) == 0
+                ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                : MAP_FAILED;
+  if (p == MAP_FAILED) fail(std::string("no memory for ranks to meet in: ") + std::strerror(errno));
+  std::shared_ptr<char> memory(static_cast<char*>(p), [bytes](char* m) { munmap(m, bytes); });
+  mapped[{number, bytes}] = memory;
+  return memory;
+}
+
 }  // namespace
 
 struct Segment::Header {
@@ -103,8 +121,7 @@ std::string Call::text() const {
          (kind == Collective::broadcast ? " from rank " + std::to_string(root) : "");
 }
 
-Segment::Segment(const ncclUniqueId& id, int ranks)
-    : name_(name_of(id)), ranks_(ranks), number_(name_.number), bytes_(segment_bytes(ranks)) {
+Segment::Segment(const ncclUniqueId& id, int ranks) : name_(name_of(id)), ranks_(ranks), number_(name_.number) {
   if (std::memcmp(name_.mark, name_mark, sizeof name_mark) != 0) {
     problem_ = "the ncclUniqueId was not made by ncclGetUniqueId";
     return;
@@ -117,29 +134,20 @@ Segment::Segment(const ncclUniqueId& id, int ranks)
     if (file >= 0) close(file);
     return;
   }
-  // All come with the same size, or are told below; the file never shrinks.
-  void* p = posix_fallocate(file, 0, static_cast<off_t>(bytes_)) == 0
-                ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                : MAP_FAILED;
+  memory_ = map_segment(number_, segment_bytes(ranks), file);
   close(file);
-  if (p == MAP_FAILED) fail(std::string("no memory for ranks to meet in: ") + std::strerror(errno));
-  memory_ = static_cast<char*>(p);
   std::int32_t expected = 0;
   if (!header().ranks.compare_exchange_strong(expected, ranks) && expected != ranks)
     problem_ =
         "ranks of one communicator come with " + std::to_string(expected) + " and " + std::to_string(ranks) + " ranks";
 }
 
-Segment::~Segment() {
-  if (memory_) munmap(memory_, bytes_);
-}
-
 RankSlot& Segment::slot(int rank) const {
-  return reinterpret_cast<RankSlot*>(memory_ + slots_begin())[rank];
+  return reinterpret_cast<RankSlot*>(memory_.get() + slots_begin())[rank];
 }
 
 Channel& Segment::channel(int from, int to) const {
-  return reinterpret_cast<Channel*>(memory_ + channels_begin(ranks_))[from * ranks_ + to];
+  return reinterpret_cast<Channel*>(memory_.get() + channels_begin(ranks_))[from * ranks_ + to];
 }
 
 void Segment::ring() const {
