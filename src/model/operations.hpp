@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -98,6 +99,16 @@ class Operations {
                  std::int64_t writes, std::int64_t sums_read = 0, std::int64_t sums_written = 0) {
     const std::int64_t n = rows * columns, e = bytes(value()), a = bytes(sum());
     row_kernels.push_back({name, rows, columns, n * (reads * e + sums_read * a), n * (writes * e + sums_written * a)});
+  }
+
+  // One that reads so many rows of an array of the compute type, and writes so many of another.
+  void move_rows(std::string_view name, std::int64_t columns, std::int64_t read, std::int64_t written) {
+    const std::int64_t e = bytes(value()) * columns;
+    row_kernels.push_back({name, std::max(read, written), columns, read * e, written * e});
+  }
+  // One over indices of 4 bytes.
+  void over_indices(std::string_view name, std::int64_t count, std::int64_t reads, std::int64_t writes) {
+    row_kernels.push_back({name, count, 1, 4 * reads * count, 4 * writes * count});
   }
 
   // Of products and attention.

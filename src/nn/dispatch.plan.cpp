@@ -91,4 +91,34 @@ void add_sends_of_counts(Sends& sends) {
   sends.add(Group::ep, all_gather, sends.c.etp * m.experts, DType::i64);
 }
 
+void add_sort_operations(Operations& o) {
+  const MoeShape m = moe_shape(o.c);
+  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2);
+}
+
+void add_operations_of_received(Operations& o) {
+  const MoeShape m = moe_shape(o.c);
+  if (m.exchanges() && !m.gathers) o.over_indices("moe_sort", expected_expert_rows(o.c), 2, 2);
+}
+
+void add_operations_out(Operations& o) {
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t C = o.spec.C(), rows = expected_expert_rows(o.c);
+  if (m.exchanges() && !m.gathers) o.move_rows("permute_rows", C, m.places, m.places);
+  o.move_rows("permute_rows", C, rows, rows);
+}
+
+void add_operations_back(Operations& o, bool adds) {
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t C = o.spec.C(), rows = expected_expert_rows(o.c);
+  if (m.gathers) {
+    o.move_rows("unpermute_rows", C, rows, m.sources * m.rows);
+    if (adds) o.over_rows("add", m.rows, C, 2, 1);
+    return;
+  }
+  if (m.exchanges()) o.move_rows("unpermute_rows", C, rows, rows);
+  for (int peer = 1; peer < o.c.etp; ++peer) o.over_rows("add", rows / o.c.etp, C, 2, 1);
+  o.move_rows("unpermute_rows", C, m.places, (adds ? 2 : 1) * m.rows);
+}
+
 }  // namespace forge

@@ -122,4 +122,11 @@ void add_sends_back(Sends& sends, std::int64_t columns, DType type);
 // What is sent before the first round: counts or choices.
 void add_sends_of_counts(Sends& sends);
 
+// What the same moments compute, where one round takes all rows: the order of this rank's assignments; that of rows as
+// they were received, once a pass; rows on their way to their experts, and back into the rows' own order.
+void add_sort_operations(Operations& o);
+void add_operations_of_received(Operations& o);
+void add_operations_out(Operations& o);
+void add_operations_back(Operations& o, bool adds);
+
 }  // namespace forge

@@ -87,7 +87,9 @@ void add_forward(Operations& o, bool recompute) {
   const std::int64_t rows = expected_expert_rows(o.c);
   const bool gate = s.options.shared_expert_gate;
   add_router_operations(o, Pass::forward);
-  o.over_rows("permute_rows", rows, s.C(), 1, 1);
+  add_sort_operations(o);
+  add_operations_of_received(o);
+  add_operations_out(o);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
   if (gate) o.linear_to_sums(o.S, 1, s.C());
   if (s.Fs() > 0 && (!recompute || gate)) o.linear(o.R, s.C(), s.Fs());
@@ -96,7 +98,7 @@ void add_forward(Operations& o, bool recompute) {
   o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);
   if (recompute) return;
   o.experts(rows, s.C(), m.ffn);
-  o.over_rows("unpermute_rows", rows, s.C(), 1, 1);
+  add_operations_back(o, s.Fs() > 0);
 }
 
 void add_backward_input(Operations& o) {
@@ -105,7 +107,8 @@ void add_backward_input(Operations& o) {
   const std::int64_t rows = expected_expert_rows(o.c);
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
-  o.over_rows("permute_rows", rows, s.C(), 1, 1);
+  add_operations_of_received(o);
+  add_operations_out(o);
   if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
   if (gate) o.linear_backward_input(o.S, 1, s.C());
@@ -114,7 +117,7 @@ void add_backward_input(Operations& o) {
   o.over_rows("weighted_swiglu_backward", rows, m.ffn, 3, 2);
   o.experts_backward_weight(rows, 2 * m.ffn, s.C());
   o.experts_backward_input(rows, 2 * m.ffn, s.C());
-  o.over_rows("unpermute_rows", rows, s.C(), 1, 1);
+  add_operations_back(o, s.Fs() > 0);
   add_router_operations(o, Pass::backward_input);
 }
 

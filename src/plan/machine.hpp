@@ -72,10 +72,11 @@ struct Program {
   double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
   double host_collective = 0;                  // and for each of its collectives
-  double transfer = 0;           // seconds of the compute stream for each transfer between stages, besides
-  double optimizer_bytes = 0;    // of each parameter that a rank updates; 0: forge's
-  double step = 0;               // seconds of a step, besides
-  bool gradients_behind = true;  // whether sums of gradients run behind backward
+  double transfer = 0;            // seconds of the compute stream for each transfer between stages, besides
+  double optimizer_bytes = 0;     // of each parameter that a rank updates; 0: forge's
+  double step = 0;                // seconds of a step, besides
+  bool gradients_behind = true;   // whether sums of gradients run behind backward
+  bool parameters_behind = true;  // whether gathers of parameters run behind computation
 };
 
 struct Machine {

@@ -267,7 +267,7 @@ void read_file(const std::string& file, const char* what, Read read) {
 
 void read_parts(Section& in, Program& p) {
   std::string description;
-  double behind = 1;
+  double gradients = 1, parameters = 1;
   in.text("description", description);
   in.number("product_share", p.product_share, 1, 0.01, 2);
   in.text("attention_kernel", p.attention_kernel);
@@ -280,8 +280,10 @@ void read_parts(Section& in, Program& p) {
   in.number("transfer_us", p.transfer, micro);
   in.number("optimizer_bytes", p.optimizer_bytes);
   in.number("step_ms", p.step, 1e-3);
-  in.number("gradients_behind", behind, 1, 0, 1);
-  p.gradients_behind = behind > 0;
+  in.number("gradients_behind", gradients, 1, 0, 1);
+  in.number("parameters_behind", parameters, 1, 0, 1);
+  p.gradients_behind = gradients > 0;
+  p.parameters_behind = parameters > 0;
 }
 
 }  // namespace

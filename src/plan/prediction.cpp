@@ -62,8 +62,9 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
     p.tasks.push_back(step_tasks(share, setup.schedule, setup.buffers.recompute));
     for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
     for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
-    programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of,
-                                    {machine.program.gradients_behind, machine.program.transfer}));
+    programs.push_back(
+        step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of,
+                     {machine.program.gradients_behind, machine.program.parameters_behind, machine.program.transfer}));
   }
   Simulated done = simulate(programs, simulated(machine, setup));
   p.seconds = done.seconds;

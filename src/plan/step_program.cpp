@@ -28,9 +28,7 @@ class Compiler {
   void add(const Task& task) {
     switch (task.op) {
       case TaskOp::gather:
-        follow(Lane::parameters, Lane::compute);
-        run(Lane::parameters, task);
-        return mark(Kind::record, Lane::parameters, event(Events::gathered, task));
+        return gather(task, use_.parameters_behind ? Lane::parameters : Lane::compute);
       case TaskOp::wait_parameters:
         return mark(Kind::wait, Lane::compute, event(Events::gathered, task));
       case TaskOp::clear_gradients:
@@ -57,6 +55,12 @@ class Compiler {
       default:
         return run(Lane::compute, task);
     }
+  }
+
+  void gather(const Task& task, Lane lane) {
+    if (lane != Lane::compute) follow(lane, Lane::compute);
+    run(lane, task);
+    mark(Kind::record, lane, event(Events::gathered, task));
   }
 
   void transfer(const Task& task) {

@@ -22,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t extents[] = {16, 64, 256, 1024};  // of products
 constexpr std::int64_t lengths[] = {64, 256, 1024};      // of attention
 constexpr std::int64_t few_rows = 32, many_rows = 2048, columns = 512;
+constexpr std::int64_t experts = 16, chosen = 2;  // of routers
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -82,10 +83,12 @@ class Values {
   View<T, 1> list(std::int64_t n) {
     return take<T, 1>({{n}});
   }
-  View<std::int32_t, 1> counting(std::int64_t n) {
+  // 0, 1, …, period − 1, 0, …
+  View<std::int32_t, 1> counting(std::int64_t n, std::int64_t period) {
     const auto view = list<std::int32_t>(n);
     std::vector<std::int32_t> values(to_size(n));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % period);
     copy_to_device(stream_, view.data, values.data(), values.size() * sizeof(std::int32_t));
     stream_.synchronize();
     return view;
@@ -144,12 +147,7 @@ AttentionRates measure_attention(Stream& stream, Heartbeat& heartbeat) {
     const auto q = cube(), k = cube(), v = cube(), o = cube(), d_o = cube(), d_q = cube(), d_k = cube(), d_v = cube();
     const auto lse = values.matrix<A>(rows, heads), delta = values.matrix<A>(rows, heads);
     const auto sums = values.take<A, 3>({{rows, heads, size}});
-    const auto positions = values.list<std::int32_t>(rows);
-    std::vector<std::int32_t> host(to_size(rows));
-    for (std::size_t i = 0; i < host.size(); ++i)
-      host[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
-    copy_to_device(stream, positions.data, host.data(), host.size() * sizeof(std::int32_t));
-    stream.synchronize();
+    const auto positions = values.counting(rows, length);
     const AttentionShape shape{sequences, length, length, 1 / std::sqrt(double{size}), 0, 0, {}, 0};
     const AttentionMask mask{positions, positions, {}, {}};
     const double forward = seconds_of(stream, [&](int) { attention_forward<T>(stream, shape, mask, q, k, v, o, lse); });
@@ -165,7 +163,7 @@ AttentionRates measure_attention(Stream& stream, Heartbeat& heartbeat) {
   return rates;
 }
 
-// A kernel over rows: what it takes with few and with many of them, and its bytes a row and column.
+// A kernel over rows: what it takes with few and with many of them, and its bytes a row.
 struct RowCase {
   std::string name;
   double bytes;
@@ -183,7 +181,7 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   const auto partial = values.matrix<A>(norm_partial_rows(many_rows), columns);
   const auto logits = values.matrix<A>(many_rows, columns);
   const auto loss = values.list<A>(many_rows), squares = values.list<A>(many_rows);
-  const auto numbers = values.counting(many_rows);
+  const auto numbers = values.counting(many_rows, many_rows);
   const auto labels = values.list<std::int32_t>(many_rows);
   const auto angles = values.matrix<A>(many_rows, 32);
   const auto delta = values.matrix<A>(many_rows, columns / 64);
@@ -198,7 +196,7 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   };
   using C = View<const T, 2>;
   std::vector<RowCase> list;
-  const auto add = [&](const char* name, double bytes, auto run) { list.push_back({name, bytes, run}); };
+  const auto add = [&](const char* name, double bytes, auto run) { list.push_back({name, bytes * columns, run}); };
   add("copy_rows", 2 * t, [=, &stream](std::int64_t r) { copy_rows<T>(stream, C(top(x, r)), top(y, r)); });
   add("norm_forward", 2 * t,
       [=, &stream](std::int64_t r) { rmsnorm_forward<T>(stream, top(x, r), w, 1e-5, top(y, r), head(rstd, r)); });
@@ -231,14 +229,52 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
       [=, &stream](std::int64_t r) { permute_rows<T>(stream, top(x, r), head(numbers, r), 1, top(y, r)); });
   add("unpermute_rows", 2 * t,
       [=, &stream](std::int64_t r) { unpermute_rows<T>(stream, top(x, r), top(place, r), 0, {}, false, top(y, r)); });
+  add("weighted_swiglu_forward", 3 * t,
+      [=, &stream](std::int64_t r) { weighted_swiglu_forward<T>(stream, top(wide, r), head(rstd, r), top(y, r)); });
+  add("weighted_swiglu_backward", 5 * t, [=, &stream](std::int64_t r) {
+    weighted_swiglu_backward<T>(stream, top(wide, r), head(rstd, r), top(y, r), top(wide, r), head(loss, r));
+  });
+  return list;
+}
+
+// Those of routers, which have few columns.
+template <class A>
+std::vector<RowCase> router_cases(Stream& stream, Values& values, double value_bytes) {
+  constexpr double a = sizeof(A);
+  const auto logits = values.matrix<A>(many_rows, experts), scores = values.matrix<A>(many_rows, experts);
+  const auto d_logits = values.matrix<A>(many_rows, experts);
+  const auto weights = values.matrix<A>(many_rows, chosen);
+  const auto choices = values.matrix<std::int32_t>(many_rows, chosen),
+             place = values.matrix<std::int32_t>(many_rows, 1);
+  const auto cycle = values.counting(many_rows, experts);
+  const auto order = values.list<std::int32_t>(many_rows);
+  const auto workspace = values.matrix<std::int32_t>(moe_sort_rows(many_rows), experts);
+  const auto counts = values.list<std::int64_t>(experts), offsets = values.list<std::int64_t>(experts + 1);
+  const RouterOptions options{experts, chosen};
+  const auto top = []<class P>(const View<P, 2>& v, std::int64_t rows) {
+    return View<P, 2>(v.data, {{rows, v.columns()}});
+  };
+  std::vector<RowCase> list;
+  list.push_back({"router_forward", experts * 2 * a, [=, &stream](std::int64_t r) {
+                    router_forward<A>(stream, options, top(logits, r), {}, top(weights, r), top(choices, r),
+                                      top(scores, r));
+                  }});
+  list.push_back({"router_backward", experts * (2 * a + value_bytes), [=, &stream](std::int64_t r) {
+                    router_backward<A>(stream, options, top(logits, r), top(scores, r), top(choices, r),
+                                       top(weights, r), {}, top(d_logits, r));
+                  }});
+  list.push_back({"moe_sort", 16.0, [=, &stream](std::int64_t r) {
+                    moe_sort(stream, View<const std::int32_t, 2>(cycle.data, {{r, 1}}), workspace, counts, offsets,
+                             order.slice(0, r), top(place, r));
+                  }});
   return list;
 }
 
 // From the times of few and of many rows.
 KernelRates rates_between(double few, double many, double bytes) {
-  const double more = bytes * columns * (many_rows - few_rows);
+  const double more = bytes * (many_rows - few_rows);
   const double bandwidth = more / std::max(many - few, 1e-9);
-  return {std::max(0.0, few - bytes * columns * few_rows / bandwidth), bandwidth};
+  return {std::max(0.0, few - bytes * few_rows / bandwidth), bandwidth};
 }
 
 template <class T>
@@ -248,7 +284,9 @@ MeasuredRates measure(int threads, Heartbeat& heartbeat) {
   rates.products = measure_products<T>(stream, heartbeat);
   rates.attention = measure_attention<T>(stream, heartbeat);
   Values values(stream);
-  for (const RowCase& kernel : row_cases<T>(stream, values)) {
+  std::vector<RowCase> kernels = row_cases<T>(stream, values);
+  for (RowCase& kernel : router_cases<acc_t<T>>(stream, values, sizeof(T))) kernels.push_back(std::move(kernel));
+  for (const RowCase& kernel : kernels) {
     const double few = seconds_of(stream, [&](int) { kernel.run(few_rows); });
     const double many = seconds_of(stream, [&](int) { kernel.run(many_rows); });
     rates.kernels.emplace_back(kernel.name, rates_between(few, many, kernel.bytes));
