@@ -5,12 +5,14 @@
 #include "app/candidates.hpp"
 #include "app/job.hpp"
 #include "app/plan_text.hpp"
+#include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "config/write.hpp"
 #include "core/to_size.hpp"
 #include "plan/search.hpp"
+#include "plan/warnings.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {
@@ -120,6 +122,14 @@ void run_search(const CommandLine& line, const Machine& machine) {
   }
 }
 
+// Of a GPU's memory, where ranks have GPUs.
+std::string warnings_text(const Machine& machine, const Deck& deck) {
+  const bool gpus = machine.cores_per_node == 0;
+  const Site site{machine.ranks_per_node, gpus ? usable_memory(machine, static_cast<int>(ranks_of(deck.mesh))) : 0};
+  const std::string lines = warning_lines(warnings_of(make_setup(deck), site));
+  return lines.empty() ? "" : "\n" + lines;
+}
+
 }  // namespace
 
 void run_plan(const CommandLine& line) {
@@ -128,8 +138,9 @@ void run_plan(const CommandLine& line) {
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   const Outcome outcome = outcome_of(machine, deck);
-  std::printf("%s on %lld ranks\n%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
-              plan_text(machine, outcome).c_str(), neighbours_text(machine, outcome, 12).c_str());
+  std::printf("%s on %lld ranks\n%s%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
+              plan_text(machine, outcome).c_str(), warnings_text(machine, deck).c_str(),
+              neighbours_text(machine, outcome, 12).c_str());
   if (!line.json.empty()) write_text_file(line.json, plan_json(machine, outcome));
   if (!line.trace.empty()) write_text_file(line.trace, plan_trace(outcome));
 }

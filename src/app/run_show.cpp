@@ -14,6 +14,7 @@
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "plan/traffic.hpp"
+#include "plan/warnings.hpp"
 
 namespace forge {
 
@@ -215,7 +216,9 @@ void run_show(const CommandLine& line) {
     throw BadInput("--tasks " + std::to_string(line.tasks) + ": the ranks are 0 to " +
                    std::to_string(setup.mesh.world() - 1));
   const std::vector<MemoryPlan> memory = memory_by_stage(setup, RunKind::training);
-  std::printf("%s\n%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str());
+  const Site site{.usable_bytes = gpu ? usable_bytes(gpu->mib << 20) : 0};
+  std::printf("%s\n%s%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str(),
+              warning_lines(warnings_of(setup, site)).c_str());
   print_layout(line, deck);
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());

@@ -6,10 +6,13 @@
 #include "app/layout_text.hpp"
 #include "app/run_outputs.hpp"
 #include "app/run_start.hpp"
+#include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/to_size.hpp"
+#include "device/free_memory.hpp"
 #include "device/memory.hpp"
+#include "plan/warnings.hpp"
 #include "train/peak.hpp"
 #include "train/restart.hpp"
 #include "train/stop_request.hpp"
@@ -54,6 +57,13 @@ std::string layout_of(const RunSetup& s) {
     text += "\n" + stage_table(s.deck, s.spec, schedule) + "\n" + schedule_line(s.deck, s.spec, schedule);
   }
   return text + "\n";
+}
+
+// What rank 0 says of the deck, before its GPU's memory is taken.
+std::string warnings_at(const RunSetup& setup, const World& world) {
+  if (world.rank() > 0) return "";
+  const int ranks_per_node = (world.size() + world.nodes() - 1) / world.nodes();
+  return warning_lines(warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)}));
 }
 
 // Wrong files (another vocabulary, another dtype) mostly show in the first sample: before anything is written.
@@ -111,6 +121,7 @@ template <class T>
 void train(const CommandLine& line, const Deck& deck, const World& world) {
   const RunBegin begin{std::chrono::steady_clock::now(), host_memory().resident};
   RunSetup setup = make_setup(deck, world.rank());
+  const std::string warnings = warnings_at(setup, world);
   const TrainingData data(setup);
   read_first_sample(setup, data);
   prepare_device(setup, RunKind::training, world);
@@ -123,7 +134,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory());
   const JobFacts facts = facts_of(job, data, world, peak);
-  write_header(job_header(setup, facts) + layout_of(setup), start, deck, progress, log);
+  write_header(job_header(setup, facts) + warnings + layout_of(setup), start, deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
   write_outputs(job, world, begin, start.directory(), log);

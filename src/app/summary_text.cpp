@@ -41,6 +41,12 @@ std::string training(const RunSetup& s) {
 
 }  // namespace
 
+std::string warning_lines(const std::vector<std::string>& warnings) {
+  std::string text;
+  for (const std::string& warning : warnings) text += titled_line("warning", warning);
+  return text;
+}
+
 std::string summary_text(const RunSetup& s, const std::vector<MemoryPlan>& memory) {
   const MemoryPlan& largest = largest_of(memory);
   std::size_t all = 0;

@@ -12,4 +12,7 @@ namespace forge {
 // GPUs have that. `memory`: by pipeline rank, as memory_by_stage gives it.
 std::string summary_text(const RunSetup& setup, const std::vector<MemoryPlan>& memory);
 
+// Lines of plan/warnings.
+std::string warning_lines(const std::vector<std::string>& warnings);
+
 }  // namespace forge

@@ -69,14 +69,15 @@ struct Program {
   std::string attention_kernel;  // of those that the machine's file has rates of; "": the deck's
   double attention_share = 1;    // of its rates
   double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
+  double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
   double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
   double host_collective = 0;                  // and for each of its collectives
-  double transfer = 0;            // seconds of the compute stream for each transfer between stages, besides
-  double optimizer_bytes = 0;     // of each parameter that a rank updates; 0: forge's
-  double step = 0;                // seconds of a step, besides
-  bool gradients_behind = true;   // whether sums of gradients run behind backward
-  bool parameters_behind = true;  // whether gathers of parameters run behind computation
+  double transfer = 0;           // seconds of the compute stream for each transfer between stages, besides
+  double optimizer_bytes = 0;    // of each parameter that a rank updates; 0: forge's
+  double step = 0;               // seconds of a step, besides
+  bool gradients_behind = true;  // whether replicas' sums of gradients run behind backward
+  bool shards_behind = true;     // whether ZeRO's gathers and sums of gradients run behind computation
 };
 
 struct Machine {

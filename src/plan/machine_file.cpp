@@ -267,12 +267,13 @@ void read_file(const std::string& file, const char* what, Read read) {
 
 void read_parts(Section& in, Program& p) {
   std::string description;
-  double gradients = 1, parameters = 1;
+  double gradients = 1, shards = 1;
   in.text("description", description);
   in.number("product_share", p.product_share, 1, 0.01, 2);
   in.text("attention_kernel", p.attention_kernel);
   in.number("attention_share", p.attention_share, 1, 0.01, 2);
   in.number("row_traffic", p.row_traffic, 1, 0.01, 100);
+  in.number("tp_traffic", p.tp_traffic, 1, 0, 10);
   in.number("accumulate_bytes", p.accumulate_bytes);
   in.number("host_forward_us", p.host_forward, micro);
   in.number("host_backward_us", p.host_backward, micro);
@@ -281,9 +282,9 @@ void read_parts(Section& in, Program& p) {
   in.number("optimizer_bytes", p.optimizer_bytes);
   in.number("step_ms", p.step, 1e-3);
   in.number("gradients_behind", gradients, 1, 0, 1);
-  in.number("parameters_behind", parameters, 1, 0, 1);
+  in.number("shards_behind", shards, 1, 0, 1);
   p.gradients_behind = gradients > 0;
-  p.parameters_behind = parameters > 0;
+  p.shards_behind = shards > 0;
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
     for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
     programs.push_back(
         step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of,
-                     {machine.program.gradients_behind, machine.program.parameters_behind, machine.program.transfer}));
+                     {machine.program.gradients_behind, machine.program.shards_behind, machine.program.transfer}));
   }
   Simulated done = simulate(programs, simulated(machine, setup));
   p.seconds = done.seconds;

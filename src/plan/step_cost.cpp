@@ -82,6 +82,7 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   double& cp = cost.of(CostPart::cp);
   const double ranks = context.microbatch.cp;
   cost.of(CostPart::rows) *= machine.program.row_traffic;
+  cost.of(CostPart::tp) *= machine.program.tp_traffic;
   if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
   return cost;

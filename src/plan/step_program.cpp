@@ -28,14 +28,14 @@ class Compiler {
   void add(const Task& task) {
     switch (task.op) {
       case TaskOp::gather:
-        return gather(task, use_.parameters_behind ? Lane::parameters : Lane::compute);
+        return gather(task, use_.shards_behind ? Lane::parameters : Lane::compute);
       case TaskOp::wait_parameters:
         return mark(Kind::wait, Lane::compute, event(Events::gathered, task));
       case TaskOp::clear_gradients:
         mark(Kind::wait, Lane::compute, event(Events::free, task));
         return run(Lane::compute, task);
       case TaskOp::reduce_gradients:
-        if (world_ == 1 || !use_.gradients_behind) return run(Lane::compute, task);
+        if (world_ == 1 || !behind(task)) return run(Lane::compute, task);
         follow(Lane::gradients, Lane::compute);
         run(Lane::gradients, task);
         if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
@@ -55,6 +55,10 @@ class Compiler {
       default:
         return run(Lane::compute, task);
     }
+  }
+
+  bool behind(const Task& reduction) const {
+    return share_.units[reduction.unit].zero.gathers() ? use_.shards_behind : use_.gradients_behind;
   }
 
   void gather(const Task& task, Lane lane) {

@@ -39,11 +39,10 @@ struct TaskCost {
 using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
 
 // A rank's tasks as instructions: on the streams that the executor, parameter_gather, gradient_sync and transfers of
-// parallel/ give them to, with the events that they record and wait for. `world`: ranks of the mesh. Of other programs:
-// whether gradients are summed and parameters gathered behind computation, and what a transfer takes of the
-// compute stream.
+// parallel/ give them to, with the events that they record and wait for. `world`: ranks of the mesh. Of other programs
+// (Program of plan/machine.hpp): what runs behind computation, and what a transfer takes of the compute stream.
 struct StreamUse {
-  bool gradients_behind = true, parameters_behind = true;
+  bool gradients_behind = true, shards_behind = true;
   double transfer = 0;
 };
 std::vector<Instruction> step_program(const RankShare& share, const std::vector<Task>& tasks, const Schedule& schedule,

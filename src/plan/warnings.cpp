@@ -1,0 +1,134 @@
+#include "plan/warnings.hpp"
+
+#include <cstdio>
+
+#include "core/bytes.hpp"
+#include "core/to_size.hpp"
+#include "plan/placement.hpp"
+#include "plan/rank_memory.hpp"
+#include "schedule/check_deck.hpp"
+#include "schedule/from_deck.hpp"
+#include "schedule/timeline.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr double most_idle = 0.1;            // of a step
+constexpr double least_memory = 0.6;         // of a GPU's
+constexpr std::int64_t short_tokens = 8192;  // of a sequence, for context parallelism
+constexpr std::int64_t many_experts = 32;
+
+template <class... Args>
+std::string line(const char* format, Args... args) {
+  char text[400];
+  std::snprintf(text, sizeof text, format, args...);
+  return text;
+}
+
+long long whole(std::int64_t n) {
+  return n;
+}
+
+class Warnings {
+ public:
+  Warnings(const RunSetup& setup, const Site& site) : setup_(setup), deck_(setup.deck), site_(site) {}
+
+  std::vector<std::string> all() {
+    of_nodes();
+    of_schedule();
+    of_sequence();
+    of_experts();
+    if (site_.usable_bytes > 0) of_memory();
+    return std::move(list_);
+  }
+
+ private:
+  // etp divides tp, and lies inside where tp does.
+  void of_nodes() {
+    const Placement tp = placements(setup_.mesh, 0, groups_of(setup_), site_.ranks_per_node)[to_size(Group::tp)];
+    if (tp.nodes > 1)
+      list_.push_back(
+          line("mesh.tp = %d lies on %d nodes of %d ranks: collectives that every layer waits for cross the network; "
+               "better: tp within a node, pp and shards across",
+               setup_.mesh.tp, tp.nodes, site_.ranks_per_node));
+  }
+
+  // By the schedule itself, stages being equal.
+  void of_schedule() {
+    if (setup_.mesh.pp == 1) return;
+    const Schedule schedule = schedule_of(deck_, setup_.mesh.pp, setup_.microbatches);
+    const double again = deck_.train.recompute == Recompute::full ? 1 : 0;
+    const double idle = timeline(schedule, uniform_durations(1, 1 + again, 1)).bubble_share();
+    if (idle > most_idle)
+      list_.push_back(
+          line("schedule.name = %s with %d microbatches on mesh.pp = %d: ranks idle %.1f %% of a step; better: more "
+               "microbatches (train.global_batch_sequences, fewer data-parallel ranks), schedule.virtual_stages, "
+               "zero_bubble or zb_v",
+               schedule.name.c_str(), setup_.microbatches, setup_.mesh.pp, 100 * idle));
+  }
+
+  void of_sequence() {
+    if (setup_.mesh.cp > 1 && deck_.train.sequence_tokens < short_tokens)
+      list_.push_back(
+          line("mesh.cp = %d with train.sequence_tokens = %lld: a rank has %lld tokens of a sequence, and keys "
+               "travel more than they are used; better: cp from %lld tokens on, dp_shard below",
+               setup_.mesh.cp, whole(deck_.train.sequence_tokens), whole(deck_.train.sequence_tokens / setup_.mesh.cp),
+               whole(short_tokens)));
+  }
+
+  void of_experts() {
+    const int ranks = setup_.mesh.world() / setup_.mesh.pp;
+    if (setup_.spec.E() >= many_experts && setup_.mesh.ep == 1 && ranks > 1)
+      list_.push_back(
+          line("mesh.ep = 1 with model.experts = %lld on %d ranks a stage: each rank holds or gathers all experts; "
+               "better: ep up to the ranks of a node first",
+               whole(setup_.spec.E()), ranks));
+  }
+
+  void of_memory() {
+    const std::size_t need = rank_memory(setup_, RunKind::training).total();
+    const double share = static_cast<double>(need) / static_cast<double>(site_.usable_bytes);
+    if (share > 1) return;  // said elsewhere, as an error
+    if (deck_.train.recompute != Recompute::none) {
+      const Recompute less = deck_.train.recompute == Recompute::full ? Recompute::selective : Recompute::none;
+      Deck other = deck_;
+      other.train.recompute = less;
+      if (const std::size_t bytes = need_of(other); bytes > 0 && bytes <= site_.usable_bytes)
+        list_.push_back(
+            line("train.recompute = %s where %s has room (%s of %s): layers are computed again for nothing; "
+                 "better: train.recompute = %s",
+                 deck_.train.recompute == Recompute::full ? "full" : "selective",
+                 less == Recompute::selective ? "selective" : "none", format_bytes(bytes).c_str(),
+                 format_bytes(site_.usable_bytes).c_str(), less == Recompute::selective ? "selective" : "none"));
+    }
+    if (share < least_memory)
+      list_.push_back(
+          line("%.0f %% of the GPU's memory is used (%s of %s): larger microbatches, less recomputation or fewer "
+               "ranks a model would make more of it; better: train.microbatch_sequences as large as fits",
+               100 * share, format_bytes(need).c_str(), format_bytes(site_.usable_bytes).c_str()));
+  }
+
+  // 0: not legal.
+  std::size_t need_of(Deck deck) const {
+    try {
+      check_deck(deck, setup_.mesh.world());
+    } catch (const BadInput&) {
+      return 0;
+    }
+    return rank_memory(make_setup(deck), RunKind::training).total();
+  }
+
+  const RunSetup& setup_;
+  const Deck& deck_;
+  Site site_;
+  std::vector<std::string> list_;
+};
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const RunSetup& setup, const Site& site) {
+  return Warnings(setup, site).all();
+}
+
+}  // namespace forge

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""fit_program.py FORGE SOURCE --program NAME|FILE [--constants a,b,…] [--leave-out] [--output FILE.yaml]: fits constants of a program's
+file (inputs/programs) to published runs. SOURCE: a file of the Ultra-Scale Playbook's (compare_runs.py), of which those runs are
+taken that reach half of the best of their pair of model and nodes, or a name of compare_peers.py. --leave-out: also once
+without each pair, or each row, begun at the same neutral constants, so that it is predicted by a fit that has not seen it. Constants change by factors; the sum of |log(predicted / measured)| is made smaller by
+reweighted least squares, with derivatives by differences. Needs numpy."""
+import argparse
+import collections
+import os
+import re
+import tempfile
+
+import numpy as np
+
+import compare_peers
+import compare_runs
+
+NEUTRAL = {"product_share": 0.9, "attention_share": 0.7, "row_traffic": 1.5, "tp_traffic": 1, "accumulate_bytes": 10, "host_forward_us": 1500,
+           "host_backward_us": 2000, "host_collective_us": 30, "transfer_us": 200, "step_ms": 40}
+STEP, CLOSE, MOST = 0.08, 0.03, 0.4  # of a difference; an error that counts as none; of a change; all in logarithms
+
+
+class Program:
+    """The text of a program's file, whose constants can be replaced."""
+
+    def __init__(self, name):
+        self.text = open(name if os.path.exists(name) else f"inputs/programs/{name}.yaml").read()
+
+    def with_constants(self, constants):
+        text = self.text
+        for name, value in constants.items():
+            text, found = re.subn(rf"(?m)^{name}: *[^ #\n]+", f"{name}: {float(f'{value:.3g}'):g}", text)
+            if not found:
+                text += f"{name}: {value:.3g}\n"
+        return text
+
+
+class Fit:
+    def __init__(self, options):
+        self.options, self.program = options, Program(options.program)
+        self.names = options.constants.split(",")
+        if options.source in compare_peers.RUNS:
+            self.runs, self.predict = compare_peers.read_runs(options.source), compare_peers.predict
+            self.machine = compare_peers.RUNS[options.source][0]
+            for number, run in enumerate(self.runs):
+                run["left"] = f"row {number + 1}"
+        else:
+            self.runs, self.predict, self.machine = fast_runs(options.source), compare_runs.predict, "h100_8_efa"
+        self.machine = options.machine or self.machine
+        self.left = list(dict.fromkeys(run["left"] for run in self.runs))
+        self.known = {}
+
+    def errors(self, x):
+        """log(predicted / measured) of each run; nan: not legal."""
+        key = tuple(np.round(x, 6))
+        if key not in self.known:
+            with tempfile.TemporaryDirectory() as work:
+                file = os.path.join(work, "program.yaml")
+                with open(file, "w") as out:
+                    out.write(self.program.with_constants(dict(zip(self.names, np.exp(x)))))
+                self.predict(self.options.forge, self.runs, file, self.machine)
+            self.known[key] = np.array([np.log((run["predicted"] or np.nan) / run["measured"]) for run in self.runs])
+        return self.known[key]
+
+    def slopes(self, x):
+        at = self.errors(x)
+        return np.stack([(self.errors(x + STEP * unit) - at) / STEP for unit in np.eye(len(x))], axis=1)
+
+    def found(self, use, start, rounds=3):
+        """Constants (logarithms) of the runs of `use`."""
+        x = start
+        for _ in range(rounds):
+            slopes = self.slopes(x)
+            for _ in range(2):  # with the same slopes
+                r = self.errors(x)
+                weight = use / np.maximum(np.abs(r), CLOSE) * np.isfinite(r)
+                a, b = slopes[weight > 0] * weight[weight > 0, None] ** 0.5, -r[weight > 0] * weight[weight > 0] ** 0.5
+                held = 0.3 * np.sqrt(len(b)) * np.eye(len(x))  # towards no change, where the runs say nothing
+                change = np.linalg.lstsq(np.vstack([a, held]), np.concatenate([b, np.zeros(len(x))]), rcond=None)[0]
+                change = np.clip(change, -MOST, MOST)
+                while self.loss(use, x + change) > self.loss(use, x) and np.abs(change).max() > 0.01:
+                    change /= 3
+                x = x + change if self.loss(use, x + change) < self.loss(use, x) else x
+        return x
+
+    def loss(self, use, x):
+        return np.nansum(use * np.abs(self.errors(x))) / use.sum()
+
+
+def fast_runs(path):
+    runs, best = compare_runs.read_runs(path), collections.defaultdict(float)
+    for run in runs:
+        run["left"] = f"{run['model']} on {run['nodes']} nodes"
+        best[run["left"]] = max(best[run["left"]], run["measured"])
+    return [run for run in runs if run["measured"] >= best[run["left"]] / 2]
+
+
+def quantiles(errors):
+    errors = np.abs(np.expm1(errors))
+    return f"median {np.median(errors):5.1%}, 90th percentile {np.quantile(errors, 0.9):5.1%} of {len(errors)} runs"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("forge")
+    parser.add_argument("source")
+    parser.add_argument("--program", default="nanotron")
+    parser.add_argument("--machine")
+    parser.add_argument("--constants", default=",".join(name for name in NEUTRAL if name != "tp_traffic"))
+    parser.add_argument("--leave-out", action="store_true")
+    parser.add_argument("--output")
+    options = parser.parse_args()
+    fit = Fit(options)
+    start = np.log([NEUTRAL[name] for name in fit.names])
+    every = np.ones(len(fit.runs))
+    print(f"neutral constants: {quantiles(fit.errors(start))}", flush=True)
+    all_found = fit.found(every, start)
+    print(f"fitted to all: {quantiles(fit.errors(all_found))}")
+    for name, value in zip(fit.names, np.exp(all_found)):
+        print(f"  {name}: {value:.3g}", flush=True)
+    if options.output:
+        with open(options.output, "w") as out:
+            out.write(fit.program.with_constants(dict(zip(fit.names, np.exp(all_found)))))
+    if not options.leave_out:
+        return
+    unseen = []
+    for left in fit.left:
+        here = np.array([run["left"] == left for run in fit.runs])
+        errors = fit.errors(fit.found(every * ~here, start))[here]
+        unseen.extend(errors)
+        print(f"without {left}: {quantiles(errors)}", flush=True)
+    print(f"each by the fit without it: {quantiles(np.array(unseen))}")
+
+
+if __name__ == "__main__":
+    main()
