@@ -141,7 +141,7 @@ void read_compute(Section& in, ComputeRates& to) {
                         "gflops must have a rate for each m, n and k: " +
                             std::to_string(t.m.size() * t.n.size() * t.k.size()) + " of them");
   }
-  in.require_that(w.peak > 0 ? tiles.size() == 3 && w.memory_share > 0 : !to.table.rate.empty(),
+  in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rate.empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
     for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "library"})
@@ -177,6 +177,7 @@ void read_network(Section& in, Machine& m) {
   in.number("rank_us", m.network_per_rank, micro);
   std::vector<double> nodes;
   in.numbers("nodes", nodes, 1, true);
+  m.between_nodes.clear();
   for (const double n : nodes) m.between_nodes.push_back({static_cast<int>(n), {}});
   for (int c = 0; c < collective_count; ++c) {
     std::vector<double> rates;
@@ -196,8 +197,8 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
     node->integer("cores", m.cores_per_node, 0, 1 << 16);
     node->number("memory_mib", memory_mib, 1, 1);
   }
-  m.memory_bytes = static_cast<std::size_t>(memory_mib) << 20;
-  in.require_that(memory_mib > 0, "node.memory_mib is missing: the memory of a rank");
+  if (memory_mib > 0) m.memory_bytes = static_cast<std::size_t>(memory_mib) << 20;
+  in.require_that(m.memory_bytes > 0, "node.memory_mib is missing: the memory of a rank");
   if (auto rows = in.section("rows")) {
     rows->number("memory_gb_s", m.memory_bandwidth, giga);
     rows->number("memory_share", m.row_share, 1, 0.001, 1);
@@ -224,9 +225,11 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
     for (int c = 0; c < collective_count; ++c) {
       const std::string name = key_of(static_cast<Collective>(c));
       const YamlNode* list = collectives->find(name);
-      collectives->require_that(list && list->kind == YamlNode::Kind::list && !list->items.empty(),
+      std::vector<ProtocolRates>& rates = m.in_node[to_size(c)];
+      collectives->require_that(list ? list->kind == YamlNode::Kind::list && !list->items.empty() : !rates.empty(),
                                 name + " must be a list of maps {latency_us, rank_us, gb_s}");
-      if (list) read_protocols(list, "collectives." + name, m.in_node[to_size(c)], file, report);
+      if (list) rates.clear();
+      if (list) read_protocols(list, "collectives." + name, rates, file, report);
     }
   in.require_that(!m.in_node[0].empty() || m.ranks_per_node == 1,
                   "collectives are missing: the ranks of a node are " + std::to_string(m.ranks_per_node));
@@ -287,6 +290,21 @@ void read_parts(Section& in, Program& p) {
   p.shards_behind = shards > 0;
 }
 
+constexpr int most_likes = 8;
+
+// `like`: a machine whose figures stand where this file has none.
+void read_machine_file(const std::string& file, int likes, Machine& machine) {
+  read_file(file, "the machine", [&](Section& in, Report& report) {
+    std::string like;
+    in.text("like", like);
+    if (!like.empty()) {
+      if (likes == most_likes) throw BadInput(file + ": like = " + shown(like) + " leads in a circle");
+      read_machine_file(file_of(like, "machine", "machines"), likes + 1, machine);
+    }
+    read_parts(in, machine, file, report);
+  });
+}
+
 }  // namespace
 
 std::string key_of(Collective collective) {
@@ -300,7 +318,7 @@ Machine read_machine(const std::string& name) {
   const std::string file = file_of(name, "machine", "machines");
   Machine machine;
   machine.name = std::filesystem::path(file).stem().string();
-  read_file(file, "the machine", [&](Section& in, Report& report) { read_parts(in, machine, file, report); });
+  read_machine_file(file, 0, machine);
   return machine;
 }
 
