@@ -4,7 +4,7 @@ what it prints. Takes every command of a code block or in backquotes. Runs as ty
 generate from a model of verify/. Of training it runs `forge show` with the same deck, options and ranks, and gives the
 options to a deck that isn't there: what must be complained of is the deck, not the options. Of scripts, tests and programs
 it looks whether they are there, and know the options. Needs no network and changes nothing in the checkout."""
-import glob, json, os, re, shlex, subprocess, sys, tempfile
+import glob, itertools, json, os, re, shlex, subprocess, sys, tempfile
 
 forge, build = (os.path.abspath(path) for path in sys.argv[1:3])
 root = os.getcwd()
@@ -68,7 +68,8 @@ def commands_of(text):
                 continue
             line = re.split(r"\s{2,}|\s#", line.strip())[0].replace("$FORGE_ROOT/", "")
             if FIRST.match(line):
-                quoted = "\n".join(joined[i + 1:]) if line.startswith("$ ") else ""
+                said = itertools.takewhile(lambda other: not other.startswith("$ "), joined[i + 1:])
+                quoted = "\n".join(said) if line.startswith("$ ") else ""
                 found.append((place, line.removeprefix("$ "), quoted))
     prose = re.sub(r"(?m)^    .*$", lambda m: " " * len(m.group()), text)
     for span in re.finditer(r"`([^`]+)`", prose):
@@ -102,7 +103,7 @@ def check_forge(where, words, ranks, quoted):
         typed.insert(0, "none.yaml")
     verbs = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
     verb = typed[0] if typed and typed[0] in verbs else "train"
-    there = [word for word in typed if word.endswith(".yaml") and os.path.exists(word)]
+    there = [word for word in typed if word.endswith(".yaml") and os.path.exists(os.path.join(scratch.name, word))]
     told = verb
     if verb == "train" and there:
         rest = [word for word in typed if word not in ("train", "--fresh")]

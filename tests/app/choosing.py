@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""choosing.py FORGE: the predicted tokens a second and GPU, and the memory, in the tables and sentences of docs/choosing.md are what forge
+plan says. By deck and machine, rows of keys; each figure must stand in the page."""
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+
+FORGE = os.path.abspath(sys.argv[1])
+S, R, TP, PP, Z = "mesh.dp_shard", "mesh.dp_replicate", "mesh.tp", "mesh.pp", "train.zero_stage"
+NAME, MICROBATCH = "schedule.name", "train.microbatch_sequences"
+FABRIC = [{}, {S: 8, R: 2}, {S: 8, PP: 2}, {S: 2, TP: 8}, {S: 1, TP: 16}]
+ROWS = [
+    ("7b_4gpu", "h200_4", [{"train.recompute": r} for r in ("none", "selective", "full")] + [{TP: 4, S: 1}, {S: 8}], 3),
+    ("7b_8gpu_tp4", "h200_4", [{}], 0), ("13b_8gpu", "h200_4", [{}], 0), ("7b_1gpu", "h200_4", [{}], 0),
+    ("13b_16gpu_tp4", "h200_4", [{}, {TP: 1, S: 16}], 0), ("13b_32gpu_tp4", "h200_4", [{}, {TP: 1, S: 32}], 0),
+    ("70b_32gpu_tp4", "h200_4", [{}], 0),
+    ("70b_32gpu_tp4_pp4", "h200_4", [{}, {NAME: "interleaved", "schedule.virtual_stages": 4}, {NAME: "zb_v"},
+                                     {"train.global_batch_sequences": 64}], 0),
+    ("7b_16gpu_adamw", "h100_8", FABRIC + [{Z: 1}, {Z: 2}, {Z: 3}], 0), ("7b_16gpu_adamw", "h100_8_efa", FABRIC, 0),
+    ("7b_16gpu_adamw", "h100_8_ethernet", FABRIC + [{"train.gather": "step"}], 0),
+    ("7b_32gpu_fsdp", "h100_8", [{MICROBATCH: b} for b in (1, 2, 4, 8)], 0)]
+AS = [("7b_1gpu", {}), ("7b_4gpu", {}), ("7b_4gpu", {TP: 4, S: 1}), ("7b_8gpu_tp4", {}), ("13b_8gpu", {}), ("13b_16gpu_tp4", {}),
+      ("13b_32gpu_tp4", {}), ("70b_32gpu_tp4", {})]
+
+
+def predict(deck, machine, rows, options):
+    keys = ["train.seed", *sorted({key for row in rows for key in row})]  # one that all rows have
+    with tempfile.TemporaryDirectory() as work:
+        asked, told = os.path.join(work, "asked.csv"), os.path.join(work, "told.csv")
+        with open(asked, "w", newline="") as file:
+            csv.writer(file).writerows([keys] + [[1, *(row.get(key, "") for key in keys[1:])] for row in rows])
+        subprocess.run([FORGE, "plan", f"inputs/{deck}.yaml", "--machine", machine, "--candidates", asked, "--output", told, *options],
+                       check=True, stdout=subprocess.DEVNULL)
+        return list(csv.DictReader(open(told)))
+
+
+def main():
+    page, missing, figures = open("docs/choosing.md").read(), [], 0
+
+    def expect(figure, what):
+        nonlocal figures
+        figures += 1
+        if figure not in page:
+            missing.append(f"{what}: {figure}")
+
+    for deck, machine, rows, with_memory in ROWS:
+        for i, (row, told) in enumerate(zip(rows, predict(deck, machine, rows, ["--set", "machine.attention=tensor_cores"]))):
+            expect(f"{float(told['tokens_per_second_per_rank']):,.0f}", f"{deck} on {machine} {row}")
+            if i < with_memory:
+                expect(f"{float(told['peak_bytes']) / 2**30:.1f} GiB", f"{deck} on {machine} {row}")
+    for deck, row in AS:
+        told = predict(deck, "h200_4", [row], ["--as", "kempnerforge"])[0]
+        expect(f"{float(told['tokens_per_second_per_rank']):,.0f}", f"{deck} {row} as kempnerforge")
+    for problem in missing:
+        print("FAILED: docs/choosing.md doesn't have", problem)
+    print(f"{figures} figures, {len(missing)} missing")
+    sys.exit(bool(missing))
+
+
+main()
