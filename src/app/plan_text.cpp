@@ -6,7 +6,8 @@
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "train/metrics.hpp"
+#include "train/chrome_trace.hpp"
+#include "train/profile.hpp"
 
 namespace forge {
 
@@ -164,30 +165,20 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
 
 std::string plan_trace(const Outcome& o) {
   constexpr const char* lanes[lane_count] = {"compute", "parameters", "gradients", "transfers"};
-  std::string events;
-  const auto add = [&](const JsonLine& event) { events += (events.empty() ? "" : ",") + event.text(); };
-  const auto name = [&](const char* what, std::size_t rank, int lane, const std::string& text) {
-    JsonLine event;
-    event.add("ph", std::string("M")).add("name", std::string(what)).add("pid", static_cast<std::int64_t>(rank));
-    add(event.add("tid", std::int64_t{lane}).add_raw("args", JsonLine().add("name", text).text()));
-  };
+  ChromeTrace trace;
   for (std::size_t r = 0; r < o.time.spans.size(); ++r) {
-    name("process_name", r, 0, "pp rank " + std::to_string(r));
-    for (int l = 0; l < lane_count; ++l) name("thread_name", r, l, lanes[l]);
+    const auto rank = static_cast<std::int64_t>(r);
+    trace.name_process(rank, "pp rank " + std::to_string(r));
+    for (int l = 0; l < lane_count; ++l) trace.name_thread(rank, l, lanes[l]);
     for (const Span& span : o.time.spans[r]) {
       if (span.task < 0) continue;
       const Task& task = o.time.tasks[r][to_size(span.task)];
-      JsonLine event;
-      event.add("ph", std::string("X"));
-      event.add("name", std::string(name_of(task.op)) + (task.of_step() ? "" : " " + text_of(task.action)));
-      event.add("pid", static_cast<std::int64_t>(r)).add("tid", static_cast<std::int64_t>(span.lane));
-      event.add("ts", 1e6 * span.start).add("dur", 1e6 * (span.end - span.start));
       JsonLine arguments;
       arguments.add("task", std::int64_t{span.task}).add("layer", std::int64_t{task.layer});
-      add(event.add_raw("args", arguments.text()));
+      trace.span(rank, static_cast<std::int64_t>(span.lane), text_of_task(task), span.start, span.end, arguments);
     }
   }
-  return "{\"traceEvents\": [" + events + "]}\n";
+  return trace.text();
 }
 
 }  // namespace forge

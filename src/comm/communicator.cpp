@@ -77,13 +77,16 @@ void Communicator::check_peer(int peer) const {
 void Communicator::all_reduce(Stream& stream, void* data, std::int64_t count, DType type) {
   check_summable(type);
   count_sent(Collective::all_reduce, sent_elements(Collective::all_reduce, count, size_), type);
-  if (size_ > 1 && count > 0) do_all_reduce(stream, bytes_of(data), count, type);
+  if (size_ == 1 || count == 0) return;
+  const auto time = measured(stream, Collective::all_reduce);
+  do_all_reduce(stream, bytes_of(data), count, type);
 }
 
 void Communicator::all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
   count_sent(Collective::all_gather, sent_elements(Collective::all_gather, count, size_), type);
   if (count == 0) return;
   if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
+  const auto time = measured(stream, Collective::all_gather);
   do_all_gather(stream, bytes_of(in), bytes_of(out), count, type);
 }
 
@@ -92,13 +95,16 @@ void Communicator::reduce_scatter(Stream& stream, const void* in, void* out, std
   count_sent(Collective::reduce_scatter, sent_elements(Collective::reduce_scatter, count, size_), type);
   if (count == 0) return;
   if (size_ == 1) return copy_on_device(stream, out, in, byte_count(count, type));
+  const auto time = measured(stream, Collective::reduce_scatter);
   do_reduce_scatter(stream, bytes_of(in), bytes_of(out), count, type);
 }
 
 void Communicator::broadcast(Stream& stream, void* data, std::int64_t count, DType type, int root) {
   check_peer(root);
   count_sent(Collective::broadcast, root == rank_ ? sent_elements(Collective::broadcast, count, size_) : 0, type);
-  if (size_ > 1 && count > 0) do_broadcast(stream, bytes_of(data), count, type, root);
+  if (size_ == 1 || count == 0) return;
+  const auto time = measured(stream, Collective::broadcast);
+  do_broadcast(stream, bytes_of(data), count, type, root);
 }
 
 void Communicator::all_to_all(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
@@ -141,7 +147,7 @@ void Communicator::all_to_all(Stream& stream, std::span<const Part> send, std::s
   count_sent(Collective::all_to_all, sent, type);
   if (send[self].count > 0 && send[self].data != receive[self].data)
     copy_on_device(stream, receive[self].data, send[self].data, byte_count(send[self].count, type));
-  if (!transfers_.empty()) exchange(stream, transfers_);
+  if (!transfers_.empty()) exchange(stream, transfers_, Collective::all_to_all);
 }
 
 void Communicator::group_begin() {
@@ -152,7 +158,7 @@ void Communicator::group_begin() {
 void Communicator::group_end(Stream& stream) {
   require(grouping_, "a group of transfers ended that had not begun");
   grouping_ = false;
-  if (!group_.empty()) exchange(stream, group_);
+  if (!group_.empty()) exchange(stream, group_, Collective::send);
   group_.clear();
 }
 
@@ -163,11 +169,14 @@ void Communicator::transfer(Stream& stream, Transfer t) {
   if (grouping_)
     group_.push_back(t);
   else
-    exchange(stream, {&t, 1});
+    exchange(stream, {&t, 1}, Collective::send);
 }
 
-void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers) {
-  if (size_ > 1) return do_exchange(stream, transfers);
+void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers, Collective collective) {
+  if (size_ > 1) {
+    const auto time = measured(stream, collective);
+    return do_exchange(stream, transfers);
+  }
   std::vector<Transfer> sends, receives;
   for (const Transfer& t : transfers) (t.sends ? sends : receives).push_back(t);
   require(sends.size() == receives.size(), "one rank alone sends and receives in pairs, within a group");

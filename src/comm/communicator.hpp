@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
+#include "device/timeline.hpp"
 #include "layout/grid.hpp"
 
 namespace forge {
@@ -121,6 +123,11 @@ class Communicator {
   // Device bytes that this rank has sent, by the least that each operation needs (core/traffic.hpp).
   const Traffic& traffic() const { return traffic_; }
   std::int64_t bytes_sent() const { return traffic_.total_bytes(); }
+  // Collectives of several ranks are measured in the timeline while it runs, as those of `group`; null: no more.
+  void measure_in(Timeline* timeline, std::string_view group) {
+    timeline_ = timeline;
+    group_name_ = group;
+  }
 
  protected:
   struct Transfer {
@@ -179,7 +186,11 @@ class Communicator {
   template <class T, class Combine>
   void combine_host(std::span<T> values, Combine combine);
   void transfer(Stream& stream, Transfer t);
-  void exchange(Stream& stream, std::span<const Transfer> transfers);
+  void exchange(Stream& stream, std::span<const Transfer> transfers, Collective collective);
+  std::optional<Timeline::Scope> measured(Stream& stream, Collective collective) const {
+    if (!timeline_ || size_ == 1) return {};
+    return timeline_->measure(stream, name_of(collective), group_name_);
+  }
   void count_sent(Collective collective, std::int64_t elements, DType type);
   void check_peer(int peer) const;
 
@@ -191,6 +202,8 @@ class Communicator {
   std::vector<Part> sent_, received_;
   std::vector<std::byte> host_values_;
   Traffic traffic_;
+  Timeline* timeline_ = nullptr;
+  std::string_view group_name_;
 };
 
 }  // namespace forge

@@ -69,24 +69,34 @@ void Mesh::make_expert_groups(bool wanted) {
   expert_parameter_shards_ = group(bit(shards));
 }
 
+std::vector<std::pair<Group, Communicator*>> Mesh::groups() const {
+  return {{Group::scalars, scalars_.get()},
+          {Group::tp, tp_.get()},
+          {Group::cp, cp_.get()},
+          {Group::pp, pipeline_.get()},
+          {Group::gradients, gradients_.get()},
+          {Group::gradient_shards, gradient_shards_.get()},
+          {Group::gradient_replicas, gradient_replicas_.get()},
+          {Group::gradient_tp, gradient_tp_.get()},
+          {Group::gradient_copies, gradient_copies_.get()},
+          {Group::gradient_tied, gradient_tied_.get()},
+          {Group::parameter_shards, parameter_shards_.get()},
+          {Group::ep, ep_.get()},
+          {Group::etp, etp_.get()},
+          {Group::expert_gradients, expert_gradients_.get()},
+          {Group::expert_gradient_shards, expert_gradient_shards_.get()},
+          {Group::expert_gradient_replicas, expert_gradient_replicas_.get()},
+          {Group::expert_parameter_shards, expert_parameter_shards_.get()}};
+}
+
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
-  return {{"scalars", scalars_->traffic()},
-          {"tp", tp_->traffic()},
-          {"cp", cp_->traffic()},
-          {"pp", pipeline_->traffic()},
-          {"gradients", gradients_->traffic()},
-          {"gradient_shards", gradient_shards_->traffic()},
-          {"gradient_replicas", gradient_replicas_->traffic()},
-          {"gradient_tp", gradient_tp_->traffic()},
-          {"gradient_copies", gradient_copies_->traffic()},
-          {"gradient_tied", gradient_tied_->traffic()},
-          {"parameter_shards", parameter_shards_->traffic()},
-          {"ep", ep_->traffic()},
-          {"etp", etp_->traffic()},
-          {"expert_gradients", expert_gradients_->traffic()},
-          {"expert_gradient_shards", expert_gradient_shards_->traffic()},
-          {"expert_gradient_replicas", expert_gradient_replicas_->traffic()},
-          {"expert_parameter_shards", expert_parameter_shards_->traffic()}};
+  std::vector<std::pair<std::string, Traffic>> sent;
+  for (const auto& [group, ranks] : groups()) sent.emplace_back(name_of(group), ranks->traffic());
+  return sent;
+}
+
+void Mesh::measure_in(Timeline* timeline) {
+  for (const auto& [group, ranks] : groups()) ranks->measure_in(timeline, name_of(group));
 }
 
 }  // namespace forge

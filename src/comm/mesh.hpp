@@ -60,9 +60,12 @@ class Mesh {
 
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
+  // Collectives of all groups are measured in the timeline while it runs; null: no more.
+  void measure_in(Timeline* timeline);
 
  private:
   void make_expert_groups(bool wanted);
+  std::vector<std::pair<Group, Communicator*>> groups() const;
 
   MeshShape shape_;
   std::unique_ptr<Communicator> world_, data_, scalars_, tp_, cp_, pipeline_, gradients_, gradient_shards_,

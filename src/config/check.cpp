@@ -93,6 +93,12 @@ void check_optimizer(Deck& deck, Report& report) {
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 
+void check_profile(const Deck& deck, Report& report) {
+  if (deck.output.profile > deck.train.steps)
+    report.add("", equation("output.profile", deck.output.profile) + ", a step that isn't run; legal: at most " +
+                       equation("train.steps", deck.train.steps));
+}
+
 bool is_npy(const std::string& path) {
   return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
 }
@@ -159,6 +165,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     if (good({"train"})) check_zero(deck.train, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
+    if (good({"train", "output"})) check_profile(deck, report);
     if (good({"model", "train", "data"})) check_data(deck, report);
     if (good({"model", "output"})) check_output(deck, report);
   }

@@ -191,7 +191,8 @@ struct OutputDeck {
   std::string sample_prompt;       // the text that the sample at the end continues (byte vocabulary)
   std::int64_t sample_tokens = 0;  // 0 = no sample
   double sample_temperature = 0.7;
-  bool save_hf = false;  // write the trained model as a Hugging Face directory, <directory>/hf
+  bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf
+  std::int64_t profile = 0;  // the step whose timeline each rank writes; 0 = none
 };
 
 struct MachineDeck {

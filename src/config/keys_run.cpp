@@ -177,6 +177,9 @@ void add_output(std::vector<Key>& keys) {
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
                                    "of that sample; 0 = the likeliest token");
   k.flag<&O::save_hf>("save_hf", may_change, "write the trained model as a Hugging Face directory, <directory>/hf");
+  k.integer<&O::profile>("profile", may_change, 0, most_steps, "",
+                         "step whose timeline each rank writes for Perfetto or Chrome, "
+                         "<directory>/profile/step_<step>_rank_<rank>.json; 0 = none");
 }
 
 void add_machine(std::vector<Key>& keys) {

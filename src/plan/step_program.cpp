@@ -36,10 +36,7 @@ class Compiler {
         return run(Lane::compute, task);
       case TaskOp::reduce_gradients:
         if (world_ == 1 || !behind(task)) return run(Lane::compute, task);
-        follow(Lane::gradients, Lane::compute);
-        run(Lane::gradients, task);
-        if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
-        return;
+        return reduce(task);
       case TaskOp::reduce_tied:
         return meet(Lane::gradients, task, -1, share_.table_stages);
       case TaskOp::wait_gradients:
@@ -55,6 +52,17 @@ class Compiler {
       default:
         return run(Lane::compute, task);
     }
+  }
+
+  // A place in the pool is free when the shards' sums are there, before those of the whole step.
+  void reduce(const Task& task) {
+    Task shards = task;
+    shards.last = false;
+    const TaskCost of_shards = cost_(share_, shards);
+    follow(Lane::gradients, Lane::compute);
+    run(Lane::gradients, of_shards);
+    if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
+    if (task.last) run(Lane::gradients, cost_(share_, task) - of_shards);
   }
 
   bool behind(const Task& reduction) const {
@@ -104,8 +112,8 @@ class Compiler {
     return 2 * std::int64_t{schedule_.index(stage, a.microbatch)} + up;
   }
 
-  void run(Lane lane, const Task& task) {
-    const TaskCost cost = cost_(share_, task);
+  void run(Lane lane, const Task& task) { run(lane, cost_(share_, task)); }
+  void run(Lane lane, const TaskCost& cost) {
     if (cost.total() <= 0 && cost.host <= 0) return;
     Instruction i{Kind::run, lane};
     i.seconds = cost.total();
@@ -151,6 +159,13 @@ std::string_view name_of(CostPart part) {
                                                        "cp",        "ep",        "parameters", "gradients",
                                                        "transfers", "scalars",   "optimizer"};
   return names[to_size(part)];
+}
+
+TaskCost operator-(TaskCost a, const TaskCost& b) {
+  for (std::size_t i = 0; i < a.seconds.size(); ++i) a.seconds[i] -= b.seconds[i];
+  a.host -= b.host;
+  a.flops -= b.flops;
+  return a;
 }
 
 double TaskCost::total() const {

@@ -36,6 +36,7 @@ struct TaskCost {
   double of(CostPart part) const { return seconds[static_cast<std::size_t>(part)]; }
   double total() const;
 };
+TaskCost operator-(TaskCost a, const TaskCost& b);
 using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>;
 
 // A rank's tasks as instructions: on the streams that the executor, parameter_gather, gradient_sync and transfers of

@@ -54,9 +54,11 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
   if (stored.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
+  update_ = update_tasks(share, setup_.spec.options.router_bias);
   const PipelinePart part{share, stored.gradients ? step_ : evaluation_, stored.gradients ? setup_.microbatches : 1};
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
+  mesh.measure_in(&timeline_);
 }
 
 template <class T>
@@ -127,7 +129,8 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                         mtp_losses(labels));
-  for (const Task& task : step_) {
+  for (std::size_t i = 0; i < step_.size(); ++i) {
+    const Task& task = step_[i];
     if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
     if (task.op == TaskOp::norm) {
       sum_losses();
@@ -135,8 +138,43 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
     }
     std::optional<PhaseTimers::Scope> timer;
     if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
+    const auto time = measured(i, task);
     run(task);
   }
+}
+
+template <class T>
+StepResult Session<T>::update(const Optimizer<T>& optimizer, std::int64_t number, double rate,
+                              const LabelCounts& labels) {
+  StepResult result;
+  for (std::size_t i = 0; i < update_.size(); ++i) {
+    const Task& task = update_[i];
+    const auto time = measured(step_.size() + i, task);
+    if (task.op == TaskOp::update)
+      optimizer.step(stream_, number, rate, scalars_);
+    else if (task.op == TaskOp::read)
+      result = read_step(labels);
+    else if (task.op != TaskOp::update_biases)
+      executor_->run(task);
+    else if (result.finite)
+      routers_->update_biases(stream_);
+  }
+  return result;
+}
+
+template <class T>
+std::vector<Task> Session<T>::tasks() const {
+  std::vector<Task> all = step_;
+  all.insert(all.end(), update_.begin(), update_.end());
+  return all;
+}
+
+template <class T>
+std::optional<Timeline::Scope> Session<T>::measured(std::size_t number, const Task& task) {
+  if (!timeline_.running()) return {};
+  timeline_.enter(static_cast<int>(number));
+  if (stream_of(task) != "compute") return {};
+  return timeline_.measure_task();
 }
 
 template <class T>

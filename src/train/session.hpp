@@ -1,11 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "comm/mesh.hpp"
 #include "core/heartbeat.hpp"
 #include "data/batch.hpp"
+#include "device/timeline.hpp"
 #include "kernels/gemm.hpp"
+#include "optim/optimizer.hpp"
 #include "parallel/executor.hpp"
 #include "parallel/timers.hpp"
 #include "plan/setup.hpp"
@@ -28,6 +31,9 @@ template <class T>
 class Session {
  public:
   Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind, Mesh& mesh, int threads);
+  ~Session() { mesh_.measure_in(nullptr); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   // Fills the parameters with initial values, or from tensor files: `load` sets the storage's master weights.
   void initialise();
@@ -45,10 +51,11 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
+  // Update number `number` (Optimizer::step) with these gradients; the step's scalars, for which it waits; and routers'
+  // biases by the step's loads, where all was finite.
+  StepResult update(const Optimizer<T>& optimizer, std::int64_t number, double rate, const LabelCounts& labels);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
-  // Moves the routers' biases by the step's loads.
-  void update_biases() { routers_->update_biases(stream_); }
   // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
   void begin_evaluation();
   void evaluate_microbatch(BatchSource& source, int microbatch);
@@ -60,6 +67,9 @@ class Session {
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
   PhaseTimers& timers() { return timers_; }
+  // What a step does, one by one: gradients, then the update. The timeline's numbers count them.
+  std::vector<Task> tasks() const;
+  Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
@@ -74,6 +84,7 @@ class Session {
 
  private:
   void run(const Task& task);
+  std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
   View<double, 1> scalar(double StepScalars::*member) const {
@@ -98,9 +109,10 @@ class Session {
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;
   std::unique_ptr<GradientSync<T>> sync_;
-  std::vector<Task> step_, evaluation_, gathers_;  // plan/tasks.hpp
+  std::vector<Task> step_, update_, evaluation_, gathers_;  // plan/tasks.hpp
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
+  Timeline timeline_;
   std::unique_ptr<Routers<T>> routers_;
   RunBuffers<T> run_;
   View<StepScalars, 1> scalars_;

@@ -10,6 +10,7 @@
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
 #include "train/batch_feed.hpp"
+#include "train/profile.hpp"
 
 namespace forge {
 
@@ -102,17 +103,16 @@ void Trainer<T>::step(std::int64_t s) {
   }
   BatchFeed feed(*batch);
   enter("gradients");
+  if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
   session_.compute_gradients(feed, s, labels);
   enter("update");
   const double rate = learning_rate(session_.setup().deck.optimizer, train().steps, s);
   StepResult result;
   {
     const auto timer = session_.timers().start(Phase::optimizer);
-    optimizer_.step(session_.stream(), updates_ + 1, rate, session_.scalars());
-    session_.parameters_changed();
-    result = session_.read_step(labels);
-    if (result.finite) session_.update_biases();
+    result = session_.update(optimizer_, updates_ + 1, rate, labels);
   }
+  if (session_.timeline().running()) write_profile_of(s);
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
   if (s == first_) {
@@ -157,6 +157,16 @@ void Trainer<T>::report(const StepRecord& record) {
                     " steps in a row (train.max_not_finite_steps); the parameters are " + "those after update " +
                     std::to_string(updates_),
                 ExitCode::not_finite);
+}
+
+template <class T>
+void Trainer<T>::write_profile_of(std::int64_t s) {
+  const auto timer = session_.timers().start(Phase::output);
+  const int rank = session_.mesh().rank();
+  const std::string path = profile_path(session_.setup().deck.output.directory, s, rank),
+                    why = write_profile(path, profile_text(rank, session_.tasks(), session_.timeline().end()));
+  if (!why.empty())
+    std::fprintf(stderr, "forge: rank %d: no profile of step %lld: %s\n", rank, static_cast<long long>(s), why.c_str());
 }
 
 template <class T>

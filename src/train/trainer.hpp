@@ -57,6 +57,8 @@ class Trainer {
   void step(std::int64_t s);
   double validate(std::int64_t s);  // what it took
   void report(const StepRecord& record);
+  // Of the step that has just ended.
+  void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.
   void enter(const char* phase) {
     if (watchdog_) watchdog_->enter(phase);

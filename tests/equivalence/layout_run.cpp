@@ -11,6 +11,7 @@
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
+#include "timeline_problem.hpp"
 #include "train/batch_feed.hpp"
 #include "train/trainer.hpp"
 
@@ -186,7 +187,9 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     BatchFeed feed(first.batch);
     OperationRecord operations;
     session.set_operation_tape(&operations);
+    session.timeline().begin(session.stream());
     session.compute_gradients(feed, 1, first.labels);
+    const auto spans = session.timeline().end();
     session.set_routing_tape(nullptr);
     session.set_operation_tape(nullptr);
     const StepResult step = session.read_step(first.labels);
@@ -195,6 +198,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.grad_norm = step.grad_norm;
     result.problem = load_problem(setup, step);
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
+    if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
   }
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);

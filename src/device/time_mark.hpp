@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "device/stream.hpp"
+
+namespace forge {
+
+// The moment at which a stream has done what it was given so far, on the device's clock; on the CPU the steady clock.
+class TimeMark {
+ public:
+  TimeMark();
+  ~TimeMark();
+  TimeMark(TimeMark&&) noexcept;
+  TimeMark& operator=(TimeMark&&) noexcept;
+
+  void record(Stream& stream);
+  // Of two marks of one device that streams have passed.
+  double seconds_since(const TimeMark& first) const;
+
+ private:
+  struct Implementation;
+  std::shared_ptr<Implementation> impl_;
+};
+
+}  // namespace forge

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "device/time_mark.hpp"
+
+namespace forge {
+
+// What the streams of a rank do between begin() and end(), and when: tasks in the compute stream, and collectives in
+// theirs. Whoever gives work to streams says which task it is for. Outside of the two nothing is recorded.
+class Timeline {
+ public:
+  struct Span {
+    int task = -1;                       // of the list that is run
+    std::string_view collective, group;  // "": the task itself
+    bool behind = false;                 // in another stream than the compute stream
+    double start = 0, end = 0;           // seconds from begin()
+  };
+  // Records the end of what it stands for when it goes.
+  class Scope {
+   public:
+    Scope(TimeMark& end, Stream& stream) : end_(end), stream_(stream) {}
+    ~Scope() { end_.record(stream_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    TimeMark& end_;
+    Stream& stream_;
+  };
+
+  void begin(Stream& compute);
+  // Waits for all streams that were measured; spans in the order in which they were given.
+  std::vector<Span> end();
+  bool running() const { return compute_ != nullptr; }
+
+  // The task that what comes next is for.
+  void enter(int task) { task_ = task; }
+  // Of the task itself, in the compute stream.
+  std::optional<Scope> measure_task() { return measure(*compute_, {}, {}); }
+  // Of a collective of it; the names outlive the timeline.
+  std::optional<Scope> measure(Stream& stream, std::string_view collective, std::string_view group);
+
+ private:
+  struct Entry {
+    Stream* stream;
+    Span span;
+    TimeMark start, end;
+  };
+
+  Stream* compute_ = nullptr;
+  TimeMark start_;
+  std::deque<Entry> entries_;  // whose places stay
+  int task_ = -1;
+};
+
+}  // namespace forge

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/timeline.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+// The stream that a span ran in, as the planner names them (stream_of), and "exchanges" for what layers send behind
+// their kernels.
+std::string_view lane_of(const Timeline::Span& span);
+
+// "forward F 3", "norm": what a trace calls a task.
+std::string text_of_task(const Task& task);
+
+// A rank's step in Chrome's trace format, a thread a stream. `tasks`: what the spans' numbers count.
+std::string profile_text(int rank, const std::vector<Task>& tasks, const std::vector<Timeline::Span>& spans);
+
+// <directory>/profile/step_000010_rank_00003.json.
+std::string profile_path(const std::string& directory, std::int64_t step, int rank);
+
+// Writes the file. What fails is said, and the run goes on: "" or the reason.
+std::string write_profile(const std::string& path, const std::string& text);
+
+}  // namespace forge
