@@ -79,7 +79,10 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
         "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
         "say whether it fits on such GPUs, and else the nearest change that does")(
-        "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one");
+        "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one")(
+        "cost", po::value(&c.cost)->value_name("NAME|FILE"),
+        "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
+        "other)");
   if (verb == Verb::plan)
     o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
                     "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
@@ -90,7 +93,10 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
         "candidates", po::value(&c.candidates)->value_name("FILE"),
         "predict each row of a CSV file, whose columns are keys of the deck")(
-        "output", po::value(&c.output)->value_name("FILE"), "where those predictions go")(
+        "fit", po::value(&c.fit)->composing()->value_name("RUN"),
+        "fit the machine to the steps of a run, its directory; repeatable")(
+        "output", po::value(&c.output)->value_name("FILE"),
+        "where the predictions of --candidates go, or the machine of --fit")(
         "as", po::value(&c.program)->value_name("NAME|FILE"),
         "as another program behaves: a file of inputs/programs or any other")(
         "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
@@ -180,7 +186,10 @@ void check_count(const CommandLine& c, const std::string& verb) {
 }
 
 void check_plan(const CommandLine& c) {
-  if (c.candidates.empty() != c.output.empty()) throw BadInput("--candidates and --output go together");
+  if (!c.candidates.empty() && !c.fit.empty()) throw BadInput("--candidates and --fit exclude each other");
+  if (!c.candidates.empty() && c.output.empty()) throw BadInput("--candidates and --output go together");
+  if (!c.output.empty() && c.candidates.empty() && c.fit.empty())
+    throw BadInput("--output is where the predictions of --candidates go, or the machine of --fit");
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
   if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");

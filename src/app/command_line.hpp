@@ -33,11 +33,13 @@ struct CommandLine {
   bool fresh = false;               // train: earlier checkpoints are moved aside
   std::string schedule;             // show: "", "text" or "svg:FILE"
   std::string gpu;                  // show: the GPU to fit on; "": none
+  std::string cost;                 // show: the machine of the table of floors; "": none
   int tasks = -1;                   // show: the rank whose tasks to print; -1: none
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated
   std::string program;                  // a name or a file; "": forge
   std::string json, trace, candidates;  // files; "": none
+  std::vector<std::string> fit;         // run directories
   bool search = false;
   int best = 10;
   std::string write;       // the directory for the decks of the best layouts; "": none

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "app/candidates.hpp"
+#include "app/fit_runs.hpp"
 #include "app/job.hpp"
 #include "app/plan_text.hpp"
 #include "app/summary_text.hpp"
@@ -133,7 +134,8 @@ std::string warnings_text(const Machine& machine, const Deck& deck) {
 }  // namespace
 
 void run_plan(const CommandLine& line) {
-  const Machine machine = machine_of(line);
+  Machine machine = machine_of(line);
+  if (!line.fit.empty()) machine = fit_to_runs(line, machine);
   if (!line.candidates.empty()) return predict_candidates(line, machine);
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);

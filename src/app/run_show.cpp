@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
+#include "app/cost_text.hpp"
 #include "app/device_fit.hpp"
 #include "app/expert_text.hpp"
 #include "app/job.hpp"
@@ -13,6 +15,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
+#include "plan/operations.hpp"
 #include "plan/traffic.hpp"
 #include "plan/warnings.hpp"
 
@@ -206,10 +209,25 @@ void print_layout(const CommandLine& line, const Deck& deck) {
   std::printf("\n");
 }
 
+// The setup of the first rank of the pipeline stage that computes most.
+RunSetup busiest(const RunSetup& s) {
+  double most = 0;
+  int rank = 0;
+  for (int p = 0; p < s.mesh.pp; ++p) {
+    const RankShare share = rank_share(s.model_share(), p * s.mesh.world() / s.mesh.pp);
+    const double flops = flops_of(s.buffers, share, step_tasks(share, s.schedule, s.buffers.recompute));
+    if (flops <= most) continue;
+    most = flops;
+    rank = p * s.mesh.world() / s.mesh.pp;
+  }
+  return make_setup(s.deck, rank);
+}
+
 }  // namespace
 
 void run_show(const CommandLine& line) {
   const Gpu* const gpu = line.gpu.empty() ? nullptr : &gpu_of(line.gpu);
+  const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   const RunSetup setup = make_setup(deck);
   if (line.tasks >= setup.mesh.world())
@@ -228,6 +246,7 @@ void run_show(const CommandLine& line) {
   print_allowances(setup);
   if (gpu) std::printf("\n%s", fit_text(setup, *gpu).c_str());
   print_traffic(setup);
+  if (!line.cost.empty()) std::printf("\n%s", cost_table(busiest(setup), *machine).c_str());
   if (line.tasks >= 0) std::printf("\n%s", task_table(setup, line.tasks).c_str());
   std::printf("\nresolved deck\n%s", write_deck(deck).c_str());
 }

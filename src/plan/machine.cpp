@@ -91,10 +91,10 @@ double product_seconds(const Machine& machine, DType type, double m, double n, d
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k)) /
-           machine.program.product_share;
+           (machine.program.product_share * machine.compute_speed);
   const double bytes = (m * k + k * n + m * n) * static_cast<double>(size_of(type));
   return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k)) /
-         machine.program.product_share;
+         (machine.program.product_share * machine.compute_speed);
 }
 
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
@@ -107,18 +107,21 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
                    std::string(name_of(type)));
   const AttentionRates& rates = found->second;
   const double rate = interpolate(rates.tokens, backward ? rates.backward : rates.forward, tokens);
-  return machine.row_launch + flops / (rate * machine.program.attention_share);
+  return (machine.row_launch + flops / (rate * machine.program.attention_share)) / machine.compute_speed;
 }
 
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {
-  if (const auto own = machine.kernels.find(name); own != machine.kernels.end() && bytes > 0)
-    return own->second.launch + bytes / own->second.bandwidth;
-  return bytes > 0 ? machine.row_launch + bytes / (machine.memory_bandwidth * machine.row_share) : 0;
+  if (bytes <= 0) return 0;
+  const auto own = machine.kernels.find(name);
+  const KernelRates rates = own != machine.kernels.end()
+                                ? own->second
+                                : KernelRates{machine.row_launch, machine.memory_bandwidth * machine.row_share};
+  return (rates.launch + bytes / rates.bandwidth) / machine.compute_speed;
 }
 
 double collective_seconds(const Machine& machine, const Sent& call, const Placement& place) {
   if (place.ranks <= 1 || call.times <= 0) return 0;
-  const double bytes = wire_bytes(call, place.ranks);
+  const double bytes = wire_bytes(call, place.ranks), calls = static_cast<double>(call.times) / machine.network_speed;
   const auto c = to_size(call.collective);
   // Inside the nodes: as if the group were there alone. A transfer between neighbours is one or the other.
   const int near = std::min(place.near, place.ranks);
@@ -130,7 +133,7 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
       inside = std::min(inside, p.latency + p.per_rank * near + share * bytes / p.bandwidth);
     require(std::isfinite(inside), "a machine's file has rates of each collective");
   }
-  if (place.nodes <= 1) return static_cast<double>(call.times) * inside;
+  if (place.nodes <= 1) return calls * inside;
   if (machine.between_nodes.empty())
     throw BadInput("machine " + machine.name + " is one node of " + std::to_string(machine.ranks_per_node) +
                    " ranks; legal: a mesh of so many, or a machine with a network");
@@ -146,7 +149,7 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
                                                                : bytes;
   const double outside = machine.network_latency + machine.network_per_rank * place.ranks +
                          leaving * place.groups / interpolate(nodes, rate, place.nodes);
-  return static_cast<double>(call.times) * std::max(inside, outside);
+  return calls * std::max(inside, outside);
 }
 
 }  // namespace forge

@@ -92,6 +92,8 @@ struct Machine {
   double host_launch = 0;        // seconds of the host for each kernel, product or collective
   double step_seconds = 0;       // of a step, besides
   double overlap_speed = 1;      // of kernels while a collective runs behind them
+  double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
+  double network_speed = 1;      // of collectives, inside nodes and between them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
   std::map<std::string, KernelRates, std::less<>> kernels;
   Program program;

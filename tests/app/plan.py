@@ -111,6 +111,37 @@ def check_wrong_input(work):
     refused("one.yaml:4:10: node.ranks = 'four': legal: a number", "plan", deck, "--machine", one_node)
 
 
+def check_fit(work):
+    """Two runs, whose steps are those of a slower machine: its factors are found. One run on one GPU has no network."""
+    slow, fitted, answer = work / "slow.yaml", work / "fitted.yaml", work / "answer.json"
+    slow.write_text("like: h200_4\ncompute_speed: 0.8\nnetwork_speed: 0.5\n")
+    runs = []
+    for deck in ("7b_1gpu", "13b_32gpu_tp4"):
+        path = f"inputs/{deck}.yaml"
+        run("plan", path, "--machine", slow, "--json", answer)
+        seconds = json.loads(answer.read_text())["step_seconds"]
+        folder = work / deck
+        folder.mkdir()
+        (folder / "deck.yaml").write_text(pathlib.Path(path).read_text())
+        steps = [3 * seconds] + [seconds * (1 + 0.001 * (i % 3 - 1)) for i in range(9)]  # the first one is slow
+        (folder / "metrics.jsonl").write_text("".join(json.dumps({"step": i + 1, "step_seconds": s}) + "\n" for i, s in enumerate(steps)))
+        runs += ["--fit", folder]
+    deck = "inputs/70b_32gpu_tp4.yaml"
+    code, output = run("plan", deck, "--machine", "h200_4", *runs, "--output", fitted)
+    found = re.search(r"compute_speed ([\d.]+), network_speed ([\d.]+), of", output)
+    expect(code == 0 and found and abs(float(found[1]) / 0.8 - 1) < 0.01 and abs(float(found[2]) / 0.5 - 1) < 0.02, f"fit: {output[:600]}")
+    last = lambda text: re.search(r"a step +(\d+\.\d+) s", text)
+    again = run("plan", deck, "--machine", fitted)[1]
+    expect(last(output) and last(again) and abs(float(last(output)[1]) / float(last(again)[1]) - 1) < 1e-4, f"the fitted machine's file: {again[:200]}")
+    code, output = run("plan", deck, "--machine", "h200_4", *runs[:2])
+    found = re.search(r"compute_speed ([\d.]+), network_speed ([\d.]+), of", output)
+    expect(found and abs(float(found[1]) / 0.8 - 1) < 0.01 and found[2] == "1.000", f"fit of one GPU: {output[:600]}")
+    (work / "7b_1gpu" / "metrics.jsonl").write_text('{"step": 1, "step_seconds": 1.5}\n')
+    refused("has 1 steps; legal: more than 3", "plan", deck, "--machine", "h200_4", *runs)
+    refused("--candidates and --fit exclude each other", "plan", deck, "--machine", "h200_4", *runs, "--candidates", "x.csv", "--output", "y.csv")
+    refused("--output is where", "plan", deck, "--machine", "h200_4", "--output", "y.csv")
+
+
 def check_calibration(work):
     """Two ranks measure this machine; the file is read back, and a deck is planned with it."""
     machine = work / "measured.yaml"
@@ -130,6 +161,7 @@ def main():
             check_deck(deck, "h100_8", work)
         check_candidates(work)
         check_search(work)
+        check_fit(work)
         check_wrong_input(work)
         check_calibration(work)
     print(f"{len(decks)} decks; {len(failures)} failures")

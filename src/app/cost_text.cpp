@@ -1,0 +1,160 @@
+#include "app/cost_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+
+#include "core/to_size.hpp"
+#include "plan/operations.hpp"
+#include "plan/step_cost.hpp"
+
+namespace forge {
+
+namespace {
+
+enum class What { products, attention, rows, sends };
+constexpr std::array<const char*, 4> what_names{"products", "attention", "rows", "collectives"};
+
+struct Phase {
+  double flops = 0, bytes = 0, floor = 0, expected = 0;
+  std::int64_t launches = 0;
+};
+
+// What FLOP and bytes take at the least.
+struct Floors {
+  double flops_per_second, bytes_per_second;
+  double of(double flops, double bytes) const { return std::max(flops / flops_per_second, bytes / bytes_per_second); }
+};
+
+// The machine without launches, at its memory's full bandwidth: seconds of kernels over rows are bytes.
+Machine at_its_floor(Machine machine) {
+  machine.row_launch = machine.host_launch = machine.step_seconds = 0;
+  machine.row_share = machine.compute_speed = 1;
+  machine.kernels.clear();
+  return machine;
+}
+
+double real(std::int64_t n) {
+  return static_cast<double>(n);
+}
+
+void add_product(Phase& phase, const Floors& floors, double m, double n, double k, double count, DType operands,
+                 DType result) {
+  const double flops = 2 * m * n * k, in = real(size_of(operands)), out = real(size_of(result)),
+               bytes = (m * k + k * n) * in + m * n * out;
+  phase.flops += count * flops;
+  phase.bytes += count * bytes;
+  phase.floor += count * floors.of(flops, bytes);
+}
+
+// A library call, and a kernel, is a launch; products of experts are one each.
+void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Operations& o) {
+  Phase& products = phases[to_size(static_cast<int>(What::products))];
+  for (const Product& p : o.products)
+    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result);
+  products.launches += std::ssize(o.products);
+  for (const ExpertProduct& p : o.expert_products) {
+    const double experts = real(p.experts), rows = real(p.rows) / experts;
+    add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
+                experts, p.operands, p.result);
+    products.launches += p.experts;
+  }
+  Phase& attention = phases[to_size(static_cast<int>(What::attention))];
+  for (const AttentionProduct& a : o.attention) {
+    attention.flops += a.flops();
+    attention.floor += floors.of(a.flops(), 0);
+  }
+  attention.launches += std::ssize(o.attention);
+  Phase& rows = phases[to_size(static_cast<int>(What::rows))];
+  for (const RowKernel& r : o.row_kernels) {
+    const double bytes = real(r.read_bytes + r.written_bytes);
+    rows.bytes += bytes;
+    rows.floor += floors.of(0, bytes);
+  }
+  rows.launches += std::ssize(o.row_kernels);
+}
+
+// Tasks of the same phase stand together.
+std::string phase_name(const Task& task) {
+  if (task.op == TaskOp::norm || task.op == TaskOp::update) return "optimizer";
+  return std::string(name_of(task.op));
+}
+
+class Table {
+ public:
+  Table(const RunSetup& setup, const Machine& machine)
+      : setup_(setup),
+        floors_{machine.peak(setup.buffers.precision.compute), machine.memory_bandwidth},
+        floor_machine_(at_its_floor(machine)),
+        expected_(machine, setup),
+        least_(floor_machine_, setup) {}
+
+  void add(const Task& task) {
+    const std::string name = phase_name(task);
+    if (!phases_.contains(name)) order_.push_back(name);
+    std::array<Phase, 4>& phases = phases_[name];
+    add_operations(phases, floors_, operations_of(setup_.buffers, setup_.share, task));
+    const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
+    phases[0].expected += expected.of(CostPart::products);
+    phases[1].expected += expected.of(CostPart::attention);
+    phases[2].expected += expected.of(CostPart::rows) + expected.of(CostPart::optimizer);
+    for (int part = static_cast<int>(CostPart::tp); part <= static_cast<int>(CostPart::scalars); ++part)
+      phases[3].expected += expected.seconds[to_size(part)];
+    if (pass_of(task, setup_.share).layer) return;
+    const double seconds = least.of(CostPart::rows) + least.of(CostPart::optimizer);
+    phases[2].bytes += seconds * floors_.bytes_per_second;
+    phases[2].floor += seconds;
+    phases[2].launches += seconds > 0;
+  }
+
+  std::string text() const {
+    std::string text;
+    Phase all;
+    for (const std::string& name : order_)
+      for (std::size_t w = 0; w < what_names.size(); ++w) {
+        const Phase& p = phases_.at(name)[w];
+        if (p.floor <= 0 && p.expected <= 0) continue;
+        text += line(name, what_names[w], p);
+        all.flops += p.flops;
+        all.bytes += p.bytes;
+        all.floor += p.floor;
+        all.expected += p.expected;
+        all.launches += p.launches;
+      }
+    return text + line("all", "", all);
+  }
+
+ private:
+  static std::string line(const std::string& name, const char* what, const Phase& p) {
+    char text[160];
+    std::snprintf(text, sizeof text, "  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what,
+                  p.flops / 1e12, p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
+    return text;
+  }
+
+  const RunSetup& setup_;
+  Floors floors_;
+  Machine floor_machine_;
+  StepCost expected_, least_;
+  std::map<std::string, std::array<Phase, 4>> phases_;
+  std::vector<std::string> order_;
+};
+
+}  // namespace
+
+std::string cost_table(const RunSetup& setup, const Machine& machine) {
+  Table table(setup, machine);
+  for (const auto& tasks : {step_tasks(setup.share, setup.schedule, setup.buffers.recompute),
+                            update_tasks(setup.share, setup.spec.options.router_bias)})
+    for (const Task& task : tasks) table.add(task);
+  char titles[300];
+  std::snprintf(titles, sizeof titles,
+                "what pp rank %d computes in a step on %s; its streams run side by side, so that the sums are no step\n"
+                "  %-18s %-12s %12s %12s %9s %12s %12s\n",
+                setup.share.pp_rank, machine.name.c_str(), "phase", "", "TFLOP", "GB", "launches", "floor, ms",
+                "expected, ms");
+  return titles + table.text();
+}
+
+}  // namespace forge

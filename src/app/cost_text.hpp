@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "plan/machine.hpp"
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// What the rank of `setup` computes in a step, phase by phase, from the lists that run: FLOP, bytes, launches; the
+// floor on a machine (FLOP over its peak, bytes over its memory's bandwidth), and what the planner expects there.
+std::string cost_table(const RunSetup& setup, const Machine& machine);
+
+}  // namespace forge

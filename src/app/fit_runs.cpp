@@ -1,0 +1,80 @@
+#include "app/fit_runs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+
+#include "app/job.hpp"
+#include "config/text.hpp"
+#include "hf/json_input.hpp"
+#include "plan/fit.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::size_t least_steps = 3;
+
+// Of the steps but the first, which measures, plans and touches memory for the first time.
+std::vector<double> step_seconds(const std::string& file) {
+  std::istringstream lines(read_text_file(file, std::size_t{1} << 30, "the metrics"));
+  std::vector<double> seconds;
+  Report report;
+  for (std::string text; std::getline(lines, text);) {
+    const auto json = parse_json(text, file, {});
+    const JsonObject step(json, file, report);
+    if (step.has("step_seconds")) seconds.push_back(step.number("step_seconds", 1, 0));
+  }
+  report.throw_if_any(file);
+  if (seconds.size() <= least_steps)
+    throw BadInput(file + " has " + std::to_string(seconds.size()) + " steps; legal: more than " +
+                   std::to_string(least_steps));
+  seconds.erase(seconds.begin());
+  return seconds;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+void write_machine(const CommandLine& line, const Machine& machine) {
+  std::ostringstream text;
+  text.precision(8);
+  text << "# Written by forge plan --fit: fitted to the steps of";
+  for (const std::string& run : line.fit) text << " " << run;
+  text << ".\ndescription: " << machine.description
+       << ", fitted to runs\nlike: " << (line.machine.empty() ? "this" : line.machine)
+       << "\ncompute_speed: " << machine.compute_speed << "\nnetwork_speed: " << machine.network_speed << "\n";
+  write_text_file(line.output, text.str());
+  std::printf("%s\n", line.output.c_str());
+}
+
+}  // namespace
+
+Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
+  std::vector<MeasuredRun> runs;
+  for (const std::string& directory : line.fit) {
+    const std::filesystem::path path(directory);
+    CommandLine run;
+    run.inputs = {(path / "deck.yaml").string()};
+    const double seconds = median(step_seconds((path / "metrics.jsonl").string()));
+    runs.push_back({make_setup(load_deck(run, Needs::training, 0)), seconds});
+  }
+  const MachineFit fit = fit_machine(machine, runs);
+  std::printf("fit of %s to the median step of %zu runs\n  %-40s %10s %9s %9s\n", machine.name.c_str(), runs.size(),
+              "run", "measured", "before", "after");
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    std::printf("  %-40s %8.3f s %+7.1f %% %+7.1f %%\n", line.fit[i].c_str(), runs[i].seconds,
+                100 * (fit.before[i] / runs[i].seconds - 1), 100 * (fit.after[i] / runs[i].seconds - 1));
+  std::printf("  compute_speed %.3f, network_speed %.3f, of what its file has\n",
+              fit.machine.compute_speed / machine.compute_speed, fit.machine.network_speed / machine.network_speed);
+  if (!line.output.empty()) write_machine(line, fit.machine);
+  std::printf("\n");
+  return fit.machine;
+}
+
+}  // namespace forge
