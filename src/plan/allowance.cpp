@@ -38,6 +38,10 @@ Allowance context_allowance() {
   return {"CUDA context", 512 * mib, "as nvidia-smi shows it of programs that have done nothing"};
 }
 
+Allowance process_allowance() {
+  return {"process and MPI", 32 * mib, "program and libraries; MPI's buffers and threads after the first messages"};
+}
+
 std::vector<Allowance> library_allowances(const std::vector<std::pair<std::string, Traffic>>& traffic,
                                           const GroupSizes& sizes) {
   std::vector<Allowance> list{{"kernels", 256 * mib, "of forge, cuBLASLt and NCCL, loaded at their first use"}};

@@ -18,6 +18,8 @@ struct Allowance {
 
 // CUDA's context: taken before a program can ask how much memory is free.
 Allowance context_allowance();
+// What a rank of a processor build has resident besides the planned memory.
+Allowance process_allowance();
 // What the libraries take later: kernels that are loaded at their first use, and NCCL's buffers for each group that a
 // rank uses, by what it does there. `traffic`: of plan_traffic(), `sizes`: the ranks of those groups. Sources:
 // docs/parallelism.md.

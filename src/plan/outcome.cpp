@@ -15,7 +15,7 @@ namespace {
 
 RankMemory memory_of(const Machine& machine, const RunSetup& setup) {
   RankMemory memory = rank_memory(setup, RunKind::training);
-  if (machine.cores_per_node > 0) memory.libraries.clear();  // processors: no GPU's libraries
+  if (machine.cores_per_node > 0) memory.libraries = {process_allowance()};
   return memory;
 }
 
