@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
+#include "core/error.hpp"
 #include "core/macros.hpp"
 #include "device/stream.hpp"
 #include "device/team.hpp"
@@ -19,10 +21,23 @@
 //
 //   parallel_for(stream, n, [=] FORGE_LAMBDA(int64_t i) { … });                   element-wise
 //   parallel_rows(stream, rows, [=] FORGE_LAMBDA(int64_t row, Team team) { … });  row-wise: the team shares one row
+//   parallel_rows(stream, rows, row_width<T>(n), …)  of n numbers T: short ones share a warp on CUDA
+//   parallel_rows(stream, rows, parts, row_width<T>(n), [=] FORGE_LAMBDA(int64_t row, int64_t part, Team team) { … });
+//                                                    a team for each part of a row
 //
 // Neither result depends on the number of threads: a row is always summed by one team in one order.
 
 namespace forge {
+
+// How many accesses of 16 bytes a row takes.
+struct RowWidth {
+  std::int64_t accesses;
+};
+template <class T>
+constexpr RowWidth row_width(std::int64_t n) {
+  constexpr std::int64_t in_one = 16 / static_cast<std::int64_t>(sizeof(T));
+  return {(n + in_one - 1) / in_one};
+}
 
 #if defined(FORGE_CUDA)
 
@@ -33,12 +48,20 @@ namespace device_detail {
 template <class F>
 __global__ void for_kernel(std::int64_t n, F f) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) f(i);
+  FORGE_NO_UNROLL  // it would divide n by the stride
+      for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) f(i);
 }
 
 template <class F>
 __global__ void rows_kernel(std::int64_t rows, F f) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Team{});
+}
+
+// Teams of so many lanes.
+template <class F>
+__global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {
+  const std::int64_t teams = static_cast<int>(blockDim.x) / lanes, first = static_cast<int>(threadIdx.x) / lanes;
+  for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 
 }  // namespace device_detail
@@ -55,6 +78,26 @@ void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
   launch(stream, "parallel_rows", device_detail::rows_kernel<F>, {rows < 1048576 ? rows : 1048576, team_threads}, rows,
          f);
+}
+
+template <class F>
+void parallel_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
+  if (rows <= 0) return;
+  if (width.accesses > 32 * device_detail::kept_packs) return parallel_rows(stream, rows, f);
+  int lanes = 1;
+  while (lanes < 32 && lanes < width.accesses) lanes *= 2;
+  const std::int64_t blocks = (rows * lanes + team_threads - 1) / team_threads;
+  launch(stream, "parallel_rows", device_detail::short_rows_kernel<F>,
+         {blocks < 1048576 ? blocks : 1048576, team_threads}, rows, lanes, f);
+}
+
+template <class F>
+void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth width, F f) {
+  require(rows * parts <= std::numeric_limits<std::int32_t>::max(), "parallel_rows: more parts of rows than 2^31");
+  parallel_rows(stream, rows * parts, width, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
+    const std::int64_t row = quotient(task, parts);
+    f(row, task - row * parts, team);
+  });
 }
 
 #endif
@@ -127,6 +170,18 @@ void parallel_rows(Stream& stream, std::int64_t rows, F f) {
     run();
   else
     stream.submit(run);
+}
+
+template <class F>
+void parallel_rows(Stream& stream, std::int64_t rows, RowWidth, F f) {
+  parallel_rows(stream, rows, f);
+}
+
+template <class F>
+void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth, F f) {
+  parallel_rows(stream, rows, [=](std::int64_t row, Team team) {
+    for (std::int64_t part = 0; part < parts; ++part) f(row, part, team);
+  });
 }
 
 #endif

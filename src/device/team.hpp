@@ -3,157 +3,101 @@
 #include <cstdint>
 
 #include "core/macros.hpp"
+#include "core/view.hpp"
 
-#if defined(FORGE_CUDA) && defined(__CUDACC__)
-#include "device/launch.hpp"
+namespace forge {
+
+// The workers that share one row of parallel_rows: the vector lanes of one thread on the CPU; on CUDA a block of
+// team_threads threads, or the lanes of a warp that a short row fills. All of them see each result; between two calls
+// every worker sees the memory that the others wrote, but for map.
+//   team.each(n, f)      f(j) for every column
+//   team.map(n, f, rows…)
+//                        f(v…) for every column; v is the number of each row at that column: const T& of a const T* or
+//                        of what row() has read, T& of a T*, which is only written, and of in_place(T*). Rows may be
+//                        the same memory. No worker waits for others, as each reads and writes its own columns only
+//   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it
+//   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
+//                        sum of f(j), or f(v…), in type A
+//   team.max<A>(n, f), team.max<A>(n, f, rows…)
+//                        the largest, or lowest when n = 0
+//   team.exp_sum(n, exp, x)
+//                        the largest of x and the sum of exp(x − largest), where all are −Inf of exp(x); NaN where one
+//                        number is NaN or +Inf. On CUDA x is read once
+//   team.column_sums<A>(n, begin, end, lines, term, store, rows…)
+//                        store(sum, v…) for every column j < n, with the sum of term(scale, x, y) over the rows r of
+//                        [begin, end); lines(r) has x, y and scale (column_lines)
+//   team.count_keys(n, counts, key, store)
+//                        with e = key(i), for every i < n where e >= 0, in order: store(i, counts[e]), ++counts[e]
+//   team.scan<A>(n, value, store)
+//                        store(i, sum of value(i') over i' < i); returns the sum of all. value(i) may stand where
+//                        store(i) writes
+//   team.leads()         true in exactly one worker: for writing a scalar
+// On CUDA all but map, row and leads are barriers: every worker of a team must come to every call. Rows are
+// shorter than 2^31.
+inline constexpr int team_threads = 256;
+
+template <class A>
+struct ExpSum {
+  A largest, sum;
+};
+
+// a / b of numbers below 2^32: GPUs divide those of 64 bits by a loop.
+FORGE_INLINE std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  if (FORGE_DEVICE_CODE) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+  return a / b;
+}
+
+// A row of column sums: numbers x and, with `two`, y, and what the term needs of the row itself.
+template <class T, bool second, class S>
+struct ColumnLine {
+  static constexpr bool two = second;
+  const T *x, *y;
+  S scale;
+
+  FORGE_INLINE bool there() const { return x != nullptr; }  // a row that isn't adds nothing
+};
+struct NoScale {};
+template <class T>
+FORGE_INLINE ColumnLine<T, false, NoScale> column_line(const T* x) {
+  return {x, nullptr, {}};
+}
+template <class T, class S>
+FORGE_INLINE ColumnLine<T, false, S> column_line(const T* x, S scale) {
+  return {x, nullptr, scale};
+}
+template <class T, class S>
+FORGE_INLINE ColumnLine<T, true, S> column_line(const T* x, const T* y, S scale) {
+  return {x, y, scale};
+}
+
+// All of them: line(r) is a ColumnLine of T. aligned: each row begins at a multiple of 16 bytes (aligned_rows).
+template <class T, class F>
+struct ColumnLines {
+  using Value = T;
+  bool aligned;
+  F line;
+
+  FORGE_INLINE auto operator()(std::int64_t r) const { return line(r); }
+};
+template <class T, class F>
+FORGE_INLINE ColumnLines<T, F> column_lines(bool aligned, F line) {
+  return {aligned, line};
+}
+
+}  // namespace forge
+
+#if !defined(FORGE_CUDA)
+#include "device/team_host.hpp"
+#elif defined(__CUDACC__)
+#include "device/team_cuda.hpp"
 #endif
 
 namespace forge {
 
-// The workers that share one row of parallel_rows: the vector lanes of one thread on the CPU, one block of team_threads
-// threads on CUDA. All of them see each result; between two calls every worker sees the memory that the others wrote.
-//   team.each(n, f)      f(j) for every column
-//   team.sum<A>(n, f)    sum of f(j) in type A
-//   team.max<A>(n, f)    largest f(j), or lowest when n = 0
-//   team.each(n, m, f)   f(i, j) for every pair, i < n, j < m; the CPU's lanes run along j
-//   team.column_sums<A>(n, begin, end, term, store)
-//                        store(j, sum of term(r, j) over the rows r of [begin, end), in order) for every column j < n
-//   team.leads()         true in exactly one worker: for writing a scalar
-// On CUDA each of them is a barrier: every worker of a team must come to every call.
-inline constexpr int team_threads = 256;
-
-#if defined(FORGE_CUDA)
-#if defined(__CUDACC__)
-
-struct Team {
-  FORGE_INLINE bool leads() const {
-#if defined(__CUDA_ARCH__)
-    return threadIdx.x == 0;
-#else
-    return true;
-#endif
-  }
-
-  template <class F>
-  FORGE_INLINE void each([[maybe_unused]] std::int64_t n, [[maybe_unused]] F f) const {
-#if defined(__CUDA_ARCH__)
-    for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) f(j);
-    __syncthreads();
-#endif
-  }
-
-  template <class F>
-  FORGE_INLINE void each([[maybe_unused]] std::int64_t n, [[maybe_unused]] std::int64_t m, [[maybe_unused]] F f) const {
-#if defined(__CUDA_ARCH__)
-    for (std::int64_t k = threadIdx.x; k < n * m; k += blockDim.x) f(k / m, k % m);
-    __syncthreads();
-#endif
-  }
-
-  template <class A, class Term, class Store>
-  FORGE_INLINE void column_sums([[maybe_unused]] std::int64_t n, [[maybe_unused]] std::int64_t begin,
-                                [[maybe_unused]] std::int64_t end, [[maybe_unused]] Term term,
-                                [[maybe_unused]] Store store) const {
-#if defined(__CUDA_ARCH__)
-    for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-      A sum = 0;
-      for (std::int64_t r = begin; r < end; ++r) sum += A(term(r, j));
-      store(j, sum);
-    }
-    __syncthreads();
-#endif
-  }
-
-  template <class A, class F>
-  FORGE_INLINE A sum(std::int64_t n, F f) const {
-    return reduce<A>(n, f, A(0), [](A a, A b) { return a + b; });
-  }
-
-  template <class A, class F>
-  FORGE_INLINE A max(std::int64_t n, F f) const {
-    return reduce<A>(n, f, A(-INFINITY), [](A a, A b) { return a > b || a != a ? a : b; });
-  }
-
- private:
-  // Fixed order: each thread its columns, then a butterfly in the warp, then the warps in order.
-  template <class A, class F, class Op>
-  FORGE_INLINE A reduce([[maybe_unused]] std::int64_t n, [[maybe_unused]] F f, A identity,
-                        [[maybe_unused]] Op op) const {
-    A value = identity;
-#if defined(__CUDA_ARCH__)
-    FORGE_SHARED(A, partial, 32);
-    for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x) value = op(value, A(f(j)));
-    for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = identity;
-    for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp) value = op(value, partial[warp]);
-    __syncthreads();
-#endif
-    return value;
-  }
-};
-
-#endif
-#else
-
-struct Team {
-  bool leads() const { return true; }
-
-  template <class F>
-  FORGE_INLINE void each(std::int64_t n, const F& f) const {
-#pragma omp simd
-    for (std::int64_t j = 0; j < n; ++j) f(j);
-  }
-
-  template <class F>
-  FORGE_INLINE void each(std::int64_t n, std::int64_t m, const F& f) const {
-    for (std::int64_t i = 0; i < n; ++i) {
-#pragma omp simd
-      for (std::int64_t j = 0; j < m; ++j) f(i, j);
-    }
-  }
-
-  template <class A, class Term, class Store>
-  FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, const Term& term,
-                                const Store& store) const {
-    constexpr std::int64_t block = 256;  // row by row, so that memory is read in order
-    A sums[block];
-    for (std::int64_t first = 0; first < n; first += block) {
-      const std::int64_t width = n - first < block ? n - first : block;
-#pragma omp simd
-      for (std::int64_t j = 0; j < width; ++j) sums[j] = 0;
-      for (std::int64_t r = begin; r < end; ++r) {
-#pragma omp simd
-        for (std::int64_t j = 0; j < width; ++j) sums[j] += A(term(r, first + j));
-      }
-#pragma omp simd
-      for (std::int64_t j = 0; j < width; ++j) store(first + j, sums[j]);
-    }
-  }
-
-  template <class A, class F>
-  FORGE_INLINE A sum(std::int64_t n, const F& f) const {
-    A value = 0;
-#pragma omp simd reduction(+ : value)
-    for (std::int64_t j = 0; j < n; ++j) value += A(f(j));
-    return value;
-  }
-
-  template <class A, class F>
-  FORGE_INLINE A max(std::int64_t n, const F& f) const {
-    A value = -__builtin_inff();
-    A poison = 0;  // a maximum that keeps NaN would not vectorise: x - x is 0, or NaN for NaN and Inf
-#pragma omp simd reduction(max : value) reduction(+ : poison)
-    for (std::int64_t j = 0; j < n; ++j) {
-      const A x = A(f(j));
-      value = x > value ? x : value;
-      poison += x != x ? x : A(0);
-    }
-    return value + poison;
-  }
-};
-
-#endif
+// Whether packs of 16 bytes begin at each row of a view.
+template <class T, int N>
+FORGE_INLINE bool aligned_rows(const View<T, N>& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.pitch * static_cast<int>(sizeof(T)) % 16 == 0;
+}
 
 }  // namespace forge

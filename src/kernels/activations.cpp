@@ -9,13 +9,15 @@ template <class T>
 void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
-  parallel_rows(stream, act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *gate = gate_up.row(r), *up = gate + n;
-    T* out = act.row(r);
-    team.each(n, [=](std::int64_t j) {
-      const A g = A(gate[j]);
-      out[j] = T(g * math::sigmoid(g) * A(up[j]));
-    });
+  parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    team.map(
+        n,
+        [=](const T& gate_j, const T& up, T& out) {
+          const A g = A(gate_j);
+          out = T(g * math::sigmoid(g) * A(up));
+        },
+        gate, gate + n, act.row(r));
   });
 }
 
@@ -24,15 +26,18 @@ template <class T>
 void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
-  parallel_rows(stream, d_act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *gate = gate_up.row(r), *up = gate + n, *d = d_act.row(r);
-    T *d_gate = d_gate_up.row(r), *d_up = d_gate + n;
-    team.each(n, [=](std::int64_t j) {
-      const A g = A(gate[j]), u = A(up[j]), dy = A(d[j]);
-      const A s = math::sigmoid(g);
-      d_gate[j] = T(dy * u * s * (A(1) + g * (A(1) - s)));
-      d_up[j] = T(dy * g * s);
-    });
+  parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    T* d_gate = d_gate_up.row(r);
+    team.map(
+        n,
+        [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
+          const A g = A(gate_j), u = A(up_j), dy = A(d);
+          const A s = math::sigmoid(g);
+          d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
+          d_up = T(dy * g * s);
+        },
+        gate, gate + n, d_act.row(r), d_gate, d_gate + n);
   });
 }
 
@@ -41,14 +46,16 @@ void weighted_swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<cons
                              View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
-  parallel_rows(stream, act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *gate = gate_up.row(r), *up = gate + n;
+  parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
     const A weight = weights[r];
-    T* out = act.row(r);
-    team.each(n, [=](std::int64_t j) {
-      const A g = A(gate[j]);
-      out[j] = T(g * math::sigmoid(g) * A(up[j]) * weight);
-    });
+    team.map(
+        n,
+        [=](const T& gate_j, const T& up, T& out) {
+          const A g = A(gate_j);
+          out = T(g * math::sigmoid(g) * A(up) * weight);
+        },
+        gate, gate + n, act.row(r));
   });
 }
 
@@ -58,17 +65,20 @@ void weighted_swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<con
                               View<const T, 2> d_act, View<T, 2> d_gate_up, View<acc_t<T>, 1> d_weights) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
-  parallel_rows(stream, d_act.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *gate = gate_up.row(r), *up = gate + n, *d = d_act.row(r);
-    T *d_gate = d_gate_up.row(r), *d_up = d_gate + n;
+  parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* gate = gate_up.row(r);
+    T* d_gate = d_gate_up.row(r);
     const A weight = weights[r];
-    const A sum = team.template sum<A>(n, [=](std::int64_t j) {
-      const A g = A(gate[j]), u = A(up[j]), dy = A(d[j]);
-      const A s = math::sigmoid(g), weighted = dy * weight;
-      d_gate[j] = T(weighted * u * s * (A(1) + g * (A(1) - s)));
-      d_up[j] = T(weighted * g * s);
-      return dy * (g * s * u);
-    });
+    const A sum = team.template sum<A>(
+        n,
+        [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
+          const A g = A(gate_j), u = A(up_j), dy = A(d);
+          const A s = math::sigmoid(g), weighted = dy * weight;
+          d_gate_j = T(weighted * u * s * (A(1) + g * (A(1) - s)));
+          d_up = T(weighted * g * s);
+          return dy * (g * s * u);
+        },
+        gate, gate + n, d_act.row(r), d_gate, d_gate + n);
     if (team.leads()) d_weights[r] = sum;
   });
 }
@@ -122,10 +132,9 @@ template <class F, class T>
 void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* in = x.row(r);
-    T* out = act.row(r);
-    team.each(n, [=](std::int64_t j) { out[j] = T(F::value(A(in[j]))); });
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const T& in, T& out) { out = T(F::value(A(in))); }, x.row(r), act.row(r));
   });
 }
 
@@ -133,10 +142,10 @@ template <class F, class T>
 void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *in = x.row(r), *d = d_act.row(r);
-    T* out = dx.row(r);
-    team.each(n, [=](std::int64_t j) { out[j] = T(A(d[j]) * F::slope(A(in[j]))); });
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const T& in, const T& d, T& out) { out = T(A(d) * F::slope(A(in))); }, x.row(r), d_act.row(r),
+        dx.row(r));
   });
 }
 

@@ -15,13 +15,14 @@ void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, V
   require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
               delta.rows() == o.rows() && delta.extent(1) == heads,
           "attention_delta: shapes differ");
-  parallel_rows(stream, o.rows() * heads, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const std::int64_t r = row / heads, h = row % heads;
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const T* x = d_o.row(r) + h * columns;
     const T* y = o.row(r) + h * columns;
-    const A sum = team.sum<A>(columns, [=](std::int64_t c) { return static_cast<A>(x[c]) * static_cast<A>(y[c]); });
+    const A sum = team.sum<A>(
+        columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, x, y);
     if (team.leads()) delta.row(r)[h] = sum;
-  });
+  };
+  parallel_rows(stream, o.rows(), heads, row_width<T>(columns), body);
 }
 
 template <class T, class S>
@@ -33,21 +34,22 @@ void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
               lse_a.rows() == o_a.rows() && lse_a.extent(1) == heads && lse_b.rows() == o_a.rows() &&
               lse_b.extent(1) == heads,
           "attention_merge: shapes differ");
-  parallel_rows(stream, o_a.rows() * heads, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const std::int64_t r = row / heads, h = row % heads;
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const A a = lse_a.row(r)[h], b = lse_b.row(r)[h];
     const A larger = a < b ? b : a;
     // Where neither part has seen a key, larger is −Inf and both weights have to stay 0.
     const A shift = larger == -static_cast<A>(INFINITY) ? A(0) : larger;
     const A weight_a = std::exp(a - shift), weight_b = std::exp(b - shift), total = weight_a + weight_b;
     const A factor_a = total == A(0) ? A(0) : weight_a / total, factor_b = total == A(0) ? A(0) : weight_b / total;
-    S* x = o_a.row(r) + h * columns;
     const T* y = o_b.row(r) + h * columns;
-    team.each(columns, [=](std::int64_t c) {
-      x[c] = static_cast<S>(factor_a * static_cast<A>(x[c]) + factor_b * static_cast<A>(y[c]));
-    });
+    team.map(
+        columns,
+        [=](const T& y_c, S& x) { x = static_cast<S>(factor_a * static_cast<A>(x) + factor_b * static_cast<A>(y_c)); },
+        y, in_place(o_a.row(r) + h * columns));
+    team.sync();                                                  // all have read lse_a
     if (team.leads()) lse_a.row(r)[h] = shift + std::log(total);  // −Inf where neither has seen a key
-  });
+  };
+  parallel_rows(stream, o_a.rows(), heads, row_width<T>(columns), body);
 }
 
 #define FORGE_ATTENTION(T)                                                                          \

@@ -26,14 +26,13 @@ template <class T>
 void columns_to_blocks(Stream& stream, View<const T, 2> from, std::int64_t blocks, std::int64_t width, View<T, 2> to) {
   const std::int64_t rows = from.rows();
   const Places n = places_of(from.columns(), rows, blocks, width, to.columns(), to.rows());
-  parallel_rows(stream, blocks * rows, [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const std::int64_t first = row / rows * n.of_block;
-    const T* in = from.row(row % rows);
-    T* out = to.row(row);
-    team.each(n.of_block, width, [=](std::int64_t i, std::int64_t j) {
-      assign(out[i * width + j], in[(first + i) / n.of_group * width + j]);
-    });
-  });
+  const auto body = [=] FORGE_LAMBDA(std::int64_t row, std::int64_t i, Team team) {
+    const std::int64_t block = quotient(row, rows), group = quotient(block * n.of_block + i, n.of_group);
+    const T* in = from.row(row - block * rows) + group * width;
+    team.map(
+        width, [=](const T& in_j, T& out) { assign(out, in_j); }, in, to.row(row) + i * width);
+  };
+  parallel_rows(stream, blocks * rows, n.of_block, row_width<T>(width), body);
 }
 
 template <class T>
@@ -41,17 +40,23 @@ void blocks_to_columns(Stream& stream, View<const T, 2> from, std::int64_t block
   using A = acc_t<T>;
   const std::int64_t rows = to.rows(), groups = to.columns() / width;
   const Places n = places_of(to.columns(), rows, blocks, width, from.columns(), from.rows());
-  parallel_rows(stream, groups * rows, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t r = task / groups, g = task % groups;
-    const auto place = [=](std::int64_t i) { return from.row(i / n.of_block * rows + r) + i % n.of_block * width; };
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
+    const auto place = [=](std::int64_t i) {
+      const std::int64_t block = quotient(i, n.of_block);
+      return static_cast<const T*>(from.row(block * rows + r) + (i - block * n.of_block) * width);
+    };
     const std::int64_t first = g * n.of_group;
     T* out = to.row(r) + g * width;
+    if (n.of_group == 1)
+      return team.map(
+          width, [=](const T& in, T& out_j) { out_j = T(A(in)); }, place(first), out);
     team.each(width, [=](std::int64_t j) {
       A sum = A(place(first)[j]);
       for (std::int64_t i = 1; i < n.of_group; ++i) sum += A(place(first + i)[j]);
       out[j] = T(sum);
     });
-  });
+  };
+  parallel_rows(stream, rows, groups, row_width<T>(width), body);
 }
 
 template <class T>
@@ -61,11 +66,11 @@ void transpose_blocks(Stream& stream, std::int64_t outer, std::int64_t inner, Vi
       outer > 0 && inner > 0 && from.rows() % (outer * inner) == 0 && to.rows() == from.rows() && to.columns() == width,
       "transpose_blocks: shapes differ");
   const std::int64_t rows = from.rows() / (outer * inner);
-  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
-    const std::int64_t block = row / rows, i = block / inner, j = block % inner;
-    const T* in = from.row(row);
-    T* out = to.row((j * outer + i) * rows + row % rows);
-    team.each(width, [=](std::int64_t c) { assign(out[c], in[c]); });
+  parallel_rows(stream, from.rows(), row_width<T>(width), [=] FORGE_LAMBDA(std::int64_t row, Team team) {
+    const std::int64_t block = quotient(row, rows), i = quotient(block, inner), j = block - i * inner;
+    T* out = to.row((j * outer + i) * rows + row - block * rows);
+    team.map(
+        width, [=](const T& in, T& out_c) { assign(out_c, in); }, from.row(row), out);
   });
 }
 

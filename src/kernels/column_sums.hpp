@@ -2,34 +2,51 @@
 
 #include <cstdint>
 
+#include "core/error.hpp"
 #include "core/partials.hpp"
 #include "core/view.hpp"
 #include "device/parallel.hpp"
 
 namespace forge {
 
-// out(n) += Σ_r term(r, j) over `rows` rows, in two passes: chunks of rows into partial(norm_partial_rows(rows), n),
-// then the chunks in order. Each row counts `repeat` times: r runs to rows · repeat (heads of a row).
-template <class A, class Term>
-void add_column_sums(Stream& stream, std::int64_t rows, std::int64_t repeat, View<A, 2> partial, View<A, 1> out,
-                     Term term) {
-  constexpr std::int64_t strip = 256;  // columns of one team
-  const std::int64_t n = out.rows(), chunks = norm_partial_rows(rows), strips = (n + strip - 1) / strip;
+namespace column_sums_detail {
+
+// Columns of one team. On a GPU a narrow matrix is cut finer, so that there are blocks for all multiprocessors.
+constexpr std::int64_t strip_of(std::int64_t columns) {
+  return columns < narrow_columns ? narrow_strip : 256;
+}
+
+template <class A>
+struct Sum {
+  FORGE_INLINE A operator()(NoScale, const A& x) const { return x; }
+};
+
+}  // namespace column_sums_detail
+
+// out(n) += Σ_r term(line(r, 0), j) over `rows` rows, in two passes: chunks of rows into
+// partial(norm_partial_rows(rows), n), then the chunks in order. line(r, first) has the numbers T of row r from column
+// `first` on; aligned: they begin at multiples of 16 bytes, in a row's first column. Each row counts `repeat` times: r
+// runs to rows · repeat (heads of a row), less than 2^31.
+template <class A, class T, class Line, class Term>
+void add_column_sums(Stream& stream, std::int64_t rows, std::int64_t repeat, bool aligned, View<A, 2> partial,
+                     View<A, 1> out, Line line, Term term) {
+  require(rows < std::int64_t{1} << 26, "column sums of more than 2^26 rows");
+  const std::int64_t n = out.rows(), strip = column_sums_detail::strip_of(n);
+  const std::int64_t chunks = norm_partial_rows(rows), strips = (n + strip - 1) / strip;
   parallel_rows(stream, chunks * strips, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t chunk = task / strips, first = task % strips * strip;
+    const std::int64_t chunk = quotient(task, strips), first = (task - chunk * strips) * strip;
     const std::int64_t width = n - first < strip ? n - first : strip;
-    A* to = partial.row(chunk) + first;
     team.template column_sums<A>(
-        width, rows * chunk / chunks * repeat, rows * (chunk + 1) / chunks * repeat,
-        [&](std::int64_t r, std::int64_t j) { return term(r, first + j); },
-        [&](std::int64_t j, A sum) { to[j] = sum; });
+        width, quotient(rows * chunk, chunks) * repeat, quotient(rows * (chunk + 1), chunks) * repeat,
+        column_lines<T>(aligned, [=](std::int64_t r) { return line(r, first); }), term,
+        [=](const A& sum, A& to) { to = sum; }, partial.row(chunk) + first);
   });
   parallel_rows(stream, strips, [=] FORGE_LAMBDA(std::int64_t s, Team team) {
     const std::int64_t first = s * strip, width = n - first < strip ? n - first : strip;
-    A* to = out.data + first;
     team.template column_sums<A>(
-        width, 0, chunks, [&](std::int64_t r, std::int64_t j) { return partial.row(r)[first + j]; },
-        [&](std::int64_t j, A sum) { to[j] += sum; });
+        width, 0, chunks,
+        column_lines<A>(aligned_rows(partial), [=](std::int64_t r) { return column_line(partial.row(r) + first); }),
+        column_sums_detail::Sum<A>{}, [=](const A& sum, A& to) { to += sum; }, in_place(out.data + first));
   });
 }
 

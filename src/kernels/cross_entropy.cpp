@@ -23,27 +23,42 @@ void cross_entropy(Stream& stream, View<const acc_t<T>, 2> logits, View<const st
                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z, View<T, 2> d_logits) {
   using A = acc_t<T>;
   const std::int64_t n = logits.columns();
-  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, logits.rows(), row_width<A>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     const std::int64_t label = labels[r];
     T* d = d_logits.empty() ? nullptr : d_logits.row(r);
     if (label < 0) {
-      if (d) team.each(n, [=](std::int64_t j) { d[j] = T(A(0)); });
+      if (d)
+        team.map(
+            n, [=](T& d_j) { d_j = T(A(0)); }, d);
       if (team.leads()) loss[r] = z[r] = A(0);
       return;
     }
     const A at_label = x[label];  // read before d_logits, which may be the same memory, is written
-    const A largest = team.template max<A>(n, [=](std::int64_t j) { return x[j]; });
     constexpr bool keeps = std::is_same_v<T, A>;
-    const A sum = keeps && d
-                      ? team.template sum<A>(n, [=](std::int64_t j) { return keep(d[j], math::exp(x[j] - largest)); })
-                      : team.template sum<A>(n, [=](std::int64_t j) { return math::exp(x[j] - largest); });
+    A largest, sum;
+    if constexpr (keeps) {  // with d and without in the same order: the loss doesn't depend on it
+      largest = team.template max<A>(
+          n, [=](const A& x_j) { return x_j; }, x);
+      sum = d ? team.template sum<A>(
+                    n, [=](const A& x_j, T& d_j) { return keep(d_j, math::exp(x_j - largest)); }, x, d)
+              : team.template sum<A>(
+                    n, [=](const A& x_j) { return math::exp(x_j - largest); }, x);
+    } else {
+      const auto of_row = team.exp_sum(
+          n, [](A x_j) { return math::exp(x_j); }, x);
+      largest = of_row.largest;
+      sum = of_row.sum;
+    }
     const A log_sum = math::log(sum), lse = largest + log_sum;
     const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale);
     if (keeps && d)
-      team.each(n, [=](std::int64_t j) { d[j] = T(A(d[j]) * factor * to_gradient); });
+      team.map(
+          n, [=](T& d_j) { d_j = T(A(d_j) * factor * to_gradient); }, in_place(d));
     else if (d)
-      team.each(n, [=](std::int64_t j) { d[j] = T(math::exp(x[j] - largest) * factor * to_gradient); });
+      team.map(
+          n, [=](const A& x_j, T& d_j) { d_j = T(math::exp(x_j - largest) * factor * to_gradient); }, x, d);
+    team.sync();  // d[label] is written again
     if (team.leads()) {
       if (d) d[label] = T((math::exp(at_label - largest) * factor - A(1)) * to_gradient);
       loss[r] = log_sum - (at_label - largest);  // of small terms, where lse − logit may cancel
@@ -59,7 +74,7 @@ void cross_entropy_statistics(Stream& stream, View<const acc_t<T>, 2> logits, st
                               View<const std::int32_t, 1> labels, std::int64_t first_column,
                               View<acc_t<T>, 2> statistics) {
   using A = acc_t<T>;
-  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, logits.rows(), row_width<A>(columns), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     A* to = statistics.row(r);
     if (labels[r] < 0) {
@@ -67,9 +82,8 @@ void cross_entropy_statistics(Stream& stream, View<const acc_t<T>, 2> logits, st
       return;
     }
     const A none = -static_cast<A>(INFINITY);
-    const A largest = team.template max<A>(columns, [=](std::int64_t j) { return x[j]; });
-    const A shift = largest == none ? A(0) : largest;
-    const A sum = team.template sum<A>(columns, [=](std::int64_t j) { return math::exp(x[j] - shift); });
+    const auto [largest, sum] = team.exp_sum(
+        columns, [](A x_j) { return math::exp(x_j); }, x);
     if (!team.leads()) return;
     const std::int64_t label = labels[r] - first_column;
     to[0] = largest;
@@ -88,11 +102,13 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
                                    View<T, 2> d_logits) {
   using A = acc_t<T>;
   const std::int64_t rows = logits.rows(), width = logits.columns();
-  parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, rows, row_width<A>(width), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     T* d = d_logits.empty() ? nullptr : d_logits.row(r);
     if (labels[r] < 0) {
-      if (d) team.each(width, [=](std::int64_t j) { d[j] = T(A(0)); });
+      if (d)
+        team.map(
+            width, [=](T& d_j) { d_j = T(A(0)); }, d);
       if (team.leads()) loss[r] = z[r] = A(0);
       return;
     }
@@ -109,9 +125,12 @@ void cross_entropy_from_statistics(Stream& stream, View<const acc_t<T>, 2> logit
     const A log_sum = math::log(sum), lse = largest + log_sum;
     const A factor = (A(1) + A(2 * z_coefficient) * lse) / sum, to_gradient = A(scale);
     if (d) {
-      team.each(columns, [=](std::int64_t j) { d[j] = T(math::exp(x[j] - largest) * factor * to_gradient); });
-      team.each(width - columns, [=](std::int64_t j) { d[columns + j] = T(A(0)); });
+      team.map(
+          columns, [=](const A& x_j, T& d_j) { d_j = T(math::exp(x_j - largest) * factor * to_gradient); }, x, d);
+      team.map(
+          width - columns, [=](T& d_j) { d_j = T(A(0)); }, d + columns);
     }
+    team.sync();  // d[label] is written again
     if (!team.leads()) return;
     const std::int64_t label = labels[r] - first_column;
     if (d && label >= 0 && label < columns) d[label] = T((math::exp(at_label - largest) * factor - A(1)) * to_gradient);

@@ -72,18 +72,9 @@ void dropout(Stream& stream, View<const T, 2> x, View<T, 2> y, Dropout how) {
 }
 
 template <class T>
-void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Dropout how) {
+void masked_residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Mask mask) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  if (how.rate == 0) {
-    parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-      const T *a = residual.row(r), *b = x.row(r);
-      T* to = out.row(r);
-      team.each(n, [=](std::int64_t j) { to[j] = T(A(a[j]) + A(b[j])); });
-    });
-    return;
-  }
-  const Mask mask(how);
   parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A scale = A(mask.scale);
     const T *a = residual.row(r), *b = x.row(r);
@@ -92,6 +83,17 @@ void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x,
       const A value = A(b[j]) * scale;
       to[j] = T(A(a[j]) + (kept ? value : A(0)));
     });
+  });
+}
+
+template <class T>
+void residual_add(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<T, 2> out, Dropout how) {
+  using A = acc_t<T>;
+  if (how.rate > 0) return masked_residual_add(stream, residual, x, out, Mask(how));
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const T& a, const T& b, T& to) { to = T(A(a) + A(b)); }, residual.row(r), x.row(r), out.row(r));
   });
 }
 

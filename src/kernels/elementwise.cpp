@@ -4,30 +4,37 @@
 
 namespace forge {
 
+namespace {
+
+constexpr std::int64_t block = 8192;  // numbers of one team, of arrays without rows
+
+}  // namespace
+
 template <class From, class To>
 void convert(Stream& stream, View<const From, 1> from, View<To, 1> to) {
-  const From* in = from.data;
-  To* out = to.data;
-  parallel_for(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t i) { assign(out[i], in[i]); });
+  const std::int64_t n = from.rows();
+  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
+    team.map(
+        width, [=](const From& in, To& out) { assign(out, in); }, from.data + begin, to.data + begin);
+  });
 }
 
 template <class T>
 void copy_rows(Stream& stream, View<const T, 2> from, View<T, 2> to) {
   const std::int64_t n = from.columns();
-  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* in = from.row(r);
-    T* out = to.row(r);
-    team.each(n, [=](std::int64_t j) { assign(out[j], in[j]); });
+  parallel_rows(stream, from.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const T& in, T& out) { assign(out, in); }, from.row(r), to.row(r));
   });
 }
 
 template <class From, class To>
 void convert_rows(Stream& stream, View<const From, 2> from, View<To, 2> to) {
   const std::int64_t n = from.columns();
-  parallel_rows(stream, from.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const From* in = from.row(r);
-    To* out = to.row(r);
-    team.each(n, [=](std::int64_t j) { assign(out[j], in[j]); });
+  parallel_rows(stream, from.rows(), row_width<From>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const From& in, To& out) { assign(out, in); }, from.row(r), to.row(r));
   });
 }
 
@@ -35,29 +42,31 @@ template <class T>
 void accumulate(Stream& stream, View<const T, 2> x, View<acc_t<T>, 2> y) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* in = x.row(r);
-    A* out = y.row(r);
-    team.each(n, [=](std::int64_t j) { out[j] += A(in[j]); });
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    team.map(
+        n, [=](const T& in, A& out) { out += A(in); }, x.row(r), in_place(y.row(r)));
   });
 }
 
 template <class T>
 void add(Stream& stream, View<const T, 1> x, View<T, 1> y) {
   using A = acc_t<T>;
-  const T* in = x.data;
-  T* out = y.data;
-  parallel_for(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t i) { out[i] = T(A(out[i]) + A(in[i])); });
+  const std::int64_t n = x.rows();
+  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
+    team.map(
+        width, [=](const T& in, T& out) { out = T(A(out) + A(in)); }, x.data + begin, in_place(y.data + begin));
+  });
 }
 
 template <class T>
 void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  const T* b = bias.data;
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    T* to = x.row(r);
-    team.each(n, [=](std::int64_t j) { to[j] = T(A(to[j]) + A(b[j])); });
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const T* b = bias.data;
+    team.map(
+        n, [=](const T& b_j, T& to) { to = T(A(to) + A(b_j)); }, b, in_place(x.row(r)));
   });
 }
 

@@ -10,20 +10,24 @@ void embedding_forward(Stream& stream, View<const std::int32_t, 1> tokens, View<
   using A = acc_t<T>;
   const std::int64_t n = out.columns();
   if (positions_table.empty()) {
-    parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    parallel_rows(stream, out.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
       T* to = out.row(r);
-      if (tokens[r] < 0) return team.each(n, [=](std::int64_t j) { to[j] = T(A(0)); });
-      const T* from = table.row(tokens[r]);
-      team.each(n, [=](std::int64_t j) { assign(to[j], from[j]); });
+      if (tokens[r] < 0)
+        return team.map(
+            n, [=](T& to_j) { to_j = T(A(0)); }, to);
+      team.map(
+          n, [=](const T& from, T& to_j) { assign(to_j, from); }, table.row(tokens[r]), to);
     });
     return;
   }
-  parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, out.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* position = positions_table.row(positions[r]);
     T* to = out.row(r);
-    if (tokens[r] < 0) return team.each(n, [=](std::int64_t j) { assign(to[j], position[j]); });
-    const T* from = table.row(tokens[r]);
-    team.each(n, [=](std::int64_t j) { to[j] = T(A(from[j]) + A(position[j])); });
+    if (tokens[r] < 0)
+      return team.map(
+          n, [=](const T& from, T& to_j) { assign(to_j, from); }, position, to);
+    team.map(
+        n, [=](const T& from, const T& at, T& to_j) { to_j = T(A(from) + A(at)); }, table.row(tokens[r]), position, to);
   });
 }
 
@@ -33,15 +37,16 @@ void embedding_backward(Stream& stream, View<const std::int32_t, 1> index, View<
                         View<const T, 2> d_out, View<acc_t<T>, 2> d_table) {
   using A = acc_t<T>;
   const std::int64_t rows = index.rows(), n = d_out.columns();
-  parallel_rows(stream, rows, [=] FORGE_LAMBDA(std::int64_t begin, Team team) {
+  const bool aligned = aligned_rows(d_out);
+  parallel_rows(stream, rows, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t begin, Team team) {
     const std::int32_t target = index[order[begin]];
     if (target < 0 || (begin > 0 && index[order[begin - 1]] == target)) return;
     std::int64_t end = begin + 1;
     while (end < rows && index[order[end]] == target) ++end;
-    A* to = d_table.row(target);
     team.template column_sums<A>(
-        n, begin, end, [&](std::int64_t k, std::int64_t j) { return A(d_out.row(order[k])[j]); },
-        [&](std::int64_t j, A sum) { to[j] += sum; });
+        n, begin, end, column_lines<T>(aligned, [=](std::int64_t k) { return column_line(d_out.row(order[k])); }),
+        [=](NoScale, const T& x) { return A(x); }, [=](const A& sum, A& to) { to += sum; },
+        in_place(d_table.row(target)));
   });
 }
 

@@ -12,11 +12,11 @@ void sigmoid(Stream& stream, View<A, 1> x) {
 template <class T>
 void gate_rows(Stream& stream, View<const T, 2> x, View<const acc_t<T>, 1> gate, View<T, 2> y) {
   using A = acc_t<T>;
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* from = x.row(r);
-    T* to = y.row(r);
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A g = gate[r];
-    team.each(x.columns(), [=](std::int64_t j) { to[j] = T(g * A(from[j])); });
+    team.map(
+        n, [=](const T& from, T& to) { to = T(g * A(from)); }, x.row(r), y.row(r));
   });
 }
 
@@ -24,12 +24,15 @@ template <class T>
 void gate_rows_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> gate,
                         View<T, 2> dx, View<T, 1> d_logit) {
   using A = acc_t<T>;
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *d = dy.row(r), *v = x.row(r);
-    T* to = dx.row(r);
+  const std::int64_t n = x.columns();
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto d = team.row(n, dy.row(r));
     const A g = gate[r];
-    const A dot = team.template sum<A>(x.columns(), [=](std::int64_t j) { return A(d[j]) * A(v[j]); });
-    team.each(x.columns(), [=](std::int64_t j) { to[j] = T(g * A(d[j])); });
+    const T* v = x.row(r);
+    const A dot = team.template sum<A>(
+        n, [=](const T& d_j, const T& v_j) { return A(d_j) * A(v_j); }, d, v);
+    team.map(
+        n, [=](const T& d_j, T& to) { to = T(g * A(d_j)); }, d, dx.row(r));
     if (team.leads()) d_logit[r] = T(dot * g * (A(1) - g));
   });
 }

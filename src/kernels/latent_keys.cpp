@@ -1,5 +1,6 @@
 #include "core/error.hpp"
 #include "device/parallel.hpp"
+#include "kernels/assign.hpp"
 #include "kernels/kernels.hpp"
 
 namespace forge {
@@ -28,33 +29,38 @@ Sizes sizes_of(const View<Up, 3>& up, const View<Key, 2>& rope_key, const View<K
 template <class T>
 void latent_keys_forward(Stream& stream, View<const T, 3> up, View<const T, 2> rope_key, View<T, 3> k, View<T, 3> v) {
   const Sizes n = sizes_of(up, rope_key, k, v);
-  parallel_rows(stream, k.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *from = up.row(r), *rope = rope_key.row(r);
-    T *key = k.row(r), *value = v.row(r);
-    team.each(n.heads, n.plain, [=](std::int64_t h, std::int64_t j) { key[h * n.key() + j] = from[h * n.up() + j]; });
-    team.each(n.heads, n.rope, [=](std::int64_t h, std::int64_t j) { key[h * n.key() + n.plain + j] = rope[j]; });
-    team.each(n.heads, n.value,
-              [=](std::int64_t h, std::int64_t j) { value[h * n.value + j] = from[h * n.up() + n.plain + j]; });
-  });
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
+    const T* from = up.row(r) + h * n.up();
+    T* key = k.row(r) + h * n.key();
+    const auto copy = [=](const T& in, T& out) { assign(out, in); };
+    team.map(n.plain, copy, from, key);
+    team.map(n.rope, copy, rope_key.row(r), key + n.plain);
+    team.map(n.value, copy, from + n.plain, v.row(r) + h * n.value);
+  };
+  parallel_rows(stream, k.rows(), n.heads, row_width<T>(n.plain), body);
 }
 
+// One more part of a row than it has heads: the sum over them.
 template <class T>
 void latent_keys_backward(Stream& stream, View<const T, 3> d_k, View<const T, 3> d_v, View<T, 3> d_up,
                           View<T, 2> d_rope_key) {
   using A = acc_t<T>;
   const Sizes n = sizes_of(d_up, d_rope_key, d_k, d_v);
-  parallel_rows(stream, d_k.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T *key = d_k.row(r), *value = d_v.row(r);
-    T *to = d_up.row(r), *rope = d_rope_key.row(r);
-    team.each(n.heads, n.plain, [=](std::int64_t h, std::int64_t j) { to[h * n.up() + j] = key[h * n.key() + j]; });
-    team.each(n.heads, n.value,
-              [=](std::int64_t h, std::int64_t j) { to[h * n.up() + n.plain + j] = value[h * n.value + j]; });
-    team.each(n.rope, [=](std::int64_t j) {
-      A sum = A(0);
-      for (std::int64_t h = 0; h < n.heads; ++h) sum += A(key[h * n.key() + n.plain + j]);
-      rope[j] = T(sum);
-    });
-  });
+  const bool aligned = aligned_rows(d_k) && n.key() * sizeof(T) % 16 == 0 && n.plain * sizeof(T) % 16 == 0;
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
+    if (h == n.heads) {
+      const T* key = d_k.row(r) + n.plain;
+      return team.template column_sums<A>(
+          n.rope, 0, n.heads, column_lines<T>(aligned, [=](std::int64_t i) { return column_line(key + i * n.key()); }),
+          [=](NoScale, const T& x) { return A(x); }, [=](const A& sum, T& rope) { rope = T(sum); }, d_rope_key.row(r));
+    }
+    const T* key = d_k.row(r) + h * n.key();
+    T* to = d_up.row(r) + h * n.up();
+    const auto copy = [=](const T& in, T& out) { assign(out, in); };
+    team.map(n.plain, copy, key, to);
+    team.map(n.value, copy, d_v.row(r) + h * n.value, to + n.plain);
+  };
+  parallel_rows(stream, d_k.rows(), n.heads + 1, row_width<T>(n.plain), body);
 }
 
 #define FORGE_LATENT_KEYS(T)                                                                                 \

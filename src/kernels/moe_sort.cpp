@@ -12,86 +12,82 @@ FORGE_INLINE std::int64_t end_of(std::int64_t chunk, std::int64_t assignments) {
   return (chunk + 1) * chunk_assignments < assignments ? (chunk + 1) * chunk_assignments : assignments;
 }
 
+// The assignments of (R, k), one by one, and what is kept of each.
+template <class T>
 struct Assignments {
-  const std::int32_t* data;
+  T* data;
   std::int64_t pitch, chosen;
 
-  FORGE_INLINE std::int32_t operator[](std::int64_t q) const { return data[q / chosen * pitch + q % chosen]; }
+  FORGE_INLINE T& operator[](std::int64_t q) const {
+    const std::int64_t r = quotient(q, chosen);
+    return data[r * pitch + q - r * chosen];
+  }
 };
-
-// visit(q, e) for the assignments [begin, end) of every expert, in order for each of them. A thread of the host walks
-// through the assignments once; on CUDA each worker of the team looks for those of its own experts.
-template <class Visit>
-FORGE_INLINE void each_assignment(Team team, std::int64_t E, Assignments experts, std::int64_t begin, std::int64_t end,
-                                  Visit visit) {
-  if (FORGE_DEVICE_CODE)
-    team.each(E, [=](std::int64_t e) {
-      for (std::int64_t q = begin; q < end; ++q)
-        if (experts[q] == e) visit(q, e);
-    });
-  else
-    for (std::int64_t q = begin; q < end; ++q)
-      if (experts[q] >= 0) visit(q, static_cast<std::int64_t>(experts[q]));
+template <class T>
+Assignments<T> one_by_one(const View<T, 2>& x) {
+  return {x.data, x.pitch, x.columns()};
 }
 
 }  // namespace
 
-// Counting sort: counts of each chunk of assignments, their sums over the chunks before, and the places.
+// Counting sort: how many of each expert a chunk of assignments has, and where in its chunk each stands (kept in
+// place); their sums over the chunks before, and over the experts before; the places.
 void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place) {
-  const std::int64_t E = counts.rows(), k = experts.columns(), assignments = experts.rows() * k;
+  const std::int64_t E = counts.rows(), assignments = experts.rows() * experts.columns();
   const std::int64_t chunks = moe_sort_rows(assignments);
   require(offsets.rows() == E + 1 && order.rows() == assignments && place.size() == assignments &&
               workspace.rows() >= chunks && workspace.columns() >= E,
           "moe_sort: shapes differ");
-  const Assignments all{experts.data, experts.pitch, k};
+  const auto all = one_by_one(experts);
+  const auto places = one_by_one(place);
   parallel_rows(stream, chunks, [=] FORGE_LAMBDA(std::int64_t chunk, Team team) {
     std::int32_t* to = workspace.row(chunk);
+    const std::int64_t begin = chunk * chunk_assignments;
     team.each(E, [=](std::int64_t e) { to[e] = 0; });
-    each_assignment(team, E, all, chunk * chunk_assignments, end_of(chunk, assignments),
-                    [=](std::int64_t, std::int64_t e) { ++to[e]; });
+    team.count_keys(
+        end_of(chunk, assignments) - begin, to, [=](std::int64_t i) { return all[begin + i]; },
+        [=](std::int64_t i, std::int32_t before) { places[begin + i] = before; });
   });
-  parallel_for(stream, E, [=] FORGE_LAMBDA(std::int64_t e) {
-    std::int32_t before = 0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::int32_t here = workspace.row(chunk)[e];
-      workspace.row(chunk)[e] = before;
-      before += here;
-    }
-    counts[e] = before;
+  parallel_rows(stream, E, [=] FORGE_LAMBDA(std::int64_t e, Team team) {
+    std::int32_t* const column = workspace.data + e;
+    const std::int64_t pitch = workspace.pitch;
+    const auto count = team.template scan<std::int32_t>(
+        chunks, [=](std::int64_t chunk) { return column[chunk * pitch]; },
+        [=](std::int64_t chunk, std::int32_t before) { column[chunk * pitch] = before; });
+    if (team.leads()) counts[e] = count;
   });
-  parallel_for(stream, E + 1, [=] FORGE_LAMBDA(std::int64_t e) {
-    std::int64_t before = 0;
-    for (std::int64_t j = 0; j < e; ++j) before += counts[j];
-    offsets[e] = before;
+  parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    const auto used = team.template scan<std::int64_t>(
+        E, [=](std::int64_t e) { return counts[e]; },
+        [=](std::int64_t e, std::int64_t before) { offsets[e] = before; });
+    if (team.leads()) offsets[E] = used;
   });
   parallel_rows(stream, chunks, [=] FORGE_LAMBDA(std::int64_t chunk, Team team) {
-    const std::int64_t begin = chunk * chunk_assignments, end = end_of(chunk, assignments), used = offsets[E];
-    std::int32_t* next = workspace.row(chunk);
-    team.each(end - begin, [=](std::int64_t i) {
+    const std::int64_t begin = chunk * chunk_assignments, used = offsets[E];
+    const std::int32_t* before = workspace.row(chunk);
+    team.each(end_of(chunk, assignments) - begin, [=](std::int64_t i) {
       const std::int64_t q = begin + i;
+      const std::int32_t e = all[q];
+      std::int32_t& at = places[q];
+      at = e < 0 ? -1 : static_cast<std::int32_t>(offsets[e]) + before[e] + at;
+      if (e >= 0) order[at] = static_cast<std::int32_t>(q);
       if (q >= used) order[q] = -1;
-      if (all[q] < 0) place.row(q / k)[q % k] = -1;
-    });
-    each_assignment(team, E, all, begin, end, [=](std::int64_t q, std::int64_t e) {
-      const std::int64_t to = offsets[e] + next[e]++;
-      order[to] = static_cast<std::int32_t>(q);
-      place.row(q / k)[q % k] = static_cast<std::int32_t>(to);
     });
   });
 }
 
 void moe_pad(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
              std::int64_t capacity, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place) {
-  const std::int64_t k = place.columns();
+  const auto places = one_by_one(place);
   require(padded_order.rows() == (offsets.rows() - 1) * capacity, "moe_pad: shapes differ");
   parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
-    const std::int64_t e = p / capacity, i = p % capacity;
+    const std::int64_t e = quotient(p, capacity), i = p - e * capacity;
     const bool there = i < offsets[e + 1] - offsets[e];
     const std::int32_t q = there ? order[offsets[e] + i] : -1;
     padded_order[p] = q;
-    if (there) place.row(q / k)[q % k] = static_cast<std::int32_t>(p);
+    if (there) places[q] = static_cast<std::int32_t>(p);
   });
 }
 
@@ -102,7 +98,8 @@ void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::
     std::int64_t begin = 0;
     for (std::int64_t j = 0; j < b; ++j) begin += counts[j];
     const std::int64_t size = b < blocks ? counts[b] : rows - begin;
-    const std::int32_t expert = b < blocks ? static_cast<std::int32_t>(b % experts_in_all) : -1;
+    const std::int64_t e = b - quotient(b, experts_in_all) * experts_in_all;
+    const std::int32_t expert = b < blocks ? static_cast<std::int32_t>(e) : -1;
     team.each(size, [=](std::int64_t i) { experts[begin + i] = expert; });
   });
 }
@@ -116,13 +113,13 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
   const bool by_probability = options.by == DropBy::probability;
   require(w.counts.rows() == options.scopes * E, "capacity_drop: shapes differ");
   parallel_for(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q) {
-    const std::int64_t r = q / k, c = q % k;
+    const std::int64_t r = quotient(q, k), c = q - r * k;
     const std::int32_t e = experts.row(r)[c];
     w.bins.row(r)[c] = e < 0 || scope[r] < 0 ? -1 : static_cast<std::int32_t>(scope[r] * E + e);
   });
   moe_sort(stream, w.bins, w.sort, w.counts, w.offsets, w.order, w.place);
   parallel_rows(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q, Team team) {
-    const std::int64_t r = q / k, c = q % k;
+    const std::int64_t r = quotient(q, k), c = q - r * k;
     const std::int32_t bin = w.bins.row(r)[c];
     bool stays = bin < 0 || w.counts[bin] <= options.capacity;
     if (!stays) {
@@ -130,8 +127,8 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
       const A mine = weights.row(r)[c];
       const std::int32_t position = positions[r];
       const auto before = team.template sum<std::int32_t>(w.counts[bin], [=](std::int64_t i) {
-        const std::int64_t other = others[i], s = other / k;
-        const A theirs = weights.row(s)[other % k];
+        const std::int64_t other = others[i], s = quotient(other, k);
+        const A theirs = weights.row(s)[other - s * k];
         const bool earlier = positions[s] < position || (positions[s] == position && s < r);
         return by_probability && theirs != mine ? (theirs > mine ? 1 : 0) : (earlier ? 1 : 0);
       });
@@ -139,10 +136,11 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
     }
     if (team.leads()) kept.row(r)[c] = stays ? experts.row(r)[c] : -1;
   });
+  const auto before = one_by_one(experts);
+  const auto after = one_by_one(kept);
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
-    const auto sum = team.template sum<std::int64_t>(assignments, [=](std::int64_t q) {
-      return std::int64_t{experts.row(q / k)[q % k] >= 0 && kept.row(q / k)[q % k] < 0};
-    });
+    const auto sum = team.template sum<std::int64_t>(
+        assignments, [=](std::int64_t q) { return std::int64_t{before[q] >= 0 && after[q] < 0}; });
     if (team.leads()) dropped[0] += sum;
   });
 }

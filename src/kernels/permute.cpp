@@ -1,4 +1,3 @@
-#include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/assign.hpp"
 #include "kernels/moe.hpp"
@@ -10,11 +9,13 @@ void permute_rows(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1
                   View<T, 2> rows) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, rows.rows(), [=] FORGE_LAMBDA(std::int64_t p, Team team) {
+  parallel_rows(stream, rows.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t p, Team team) {
     T* to = rows.row(p);
-    if (order[p] < 0) return team.each(n, [=](std::int64_t j) { to[j] = T(A(0)); });
-    const T* from = x.row(order[p] / chosen);
-    team.each(n, [=](std::int64_t j) { assign(to[j], from[j]); });
+    if (order[p] < 0)
+      return team.map(
+          n, [=](T& out) { out = T(A(0)); }, to);
+    team.map(
+        n, [=](const T& in, T& out) { assign(out, in); }, x.row(quotient(order[p], chosen)), to);
   });
 }
 
@@ -23,23 +24,22 @@ template <class T>
 void unpermute_rows(Stream& stream, View<const T, 2> rows, View<const std::int32_t, 2> place, std::int64_t first,
                     View<const acc_t<T>, 2> weights, bool add, View<T, 2> y) {
   using A = acc_t<T>;
-  constexpr std::int64_t most = 64;
   const std::int64_t n = y.columns(), k = place.columns(), end = first + rows.rows();
-  require(k <= most, "unpermute_rows: more than 64 experts of a row");
-  parallel_rows(stream, y.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  const bool aligned = aligned_rows(rows);
+  parallel_rows(stream, y.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const std::int32_t* at = place.row(r);
+    const auto lines = column_lines<T>(aligned, [=](std::int64_t c) {
+      const T* row = at[c] < first || at[c] >= end ? nullptr : rows.row(at[c] - first);
+      return column_line(row, weights.empty() ? A(1) : weights.row(r)[c]);
+    });
+    const auto term = [=](A weight, const T& x) { return weight * A(x); };
     T* to = y.row(r);
-    const T* from[most];
-    A weight[most];
-    std::int64_t terms = 0;
-    for (std::int64_t c = 0; c < k; ++c) {
-      if (at[c] < first || at[c] >= end) continue;
-      from[terms] = rows.row(at[c] - first);
-      weight[terms++] = weights.empty() ? A(1) : weights.row(r)[c];
-    }
-    team.template column_sums<A>(
-        n, 0, terms, [&](std::int64_t c, std::int64_t j) { return weight[c] * A(from[c][j]); },
-        [&](std::int64_t j, A sum) { to[j] = T(add ? A(to[j]) + sum : sum); });
+    if (add)
+      team.template column_sums<A>(
+          n, 0, k, lines, term, [=](const A& sum, T& out) { out = T(A(out) + sum); }, in_place(to));
+    else
+      team.template column_sums<A>(
+          n, 0, k, lines, term, [=](const A& sum, T& out) { out = T(sum); }, to);
   });
 }
 
@@ -48,7 +48,8 @@ void permute_weights(Stream& stream, View<const A, 2> weights, View<const std::i
   const std::int64_t k = weights.columns();
   parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
     const std::int32_t q = order[p];
-    values[p] = q < 0 ? A(0) : weights.row(q / k)[q % k];
+    const std::int64_t r = quotient(q < 0 ? 0 : q, k);
+    values[p] = q < 0 ? A(0) : weights.row(r)[q - r * k];
   });
 }
 
@@ -57,8 +58,9 @@ void unpermute_weights(Stream& stream, View<const A, 1> d_values, View<const std
                        View<A, 2> d_weights) {
   const std::int64_t k = place.columns();
   parallel_for(stream, place.rows() * k, [=] FORGE_LAMBDA(std::int64_t q) {
-    const std::int32_t p = place.row(q / k)[q % k];
-    d_weights.row(q / k)[q % k] = p < 0 ? A(0) : d_values[p];
+    const std::int64_t r = quotient(q, k), c = q - r * k;
+    const std::int32_t p = place.row(r)[c];
+    d_weights.row(r)[c] = p < 0 ? A(0) : d_values[p];
   });
 }
 

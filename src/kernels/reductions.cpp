@@ -12,7 +12,8 @@ void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
   const std::int64_t n = x.rows();
   const A* in = x.data;
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
-    const double sum = team.template sum<double>(n, [=](std::int64_t j) { return double(in[j]); });
+    const double sum = team.template sum<double>(
+        n, [=](const A& x_j) { return double(x_j); }, in);
     if (team.leads()) out[0] += sum;
   });
 }
@@ -21,13 +22,14 @@ void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
 template <class A>
 void sum_of_squares(Stream& stream, View<const A, 1> x, View<double, 1> partial, View<double, 1> out) {
   constexpr std::int64_t least = 256;
-  const std::int64_t n = x.rows(), block = std::max(least, (n + sum_partials - 1) / sum_partials);
+  const std::int64_t n = x.rows(), share = std::max(least, (n + sum_partials - 1) / sum_partials);
+  const std::int64_t block = (share + block_multiple - 1) / block_multiple * block_multiple;
   const std::int64_t blocks = (n + block - 1) / block;
   parallel_rows(stream, blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     const std::int64_t begin = b * block, end = begin + block < n ? begin + block : n;
     const A* in = x.data + begin;
-    const double sum =
-        team.template sum<double>(end - begin, [=](std::int64_t j) { return double(in[j]) * double(in[j]); });
+    const double sum = team.template sum<double>(
+        end - begin, [=](const A& x_j) { return double(x_j) * double(x_j); }, in);
     if (team.leads()) partial[b] = sum;
   });
   sum_into<double>(stream, View<const double, 1>(partial.data, {{blocks}}), out);

@@ -9,24 +9,48 @@ namespace {
 
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T>
-FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const T* x, const T* w, T* y) {
-  const A squares = team.template sum<A>(n, [=](std::int64_t j) { return A(x[j]) * A(x[j]); });
+FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const T* in, const T* w, T* y) {
+  const auto x = team.row(n, in);
+  const A squares = team.template sum<A>(
+      n, [=](const T& x_j) { return A(x_j) * A(x_j); }, x);
   const A rstd = A(1) / math::sqrt(squares / A(n) + epsilon);
-  team.each(n, [=](std::int64_t j) { y[j] = T(A(w[j]) * (A(x[j]) * rstd)); });
+  team.map(
+      n, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(A(w_j) * (A(x_j) * rstd)); }, w, x, y);
   return rstd;
 }
 
 // With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual (null: zero).
 template <class A, class T>
-FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T* dy, const T* x, const T* w,
+FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T* d, const T* in, const T* w,
                                      const T* residual, T* dx) {
-  const A dot = team.template sum<A>(n, [=](std::int64_t j) { return A(dy[j]) * A(w[j]) * A(x[j]); });
+  const auto dy = team.row(n, d), x = team.row(n, in);
+  const A dot = team.template sum<A>(
+      n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * A(x_j); }, dy, w, x);
   const A slope = dot * rstd * rstd / A(n);
   if (residual)
-    team.each(n, [=](std::int64_t j) { dx[j] = T(A(residual[j]) + rstd * (A(dy[j]) * A(w[j]) - A(x[j]) * slope)); });
+    team.map(
+        n,
+        [=](const T& extra, const T& dy_j, const T& w_j, const T& x_j, T& dx_j) {
+          dx_j = T(A(extra) + rstd * (A(dy_j) * A(w_j) - A(x_j) * slope));
+        },
+        residual, dy, w, x, dx);
   else
-    team.each(n, [=](std::int64_t j) { dx[j] = T(rstd * (A(dy[j]) * A(w[j]) - A(x[j]) * slope)); });
+    team.map(
+        n,
+        [=](const T& dy_j, const T& w_j, const T& x_j, T& dx_j) {
+          dx_j = T(rstd * (A(dy_j) * A(w_j) - A(x_j) * slope));
+        },
+        dy, w, x, dx);
 }
+
+// Of a row in the gradient of w: dy · x · rstd.
+template <class A>
+struct WeightTerm {
+  template <class T>
+  FORGE_INLINE A operator()(A rstd, const T& dy, const T& x) const {
+    return A(dy) * (A(x) * rstd);
+  }
+};
 
 }  // namespace
 
@@ -35,7 +59,7 @@ void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, dou
                      View<acc_t<T>, 1> rstd) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A scale = normalise<A>(team, n, A(epsilon), x.row(r), w.data, y.row(r));
     if (team.leads()) rstd[r] = scale;
   });
@@ -46,7 +70,7 @@ void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, V
                       View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* extra = residual.empty() ? nullptr : residual.row(r);
     normalise_backward<A>(team, n, rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r));
   });
@@ -56,19 +80,20 @@ template <class T>
 void rmsnorm_weight_gradient(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> rstd,
                              View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw) {
   using A = acc_t<T>;
-  add_column_sums<A>(stream, x.rows(), 1, partial, dw, [=] FORGE_LAMBDA(std::int64_t r, std::int64_t j) {
-    return A(dy.row(r)[j]) * (A(x.row(r)[j]) * rstd[r]);
-  });
+  add_column_sums<A, T>(
+      stream, x.rows(), 1, aligned_rows(dy) && aligned_rows(x), partial, dw,
+      [=] FORGE_LAMBDA(std::int64_t r, std::int64_t first) {
+        return column_line(dy.row(r) + first, x.row(r) + first, rstd[r]);
+      },
+      WeightTerm<A>{});
 }
 
-// A head is a row here: task r · heads + h.
 template <class T>
 void head_norm_forward(Stream& stream, View<const T, 3> x, View<const T, 1> w, double epsilon, View<T, 3> y,
                        View<acc_t<T>, 2> rstd) {
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2);
-  parallel_rows(stream, x.rows() * heads, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t r = task / heads, h = task % heads;
+  parallel_rows(stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const A scale = normalise<A>(team, n, A(epsilon), x.row(r) + h * n, w.data, y.row(r) + h * n);
     if (team.leads()) rstd.row(r)[h] = scale;
   });
@@ -79,8 +104,7 @@ void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x,
                         View<const acc_t<T>, 2> rstd, View<T, 3> dx) {
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2);
-  parallel_rows(stream, x.rows() * heads, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t r = task / heads, h = task % heads;
+  parallel_rows(stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const T* none = nullptr;
     normalise_backward<A>(team, n, rstd.row(r)[h], dy.row(r) + h * n, x.row(r) + h * n, w.data, none,
                           dx.row(r) + h * n);
@@ -92,10 +116,14 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
                                View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw) {
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2);
-  add_column_sums<A>(stream, x.rows(), heads, partial, dw, [=] FORGE_LAMBDA(std::int64_t q, std::int64_t j) {
-    const std::int64_t r = q / heads, h = q % heads;
-    return A((dy.row(r) + h * n)[j]) * (A((x.row(r) + h * n)[j]) * rstd.row(r)[h]);
-  });
+  const bool aligned = aligned_rows(dy) && aligned_rows(x) && n * sizeof(T) % 16 == 0;
+  add_column_sums<A, T>(
+      stream, x.rows(), heads, aligned, partial, dw,
+      [=] FORGE_LAMBDA(std::int64_t q, std::int64_t first) {
+        const std::int64_t r = quotient(q, heads), h = q - r * heads, at = h * n + first;
+        return column_line(dy.row(r) + at, x.row(r) + at, rstd.row(r)[h]);
+      },
+      WeightTerm<A>{});
 }
 
 #define FORGE_RMSNORM(T)                                                                                           \

@@ -37,7 +37,7 @@ struct Keys {
 // The groups that may be chosen from, as bits. Every worker of a team computes it for itself.
 template <class A>
 FORGE_INLINE std::uint64_t best_groups(const RouterOptions& o, Keys<A> key) {
-  const std::int64_t size = o.experts / o.groups;
+  const std::int64_t size = quotient(o.experts, o.groups);
   A values[max_groups];
   for (std::int64_t g = 0; g < o.groups; ++g) {
     A best = -static_cast<A>(INFINITY), second = best;
@@ -144,7 +144,7 @@ template <class A>
 void router_forward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias,
                     View<A, 2> weights, View<std::int32_t, 2> experts, View<A, 2> scores) {
   check(options);
-  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     A* s = scores.row(r);
     fill_scores(team, options, x, s);
@@ -161,7 +161,7 @@ template <class A>
 void router_weights(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
                     View<A, 2> weights, View<A, 2> scores) {
   check(options);
-  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     fill_scores(team, options, logits.row(r), scores.row(r));
     if (team.leads()) fill_weights(options, logits.row(r), scores.row(r), experts.row(r), weights.row(r));
   });
@@ -171,8 +171,8 @@ void balanced_experts(Stream& stream, std::int64_t experts_in_all, View<const st
                       View<std::int32_t, 2> experts) {
   const std::int64_t k = experts.columns();
   parallel_for(stream, experts.rows() * k, [=] FORGE_LAMBDA(std::int64_t q) {
-    const std::int64_t r = q / k, c = q % k;
-    experts.row(r)[c] = static_cast<std::int32_t>((positions[r] * k + c) % experts_in_all);
+    const std::int64_t r = quotient(q, k), c = q - r * k, i = positions[r] * k + c;
+    experts.row(r)[c] = static_cast<std::int32_t>(i - quotient(i, experts_in_all) * experts_in_all);
   });
 }
 
@@ -186,7 +186,7 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
                      View<A, 2> d_logits) {
   check(options);
   const std::int64_t E = options.experts, k = options.chosen;
-  parallel_rows(stream, scores.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, scores.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A *s = scores.row(r), *g = d_weights.row(r), *more = d_scores.empty() ? nullptr : d_scores.row(r);
     const std::int32_t* e = experts.row(r);
     const A scale = A(options.scale);

@@ -10,7 +10,7 @@ namespace forge {
 template <class A>
 void router_z_loss(Stream& stream, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits) {
   const std::int64_t E = logits.columns();
-  parallel_rows(stream, logits.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, logits.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     const A largest = team.template max<A>(E, [=](std::int64_t j) { return x[j]; });
     const A sum = team.template sum<A>(E, [=](std::int64_t j) { return math::exp(x[j] - largest); });
@@ -65,10 +65,11 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
   const std::int64_t scopes = table.rows(), chunks = router_partial_rows(rows);
   const bool sums = sums_to_one(options.score);
   parallel_rows(stream, chunks * scopes, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
-    const std::int64_t chunk = task / scopes, g = task % scopes;
+    const std::int64_t chunk = quotient(task, scopes), g = task - chunk * scopes;
     double* to = partial.row(task);
     team.each(n, [=](std::int64_t j) { to[j] = 0; });
-    for (std::int64_t r = rows * chunk / chunks; r < rows * (chunk + 1) / chunks; ++r) {
+    const std::int64_t begin = quotient(rows * chunk, chunks), end = quotient(rows * (chunk + 1), chunks);
+    for (std::int64_t r = begin; r < end; ++r) {
       if (scope[r] != g) continue;
       const A* s = scores.row(r);
       const std::int32_t* e = experts.row(r);
@@ -81,7 +82,7 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
     }
   });
   parallel_for(stream, scopes * n, [=] FORGE_LAMBDA(std::int64_t i) {
-    const std::int64_t g = i / n, j = i % n;
+    const std::int64_t g = quotient(i, n), j = i - g * n;
     double sum = 0;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial.row(chunk * scopes + g)[j];
     table.row(g)[j] = sum;
@@ -92,8 +93,8 @@ void router_balance_loss(Stream& stream, RouterOptions options, View<const doubl
   const std::int64_t E = options.experts, k = options.chosen;
   parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
     const double sum = team.template sum<double>(table.rows() * E, [=](std::int64_t i) {
-      const double* t = table.row(i / E);
-      const std::int64_t j = i % E;
+      const double* t = table.row(quotient(i, E));
+      const std::int64_t j = i - quotient(i, E) * E;
       const double rows = t[2 * E];
       return rows > 0 ? t[j] / (rows * static_cast<double>(k)) * (t[E + j] / rows) : 0.0;
     });
@@ -109,7 +110,7 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
                              View<A, 2> d_scores) {
   const std::int64_t E = options.experts, k = options.chosen;
   const bool sums = sums_to_one(options.score);
-  parallel_rows(stream, scores.rows(), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+  parallel_rows(stream, scores.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* s = scores.row(r);
     A* d = d_scores.row(r);
     if (scope[r] < 0) return team.each(E, [=](std::int64_t j) { d[j] = A(0); });

@@ -15,14 +15,14 @@ template <class M, class T>
 void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   using A = acc_t<T>;
   const AdamConstants<A> k(deck, step, run.decays);
-  M *const ms = run.template state_of<M>(0).data, *const vs = run.template state_of<M>(1).data;
-  update_weights(stream, step, run, [=] FORGE_LAMBDA(std::int64_t i, A g, A p) {
-    const A m = A(ms[i]) + k.one_minus_beta1 * (g - A(ms[i]));
-    const A v = k.beta2 * A(vs[i]) + k.one_minus_beta2 * g * g;
-    ms[i] = M(m);
-    vs[i] = M(v);
+  const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & first, M & second) {
+    const A m = A(first) + k.one_minus_beta1 * (g - A(first));
+    const A v = k.beta2 * A(second) + k.one_minus_beta2 * g * g;
+    first = M(m);
+    second = M(v);
     return p * k.decay - k.step_size * (m / (math::sqrt(v) / k.root_bias2 + k.epsilon));
-  });
+  };
+  update_weights<M, 2>(stream, step, run, new_weight);
 }
 
 }  // namespace

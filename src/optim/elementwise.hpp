@@ -1,14 +1,41 @@
 #pragma once
 
+#include <utility>
+
+#include "core/to_size.hpp"
 #include "device/parallel.hpp"
 #include "optim/update.hpp"
 
 namespace forge {
 
-// p ← new_weight(i, clip·g, p) of every element i of a run, and the copy of p in the compute type; nothing changes when
-// scalars->finite is 0. new_weight may read and write element i of the optimizer's own state. Include it where kernels
-// may stand (forge_device_sources).
-template <class T, class F>
+namespace update_detail {
+
+template <class T, class F, class M, int... I>
+FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, const acc_t<T>* g, acc_t<T>* p, T* copy,
+                               const Array<M*, static_cast<int>(sizeof...(I))>& states, F new_weight,
+                               std::integer_sequence<int, I...>) {
+  using A = acc_t<T>;
+  if (copy)
+    team.map(
+        n,
+        [=](const A& g_i, A& p_i, T& copy_i, auto&... state) {
+          p_i = new_weight(g_i * clip, p_i, state...);
+          copy_i = T(p_i);
+        },
+        g, in_place(p), copy, in_place(states[I])...);
+  else
+    team.map(
+        n, [=](const A& g_i, A& p_i, auto&... state) { p_i = new_weight(g_i * clip, p_i, state...); }, g, in_place(p),
+        in_place(states[I])...);
+}
+
+}  // namespace update_detail
+
+// p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
+// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (M&), what the optimizer
+// keeps of the element: the first `count` of its states, of type M. Include it where kernels may stand
+// (forge_device_sources).
+template <class M, int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
   using A = acc_t<T>;
   constexpr std::int64_t block = 4096;
@@ -16,17 +43,17 @@ void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& 
   const View<const A, 1> gradient = run.gradient;
   const View<A, 1> master = run.master;
   const View<T, 1> copy = run.copy;
+  Array<M*, count> states;
+  for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
   const std::int64_t n = master.rows();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;
     const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    const A clip = A(scalars[0].clip_coefficient);
-    const A* gs = gradient.data + begin;
-    A* ps = master.data + begin;
-    team.each(width, [=](std::int64_t i) { ps[i] = new_weight(begin + i, gs[i] * clip, ps[i]); });
-    if (copy.empty()) return;
-    T* ts = copy.data + begin;
-    team.each(width, [=](std::int64_t i) { ts[i] = T(ps[i]); });
+    Array<M*, count> here = states;
+    for (int i = 0; i < count; ++i) here[i] += begin;
+    update_detail::update_block<T>(team, width, A(scalars[0].clip_coefficient), gradient.data + begin,
+                                   master.data + begin, copy.empty() ? nullptr : copy.data + begin, here, new_weight,
+                                   std::make_integer_sequence<int, count>());
   });
 }
 

@@ -42,10 +42,14 @@ void count_rows(Stream& s, std::int64_t rows, std::int64_t n, int* seen, int* le
     if (team.leads()) leaders[r] += 1;
   });
 }
-void count_pairs(Stream& s, std::int64_t n, std::int64_t m, int* seen) {
-  parallel_rows(s, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
-    team.each(n, m, [=](std::int64_t i, std::int64_t j) { seen[i * m + j] += static_cast<int>(i + 100 * j); });
-  });
+// seen(rows, parts · m) += the mark of each part.
+void count_parts(Stream& s, std::int64_t rows, std::int64_t parts, std::int64_t m, int* seen) {
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
+    const int mark = static_cast<int>(100 * r + part);
+    team.map(
+        m, [=](int& x) { x += mark; }, in_place(seen + (r * parts + part) * m));
+  };
+  parallel_rows(s, rows, parts, row_width<int>(m), body);
 }
 // For each row: sum, maximum, and per column the sum over rows [0, row).
 void reduce_rows(Stream& s, std::int64_t rows, std::int64_t n, const double* x, double* sums, double* maxima,
@@ -54,8 +58,9 @@ void reduce_rows(Stream& s, std::int64_t rows, std::int64_t n, const double* x, 
     const double sum = team.template sum<double>(n, [=](std::int64_t j) { return x[r * n + j]; });
     const double most = team.template max<double>(n, [=](std::int64_t j) { return x[r * n + j]; });
     team.template column_sums<double>(
-        n, 0, r, [=](std::int64_t q, std::int64_t j) { return x[q * n + j]; },
-        [=](std::int64_t j, double value) { prefixes[r * n + j] = value; });
+        n, 0, r, column_lines<double>(n % 2 == 0, [=](std::int64_t q) { return column_line(x + q * n); }),
+        [=](NoScale, const double& x_j) { return x_j; }, [=](const double& value, double& to) { to = value; },
+        prefixes + r * n);
     if (team.leads()) {
       sums[r] = sum;
       maxima[r] = most;
@@ -117,13 +122,16 @@ TEST(Team, sums_follow_each_other) {
   });
 }
 
-TEST(Team, each_pair) {
-  Stream s;
-  Memory<int> seen(7 * 19, s);
-  count_pairs(s, 7, 19, seen.data());
-  const auto v = seen.read();
-  for (int i = 0; i < 7; ++i)
-    for (int j = 0; j < 19; ++j) EXPECT_EQ(v[static_cast<std::size_t>(i * 19 + j)], i + 100 * j);
+TEST(ParallelRows, comes_to_every_part_once) {
+  on_each_stream([](Stream& s) {
+    for (const std::int64_t m : {1, 4, 19, 64, 300, 3000}) {
+      Memory<int> seen(7 * 5 * m, s);
+      count_parts(s, 7, 5, m, seen.data());
+      const auto v = seen.read();
+      for (std::int64_t i = 0; i < 7 * 5 * m; ++i)
+        ASSERT_EQ(v[static_cast<std::size_t>(i)], 100 * (i / m / 5) + i / m % 5) << i << " of " << m;
+    }
+  });
 }
 
 // Small integers: every order of additions is exact.

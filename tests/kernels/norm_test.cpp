@@ -182,9 +182,10 @@ void check_adjoint(Kind kind, std::int64_t R, std::int64_t C) {
                  norm(u) * norm(jv) + norm(dx) * norm(vx) + norm(dw) * norm(vw) + norm(db) * norm(vb), R * C);
 }
 
-// Rows and columns: odd ones, and enough rows for several partial sums (core/partials.hpp).
-const std::array<std::int64_t, 2> sizes[] = {{1, 1},    {5, 1},  {200, 1}, {1, 3},   {5, 3},   {1, 17},
-                                             {200, 17}, {5, 64}, {1, 127}, {5, 127}, {1, 300}, {130, 300}};
+// Rows and columns: odd ones, enough rows for several partial sums (core/partials.hpp), and rows that fill a block of a
+// GPU, or more than its registers.
+const std::array<std::int64_t, 2> sizes[] = {{1, 1},  {5, 1},   {200, 1}, {1, 3},   {5, 3},     {1, 17},   {200, 17},
+                                             {5, 64}, {1, 127}, {5, 127}, {1, 300}, {130, 300}, {2, 2056}, {1, 9001}};
 
 template <class T>
 void check_all_values(Kind kind) {

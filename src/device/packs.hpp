@@ -1,0 +1,203 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/macros.hpp"
+#include "device/launch.hpp"
+
+#if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
+#define FORGE_UNROLL _Pragma("unroll")
+#define FORGE_UNROLL_4 _Pragma("unroll 4")
+#define FORGE_NO_UNROLL _Pragma("unroll 1")
+#else
+#define FORGE_UNROLL
+#define FORGE_UNROLL_4
+#define FORGE_NO_UNROLL
+#endif
+
+// CUDA build, in files that nvcc compiles: how the workers of a team (device/team_cuda.hpp) read and write rows, 16
+// bytes at a time.
+//
+// A row of n numbers is cut into packs of W numbers, which take 16 bytes in the narrowest type of a loop and a multiple
+// of 16 in the others. Pack k is worker k % size's, whether it moves in one piece or, because an address isn't aligned
+// or n no multiple of W, number by number: the order of a sum depends on n and the types alone.
+
+namespace forge {
+
+// A row that a loop reads and writes at the same place.
+template <class T>
+struct InPlace {
+  T* data;
+};
+template <class T>
+FORGE_INLINE InPlace<T> in_place(T* data) {
+  return {data};
+}
+
+namespace device_detail {
+
+inline constexpr int pack_bytes = 16;
+inline constexpr int kept_packs = 4;  // of a row, in a worker's registers
+
+template <class T, int W>
+struct Pack {
+  T values[W];
+};
+
+// What a worker has read of a row: its first packs in registers, the others where they stand.
+template <class T>
+struct Row {
+  static constexpr int width = pack_bytes / static_cast<int>(sizeof(T));
+  const T* data;
+  Pack<T, width> kept[kept_packs];
+};
+
+// Numbers that a worker has computed, for a loop of one pack.
+template <class T, int W>
+struct Held {
+  static constexpr int width = W;
+  Pack<T, W> kept[1];
+};
+
+// How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read).
+template <class P>
+struct Access;
+template <class T>
+struct Access<const T*> {
+  using Value = T;
+  static constexpr bool reads = true, writes = false, kept = false;
+  FORGE_INLINE static const T* from(const T* p) { return p; }
+};
+template <class T>
+struct Access<T*> {
+  using Value = T;
+  static constexpr bool reads = false, writes = true, kept = false;
+  FORGE_INLINE static T* from(T* p) { return p; }
+};
+template <class T>
+struct Access<InPlace<T>> {
+  using Value = T;
+  static constexpr bool reads = true, writes = true, kept = false;
+  FORGE_INLINE static T* from(InPlace<T> p) { return p.data; }
+};
+template <class T>
+struct Access<Row<T>> {
+  using Value = T;
+  static constexpr bool reads = true, writes = false, kept = true;
+  FORGE_INLINE static const T* from(const Row<T>& p) { return p.data; }
+};
+template <class T, int W>
+struct Access<Held<T, W>> {
+  using Value = T;
+  static constexpr bool reads = false, writes = false, kept = true;
+};
+template <class P>
+using value_of = typename Access<P>::Value;
+
+// Numbers of a pack in a loop over such arguments.
+template <class... P>
+constexpr int pack_width() {
+  int narrowest = pack_bytes;
+  ((narrowest = static_cast<int>(sizeof(value_of<P>)) < narrowest ? static_cast<int>(sizeof(value_of<P>)) : narrowest),
+   ...);
+  return pack_bytes / narrowest;
+}
+
+FORGE_INLINE bool aligned(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % pack_bytes == 0;
+}
+
+template <bool whole, int W, class T>
+FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
+  static_assert(W * sizeof(T) % pack_bytes == 0);
+  Pack<T, W> pack{};
+  if constexpr (whole) {
+    FORGE_UNROLL
+    for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
+      const uint4 word = reinterpret_cast<const uint4*>(p)[i];
+      memcpy(reinterpret_cast<unsigned char*>(&pack) + i * pack_bytes, &word, pack_bytes);
+    }
+  } else {
+    FORGE_UNROLL
+    for (int i = 0; i < W; ++i)
+      if (i < count) pack.values[i] = p[i];
+  }
+  return pack;
+}
+
+template <bool whole, int W, class T>
+FORGE_INLINE void write_pack(T* p, int count, const Pack<T, W>& pack) {
+  if constexpr (whole) {
+    FORGE_UNROLL
+    for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
+      uint4 word;
+      memcpy(&word, reinterpret_cast<const unsigned char*>(&pack) + i * pack_bytes, pack_bytes);
+      reinterpret_cast<uint4*>(p)[i] = word;
+    }
+  } else {
+    FORGE_UNROLL
+    for (int i = 0; i < W; ++i)
+      if (i < count) p[i] = pack.values[i];
+  }
+}
+
+// One pack of a loop: f(v…) for each of its numbers, v being what is read (const T&) and written (T&).
+template <int W, bool whole, class... P>
+struct PackStep {
+  template <class F>
+  FORGE_INLINE static void run(const F& f, int first, int count, [[maybe_unused]] int kept, const P&... p) {
+    compute(f, first, count, p..., read(p, first, count, kept)...);
+  }
+
+ private:
+  template <class Q>
+  FORGE_INLINE static Pack<value_of<Q>, W> read(const Q& p, int first, int count, int kept) {
+    if constexpr (Access<Q>::kept) {
+      static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
+      if (kept >= 0) return p.kept[kept];
+    }
+    if constexpr (Access<Q>::reads)
+      return read_pack<whole, W>(static_cast<const value_of<Q>*>(Access<Q>::from(p)) + first, count);
+    return {};
+  }
+  template <class Q>
+  FORGE_INLINE static void write(const Q& p, int first, int count, const Pack<value_of<Q>, W>& pack) {
+    if constexpr (Access<Q>::writes) write_pack<whole, W>(Access<Q>::from(p) + first, count, pack);
+  }
+  template <class F>
+  FORGE_INLINE static void compute(const F& f, int first, int count, const P&... p, Pack<value_of<P>, W>... pack) {
+    FORGE_UNROLL
+    for (int i = 0; i < W; ++i)
+      if (whole || i < count) f(pack.values[i]...);
+    (write(p, first, count, pack), ...);
+  }
+};
+
+// f(v…) for every number of rows of n, worker `worker` of `size`.
+template <bool whole, class F, class... P>
+FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&... p) {
+  constexpr int W = pack_width<P...>();
+  using Step = PackStep<W, whole, P...>;
+  const int packs = (n + W - 1) / W;
+  const auto step = [&](int k, int kept) { Step::run(f, k * W, n - k * W < W ? n - k * W : W, kept, p...); };
+  int k = worker;
+  if constexpr ((Access<P>::kept || ...)) {
+    FORGE_UNROLL
+    for (int i = 0; i < kept_packs; ++i, k += size)
+      if (k < packs) step(k, i);
+  }
+  for (; k < packs; k += size) step(k, -1);
+}
+
+template <class F, class... P>
+FORGE_INLINE void each_of_rows(int n, int worker, int size, const F& f, const P&... p) {
+  if (n % pack_width<P...>() == 0 && (aligned(Access<P>::from(p)) && ...))
+    each_pack<true>(n, worker, size, f, p...);
+  else
+    each_pack<false>(n, worker, size, f, p...);
+}
+
+}  // namespace device_detail
+}  // namespace forge

@@ -1,0 +1,311 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "device/packs.hpp"
+
+// CUDA build, in files that nvcc compiles: the team of device/team.hpp.
+
+namespace forge {
+
+// Blocks of numbers begin at a multiple of so many, which 16 bytes of every type divide.
+inline constexpr std::int64_t block_multiple = 64;
+
+// Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
+inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
+
+// In host code of these files, where no kernel runs, the functions below have no meaning.
+namespace device_detail {
+
+FORGE_INLINE int thread_of_block() {
+#if defined(__CUDA_ARCH__)
+  return static_cast<int>(threadIdx.x);
+#else
+  return 0;
+#endif
+}
+
+// An array of the block: one for each type and count.
+template <class A, int count>
+FORGE_INLINE A* shared_array() {
+#if defined(__CUDA_ARCH__)
+  FORGE_SHARED(A, memory, count);
+  return memory;
+#else
+  return nullptr;
+#endif
+}
+
+template <class A>
+FORGE_INLINE A shuffle_xor([[maybe_unused]] unsigned lanes, A value, [[maybe_unused]] int offset) {
+#if defined(__CUDA_ARCH__)
+  return __shfl_xor_sync(lanes, value, offset);
+#else
+  return value;
+#endif
+}
+
+FORGE_INLINE void block_barrier() {
+#if defined(__CUDA_ARCH__)
+  __syncthreads();
+#endif
+}
+
+FORGE_INLINE void warp_barrier([[maybe_unused]] unsigned lanes) {
+#if defined(__CUDA_ARCH__)
+  __syncwarp(lanes);
+#endif
+}
+
+}  // namespace device_detail
+
+struct Team {
+  int size = team_threads;  // workers: a block, or so many neighbouring lanes of a warp, a power of two
+
+  FORGE_INLINE int worker() const { return device_detail::thread_of_block() & (size - 1); }
+  FORGE_INLINE bool leads() const { return worker() == 0; }
+  FORGE_INLINE void sync() const {
+    if (size > 32)
+      device_detail::block_barrier();
+    else
+      device_detail::warp_barrier(lanes());
+  }
+
+  template <class F>
+  FORGE_INLINE void each(std::int64_t count, F f) const {
+    const int n = static_cast<int>(count);
+    for (int j = worker(); j < n; j += size) f(j);
+    sync();
+  }
+
+  template <class T>
+  FORGE_INLINE device_detail::Row<T> row(std::int64_t count, const T* data) const {
+    device_detail::Row<T> row;
+    row.data = data;
+    const int n = static_cast<int>(count);
+    if (n % row.width == 0 && device_detail::aligned(data))
+      keep<true>(row, n);
+    else
+      keep<false>(row, n);
+    return row;
+  }
+
+  template <class F, class... P>
+  FORGE_INLINE void map(std::int64_t count, F f, P... rows) const {
+    device_detail::each_of_rows(static_cast<int>(count), worker(), size, f, rows...);
+  }
+
+  template <class A, class F>
+  FORGE_INLINE A sum(std::int64_t count, F f) const {
+    const int n = static_cast<int>(count);
+    A value = 0;
+    for (int j = worker(); j < n; j += size) value += A(f(j));
+    return together(value, Plus{});
+  }
+  template <class A, class F, class P, class... Q>
+  FORGE_INLINE A sum(std::int64_t count, F f, const P& row, const Q&... rows) const {
+    A value = 0;
+    device_detail::each_of_rows(
+        static_cast<int>(count), worker(), size, [&](auto&... v) { value += A(f(v...)); }, row, rows...);
+    return together(value, Plus{});
+  }
+
+  template <class A, class F>
+  FORGE_INLINE A max(std::int64_t count, F f) const {
+    const int n = static_cast<int>(count);
+    A value = A(-INFINITY);
+    for (int j = worker(); j < n; j += size) value = Larger{}(value, A(f(j)));
+    return together(value, Larger{});
+  }
+  template <class A, class F, class P, class... Q>
+  FORGE_INLINE A max(std::int64_t count, F f, const P& row, const Q&... rows) const {
+    A value = A(-INFINITY);
+    device_detail::each_of_rows(
+        static_cast<int>(count), worker(), size, [&](auto&... v) { value = Larger{}(value, A(f(v...))); }, row,
+        rows...);
+    return together(value, Larger{});
+  }
+
+  // s ← s e^(m − max(m, x)) + e^(x − max(m, x)): one of the two exponents is 0.
+  template <class A, class Exp>
+  FORGE_INLINE ExpSum<A> exp_sum(std::int64_t count, const Exp& exp, const A* x) const {
+    const A infinity = A(INFINITY);
+    A largest = -infinity, sum = 0;
+    map(
+        count,
+        [&](const A& x_j) {
+          if (x_j == -infinity) return;
+          const bool larger = x_j > largest;
+          const A scale = exp(larger ? largest - x_j : x_j - largest);
+          sum = larger ? sum * scale + A(1) : sum + scale;
+          largest = larger ? x_j : largest;
+        },
+        x);
+    const A all = together(largest, Larger{}), shift = all == -infinity ? A(0) : all;
+    sum = together(largest == -infinity ? sum : sum * exp(largest - shift), Plus{});
+    return {all, all == infinity ? all - all : sum};
+  }
+
+  // Where a team has more workers than the columns have packs, groups of them take the rows in turn, and their sums are
+  // added in order.
+  template <class A, class Lines, class Term, class Store, class... P>
+  FORGE_INLINE void column_sums(std::int64_t columns, std::int64_t begin, std::int64_t end, const Lines& lines,
+                                Term term, Store store, P... rows) const {
+    constexpr int W = device_detail::pack_bytes / static_cast<int>(sizeof(typename Lines::Value));
+    const int n = static_cast<int>(columns), packs = (n + W - 1) / W;
+    int across = 1;  // workers side by side
+    while (across < packs && across < size) across *= 2;
+    const int groups = size > 32 ? size / across : 1, group = worker() / across;
+    for (int k = worker() % across; k < packs || groups > 1; k += across) {
+      device_detail::Pack<A, W> sums{};
+      const int first = k * W, count = n - first < W ? n - first : W;
+      if (k < packs && group < groups) {
+        if (lines.aligned && n % W == 0)
+          add_rows<true, A, W>(sums, first, count, begin + group, end, groups, lines, term);
+        else
+          add_rows<false, A, W>(sums, first, count, begin + group, end, groups, lines, term);
+      }
+      if (groups > 1) add_groups(sums, across, groups);
+      if (k < packs && group == 0) {
+        const device_detail::Held<A, W> held{{sums}};
+        if (n % W == 0 && (device_detail::aligned(device_detail::Access<P>::from(rows)) && ...))
+          device_detail::PackStep<W, true, device_detail::Held<A, W>, P...>::run(store, first, count, 0, held, rows...);
+        else
+          device_detail::PackStep<W, false, device_detail::Held<A, W>, P...>::run(store, first, count, 0, held,
+                                                                                  rows...);
+      }
+      if (groups > 1) break;  // all columns are taken
+    }
+    sync();
+  }
+
+  // A warp after the other, so that ranks follow the order of i.
+  template <class Key, class Store>
+  FORGE_INLINE void count_keys(std::int64_t count, std::int32_t* counts, Key key, Store store) const {
+    const int n = static_cast<int>(count);
+    for (int begin = 0; begin < n; begin += size) {
+      const int i = begin + worker(), lane = worker() % 32;
+      const std::int32_t mine = i < n ? key(i) : -1;
+      int before = 0, alike = 0;  // lanes of this warp with the same key
+      for (int offset = 0; offset < (size < 32 ? size : 32); ++offset) {
+        const bool same = device_detail::shuffle_xor(lanes(), mine, offset) == mine;
+        alike += same;
+        before += same && (lane ^ offset) < lane;
+      }
+      for (int warp = 0; warp < (size + 31) / 32; ++warp) {
+        if (warp == worker() / 32 && mine >= 0) {
+          const std::int32_t earlier = counts[mine];
+          store(i, earlier + before);
+        }
+        sync();
+        if (warp == worker() / 32 && mine >= 0 && before == 0) counts[mine] += alike;
+        sync();
+      }
+    }
+  }
+
+  template <class A, class Value, class Store>
+  FORGE_INLINE A scan(std::int64_t count, Value value, Store store) const {
+    const int n = static_cast<int>(count), each = (n + size - 1) / size;
+    const int begin = worker() * each < n ? worker() * each : n, end = begin + each < n ? begin + each : n;
+    A* const sums = device_detail::shared_array<A, team_threads>();
+    A sum = 0;
+    for (int i = begin; i < end; ++i) sum += value(i);
+    sums[worker()] = sum;
+    sync();
+    A before = 0, all = 0;
+    for (int w = 0; w < size; ++w) {
+      if (w == worker()) before = all;
+      all += sums[w];
+    }
+    for (int i = begin; i < end; ++i) {
+      const A here = value(i);
+      store(i, before);
+      before += here;
+    }
+    sync();
+    return all;
+  }
+
+ private:
+  struct Plus {
+    template <class A>
+    FORGE_INLINE A operator()(A a, A b) const {
+      return a + b;
+    }
+  };
+  struct Larger {  // keeps NaN
+    template <class A>
+    FORGE_INLINE A operator()(A a, A b) const {
+      return a > b || a != a ? a : b;
+    }
+  };
+
+  // The team's lanes of its warp.
+  FORGE_INLINE unsigned lanes() const {
+    return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() % 32 / size * size);
+  }
+
+  template <bool whole, class T>
+  FORGE_INLINE void keep(device_detail::Row<T>& row, int n) const {
+    constexpr int W = device_detail::Row<T>::width;
+    FORGE_UNROLL
+    for (int i = 0; i < device_detail::kept_packs; ++i) {
+      const int first = (worker() + i * size) * W;
+      row.kept[i] =
+          first < n ? device_detail::read_pack<whole, W>(row.data + first, n - first) : device_detail::Pack<T, W>{};
+    }
+  }
+
+  // Fixed order: each worker its numbers, then a butterfly in the warp, then the warps in order.
+  template <class A, class Op>
+  FORGE_INLINE A together(A value, Op op) const {
+    for (int offset = (size < 32 ? size : 32) / 2; offset > 0; offset /= 2)
+      value = op(value, device_detail::shuffle_xor(lanes(), value, offset));
+    if (size <= 32) {
+      sync();
+      return value;
+    }
+    A* const partial = device_detail::shared_array<A, 32>();
+    if (worker() % 32 == 0) partial[worker() / 32] = value;
+    sync();
+    value = partial[0];
+    for (int warp = 1; warp < size / 32; ++warp) value = op(value, partial[warp]);
+    sync();
+    return value;
+  }
+
+  // sums += the terms of the rows begin, begin + step, … of [begin, end).
+  template <bool whole, class A, int W, class Lines, class Term>
+  FORGE_INLINE static void add_rows(device_detail::Pack<A, W>& sums, int first, int count, std::int64_t begin,
+                                    std::int64_t end, int step, const Lines& lines, const Term& term) {
+    FORGE_UNROLL_4
+    for (int r = static_cast<int>(begin); r < static_cast<int>(end); r += step) {
+      const auto line = lines(r);
+      if (!line.there()) continue;
+      const auto x = device_detail::read_pack<whole, W>(line.x + first, count);
+      if constexpr (line.two) {
+        const auto y = device_detail::read_pack<whole, W>(line.y + first, count);
+        FORGE_UNROLL
+        for (int i = 0; i < W; ++i) sums.values[i] += A(term(line.scale, x.values[i], y.values[i]));
+      } else {
+        FORGE_UNROLL
+        for (int i = 0; i < W; ++i) sums.values[i] += A(term(line.scale, x.values[i]));
+      }
+    }
+  }
+
+  template <class A, int W>
+  FORGE_INLINE void add_groups(device_detail::Pack<A, W>& sums, int across, int groups) const {
+    auto* const partial = device_detail::shared_array<device_detail::Pack<A, W>, team_threads>();
+    partial[worker()] = sums;
+    sync();
+    if (worker() < across)
+      for (int g = 1; g < groups; ++g)
+        for (int i = 0; i < W; ++i) sums.values[i] += partial[worker() + g * across].values[i];
+    sync();
+  }
+};
+
+}  // namespace forge

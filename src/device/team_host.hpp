@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/macros.hpp"
+
+// CPU build: the team of device/team.hpp.
+
+namespace forge {
+
+template <class T>
+FORGE_INLINE T* in_place(T* data) {
+  return data;
+}
+
+// Blocks of numbers that start where GPUs read 16 bytes at a time: no matter here.
+inline constexpr std::int64_t block_multiple = 1;
+
+// Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
+inline constexpr std::int64_t narrow_columns = 0, narrow_strip = 256;
+
+struct Team {
+  bool leads() const { return true; }
+  void sync() const {}
+
+  template <class F>
+  FORGE_INLINE void each(std::int64_t n, const F& f) const {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) f(j);
+  }
+
+  template <class T>
+  FORGE_INLINE const T* row(std::int64_t, const T* data) const {
+    return data;
+  }
+
+  template <class F, class... T>
+  FORGE_INLINE void map(std::int64_t n, const F& f, T*... rows) const {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) f(rows[j]...);
+  }
+
+  template <class A, class Lines, class Term, class Store, class... T>
+  FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, const Lines& lines,
+                                const Term& term, const Store& store, T*... rows) const {
+    constexpr std::int64_t block = 256;  // row by row, so that memory is read in order
+    A sums[block];
+    for (std::int64_t first = 0; first < n; first += block) {
+      const std::int64_t width = n - first < block ? n - first : block;
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) sums[j] = 0;
+      for (std::int64_t r = begin; r < end; ++r) {
+        const auto line = lines(r);
+        if (!line.there()) continue;
+        const auto *x = line.x + first, *y = line.two ? line.y + first : nullptr;
+        const auto scale = line.scale;
+#pragma omp simd
+        for (std::int64_t j = 0; j < width; ++j) {
+          if constexpr (line.two)
+            sums[j] += A(term(scale, x[j], y[j]));
+          else
+            sums[j] += A(term(scale, x[j]));
+        }
+      }
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) store(sums[j], rows[first + j]...);
+    }
+  }
+
+  template <class A, class F>
+  FORGE_INLINE A sum(std::int64_t n, const F& f) const {
+    A value = 0;
+#pragma omp simd reduction(+ : value)
+    for (std::int64_t j = 0; j < n; ++j) value += A(f(j));
+    return value;
+  }
+  template <class A, class F, class T, class... U>
+  FORGE_INLINE A sum(std::int64_t n, const F& f, T* row, U*... rows) const {
+    return sum<A>(n, [=](std::int64_t j) { return f(row[j], rows[j]...); });
+  }
+
+  template <class A, class F>
+  FORGE_INLINE A max(std::int64_t n, const F& f) const {
+    A value = -__builtin_inff();
+    A poison = 0;  // a maximum that keeps NaN would not vectorise: x - x is 0, or NaN for NaN and Inf
+#pragma omp simd reduction(max : value) reduction(+ : poison)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const A x = A(f(j));
+      value = x > value ? x : value;
+      poison += x != x ? x : A(0);
+    }
+    return value + poison;
+  }
+  template <class A, class F, class T, class... U>
+  FORGE_INLINE A max(std::int64_t n, const F& f, T* row, U*... rows) const {
+    return max<A>(n, [=](std::int64_t j) { return f(row[j], rows[j]...); });
+  }
+
+  template <class A, class Exp>
+  FORGE_INLINE ExpSum<A> exp_sum(std::int64_t n, const Exp& exp, const A* x) const {
+    const A largest = max<A>(n, [=](std::int64_t j) { return x[j]; });
+    const A shift = largest == -static_cast<A>(INFINITY) ? A(0) : largest;
+    return {largest, sum<A>(n, [=](std::int64_t j) { return exp(x[j] - shift); })};
+  }
+
+  template <class Key, class Store>
+  FORGE_INLINE void count_keys(std::int64_t n, std::int32_t* counts, const Key& key, const Store& store) const {
+    for (std::int64_t i = 0; i < n; ++i)
+      if (const std::int32_t e = key(i); e >= 0) store(i, counts[e]++);
+  }
+
+  template <class A, class Value, class Store>
+  FORGE_INLINE A scan(std::int64_t n, const Value& value, const Store& store) const {
+    A before = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const A here = value(i);
+      store(i, before);
+      before += here;
+    }
+    return before;
+  }
+};
+
+}  // namespace forge
