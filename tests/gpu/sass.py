@@ -2,9 +2,11 @@
 """sass.py CUOBJDUMP NVDISASM ARCHITECTURE OBJECT…: what nvcc made of the kernels in these objects, for sm_ARCHITECTURE. No GPU is
 needed. Ends with 1, and says what is wrong, unless
 
-  every kernel of attention by tensor cores multiplies by HMMA, and copies its tiles from device memory 16 bytes at a time;
-  none of them keeps registers in local memory (spills), or divides numbers of 64 bits;
-  all kernels that this file expects are there.
+  no kernel divides numbers of 64 bits;
+  every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
+  no registers in local memory (spills);
+  every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
+  all kernels that this file expects are there, those over rows in bf16.
 
 Prints what each of them takes: registers, HMMA instructions, all instructions. --list prints that for every kernel of the objects, and
 judges none. Tools that are missing: "SKIPPED", code 77."""
@@ -19,6 +21,15 @@ import tempfile
 # Kernels of which there must be some, by their plain names.
 EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel"]
 
+# Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
+ROWS = """accumulate add add_bias add_column_sums apply_backward apply_forward attention_delta attention_merge blocks_to_columns
+columns_to_blocks convert convert_rows copy_rows cross_entropy cross_entropy_from_statistics cross_entropy_statistics
+embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward head_norm_forward latent_keys_backward
+latent_keys_forward layernorm_backward layernorm_forward permute_rows residual_add rmsnorm_backward rmsnorm_forward rotary
+sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward
+weighted_swiglu_forward""".split()
+NOT_IN_BF16 = {"sum_into", "sum_of_squares"}
+
 
 def output_of(*command, folder=None):
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
@@ -27,12 +38,35 @@ def output_of(*command, folder=None):
     return done.stdout
 
 
+def identifiers(mangled):
+    """(name, what follows it) of each name in a symbol; its length stands before it."""
+    at = 0
+    while found := re.compile(r"[1-9][0-9]*").search(mangled, at):
+        end = found.end() + int(found[0])
+        name = mangled[found.end():end]
+        at = end if re.fullmatch(r"[A-Za-z_]\w*", name) else found.end()
+        if at == end:
+            yield name, mangled[end:]
+
+
+def types_of(rest):
+    """bf16, fp32 of the arguments of a template that come first; a substitution stands for the one class that is there."""
+    rest = re.sub(r"^IN\w*?(Gelu|GeluTanh|Relu2)E", "I", rest)  # which activation
+    found = re.match(r"I((?:NS_4bf16E|S[0-9A-Z]*_|Li[0-9]+E|[fd])+)", rest)
+    words = re.findall(r"NS_4bf16E|S[0-9A-Z]*_|Li[0-9]+E|[fd]", found[1]) if found else []
+    return [{"f": "fp32", "d": "fp64"}.get(word, "bf16") for word in words if not word.startswith("Li")]
+
+
 def plain(mangled):
-    """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; others by their symbol."""
+    """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
+    their symbol."""
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
-    if not found:
-        return mangled
-    return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
+    if found:
+        return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
+    for name, rest in identifiers(mangled):
+        if name in ROWS:
+            return f"{name}<{','.join(types_of(rest))}>"
+    return mangled
 
 
 def functions(cuobjdump, nvdisasm, architecture, path):
@@ -55,18 +89,21 @@ def registers(instructions):
     return 1 + max((int(r) for line in instructions for r in re.findall(r"\bR([0-9]+)\b", line)), default=-1)
 
 
-def problems(instructions):
+def problems(name, instructions):
     def count(pattern):
         return sum(re.search(pattern, line) is not None for line in instructions)
 
-    if not count(r"\bHMMA\b"):
-        yield "no HMMA"
-    if not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
-        yield "no copies of 16 bytes from device memory"
-    if spills := count(r"\b(STL|LDL)\b"):
-        yield f"{spills} accesses to local memory"
     if divisions := count(r"CALL.*(div|rem)_[su]64"):
         yield f"{divisions} divisions of 64 bits"
+    rows = name.split("<")[0] in ROWS
+    if (rows or name.startswith("attention_mma")) and (spills := count(r"\b(STL|LDL)\b")):
+        yield f"{spills} accesses to local memory"
+    if name.startswith("attention_mma") and not count(r"\bHMMA\b"):
+        yield "no HMMA"
+    if name.startswith("attention_mma") and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+        yield "no copies of 16 bytes from device memory"
+    if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
+        yield "no accesses of 16 bytes to device memory"
 
 
 def main():
@@ -76,17 +113,19 @@ def main():
         if not shutil.which(tool):
             print(f"SKIPPED: SASS of the kernels: {tool} is missing (packages nvidia-cuda-cuobjdump, nvidia-cuda-nvdisasm of PyPI, or the toolkit's)")
             sys.exit(77)
-    kernels = {}
+    failed, names = False, set()
+    judges = "--list" not in sys.argv
     for path in objects:
-        kernels.update({plain(k): i for k, i in functions(cuobjdump, nvdisasm, architecture, path).items()})
-    failed = False
-    for name, instructions in sorted(kernels.items()):
-        wrong = [] if "--list" in sys.argv else list(problems(instructions))
-        failed = failed or bool(wrong)
-        hmma = sum("HMMA" in line for line in instructions)
-        print(f"{name:60} {registers(instructions):3} registers, {hmma:4} HMMA, {len(instructions):6} instructions", *wrong, sep="; " if wrong else "")
-    for name in EXPECTED:
-        if "--list" not in sys.argv and not any(k.startswith(name + "<") for k in kernels):
+        for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, architecture, path).items()):
+            name = plain(symbol)
+            names.add(name)
+            wrong = list(problems(name, instructions)) if judges else []
+            failed = failed or bool(wrong)
+            hmma = sum("HMMA" in line for line in instructions)
+            print(f"{name:60} {registers(instructions):3} registers, {hmma:4} HMMA, {len(instructions):6} instructions", *wrong,
+                  sep="; " if wrong else "")
+    for name in EXPECTED + [row for row in ROWS if row not in NOT_IN_BF16]:
+        if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
             failed = True
     sys.exit(1 if failed else 0)
