@@ -4,8 +4,8 @@
     python3 verify/check_reference.py [problem ...]
 
 Step 1: loss and total_loss; for every gradient g its product with a direction d = g/|g| + r/|r| (r random) against the
-difference quotient of fourth order of total_loss along d; the norm. Step 2: AdamW in 80 bits from these gradients, then
-the loss again. 80-bit numbers leave the difference quotients about 14 digits. Routers are held to the experts that they
+difference quotient of fourth order of total_loss along d; the norm. Step 2: the optimizer in 80 bits from these
+gradients, then the loss again. 80-bit numbers leave the difference quotients about 14 digits. Routers are held to the experts that they
 chose for the unchanged weights: that choice has no gradient.
 """
 
@@ -54,18 +54,60 @@ def read_reference(path):
     return values
 
 
-def adamw(weights, gradients, rate, norm, options):
-    """The first update."""
+def adamw(weight, g, rate, decay, options):
+    # Bias correction leaves exactly g and g^2 after one update.
+    return weight * (1 - rate * decay) - rate * g / (abs(g) + REAL(options.get("epsilon", 1e-8)))
+
+
+def matrix_cuts(name):
+    """Whether a file's matrix is (in, out), and how many matrices are its rows, as (out, in)."""
+    stored = any(word in name for word in ("c_attn", "c_proj", "c_fc"))
+    return stored, 3 if "c_attn" in name else 1
+
+
+def orthogonalised(x):
+    """Five steps of Newton and Schulz on the left."""
+    x = x / max(numpy.sqrt((x * x).sum()), REAL("1e-7"))
+    a, b, c = REAL("3.4445"), REAL("-4.7750"), REAL("2.0315")
+    for _ in range(5):
+        s = x @ x.T
+        x = a * x + (b * s + c * (s @ s)) @ x
+    return x
+
+
+def muon(weight, g, name, rate, decay, options):
+    stored, parts = matrix_cuts(name)
+    new = []
+    for w, u in zip(numpy.split(weight.T if stored else weight, parts), numpy.split(g.T if stored else g, parts)):
+        out, inner = w.shape
+        scale = numpy.sqrt(REAL(max(out, inner))) / 5
+        if options.get("muon_scale") == "keller":
+            scale = numpy.sqrt(max(REAL(1), REAL(out) / REAL(inner)))
+        # The momentum is a multiple of g after one update.
+        new.append(w * (1 - rate * decay) - rate * scale * orthogonalised(u))
+    new = numpy.concatenate(new)
+    return new.T if stored else new
+
+
+def update(weights, gradients, rate, norm, options):
+    """The first update. The schedule gives what has AdamW beside Muon its share of its own rate."""
     clip = options.get("clip_norm", 1.0)
     coefficient = min(REAL(1), REAL(clip) / (norm + REAL(1e-6))) if clip else REAL(1)
+    kind, rate = options.get("name", "adamw"), REAL(rate)
+    adam = rate * REAL(options.get("adam_learning_rate") or options["learning_rate"]) / REAL(options["learning_rate"])
     new = dict(weights)
     for name, gradient in gradients.items():
-        g = gradient * coefficient
+        g, weight = gradient * coefficient, weights[name]
         decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 else REAL(0)
-        # Bias correction leaves exactly g and g^2 after one update.
-        new[name] = weights[name] * (1 - REAL(rate) * decay) - REAL(rate) * g / (
-            abs(g) + REAL(options.get("epsilon", 1e-8))
-        )
+        table = any(word in name for word in ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate"))
+        if kind == "muon" and gradient.ndim >= 2 and not table:
+            new[name] = muon(weight, g, name, rate, decay, options)
+        elif kind == "schedule_free":  # all averages are alike after one update
+            new[name] = weight - rate * (g / (abs(g) + REAL(options.get("epsilon", 1e-8))) + decay * weight)
+        elif kind in ("adamw", "muon"):
+            new[name] = adamw(weight, g, adam if kind == "muon" else rate, decay, options)
+        else:
+            new[name] = weight * (1 - rate * decay) - rate * (numpy.sign(g) if kind == "lion" else g)
     return new
 
 
@@ -120,7 +162,7 @@ def check(name, problem, base):
 
     norm = numpy.sqrt(sum((g * g).sum() for g in gradients.values()))
     norm_error = abs(norm / REAL(expected["grad_norm"][0]) - 1)
-    updated = adamw(weights, gradients, expected["learning_rate"][0], norm, problem.optimizer)
+    updated = update(weights, gradients, expected["learning_rate"][0], norm, problem.optimizer)
     updated = routing.moved_biases(updated, problem.model.get("router_bias_rate", 0.0))
     second_error = abs(losses(updated, 2)[0] / REAL(expected["loss"][1]) - 1)
     return loss_error, slope_error, norm_error, second_error

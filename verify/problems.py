@@ -441,4 +441,43 @@ PROBLEMS = {
         model={"mtp_depth": 2, "mtp_loss_factor": 0.6, "auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
+    "muon": Problem(
+        shows=(
+            "Muon on what DeepSeek-V3 has: latent attention, a dense layer, experts, their router and shared experts. Each "
+            "matrix of a checkpoint is orthogonalised for itself; table, output matrix and norms have AdamW at a rate of "
+            "their own."
+        ),
+        config=deepseek_v3(num_hidden_layers=3),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"name": "muon", "learning_rate": 0.004, "adam_learning_rate": 0.006, "warmup_steps": 2},
+    ),
+    "muon_gpt2": Problem(
+        shows=(
+            "Muon with Keller Jordan's scale on a GPT-2, whose files have matrices (in, out), and queries, keys and values "
+            "in one: three matrices. No rate of AdamW's own."
+        ),
+        config=gpt2(),
+        train=run(32),
+        optimizer={"name": "muon", "muon_scale": "keller", "learning_rate": 0.01, "schedule": "linear"},
+    ),
+    "lion": Problem(
+        shows="Lion, with its own decays of the moment, on a Llama with tied embeddings.",
+        config=llama(tie_word_embeddings=True),
+        train=run(32),
+        optimizer={"name": "lion", "learning_rate": 0.001, "beta2": 0.99, "weight_decay": 0.5, "warmup_steps": 2},
+    ),
+    "schedule_free": Problem(
+        shows="Schedule-free AdamW, with warm-up: losses are those of the weights that are trained.",
+        config=llama(),
+        train=run(32),
+        optimizer={"name": "schedule_free", "learning_rate": 0.01, "warmup_steps": 3, "schedule": "constant"},
+    ),
+    "sgd": Problem(
+        shows="Stochastic gradient descent with momentum and decoupled decay.",
+        config=llama(),
+        train=run(32),
+        optimizer={"name": "sgd", "learning_rate": 0.2, "momentum": 0.8, "schedule": "constant", "clip_norm": 0},
+    ),
 }

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import multi_token
+import optimizers
 
 MASKED = -100
 
@@ -305,26 +306,15 @@ def train(
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"
     scope = train_options["microbatch_sequences"] if by_microbatch else 1
     parameters = trained_parameters(model)
-    settings = {
-        "lr": 0.0,
-        "betas": (optimizer_options.get("beta1", 0.9), optimizer_options.get("beta2", 0.95)),
-        "eps": optimizer_options.get("epsilon", 1e-8),
-    }
-    decay = optimizer_options.get("weight_decay", 0.1)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
-            {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0},
-        ],
-        **settings,
-    )
+    optimizer = optimizers.new_optimizer(parameters, optimizer_options)
     record = {"loss": [], "total_loss": [], "grad_norm": [], "learning_rate": []}
     first_gradients = None
     for step in range(1, train_options["steps"] + 1):
         inputs, labels = batch_of_step(
             files, step, train_options["sequence_tokens"], train_options["global_batch_sequences"]
         )
-        optimizer.zero_grad(set_to_none=False)
+        for p in parameters.values():
+            p.grad = torch.zeros_like(p)
         routers.clear()
         with arithmetic(precision):
             cross_entropy, squares, count, further = loss_sums(model, inputs, labels, end_token)
@@ -347,9 +337,8 @@ def train(
             for p in parameters.values():
                 p.grad.mul_(coefficient)
         rate = learning_rate(optimizer_options, train_options["steps"], step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
+        others = optimizer_options | {"learning_rate": optimizer_options.get("adam_learning_rate", 0) or optimizer_options["learning_rate"]}
+        optimizer.step(rate, learning_rate(others, train_options["steps"], step))
         if model_options.get("router_bias_rate"):
             routers.move_biases(model_options["router_bias_rate"])
         for key, value in zip(record, (loss.item(), total.item(), norm.item(), rate)):

@@ -74,6 +74,7 @@ template <class T>
 void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const RunDirectory* directory,
                    const TrainingLog& log) {
   const OutputDeck& output = job.setup.deck.output;
+  job.session->use_averages();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin.time).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, begin.outside));

@@ -70,7 +70,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
     if (is_new) tensors.push_back({name, kind.type, place.shape, place.strip, {}});
     tensors[at->second].pieces.push_back({place.box(box), data});
   };
-  const StateBuffer master{"parameters", dtype_of<acc_t<T>>};
+  const StateBuffer parameters{"parameters", dtype_of<acc_t<T>>}, trained{"trained_parameters", parameters.type};
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
     const RankUnit<T>& s = storage.unit(u);
@@ -83,13 +83,15 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
         if (here.empty()) continue;
         std::int64_t at = here.begin - s.state.begin;
         for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {
-          const auto pointer = [at](auto* data, DType type) {
-            return reinterpret_cast<std::byte*>(data) + to_size(at) * size_of(type);
+          const auto weights = [&](const View<acc_t<T>, 1>& from) {
+            return reinterpret_cast<std::byte*>(from.data + at);
           };
-          if (parts.parameters) add(master, place, box, pointer(s.master.data, master.type));
+          const bool averages = parts.optimizer && s.averages();
+          if (parts.parameters) add(parameters, place, box, weights(averages ? s.gradient : s.master));
+          if (parts.parameters && averages) add(trained, place, box, weights(s.master));
           if (parts.optimizer)
             for (const auto& buffer : s.optimizer)
-              add(buffer.declared, place, box, pointer(buffer.data, buffer.declared.type));
+              if (buffer.has(s.state.begin + at)) add(buffer.declared, place, box, buffer.at(s.state.begin + at));
           at += box.size();
         }
       }

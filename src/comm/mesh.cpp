@@ -50,11 +50,12 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   gradient_copies_ = copies_group(*device, shape, groups.kv_copies);
   gradient_tied_ = tied_group(*device, shape, groups.table_stages);
   parameter_shards_ = device->sub(shard_axes);
-  make_expert_groups(groups.experts);
+  matrices_ = groups.matrices ? device->sub(matrix_axes) : self_communicator();
+  make_expert_groups(groups.experts, groups.matrices);
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
-void Mesh::make_expert_groups(bool wanted) {
+void Mesh::make_expert_groups(bool wanted, bool matrices) {
   enum { pp, replicas, shards, ep, etp };
   const auto bit = [](int axis) { return 1u << axis; };
   const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep, shape_.etp});
@@ -67,6 +68,7 @@ void Mesh::make_expert_groups(bool wanted) {
   expert_gradient_shards_ = group(bit(shards));
   expert_gradient_replicas_ = group(bit(replicas));
   expert_parameter_shards_ = group(bit(shards));
+  expert_matrices_ = matrices ? group(bit(shards) | bit(etp)) : self_communicator();
 }
 
 std::vector<std::pair<Group, Communicator*>> Mesh::groups() const {
@@ -86,7 +88,9 @@ std::vector<std::pair<Group, Communicator*>> Mesh::groups() const {
           {Group::expert_gradients, expert_gradients_.get()},
           {Group::expert_gradient_shards, expert_gradient_shards_.get()},
           {Group::expert_gradient_replicas, expert_gradient_replicas_.get()},
-          {Group::expert_parameter_shards, expert_parameter_shards_.get()}};
+          {Group::expert_parameter_shards, expert_parameter_shards_.get()},
+          {Group::matrices, matrices_.get()},
+          {Group::expert_matrices, expert_matrices_.get()}};
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {

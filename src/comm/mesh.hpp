@@ -57,6 +57,8 @@ class Mesh {
   // The expert view, in the compute stream: ranks with other experts, and those that share an expert's columns.
   Communicator& ep() { return *ep_; }
   Communicator& etp() { return *etp_; }
+  // Matrices that are updated whole, in a stream of their own: dp_shard, cp, tp; of experts their shards and etp.
+  Communicator& matrices(bool experts) { return experts ? *expert_matrices_ : *matrices_; }
 
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
@@ -64,13 +66,14 @@ class Mesh {
   void measure_in(Timeline* timeline);
 
  private:
-  void make_expert_groups(bool wanted);
+  void make_expert_groups(bool wanted, bool matrices);
   std::vector<std::pair<Group, Communicator*>> groups() const;
 
   MeshShape shape_;
   std::unique_ptr<Communicator> world_, data_, scalars_, tp_, cp_, pipeline_, gradients_, gradient_shards_,
       gradient_replicas_, gradient_tp_, gradient_copies_, gradient_tied_, parameter_shards_, ep_, etp_,
-      expert_gradients_, expert_gradient_shards_, expert_gradient_replicas_, expert_parameter_shards_;
+      expert_gradients_, expert_gradient_shards_, expert_gradient_replicas_, expert_parameter_shards_, matrices_,
+      expert_matrices_;
 };
 
 }  // namespace forge

@@ -7,6 +7,7 @@
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "config/text.hpp"
 
@@ -79,8 +80,33 @@ void check_chunks(ScheduleDeck& s, Report& report) {
   s.virtual_stages = chunks;
 }
 
+// Keys of other optimizers than the deck's.
+void check_optimizer_keys(const Deck& deck, Report& report) {
+  const auto has = [](const OptimizerRow& row, const Key& key) {
+    return std::any_of(row.keys.begin(), row.keys.end(), [&](const char* name) { return name && key.name == name; });
+  };
+  const OptimizerRow& chosen = row_of(deck.optimizer.name);
+  for (const Key& key : all_keys()) {
+    if (key.section != "optimizer" || has(chosen, key) || is_default(key, deck)) continue;
+    std::string others;
+    for (const OptimizerRow& row : optimizer_table)
+      if (has(row, key)) others += (others.empty() ? "" : " | ") + std::string(row.word);
+    if (others.empty()) continue;
+    report.add("", key.qualified() + " = " + value_text(key, deck) + " with optimizer.name = " + chosen.word +
+                       ", which has no such number; legal: " + default_text(key) + ", or optimizer.name " + others);
+  }
+}
+
 void check_optimizer(Deck& deck, Report& report) {
+  check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
+  if (row_of(o.name).averages && o.schedule != RateSchedule::constant)
+    report.add("", "optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck) +
+                       " with optimizer.name = " + row_of(o.name).word +
+                       ", whose rate is constant behind warm-up; legal: constant");
+  if (row_of(o.name).averages && o.beta1 == 0)
+    report.add("", std::string("optimizer.beta1 = 0 with optimizer.name = ") + row_of(o.name).word +
+                       ", whose averages it divides by; legal: more than 0");
   const std::int64_t steps = deck.train.steps;
   if (o.warmup_steps > steps)
     report.add(

@@ -35,6 +35,7 @@ enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
 enum class SampleOrder { sequential, shuffled };
 enum class Resume { never, automatic };
+enum class MuonScale { moonlight, keller };
 enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
 
 inline constexpr std::size_t most_mtp_depths = 64;
@@ -155,7 +156,10 @@ struct OptimizerDeck {
   OptimizerName name{};
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-  double clip_norm = 1.0;  // 0 = no clipping
+  double momentum = 0.9;          // of sgd
+  MuonScale muon_scale{};         // of a matrix's update
+  double adam_learning_rate = 0;  // of what has AdamW beside muon; 0 = learning_rate
+  double clip_norm = 1.0;         // 0 = no clipping
   RateSchedule schedule = RateSchedule::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // 0 = train.steps - warmup_steps

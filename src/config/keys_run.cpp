@@ -97,8 +97,8 @@ void add_optimizer(std::vector<Key>& keys) {
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
   std::vector<std::string> names;
   for (const OptimizerRow& row : optimizer_table) names.push_back(row.word);
-  k.choice<&O::name>("name", stays, std::move(names), {"muon"},
-                     "update rule; decay follows the tensor's rank: norms and biases have none");
+  k.choice<&O::name>("name", stays, std::move(names), {"normuon", "adafactor", "soap"},
+                     "update rule (docs/optimizers.md); decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;
   k.number<&O::beta1>("beta1", may_change, from_below(0, 1), "decay of the first moment");
@@ -106,6 +106,12 @@ void add_optimizer(std::vector<Key>& keys) {
   k.number<&O::epsilon>("epsilon", may_change, more_than(0), "added to the root of the second moment");
   k.number<&O::weight_decay>("weight_decay", may_change, at_least(0),
                              "p is multiplied by 1 - learning rate x this, each step");
+  k.number<&O::momentum>("momentum", may_change, from_below(0, 1), "sgd: share of the last step's sum of gradients");
+  k.choice<&O::muon_scale>("muon_scale", may_change, {"moonlight", "keller"}, {},
+                           "muon: a matrix's update is multiplied by 0.2 sqrt(max(out, in)), or by sqrt(max(1, out / "
+                           "in))");
+  k.number<&O::adam_learning_rate>("adam_learning_rate", may_change, at_least(0),
+                                   "muon: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
   k.number<&O::clip_norm>("clip_norm", may_change, at_least(0), "largest global gradient norm; 0 = no clipping");
   k.choice<&O::schedule>("schedule", may_change, {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
                          "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");
@@ -116,7 +122,7 @@ void add_optimizer(std::vector<Key>& keys) {
   k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
   k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
   k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
-                        "type of Adam's moments; default = fp32, or fp64 with precision fp64");
+                        "type of moments; default = fp32, or fp64 with precision fp64");
 }
 
 void add_data(std::vector<Key>& keys) {

@@ -56,9 +56,11 @@ enum class Group {
   expert_gradients,
   expert_gradient_shards,
   expert_gradient_replicas,
-  expert_parameter_shards
+  expert_parameter_shards,
+  matrices,
+  expert_matrices
 };
-inline constexpr int group_count = 17;
+inline constexpr int group_count = 19;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -77,7 +79,9 @@ constexpr std::string_view name_of(Group group) {
                                                    "expert_gradients",
                                                    "expert_gradient_shards",
                                                    "expert_gradient_replicas",
-                                                   "expert_parameter_shards"};
+                                                   "expert_parameter_shards",
+                                                   "matrices",
+                                                   "expert_matrices"};
   return names[static_cast<int>(group)];
 }
 

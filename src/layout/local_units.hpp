@@ -64,6 +64,8 @@ struct LocalUnit {
     const std::int64_t size = elements / zero.shards;
     return {size * zero.shard, size * (zero.shard + 1)};
   }
+  // Matrices that are updated whole, where the optimizer does so: those of blocks and experts.
+  Range whole_matrices() const { return {0, kind == UnitKind::block || is_experts() ? vectors_begin : 0}; }
   // What this rank updates.
   Range state() const { return zero.shards_state() ? shard() : Range{0, elements}; }
 };

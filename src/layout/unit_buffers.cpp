@@ -8,6 +8,19 @@ StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer) {
   return {kind != RunKind::evaluation, kind == RunKind::training ? optimizer : OptimizerState{}};
 }
 
+Range kept_range(const LocalUnit& unit, KeptOf of) {
+  const Range matrices = unit.whole_matrices();
+  switch (of) {
+    case KeptOf::all:
+      return unit.state();
+    case KeptOf::whole_matrices:
+      return intersection(unit.state(), matrices);
+    case KeptOf::others:
+      return intersection(unit.state(), {matrices.end, unit.elements});
+  }
+  return {};
+}
+
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& p, StorageKind kind) {
   const Zero& zero = unit.zero;
   const std::int64_t n = unit.elements, state = unit.state().size();
@@ -27,7 +40,7 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
     list.push_back({UnitBuf::accumulator, Category::gradients, n, p.accumulate});
   }
   for (const StateBuffer& buffer : kind.optimizer)
-    list.push_back({UnitBuf::optimizer, Category::optimizer, state, buffer.type});
+    list.push_back({UnitBuf::optimizer, Category::optimizer, kept_range(unit, buffer.of).size(), buffer.type});
   return list;
 }
 

@@ -9,20 +9,31 @@
 
 namespace forge {
 
+// The elements that a buffer is kept of: of all, of matrices that are updated whole, or of the others beside them.
+enum class KeptOf { all, whole_matrices, others };
+
 // What an optimizer keeps of every element that a rank updates, beside the weight: layout/unit_buffers and
 // parallel/storage lay it out, plan/memory adds it up, checkpoints save it, the optimizer reads it by its place in the
 // list.
 struct StateBuffer {
   std::string_view name;  // the group of its tensors in a checkpoint
   DType type;
+  KeptOf of = KeptOf::all;
+  bool averages = false;  // of an optimizer whose weights to use are averages of those that are trained
 };
 using OptimizerState = ShortList<StateBuffer, 4>;
 
 // That of the deck's optimizer; `standard`: the type where the deck doesn't name another.
 inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard) {
   OptimizerState state;
-  for (const char* name : row_of(deck.name).state)
-    if (name) state.push_back({name, deck.moments == MomentType::bf16 ? DType::bf16 : standard});
+  const DType type = deck.moments == MomentType::bf16 ? DType::bf16 : standard;
+  const auto add = [&](OptimizerName optimizer, KeptOf of) {
+    for (const char* name : row_of(optimizer).state)
+      if (name) state.push_back({name, type, of, row_of(optimizer).averages});
+  };
+  const bool whole = row_of(deck.name).whole_matrices;
+  add(deck.name, whole ? KeptOf::whole_matrices : KeptOf::all);
+  if (whole) add(OptimizerName::adamw, KeptOf::others);
   return state;
 }
 

@@ -58,4 +58,10 @@ double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t up
   return d.learning_rate * (d.min_ratio + (1 - d.min_ratio) * share);
 }
 
+UpdateRates update_rates(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {
+  OptimizerDeck others = d;
+  if (d.adam_learning_rate > 0) others.learning_rate = d.adam_learning_rate;
+  return {learning_rate(d, steps, update), learning_rate(others, steps, update)};
+}
+
 }  // namespace forge

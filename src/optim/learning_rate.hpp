@@ -17,4 +17,11 @@ namespace forge {
 //   rex           min + (1 − min)(1 − p) / (1 − p/2)                    (Chen et al. 2022)
 double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
 
+// The rates of an update: the optimizer's, and that of what has AdamW beside matrices that are updated whole
+// (optimizer.adam_learning_rate, with the same schedule).
+struct UpdateRates {
+  double rate, others;
+};
+UpdateRates update_rates(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
+
 }  // namespace forge

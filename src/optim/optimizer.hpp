@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "config/deck.hpp"
+#include "optim/learning_rate.hpp"
+#include "optim/matrix_update.hpp"
 #include "optim/update.hpp"
 #include "parallel/storage.hpp"
 
@@ -12,14 +15,36 @@ namespace forge {
 template <class T>
 class Optimizer {
  public:
-  Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck);
+  Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const MatrixTools<T>& tools);
 
-  // Update number `update` (from 1, skipped steps not counted) with this rate; nothing changes unless scalars.finite.
-  void step(Stream& stream, std::int64_t update, double rate, View<const StepScalars, 1> scalars) const;
+  // An update in the tasks of plan/tasks.hpp: its number (from 1, skipped steps not counted), rates, and what there is
+  // to know of the step; nothing changes unless scalars.finite.
+  struct Update {
+    std::int64_t number;
+    UpdateRates rates;
+    View<const StepScalars, 1> scalars;
+
+    UpdateStep of_others() const { return {number, rates.others, scalars}; }
+    UpdateStep of_matrices() const { return {number, rates.rate, scalars}; }
+  };
+  // Of elements that are updated one by one.
+  void update_elements(Stream& stream, const Update& update) const;
+  // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
+  void start() {
+    if (matrices_) matrices_->start();
+  }
+  void finish() {
+    if (matrices_) matrices_->finish();
+  }
+  MatrixUpdate<T>& matrices() { return *matrices_; }
+  void set_operation_tape(OperationTape* tape) {
+    if (matrices_) matrices_->set_operation_tape(tape);
+  }
 
  private:
   OptimizerDeck deck_;
-  std::vector<UpdateRun<T>> runs_;
+  std::vector<UpdateRun<T>> runs_;             // of elements that are updated one by one
+  std::unique_ptr<MatrixUpdate<T>> matrices_;  // null: none is updated whole
 };
 
 }  // namespace forge

@@ -10,14 +10,45 @@ namespace forge {
 // of its name.
 template <class T>
 void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+template <class T>
+void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+template <class T>
+void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
+template <class T>
+void sgd(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run);
 
-// That of the deck.
+// That of the deck, or of what stands beside its whole matrices.
 template <class T>
 void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   switch (deck.name) {
     case OptimizerName::adamw:
+    case OptimizerName::muon:
       return adamw(stream, deck, step, run);
+    case OptimizerName::lion:
+      return lion(stream, deck, step, run);
+    case OptimizerName::schedule_free:
+      return schedule_free(stream, deck, step, run);
+    case OptimizerName::sgd:
+      return sgd(stream, deck, step, run);
   }
 }
+
+// averages ← the weights to use, of weights that schedule_free trains and their lead.
+template <class A>
+void schedule_free_averages(Stream& stream, const OptimizerDeck& deck, View<const A, 1> trained, View<const A, 1> lead,
+                            View<A, 1> averages);
+// trained ↔ averages.
+template <class A>
+void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages);
+
+// What updates of whole matrices do with the elements that a rank holds: with what an owner needs of them, before it
+// computes, and with its result. `values`: of the run's elements, made by the first, read by the second. `scale`: of
+// the matrix's shape.
+template <class T>
+void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+                  View<T, 1> values);
+template <class T>
+void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+                View<const T, 1> values, double scale);
 
 }  // namespace forge

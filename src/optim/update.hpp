@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.hpp"
 #include "model/optimizer_state.hpp"
+#include "parallel/storage.hpp"
 
 namespace forge {
 
@@ -24,7 +25,7 @@ struct UpdateRun {
     DType type;
     void* data;
   };
-  ShortList<State, 4> state;  // what the optimizer has declared, in that order
+  ShortList<State, 4> state;  // what the optimizer has declared for these elements, in that order
   bool decays;
 
   template <class M>
@@ -32,5 +33,16 @@ struct UpdateRun {
     return {static_cast<M*>(state[i].data), {{master.size()}}};
   }
 };
+
+// Elements of a unit that this rank updates: `elements` of its flat buffer.
+template <class T>
+UpdateRun<T> run_of(const RankUnit<T>& unit, const Range& elements, bool decays) {
+  const std::int64_t begin = elements.begin - unit.state.begin, end = elements.end - unit.state.begin;
+  UpdateRun<T> run{unit.gradient.slice(begin, end), unit.master.slice(begin, end), {}, {}, decays};
+  if constexpr (!std::is_same_v<acc_t<T>, T>) run.copy = unit.copy.slice(begin, end);
+  for (const auto& buffer : unit.optimizer)
+    if (buffer.has(elements.begin)) run.state.push_back({buffer.declared.type, buffer.at(elements.begin)});
+  return run;
+}
 
 }  // namespace forge

@@ -26,7 +26,9 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
     void*& p = data[to_size(buffer.id)];
     p = arena.allocate(buffer.bytes(), buffer.category);
     fill_zero(stream, p, buffer.bytes());
-    if (buffer.id == UnitBuf::optimizer) optimizer.push_back({kind.optimizer[optimizer.size()], p});
+    if (buffer.id != UnitBuf::optimizer) continue;
+    const StateBuffer& declared = kind.optimizer[optimizer.size()];
+    optimizer.push_back({declared, kept_range(unit, declared.of), p});
   }
   auto at = [&](UnitBuf id) { return data[to_size(id)]; };
   const std::int64_t n = unit.elements;

@@ -27,10 +27,16 @@ struct RankUnit {
   View<A, 1> gradient;         // (state) of the step, reduced
   View<A, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
   View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
-  // (state) what the optimizer keeps, in the order of its declaration
+  // What the optimizer keeps, in the order of its declaration; `kept`: the unit's elements that it has.
   struct OptimizerBuffer {
     StateBuffer declared;
+    Range kept;
     void* data;
+
+    bool has(std::int64_t element) const { return element >= kept.begin && element < kept.end; }
+    std::byte* at(std::int64_t element) const {
+      return static_cast<std::byte*>(data) + to_size(element - kept.begin) * size_of(declared.type);
+    }
   };
   ShortList<OptimizerBuffer, 4> optimizer;
 
@@ -40,6 +46,8 @@ struct RankUnit {
   A* matrix_sums = nullptr;
   Event gathered;
 
+  // Whether the weights to use are averages of the master weights.
+  bool averages() const { return !optimizer.empty() && optimizer.front().declared.averages; }
   // Whole weights: where they are shared, between ParameterGather::wait() and release().
   const T* weights() const {
     require(gathered_weights != nullptr, "a layer reads weights that are not gathered");

@@ -21,9 +21,10 @@ std::int64_t calls(const Traffic& traffic, Collective collective) {
 }
 
 // Peers that a rank exchanges data with: all of the group, or its neighbours in a pipeline.
-std::int64_t peers(const Traffic& traffic, std::int64_t size) {
+std::int64_t peers(std::string_view group, const Traffic& traffic, std::int64_t size) {
   if (calls(traffic, Collective::all_to_all) > 0) return size - 1;
-  return calls(traffic, Collective::send) > 0 ? std::min<std::int64_t>(2, size - 1) : 0;
+  if (calls(traffic, Collective::send) == 0) return 0;
+  return group == name_of(Group::pp) ? std::min<std::int64_t>(2, size - 1) : size - 1;
 }
 
 bool has_rings(const Traffic& traffic) {
@@ -48,7 +49,7 @@ std::vector<Allowance> library_allowances(const std::vector<std::pair<std::strin
   for (std::size_t g = 0; g < traffic.size(); ++g) {
     const auto& [name, sent] = traffic[g];
     if (sizes[g] <= 1 || sent.total_calls() == 0) continue;
-    const std::int64_t others = peers(sent, sizes[g]), near = std::min(others, most_near);
+    const std::int64_t others = peers(name, sent, sizes[g]), near = std::min(others, most_near);
     const std::int64_t connections = (has_rings(sent) ? ring_channels : 0) + near * transfer_channels;
     const std::size_t network = others > near ? network_buffer : 0;
     list.push_back({"NCCL " + name, to_size(connections) * connection + network,

@@ -35,6 +35,8 @@ class Frames {
       case TaskOp::close:
         now_ -= open_.back();
         return open_.pop_back();
+      case TaskOp::compute_matrices:
+        return reach(task, matrix_bytes());
       default:
         return;
     }
@@ -44,11 +46,15 @@ class Frames {
   Task task{};  // the first that reaches it, where anything is taken at all
 
  private:
-  void scratch(const Task& t, const LayerPass& p) {
-    const std::size_t bytes = now_ + scratch_bytes(c_, *p.layer, p.pass, p.recompute);
+  void scratch(const Task& t, const LayerPass& p) { reach(t, now_ + scratch_bytes(c_, *p.layer, p.pass, p.recompute)); }
+  void reach(const Task& t, std::size_t bytes) {
     if (bytes <= most) return;
     most = bytes;
     task = t;
+  }
+  std::size_t matrix_bytes() const {
+    return with_compute_type(
+        c_.precision, [&](auto type) { return counted_bytes<MatrixBuffers<decltype(type)>>(c_, share_.matrices); });
   }
 
   const BufferContext& c_;
@@ -98,6 +104,8 @@ MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Sch
             training);
   Frames frames(c, share);
   for (const Task& task : tasks) frames.run(task);
+  if (kind == RunKind::training)
+    for (const Task& task : optimizer_tasks(share)) frames.run(task);
   plan.of(Category::workspace) = frames.most;
   plan.peak = frames.most > 0 ? phase_of(frames.task, share) : "start";
   return plan;

@@ -1,12 +1,17 @@
 #include "plan/operations.hpp"
 
+#include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 
 namespace forge {
 
 Operations operations_of(const BufferContext& c, const RankShare& share, const Task& task) {
   const LayerPass p = pass_of(task, share);
-  if (!p.layer) return Operations(c, share.cp_rank);
+  if (!p.layer) {
+    Operations o(c, share.cp_rank);
+    if (task.op == TaskOp::compute_matrices) add_round_operations(o, share.matrices.rounds[to_size(task.round)]);
+    return o;
+  }
   return operations_of(c, share.cp_rank, *p.layer, p.pass, p.recompute);
 }
 

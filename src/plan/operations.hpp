@@ -6,8 +6,8 @@
 namespace forge {
 
 // What a task computes on its rank: products, attention and kernels over rows of a layer's pass, in their order, where
-// the router loads all experts alike; nothing for tasks that are no pass. Norms of gradients and the update are not in
-// it.
+// the router loads all experts alike; of matrices that the optimizer
+// computes whole, their products; nothing for other tasks. Norms of gradients and updates of elements are not in it.
 Operations operations_of(const BufferContext& context, const RankShare& share, const Task& task);
 
 // Those of products and attention of some tasks: what the rank executes, recomputation, padding and copies included.

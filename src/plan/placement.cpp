@@ -20,6 +20,8 @@ std::vector<int> expert_group(const MeshShape& m, Group group, int rank) {
       return grid.group_of(rank, replicas | shards);
     case Group::expert_gradient_replicas:
       return grid.group_of(rank, replicas);
+    case Group::expert_matrices:
+      return grid.group_of(rank, shards | etp);
     default:
       return grid.group_of(rank, shards);
   }
@@ -56,6 +58,8 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
       return grid.group_of(rank, shard_axes);
     case Group::gradient_replicas:
       return grid.group_of(rank, bits_of({Axis::dp_replicate}));
+    case Group::matrices:
+      return grid.group_of(rank, matrix_axes);
     case Group::gradient_copies: {
       std::vector<int> ranks;
       for (int r = 0; r < groups.kv_copies; ++r) ranks.push_back(rank / groups.kv_copies * groups.kv_copies + r);

@@ -1,5 +1,6 @@
 #include "plan/rank_share.hpp"
 
+#include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
 
 #include <algorithm>
@@ -51,6 +52,7 @@ RankShare rank_share(const ModelShare& model, int rank) {
     share.table_stages = static_cast<int>(tables.size());
   for (LocalUnit& unit : share.units)
     unit.tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
+  if (row_of(model.deck.optimizer.name).whole_matrices) share.matrices = whole_matrices(share.units, layout);
   return share;
 }
 

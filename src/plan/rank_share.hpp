@@ -4,6 +4,7 @@
 
 #include "layout/mesh_shape.hpp"
 #include "layout/stage.hpp"
+#include "layout/whole_matrices.hpp"
 #include "schedule/schedule.hpp"
 
 namespace forge {
@@ -17,6 +18,7 @@ struct RankShare {
   std::vector<LocalUnit> units;
   std::vector<std::vector<StageLayer>> layers;  // by chunk: what it computes, in order
   int table_stages = 1;                         // stages that hold the token table, where this rank's does
+  WholeMatrices matrices;                       // none where the optimizer updates each element for itself
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

@@ -1,5 +1,6 @@
 #include "plan/setup.hpp"
 
+#include "config/optimizer_table.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -48,7 +49,8 @@ RunSetup make_setup(const Deck& deck, int rank) {
 }
 
 MeshGroups groups_of(const RunSetup& setup) {
-  return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0};
+  return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
+          row_of(setup.deck.optimizer.name).whole_matrices};
 }
 
 }  // namespace forge

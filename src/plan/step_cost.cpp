@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "config/attention_kernel.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
+#include "layout/unit_buffers.hpp"
+#include "plan/operations.hpp"
 
 namespace forge {
 
@@ -113,7 +116,9 @@ TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
   const Key key{share.pp_rank,
                 task.op,
                 kind,
-                transfers ? static_cast<int>(task.action.op) : like,
+                transfers         ? static_cast<int>(task.action.op)
+                : task.round >= 0 ? task.round
+                                  : like,
                 experts,
                 window,
                 transfers ? to_size(task.action.chunk) : task.unit,
@@ -155,14 +160,23 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
     case TaskOp::norm:
       add_bytes(cost, CostPart::optimizer, bytes_of_type(p.accumulate) * elements_of_state(share));
       break;
-    case TaskOp::update: {
-      double state = bytes_of_type(p.accumulate) + 2 * bytes_of_type(p.storage);
-      for (const StateBuffer& buffer : setup_.buffers.optimizer) state += 2 * bytes_of_type(buffer.type);
-      if (p.has_compute_copy()) state += bytes_of_type(p.compute);
-      if (program.optimizer_bytes > 0) state = program.optimizer_bytes;
-      add_bytes(cost, CostPart::optimizer, state * elements_of_state(share));
+    case TaskOp::update:
+      add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
       break;
-    }
+    case TaskOp::gather_matrices:  // gradient, momentum and what goes to the owner
+      add_bytes(cost, CostPart::optimizer,
+                (bytes_of_type(p.accumulate) + 2 * bytes_of_type(setup_.buffers.optimizer.front().type) +
+                 bytes_of_type(p.compute)) *
+                    static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()));
+      break;
+    case TaskOp::compute_matrices:
+      add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));
+      break;
+    case TaskOp::update_matrices:
+      add_bytes(cost, CostPart::optimizer,
+                (2 * bytes_of_type(p.storage) + (p.has_compute_copy() ? 2 : 1) * bytes_of_type(p.compute)) *
+                    static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()));
+      break;
     case TaskOp::local_copy:
       add_bytes(cost, CostPart::rows,
                 2 * bytes_of_type(p.compute) * static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
@@ -184,6 +198,22 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
 void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {
   cost.of(part) += row_seconds(machine_, bytes);
   cost.host += machine_.host_launch;
+}
+
+// Gradient, weight, its copy and what the optimizer keeps, of the elements that are updated one by one.
+double StepCost::bytes_of_update(const RankShare& share) const {
+  const Precision& p = setup_.buffers.precision;
+  if (machine_.program.optimizer_bytes > 0) return machine_.program.optimizer_bytes * elements_of_state(share);
+  const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices;
+  double sum = 0;
+  for (const LocalUnit& unit : share.units) {
+    double bytes = static_cast<double>(size_of(p.accumulate) + 2 * size_of(p.storage) +
+                                       (p.has_compute_copy() ? size_of(p.compute) : 0));
+    for (const StateBuffer& buffer : setup_.buffers.optimizer)
+      if (buffer.of != KeptOf::whole_matrices) bytes += 2 * static_cast<double>(size_of(buffer.type));
+    sum += bytes * static_cast<double>(kept_range(unit, whole ? KeptOf::others : KeptOf::all).size());
+  }
+  return sum;
 }
 
 double StepCost::elements_of_state(const RankShare& share) const {

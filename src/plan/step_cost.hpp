@@ -40,6 +40,7 @@ class StepCost {
  private:
   TaskCost cost_of(const RankShare& share, const Task& task) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;
+  double bytes_of_update(const RankShare& share) const;
   double elements_of_state(const RankShare& share) const;
 
   const Machine& machine_;

@@ -24,6 +24,8 @@ class Compiler {
 
  private:
   using Kind = Instruction::Kind;
+  enum class Events : std::int64_t { gathered, free, transfers, matrices_gathered, matrices_returned };
+  static constexpr std::int64_t kinds_of_events = 5;
 
   void add(const Task& task) {
     switch (task.op) {
@@ -47,6 +49,16 @@ class Compiler {
       case TaskOp::read:
         run(Lane::compute, task);
         return mark(Kind::host_wait, Lane::compute, 0);
+      case TaskOp::gather_matrices:
+        return exchange(task, Events::matrices_gathered);
+      case TaskOp::return_matrices:
+        return exchange(task, Events::matrices_returned);
+      case TaskOp::compute_matrices:
+        mark(Kind::wait, Lane::compute, event(Events::matrices_gathered, task));
+        return run(Lane::compute, task);
+      case TaskOp::update_matrices:
+        mark(Kind::wait, Lane::compute, event(Events::matrices_returned, task));
+        return run(Lane::compute, task);
       case TaskOp::transfer:
         return transfer(task);
       default:
@@ -67,6 +79,14 @@ class Compiler {
 
   bool behind(const Task& reduction) const {
     return share_.units[reduction.unit].zero.gathers() ? use_.shards_behind : use_.gradients_behind;
+  }
+
+  // In the stream of matrices: that of gradients, which has ended by then, stands for it.
+  void exchange(const Task& task, Events done) {
+    if (share_.matrices.places == 1) return run(Lane::compute, task);
+    follow(Lane::gradients, Lane::compute);
+    run(Lane::gradients, task);
+    mark(Kind::record, Lane::gradients, event(done, task));
   }
 
   void gather(const Task& task, Lane lane) {
@@ -91,18 +111,18 @@ class Compiler {
   }
 
   // The rank's own number of an event.
-  enum class Events : std::int64_t { gathered, free, transfers };
   std::int64_t event(Events what, const Task& task) const {
     // The place of a pool belongs to units of a class, one after the other.
     const std::int64_t of =
         what == Events::free ? task.place * pool_classes + static_cast<std::int64_t>(pool_of(share_.units[task.unit]))
+        : task.round >= 0    ? task.round
                              : static_cast<std::int64_t>(task.unit);
-    return static_cast<std::int64_t>(what) + 3 * of;
+    return static_cast<std::int64_t>(what) + kinds_of_events * of;
   }
   std::int64_t transfer_key(const Action& a) const {
     const std::int64_t pair = std::int64_t{a.chunk} * schedule_.microbatches + a.microbatch;
     return static_cast<std::int64_t>(Events::transfers) +
-           3 * (4 * pair + 2 * is_send(a.op) + is_forward_transfer(a.op));
+           kinds_of_events * (4 * pair + 2 * is_send(a.op) + is_forward_transfer(a.op));
   }
   // The same on both sides of a transfer: by the stage that sends.
   std::int64_t meeting_of(const Action& a) const {

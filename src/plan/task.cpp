@@ -36,7 +36,11 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"clip", "compute"},
                                  {"update", "compute"},
                                  {"read", ""},
-                                 {"update_biases", "compute"}};
+                                 {"update_biases", "compute"},
+                                 {"gather_matrices", "matrices"},
+                                 {"compute_matrices", "compute"},
+                                 {"return_matrices", "matrices"},
+                                 {"update_matrices", "compute"}};
 
 }  // namespace
 

@@ -322,8 +322,31 @@ std::vector<Task> gather_tasks(const RankShare& share) {
   return tasks;
 }
 
+std::vector<Task> optimizer_tasks(const RankShare& share) {
+  std::vector<Task> tasks;
+  const int rounds = static_cast<int>(share.matrices.rounds.size()), places = share.matrices.places;
+  const bool behind = places > 1;
+  const auto add = [&](TaskOp op, int round) {
+    tasks.push_back({op, {}});
+    tasks.back().round = round;
+    tasks.back().place = round % places;
+  };
+  if (rounds > 0 && behind) add(TaskOp::gather_matrices, 0);
+  tasks.push_back({TaskOp::update, {}});
+  for (int r = 0; r < rounds; ++r) {
+    if (!behind) add(TaskOp::gather_matrices, r);
+    if (behind && r + 1 < rounds) add(TaskOp::gather_matrices, r + 1);
+    add(TaskOp::compute_matrices, r);
+    if (behind) add(TaskOp::return_matrices, r);
+    if (!behind) add(TaskOp::update_matrices, r);
+    if (behind && r > 0) add(TaskOp::update_matrices, r - 1);
+  }
+  if (rounds > 0 && behind) add(TaskOp::update_matrices, rounds - 1);
+  return tasks;
+}
+
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
-  std::vector<Task> tasks{{TaskOp::update, {}}};
+  std::vector<Task> tasks = optimizer_tasks(share);
   for (const Task& gather : gather_tasks(share))
     if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
   tasks.push_back({TaskOp::read, {}});

@@ -39,9 +39,14 @@ enum class TaskOp : std::uint8_t {
   wait_gradients,  // the compute stream waits for all reductions
   norm,            // what the rank adds to the squared norm
   clip,            // losses, norm and routers' sums over all ranks; coefficient, and whether all is finite
-  update,          // the optimizer, on the rank's part of each unit
+  update,          // the optimizer, on the rank's part of each unit, but for matrices that it updates whole
   read,            // losses and norm come to the host
   update_biases,   // of routers, where the step was finite
+  // Matrices that are updated whole, in rounds (layout/whole_matrices.hpp).
+  gather_matrices,   // what the update needs of the rank's parts; in the stream of matrices to the owners
+  compute_matrices,  // behind that, the owner's work
+  return_matrices,   // in the stream of matrices: the result's parts to the ranks that hold them
+  update_matrices,   // behind that, of the rank's parts
 };
 std::string_view name_of(TaskOp op);
 
@@ -58,6 +63,7 @@ struct Task {
   int place = -1;  // in the pool of units that take turns, −1: its own; of a local copy the chunk that it writes to
   bool last = false;              // of reduce_gradients: nothing is added any more in the step
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
+  int round = -1;                 // of matrices
 
   // Whether it is about the step, not about an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }
@@ -70,8 +76,11 @@ struct Task {
 // way. Where microbatches are reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// What a rank does for the update with the gradients.
+// What a rank does for the update with the gradients. Of matrices one round is gathered, and one goes back, while
+// another one is computed.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
+// Of those the optimizer's own, up to the new weights of the rank's parts.
+std::vector<Task> optimizer_tasks(const RankShare& share);
 // Gathers of all sharded units that have a place of their own: what an update, or an evaluation under ZeRO 3, needs.
 std::vector<Task> gather_tasks(const RankShare& share);
 

@@ -26,6 +26,8 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::expert_gradient_shards, m.expert_shards());
   set(Group::expert_gradient_replicas, m.expert_replicas());
   set(Group::expert_parameter_shards, m.expert_shards());
+  set(Group::matrices, m.dense_shards() * m.tp);
+  set(Group::expert_matrices, m.expert_shards() * m.etp);
   return sizes;
 }
 
@@ -71,6 +73,16 @@ std::vector<Sent> reduction_of(const BufferContext& c, const RankShare& share, c
   return list;
 }
 
+// A round's parts on their way to the owners, and back.
+std::vector<Sent> sends_of_matrices(const BufferContext& c, const MatrixRound& round, bool back) {
+  std::int64_t count = 0;
+  for (const HeldPart& part : round.held)
+    if (!back && part.sends && part.owner != round.rank) count += part.elements.size();
+  for (const OwnedPart& part : round.owned)
+    if (back && part.holder != round.rank) count += part.count;
+  return {{round.experts ? Group::expert_matrices : Group::matrices, Collective::send, count, c.precision.compute}};
+}
+
 // Loss, z and squared norm; losses of multi-token prediction; routers' loads and losses.
 std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   const std::int64_t depths = c.spec.options.mtp_depth;
@@ -98,6 +110,9 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     }
     case TaskOp::clip:
       return sums_of_scalars(c);
+    case TaskOp::gather_matrices:
+    case TaskOp::return_matrices:
+      return sends_of_matrices(c, share.matrices.rounds[to_size(task.round)], task.op == TaskOp::return_matrices);
     case TaskOp::transfer: {
       if (!is_send_post(task.action.op)) return {};
       const StageContent& stage = share.chunks[chunk];

@@ -121,6 +121,7 @@ CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
 template <class T>
 void Checkpoints<T>::write(const RunProgress& progress, bool wait) {
   const auto start = Clock::now();
+  session_.put_averages();
   saver_.save(facts_of(progress), session_state(session_, StateUse::write), session_.stream());
   if (wait) saver_.finish();
   const std::string name = step_name(progress.step), seconds = format_seconds(seconds_since(start));

@@ -8,6 +8,7 @@
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "nn/rotary_buffers.hpp"
+#include "optim/rule.hpp"
 
 namespace forge {
 
@@ -144,22 +145,54 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
 }
 
 template <class T>
-StepResult Session<T>::update(const Optimizer<T>& optimizer, std::int64_t number, double rate,
+StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates,
                               const LabelCounts& labels) {
+  const typename Optimizer<T>::Update now{number, rates, scalars_};
   StepResult result;
+  optimizer.start();
   for (std::size_t i = 0; i < update_.size(); ++i) {
     const Task& task = update_[i];
     const auto time = measured(step_.size() + i, task);
-    if (task.op == TaskOp::update)
-      optimizer.step(stream_, number, rate, scalars_);
-    else if (task.op == TaskOp::read)
+    if (run_optimizer(task, optimizer, now)) continue;
+    if (task.op == TaskOp::read)
       result = read_step(labels);
     else if (task.op != TaskOp::update_biases)
       executor_->run(task);
     else if (result.finite)
       routers_->update_biases(stream_);
   }
+  optimizer.finish();
   return result;
+}
+
+template <class T>
+void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates) {
+  optimizer.start();
+  for (const Task& task : update_) run_optimizer(task, optimizer, {number, rates, scalars_});
+  optimizer.finish();
+}
+
+template <class T>
+bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const typename Optimizer<T>::Update& update) {
+  switch (task.op) {
+    case TaskOp::update:
+      optimizer.update_elements(stream_, update);
+      return true;
+    case TaskOp::gather_matrices:
+      optimizer.matrices().gather(stream_, task.round, task.place, update.of_matrices());
+      return true;
+    case TaskOp::compute_matrices:
+      optimizer.matrices().compute(stream_, task.round, task.place);
+      return true;
+    case TaskOp::return_matrices:
+      optimizer.matrices().give_back(stream_, task.round, task.place);
+      return true;
+    case TaskOp::update_matrices:
+      optimizer.matrices().update(stream_, task.round, task.place, update.of_matrices());
+      return true;
+    default:
+      return false;
+  }
 }
 
 template <class T>
@@ -225,7 +258,43 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
 }
 
 template <class T>
+void Session<T>::put_averages() {
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const RankUnit<T>& s = storage_->unit(u);
+    if (!s.averages()) continue;
+    const View<const acc_t<T>, 1> lead(static_cast<const acc_t<T>*>(s.optimizer[1].data), {{s.master.size()}});
+    schedule_free_averages<acc_t<T>>(stream_, setup_.deck.optimizer, s.master, lead, s.gradient);
+  }
+}
+
+template <class T>
+void Session<T>::use_averages() {
+  put_averages();
+  exchange_weights();
+}
+
+template <class T>
+void Session<T>::use_trained() {
+  exchange_weights();
+}
+
+// Master weights against what stands where the gradients were.
+template <class T>
+void Session<T>::exchange_weights() {
+  bool any = false;
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const RankUnit<T>& s = storage_->unit(u);
+    if (!s.averages()) continue;
+    any = true;
+    forge::exchange_weights<acc_t<T>>(stream_, s.master, s.gradient);
+    s.convert_master(stream_);
+  }
+  if (any) parameters_changed();
+}
+
+template <class T>
 void Session<T>::begin_evaluation() {
+  use_averages();
   if (setup_.deck.train.zero_stage == 3)
     for (const Task& task : gathers_) executor_->run(task);
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
@@ -242,6 +311,7 @@ double Session<T>::evaluated_loss() {
   executor_->finish();
   sum_losses();
   mesh_.scalars().all_reduce(stream_, scalars_.data, 2, DType::f64);
+  use_trained();
   StepScalars s;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
   stream_.synchronize();

@@ -51,12 +51,21 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // Update number `number` (Optimizer::step) with these gradients; the step's scalars, for which it waits; and routers'
-  // biases by the step's loads, where all was finite.
-  StepResult update(const Optimizer<T>& optimizer, std::int64_t number, double rate, const LabelCounts& labels);
+  // Update number `number` (Optimizer::Update) with these gradients; the step's scalars, for which it waits; and
+  // routers' biases by the step's loads, where all was finite.
+  StepResult update(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates, const LabelCounts& labels);
+  // Of that the weights alone.
+  void update_weights(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
-  // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum.
+  // Of optimizers whose weights to use are averages of the trained ones: puts them where the gradients were, for a
+  // save; or in the place of the trained ones, which stand where the gradients were until use_trained(). Until the next
+  // step's gradients. Of other optimizers nothing changes.
+  void put_averages();
+  void use_averages();
+  void use_trained();
+  // Sum of the losses of microbatches over all ranks, without gradients: begin, add each, then the sum. With the
+  // weights to use.
   void begin_evaluation();
   void evaluate_microbatch(BatchSource& source, int microbatch);
   double evaluated_loss();
@@ -66,6 +75,7 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
+  MatrixTools<T> matrix_tools() { return {setup_.share.matrices, setup_.buffers, arena_, *gemm_, mesh_}; }
   PhaseTimers& timers() { return timers_; }
   // What a step does, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
@@ -96,6 +106,9 @@ class Session {
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   double read_mtp_loss(const LabelCounts& labels);
   void add_norm();
+  void exchange_weights();
+  // Whether the task is one of the optimizer's; then it runs.
+  bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const typename Optimizer<T>::Update& update);
   void spoil_gradient();  // a fault on purpose
 
   RunSetup setup_;

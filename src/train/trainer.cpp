@@ -58,7 +58,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
                     const RunProgress& start, Checkpoints<T>* checkpoints, Watchdog* watchdog)
     : session_(session),
       log_(log),
-      optimizer_(session.storage(), session.setup().deck.optimizer),
+      optimizer_(session.storage(), session.setup().deck.optimizer, session.matrix_tools()),
       loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), start.step + 1,
               train().steps, session.setup().rows()),
       peak_flops_(peak_flops),
@@ -106,11 +106,11 @@ void Trainer<T>::step(std::int64_t s) {
   if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
   session_.compute_gradients(feed, s, labels);
   enter("update");
-  const double rate = learning_rate(session_.setup().deck.optimizer, train().steps, s);
+  const UpdateRates rates = update_rates(session_.setup().deck.optimizer, train().steps, s);
   StepResult result;
   {
     const auto timer = session_.timers().start(Phase::optimizer);
-    result = session_.update(optimizer_, updates_ + 1, rate, labels);
+    result = session_.update(optimizer_, updates_ + 1, rates, labels);
   }
   if (session_.timeline().running()) write_profile_of(s);
   updates_ += result.finite;
@@ -131,7 +131,7 @@ void Trainer<T>::step(std::int64_t s) {
   record.total_loss = result.total_loss;
   if (session_.setup().spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
   record.grad_norm = result.grad_norm;
-  record.learning_rate = rate;
+  record.learning_rate = rates.rate;
   record.step_seconds = seconds;
   record.tokens_per_second = static_cast<double>(session_.setup().tokens_per_step()) / seconds;
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;

@@ -2,6 +2,7 @@
 
 #include "../long_run.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "nn/units.plan.hpp"
 #include "restarts.hpp"
@@ -60,9 +61,15 @@ struct Case {
   std::vector<Layout> layouts;
 };
 
+Deck with_muon(Deck deck) {
+  deck.optimizer.name = OptimizerName::muon;
+  return deck;
+}
+
 // Of dense models: llama (separate output matrix, copied key heads), gpt2 (tied, learned positions, biases, dropout),
 // latent attention, two depths of multi-token prediction. With experts: latent attention, groups, biases that move and
-// shared experts; tied, a gate of the shared experts, jitter and capacities; multi-token prediction with experts.
+// shared experts; tied, a gate of the shared experts, jitter and capacities; multi-token prediction with experts. Two
+// of them with Muon, too.
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto dense = test_models(), moe = moe_models(), mtp = mtp_models();
@@ -77,6 +84,8 @@ std::vector<Case> cases() {
   all.push_back({"deepseek", moe[2].deck, moe_layouts_of_restarts()});
   all.push_back({"drops", moe[3].deck, moe_layouts_of_restarts()});
   all.push_back({"deepseek_mtp", mtp[4].deck, moe_layouts_of_restarts()});
+  all.push_back({"latent_muon", with_muon(dense[4].deck), dense_layouts()});
+  all.push_back({"deepseek_muon", with_muon(moe[2].deck), moe_layouts_of_restarts()});
 #endif
   for (Case& c : all) c.model.train.global_batch_sequences = c.model.model.experts > 0 ? 12 : 16;
   return all;

@@ -2,6 +2,7 @@
 
 #include "config/attention_kernel.hpp"
 #include "config/family.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "schedule/check_deck.hpp"
@@ -132,6 +133,15 @@ TEST(Check, Optimizer) {
       },
       {"warmup_steps = 4", "decay_steps = 7", "nearest legal decay_steps: 6"});
   expect_refused([](Deck& d) { d.optimizer.min_ratio = 1.5; }, {"optimizer.min_ratio = 1.5", "<= 1"});
+  // Keys of other optimizers.
+  expect_refused([](Deck& d) { d.optimizer.momentum = 0.5; },
+                 {"optimizer.momentum = 0.5 with optimizer.name = adamw", "legal: 0.9, or optimizer.name sgd"});
+  expect_refused([](Deck& d) { d.optimizer.name = OptimizerName::lion, d.optimizer.epsilon = 1e-6; },
+                 {"optimizer.epsilon = 1e-06", "lion", "legal: 1e-08, or optimizer.name adamw | schedule_free | muon"});
+  expect_refused([](Deck& d) { d.optimizer.adam_learning_rate = 1e-3; }, {"adam_learning_rate", "muon"});
+  expect_refused([](Deck& d) { d.optimizer.name = OptimizerName::schedule_free; },
+                 {"optimizer.schedule = cosine", "schedule_free", "legal: constant"});
+  checked([](Deck& d) { d.optimizer.name = OptimizerName::muon, d.optimizer.adam_learning_rate = 1e-3; }, 4);
 }
 
 TEST(Check, DataAndOutput) {

@@ -119,7 +119,8 @@ std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
 
 // What this rank has sent, against the prediction for a step. Parameters that are gathered once after an update were
 // gathered after their initialisation instead.
-std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
+// `updates`: how many there were; only they send matrices.
+std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_t updates) {
   const auto plan = plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule);
   const auto sent = mesh.traffic();
   if (plan.size() != sent.size()) return "other groups than those whose traffic is planned";
@@ -128,14 +129,17 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup) {
     for (int c = 0; c < collective_count; ++c) {
       const auto i = static_cast<std::size_t>(c);
       const auto &planned = plan[g].second, &counted = sent[g].second;
+      const bool matrices = static_cast<Group>(g) == Group::matrices || static_cast<Group>(g) == Group::expert_matrices;
+      if (!matrices && updates > 0) continue;
+      const std::int64_t bytes = matrices ? updates * planned.bytes[i] : planned.bytes[i];
       // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
       const MoeShape moe = moe_shape(setup.buffers);
       const bool known = moe.fixed || static_cast<Collective>(c) == Collective::all_gather;
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
       const bool routed = (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round : !known);
-      if (plan[g].first != sent[g].first || (!routed && planned.bytes[i] != counted.bytes[i]))
+      if (plan[g].first != sent[g].first || (!routed && bytes != counted.bytes[i]))
         text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
-             << planned.bytes[i] << " B are planned for " << plan[g].first << "; ";
+             << bytes << " B are planned for " << plan[g].first << "; ";
     }
   return text.str();
 }
@@ -200,13 +204,15 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
     if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
   }
-  if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
-  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup);
+  const bool peak_in_update = plan.peak == name_of(TaskOp::compute_matrices);
+  if (result.problem.empty() && !peak_in_update) result.problem = memory_problem(session.arena(), plan);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one) result.gradient_deviations = deviations(session, TensorSource::gradients, options.one->gradients);
   if (options.train_steps == 0) return result;
   require(deck.train.steps == options.train_steps, "a layout trains for as many steps as its deck says");
   train(setup, session, data, result);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, options.train_steps);
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (options.whole) result.parameters = collect(setup, session, TensorSource::parameters);
   if (options.one) result.parameter_deviations = deviations(session, TensorSource::parameters, options.one->parameters);

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "comm/environment.hpp"
+#include "config/optimizer_table.hpp"
 #include "cover.hpp"
 #include "run_threads.hpp"
 
@@ -16,10 +18,14 @@ namespace {
 
 constexpr std::int64_t steps = 3;
 
-// A layout of this group's ranks; the first of them compares it with one rank of its own process.
-std::string run_case(const LayoutCase& c, Communicator& group, References& references, bool trains) {
+// A layout of this group's ranks; the first of them compares it with one rank of its own process. `optimizer`: trains
+// with it.
+std::string run_case(const LayoutCase& c, Communicator& group, References& references,
+                     std::optional<OptimizerName> optimizer) {
   Deck deck = c.deck;
+  const bool trains = optimizer.has_value();
   if (trains) deck.train.steps = steps;
+  deck.optimizer.name = optimizer.value_or(deck.optimizer.name);
   if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
   RunOptions options;
   options.train_steps = trains ? steps : 0;
@@ -31,7 +37,7 @@ std::string run_case(const LayoutCase& c, Communicator& group, References& refer
 }
 
 // Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some
-// steps.
+// steps, in turns with AdamW and with Muon.
 TEST(MpiLayouts, EqualOneRank) {
   const auto world = environment->make_world();
   References references;
@@ -47,7 +53,9 @@ TEST(MpiLayouts, EqualOneRank) {
     for (std::size_t i = mine; group && i < cases.size(); i += groups) {
       std::string wrong;
       try {
-        wrong = run_case(cases[i], *group, references, i % 7 == 3);
+        std::optional<OptimizerName> optimizer;
+        if (i % 7 == 3) optimizer = i / 7 % 2 == 0 ? OptimizerName::muon : OptimizerName::adamw;
+        wrong = run_case(cases[i], *group, references, optimizer);
       } catch (const std::exception& error) {
         // The others of the group may wait for this rank for ever.
         std::fprintf(stderr, "%s: %s: %s\n", cases[i].name.c_str(), text_of(cases[i].deck).c_str(), error.what());

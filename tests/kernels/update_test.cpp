@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 
 #include "core/partials.hpp"
@@ -154,6 +155,143 @@ TEST(Adamw, bf16_moments) {
 }
 TEST(Adamw, bf16_moments_and_copy) {
   check_adamw<float, bf16, bf16>();
+}
+
+// ---- optimizers that keep one number of each weight, against their formulas
+
+// One step in double from (p, kept, g): the new p and kept.
+using OneNumberRule = std::function<std::pair<double, double>(double p, double kept, double g, double rate)>;
+
+OptimizerDeck deck_of(OptimizerName name) {
+  OptimizerDeck deck;
+  deck.name = name;
+  deck.beta1 = 0.85;
+  deck.beta2 = 0.98;
+  deck.momentum = 0.7;
+  deck.weight_decay = 0.3;
+  return deck;
+}
+
+void check_one_number(OptimizerName name, const OneNumberRule& rule) {
+  constexpr std::int64_t n = 5000;
+  const OptimizerDeck deck = deck_of(name);
+  Stream s(2);
+  Field<double> g(1, n), p(1, n, normal_values(n, 2)), kept(1, n);
+  Field<float> gf(1, n), pf(1, n, normal_values(n, 2)), copyf(1, n);
+  Field<bf16> keptf(1, n);
+  Buffer scalars(sizeof(StepScalars));
+  const View<StepScalars, 1> view(reinterpret_cast<StepScalars*>(scalars.data()), {{1}});
+  const double clip = 0.37, rate = 3e-3;
+  Values weight = p.read(s), state(n, 0);
+  for (int t = 1; t <= 5; ++t) {
+    const bool finite = t != 3;
+    const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
+    copy_to_device(s, scalars.data(), &host, sizeof host);
+    g.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
+    gf.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
+    UpdateRun<double> run{g.vector(), p.vector(), {}, {}, t != 4};
+    run.state.push_back({DType::f64, kept.vector().data});
+    update_run<double>(s, deck, {t, rate, view}, run);
+    UpdateRun<float> low{gf.vector(), pf.vector(), {}, {}, t != 4};
+    low.state.push_back({DType::bf16, keptf.vector().data});
+    update_run<float>(s, deck, {t, rate, view}, low);
+    s.synchronize();
+    const Values gradient = g.read(s), got = p.read(s), got_state = kept.read(s), in_fp32 = pf.read(s);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      if (finite) {
+        const double decayed = t != 4 ? weight[i] * (1 - rate * deck.weight_decay) : weight[i];
+        std::tie(weight[i], state[i]) = rule(decayed, state[i], clip * gradient[i], rate);
+      }
+      ASSERT_NEAR(got[i], weight[i], 1e-15 * (1 + std::abs(weight[i]))) << t;
+      ASSERT_NEAR(got_state[i], state[i], 1e-15 * (1 + std::abs(state[i]))) << t;
+      ASSERT_NEAR(in_fp32[i], weight[i], t * rate * 2) << t;
+    }
+  }
+}
+
+TEST(Lion, IsTheFormula) {
+  check_one_number(OptimizerName::lion, [](double p, double m, double g, double rate) {
+    const double c = 0.85 * m + 0.15 * g;
+    return std::pair(p - rate * (c > 0 ? 1 : c < 0 ? -1 : 0), 0.98 * m + 0.02 * g);
+  });
+}
+
+TEST(Sgd, IsTheFormula) {
+  check_one_number(OptimizerName::sgd, [](double p, double b, double g, double rate) {
+    return std::pair(p - rate * (0.7 * b + g), 0.7 * b + g);
+  });
+}
+
+// Against the method as it is published, which keeps z: y, z and x of ten updates, three of them of warm-up.
+TEST(ScheduleFree, IsTheMethod) {
+  constexpr std::int64_t n = 3000;
+  for (const std::int64_t warmup : {0, 3}) {
+    OptimizerDeck deck = deck_of(OptimizerName::schedule_free);
+    deck.warmup_steps = warmup;
+    Stream s(2);
+    Field<double> g(1, n), p(1, n, normal_values(n, 2)), v(1, n), d(1, n), average(1, n);
+    Buffer scalars(sizeof(StepScalars));
+    const View<StepScalars, 1> view(reinterpret_cast<StepScalars*>(scalars.data()), {{1}});
+    const StepScalars host{0, 0, 0, 1, 1};
+    copy_to_device(s, scalars.data(), &host, sizeof host);
+    Values y = p.read(s), z = y, x = y, second(n, 0);
+    double weights = 0;
+    for (int t = 1; t <= 10; ++t) {
+      const double rate = 3e-2 * (t < warmup ? static_cast<double>(t) / static_cast<double>(warmup) : 1);
+      g.write(normal_values(n, static_cast<std::uint64_t>(30 + t)));
+      UpdateRun<double> run{g.vector(), p.vector(), {}, {}, true};
+      run.state.push_back({DType::f64, v.vector().data});
+      run.state.push_back({DType::f64, d.vector().data});
+      update_run<double>(s, deck, {t, rate, view}, run);
+      schedule_free_averages<double>(s, deck, p.vector(), d.vector(), average.vector());
+      const Values gradient = g.read(s), got = p.read(s), used = average.read(s);
+      weights += rate * rate;
+      const double c = rate * rate / weights;
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        second[i] = 0.98 * second[i] + 0.02 * gradient[i] * gradient[i];
+        const double root = std::sqrt(second[i] / (1 - std::pow(0.98, t))) + deck.epsilon;
+        z[i] -= rate * (gradient[i] / root + 0.3 * y[i]);
+        x[i] = (1 - c) * x[i] + c * z[i];
+        y[i] = 0.15 * z[i] + 0.85 * x[i];
+        ASSERT_NEAR(got[i], y[i], 1e-14 * (1 + std::abs(y[i]))) << t;
+        ASSERT_NEAR(used[i], x[i], 1e-14 * (1 + std::abs(x[i]))) << t;
+      }
+    }
+  }
+}
+
+// What a rank does of Muon: what its owner gets, and the update with what comes back.
+TEST(Muon, IsTheFormula) {
+  constexpr std::int64_t n = 5000;
+  OptimizerDeck deck = deck_of(OptimizerName::muon);
+  Stream s(2);
+  Field<double> g(1, n), p(1, n, normal_values(n, 2)), b(1, n), u(1, n);
+  Buffer scalars(sizeof(StepScalars));
+  const View<StepScalars, 1> view(reinterpret_cast<StepScalars*>(scalars.data()), {{1}});
+  const double clip = 0.37, rate = 3e-3, scale = 1.7;
+  Values weight = p.read(s), momentum(n, 0);
+  for (int t = 1; t <= 5; ++t) {
+    const bool finite = t != 3;
+    const StepScalars host{0, 0, 0, clip, finite ? 1.0 : 0.0};
+    copy_to_device(s, scalars.data(), &host, sizeof host);
+    g.write(finite ? normal_values(n, static_cast<std::uint64_t>(30 + t)) : Values(n, std::nan("")));
+    UpdateRun<double> run{g.vector(), p.vector(), {}, {}, t != 4};
+    run.state.push_back({DType::f64, b.vector().data});
+    muon_prepare<double>(s, deck, {t, rate, view}, run, u.vector());
+    const Values gradient = g.read(s), sent = u.read(s), kept = b.read(s);
+    const Values result = normal_values(n, static_cast<std::uint64_t>(60 + t));
+    u.write(result);
+    muon_apply<double>(s, deck, {t, rate, view}, run, u.vector(), scale);
+    const Values got = p.read(s);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const double clipped = clip * gradient[i];
+      if (finite) momentum[i] = 0.95 * momentum[i] + 0.05 * clipped;
+      if (finite) weight[i] = weight[i] * (t != 4 ? 1 - rate * 0.3 : 1) - rate * scale * result[i];
+      ASSERT_NEAR(kept[i], momentum[i], 1e-15 * (1 + std::abs(momentum[i]))) << t;
+      ASSERT_NEAR(sent[i], finite ? 0.05 * clipped + 0.95 * momentum[i] : 0, 1e-15) << t;
+      ASSERT_NEAR(got[i], weight[i], 2e-15 * (1 + std::abs(weight[i]))) << t;
+    }
+  }
 }
 
 // Padding between segments holds zeros and must stay zero.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "unit_sizes.hpp"
@@ -109,6 +110,7 @@ class Step {
         a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
         full(d.train.recompute == Recompute::full) {
     if (m.mtp_depth > 0 || d.schedule.split != "even") throw Error("no formula for this deck");
+    if (row_of(d.optimizer.name).whole_matrices) throw Error("no formula for matrices on their way to owners");
     if (m.qkv_bias && d.mesh.tp > m.kv_heads) throw Error("no formula for biases of copied heads");
     find_stages();
     units_ = unit_sizes(d, held_, places_.expert_shards);

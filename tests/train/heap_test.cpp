@@ -8,6 +8,7 @@
 #include "../equivalence/enumerate.hpp"
 #include "../equivalence/models.hpp"
 #include "comm/environment.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "mpi_recorder.hpp"
 #include "optim/optimizer.hpp"
@@ -95,7 +96,7 @@ long asked_in_steps(const Deck& deck) {
   Session<T> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   const TrainingData data(setup);
-  Optimizer<T> optimizer(session.storage(), deck.optimizer);
+  Optimizer<T> optimizer(session.storage(), deck.optimizer, session.matrix_tools());
   Loader loader(data.training, {deck.data.order, deck.train.seed, data.training.samples()}, batch_share(setup), 1,
                 steps, setup.rows());
   std::vector<long> of_pair(pairs, 0);
@@ -108,7 +109,7 @@ long asked_in_steps(const Deck& deck) {
     if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
     BatchFeed feed(batch);
     session.compute_gradients(feed, s, labels);
-    const StepResult result = session.update(optimizer, s, 1e-3, labels);
+    const StepResult result = session.update(optimizer, s, {1e-3, 1e-3}, labels);
     counts = false;
     EXPECT_TRUE(result.finite);
     if (s > warm) of_pair[static_cast<std::size_t>((s - warm - 1) / pair)] += asked;
@@ -138,6 +139,11 @@ struct Case {
   Recompute recompute = Recompute::none;
 };
 
+Deck with_muon(Deck deck) {
+  deck.optimizer.name = OptimizerName::muon;
+  return deck;
+}
+
 // Every axis, every way to share states, every method of cp, every family of dense layers.
 std::vector<Case> cases() {
   const auto models = test_models();
@@ -164,7 +170,8 @@ std::vector<Case> cases() {
            CpMethod::ring,
            ScheduleName::zero_bubble,
            Recompute::selective},
-          {"two depths", mtp_models()[2].deck, {2, 1, 2, 1, 1}, 2, P::fp64}};
+          {"two depths", mtp_models()[2].deck, {2, 1, 2, 1, 1}, 2, P::fp64},
+          {"matrices of four ranks", with_muon(models[0].deck), {1, 1, 2, 1, 2}, 1, P::bf16}};
 }
 
 TEST(Heap, IsNotAskedInASteadyStep) {
@@ -182,7 +189,7 @@ TEST(Heap, IsNotAskedInASteadyStep) {
     EXPECT_EQ(asked_by(deck), 0) << c.name << ", rank " << environment->rank() << ": first by " << first_caller;
     ++tested;
   }
-  EXPECT_EQ(tested, 9u);
+  EXPECT_EQ(tested, 10u);
 }
 
 // The count counts.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "config/family.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "rig.hpp"
 
@@ -45,10 +46,10 @@ void hold_plan(const char* name, Deck deck, PrecisionName precision) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     deck.train.recompute = recompute;
     Rig<T> rig(deck);
-    const Optimizer<T> optimizer(rig.session.storage(), deck.optimizer);
+    Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
     for (std::int64_t s = 1; s <= 2; ++s) {
       const StepResult result = rig.gradients(s);
-      optimizer.step(rig.session.stream(), s, 1e-3, rig.session.scalars());
+      rig.session.update_weights(optimizer, s, {1e-3, 1e-3});
       rig.session.stream().synchronize();
       EXPECT_TRUE(result.finite) << name;
     }
@@ -69,6 +70,10 @@ TEST(Memory, PlanIsTheHighWaterMark) {
     Deck small_moments = deck;
     small_moments.optimizer.moments = MomentType::bf16;
     hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    Deck muon = deck;
+    muon.optimizer.name = OptimizerName::muon;
+    hold_plan<double>(name, muon, PrecisionName::fp64);
+    hold_plan<bf16>(name, muon, PrecisionName::bf16);
   }
 }
 

@@ -64,10 +64,10 @@ TEST(NotFinite, AgreedAndHarmless) {
   Deck deck = tiny_deck();
   deck.mesh.dp_shard = environment->size();
   Rig<double> rig(deck);
-  const Optimizer<double> optimizer(rig.session.storage(), deck.optimizer);
+  Optimizer<double> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
   auto& storage = rig.session.storage();
   EXPECT_TRUE(rig.gradients(1).finite);
-  optimizer.step(rig.session.stream(), 1, 1e-2, rig.session.scalars());
+  rig.session.update_weights(optimizer, 1, {1e-2, 1e-2});
   const int last = environment->size() - 1;
   Stream& stream = rig.session.stream();
   const auto first = storage.unit(1).master.slice(0, 1);
@@ -77,7 +77,7 @@ TEST(NotFinite, AgreedAndHarmless) {
   for (std::size_t u = 0; u < storage.size(); ++u) before.push_back(values_of(stream, storage.unit(u).master));
   const StepResult result = rig.gradients(2);
   EXPECT_FALSE(result.finite);
-  optimizer.step(rig.session.stream(), 2, 1e-2, rig.session.scalars());
+  rig.session.update_weights(optimizer, 2, {1e-2, 1e-2});
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const std::vector<double> now = values_of(stream, storage.unit(u).master);
     for (std::size_t k = 0; k < now.size(); ++k)

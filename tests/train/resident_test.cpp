@@ -31,10 +31,10 @@ Deck wide_deck() {
 
 void expect_plan_is_resident(const Deck& deck) {
   Rig<float> rig(deck);
-  const Optimizer<float> optimizer(rig.session.storage(), deck.optimizer);
+  Optimizer<float> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
   for (std::int64_t s = 1; s <= 2; ++s) {
     EXPECT_TRUE(rig.gradients(s).finite);
-    optimizer.step(rig.session.stream(), s, 1e-3, rig.session.scalars());
+    rig.session.update_weights(optimizer, s, {1e-3, 1e-3});
     rig.session.parameters_changed();
   }
   rig.session.stream().synchronize();

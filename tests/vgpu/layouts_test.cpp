@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "../long_run.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "models.hpp"
@@ -13,6 +14,8 @@
 
 namespace forge::test {
 namespace {
+
+constexpr std::int64_t training_steps = 2;
 
 std::uint64_t sample_key() {
   const char* text = std::getenv("FORGE_SAMPLE");
@@ -88,20 +91,34 @@ TEST(Sample, GradientsThatTakeTurnsInAPoolEqualOneRank) {
   expect_one_rank(cases, runs);
 }
 
-// Updates, parameters that are gathered again, and validation, which refills its batches under pending copies.
-TEST(Sample, TrainingOfTwoRanksEqualsOne) {
-  constexpr std::int64_t steps = 2;
+// Of each five meshes of two ranks two, which train.
+std::vector<LayoutCase> training_sample(OptimizerName optimizer) {
   std::vector<LayoutCase> cases;
   const auto all = sample(2);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if ((i + sample_key()) % 5 >= 2) continue;  // of each five meshes two
-    cases.push_back({all[i].name, with_training(all[i].deck, steps)});
+    if ((i + sample_key()) % 5 >= 2) continue;
+    cases.push_back({all[i].name, with_training(all[i].deck, training_steps)});
+    cases.back().deck.optimizer.name = optimizer;
     cases.back().deck.optimizer.warmup_steps = 1;
     cases.back().deck.train.validation_sequences = 5;
   }
+  return cases;
+}
+
+void expect_training_of_one_rank(OptimizerName optimizer) {
   References references;
-  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
-  EXPECT_EQ(failures_of(cases, 4, check), "");
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, training_steps, 1e-9); };
+  EXPECT_EQ(failures_of(training_sample(optimizer), 4, check), "");
+}
+
+// Updates, parameters that are gathered again, and validation, which refills its batches under pending copies.
+TEST(Sample, TrainingOfTwoRanksEqualsOne) {
+  expect_training_of_one_rank(OptimizerName::adamw);
+}
+
+// Parts of matrices on their way behind products.
+TEST(Sample, MuonOfTwoRanksEqualsOne) {
+  expect_training_of_one_rank(OptimizerName::muon);
 }
 
 }  // namespace

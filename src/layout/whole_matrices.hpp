@@ -1,0 +1,98 @@
+#pragma once
+
+#include <vector>
+
+#include "core/to_size.hpp"
+#include "layout/local_units.hpp"
+#include "model/buffers.hpp"
+#include "model/operations.hpp"
+
+namespace forge {
+
+// Updates that need whole matrices (optimizer_table.hpp: whole_matrices). Every matrix of blocks and experts has an
+// owner among the ranks that hold parts of it: of dense units the shards of ZeRO x tp, of experts theirs x etp. In
+// rounds, the ranks send their parts to the owners, which compute and send back. All of it is a pure function of the
+// layout. A tensor that is split in parts of their own (q, k and v in one) is as many matrices.
+
+// What a rank holds of matrices of a round: elements that follow each other in a unit's flat buffer, and from `at` on
+// in the rank's buffer of the round.
+struct HeldPart {
+  std::size_t unit = 0;
+  Range elements;  // of the unit's flat buffer
+  bool decays = false;
+  std::int64_t at = 0;
+  int owner = 0;       // in the group
+  bool sends = false;  // to the owner; other ranks may hold a copy
+
+  std::int64_t end() const { return at + elements.size(); }
+};
+
+// What rank `holder` of the group holds of a matrix that this rank owns: elements from `first` on of a piece of `width`
+// columns, row-major, whose first one is (row, column) of the matrix.
+struct OwnedPart {
+  std::int64_t matrix = 0;  // of the round's that this rank owns
+  int holder = 0;
+  std::int64_t row = 0, column = 0, width = 0, first = 0, count = 0;
+  bool sent = false;  // the holder sends it; the others have copies
+  bool held = false;  // this rank has it itself: `at` is a place in its buffer of held parts, not among those sent
+  std::int64_t at = 0;
+};
+
+// Matrices (rows, columns), at most `batch` to an owner.
+struct MatrixRound {
+  bool experts = false;
+  int rank = 0;  // this one's number in its group
+  std::int64_t rows = 0, columns = 0;
+  std::int64_t owned_matrices = 0;  // of this rank
+  std::vector<HeldPart> held;
+  std::vector<OwnedPart> owned;
+
+  std::int64_t held_elements() const { return held.empty() ? 0 : held.back().end(); }
+};
+
+// Of one rank. Rounds are under way three at a time where there is anybody to send to: one on its way to the owners,
+// one computed, one on its way back.
+struct WholeMatrices {
+  std::vector<MatrixRound> rounds;
+  int places = 1;
+  // The most elements of a round on any rank of the groups: parts, matrices of an owner, their smaller squares, rows.
+  std::int64_t held = 0, stack = 0, square = 0, rows = 0, batch = 0;
+};
+
+// Where a rank stands in its groups: number `shard` of the shards, `tp` or `etp` of those.
+WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout);
+
+// The owners of matrices, given the FLOPs of one of each class (of one shape) and their numbers: by class, and in it by
+// number. Each rank gets as many of a class as the others, or one more; the ones more go to those with the least work
+// so far.
+std::vector<std::vector<int>> matrix_owners(const std::vector<std::pair<double, std::int64_t>>& classes, int ranks);
+
+// Newton and Schulz's iteration (optim/newton_schulz.hpp) of one matrix.
+inline constexpr int newton_schulz_steps = 5;
+double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
+// The products of a round on its owner, in their order.
+void add_round_operations(Operations& o, const MatrixRound& round);
+
+// Memory of an update, a frame of the workspace.
+template <class T>
+struct MatrixBuffers {
+  std::array<View<T, 1>, 3> held, stack;  // by place: parts that this rank holds, parts that it was sent
+  View<T, 1> x, y;                        // the owner's matrices, one behind the other, and the iteration's next ones
+  View<T, 1> gram, polynomial;            // their smaller squares
+  View<double, 1> row_squares, norms;     // sums of squares of rows; norms of matrices
+
+  void list(BufferLister& l, const WholeMatrices& m) {
+    for (int p = 0; p < m.places; ++p) {
+      l.add(held[to_size(p)], "parts of matrices", m.held, 1);
+      if (m.places > 1) l.add(stack[to_size(p)], "parts of other ranks", m.stack, 1);
+    }
+    l.add(x, "matrices", m.stack, 1);
+    l.add(y, "next matrices", m.stack, 1);
+    l.add(gram, "squares of matrices", m.square, 1);
+    l.add(polynomial, "polynomials of squares", m.square, 1);
+    l.add(row_squares, "squares of rows", m.rows, 1);
+    l.add(norms, "norms of matrices", m.batch, 1);
+  }
+};
+
+}  // namespace forge

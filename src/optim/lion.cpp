@@ -1,0 +1,37 @@
+#include "optim/elementwise.hpp"
+#include "optim/rule.hpp"
+
+namespace forge {
+
+namespace {
+
+// Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2) with decoupled decay:
+//   c = β1 m + (1−β1) g;  p ← p (1 − lr·decay) − lr · sign(c);  m ← β2 m + (1−β2) g        sign(0) = 0
+// M: the moment's type.
+template <class M, class T>
+void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  using A = acc_t<T>;
+  const A decay = A(1 - step.rate * (run.decays ? deck.weight_decay : 0)), rate = A(step.rate);
+  const A one_minus_beta1 = A(1 - deck.beta1), one_minus_beta2 = A(1 - deck.beta2);
+  const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & moment) {
+    const A m = A(moment), c = m + one_minus_beta1 * (g - m);
+    moment = M(m + one_minus_beta2 * (g - m));
+    const A sign = A(int(c > 0) - int(c < 0));
+    return p * decay - rate * sign;
+  };
+  update_weights<M, 1>(stream, step, run, new_weight);
+}
+
+}  // namespace
+
+template <class T>
+void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  if constexpr (!std::is_same_v<T, double>)
+    if (run.state[0].type == DType::bf16) return update_with<bf16>(stream, deck, step, run);
+  update_with<acc_t<T>>(stream, deck, step, run);
+}
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
+template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+
+}  // namespace forge

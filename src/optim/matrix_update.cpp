@@ -1,0 +1,129 @@
+#include "optim/matrix_update.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "optim/rule.hpp"
+
+namespace forge {
+
+namespace {
+
+// By the shape of the layer's matrix, (out, in): 0.2 √max(out, in), with which an update is as long as AdamW's (Liu et
+// al. 2025), or √max(1, out/in) (Jordan et al. 2024).
+double muon_scale(MuonScale scale, std::int64_t rows, std::int64_t columns) {
+  const auto out = static_cast<double>(rows), in = static_cast<double>(columns);
+  return scale == MuonScale::keller ? std::sqrt(std::max(1.0, out / in)) : 0.2 * std::sqrt(std::max(out, in));
+}
+
+MatrixPlace place_in(const MatrixRound& round, const OwnedPart& part) {
+  return {round.columns, part.row, part.column, part.width, part.first, part.count};
+}
+
+}  // namespace
+
+template <class T>
+MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck,
+                              const MatrixTools<T>& tools)
+    : deck_(deck), tools_(tools), newton_schulz_(tools.gemm, tools.matrices.batch) {
+  const WholeMatrices& plan = tools.matrices;
+  if (plan.places > 1) stream_.open();
+  for (const MatrixRound& round : plan.rounds) {
+    Round& mine = rounds_.emplace_back(Round{round, {}, muon_scale(deck.muon_scale, round.rows, round.columns)});
+    for (std::size_t begin = 0, end = 0; begin < round.held.size(); begin = end) {
+      const HeldPart& first = round.held[begin];
+      HeldPart whole = first;
+      for (end = begin + 1; end < round.held.size(); ++end) {
+        const HeldPart& next = round.held[end];
+        if (next.unit != first.unit || next.decays != first.decays || next.elements.begin != whole.elements.end) break;
+        whole.elements.end = next.elements.end;
+      }
+      mine.held.push_back({run_of(storage.unit(first.unit), whole.elements, first.decays), first.at});
+    }
+  }
+}
+
+template <class T>
+void MatrixUpdate<T>::start() {
+  frame_.emplace(tools_.arena);
+  allocate(tools_.arena, tools_.buffers, Category::workspace, buffers_, tools_.matrices);
+}
+
+template <class T>
+void MatrixUpdate<T>::finish() {
+  stream_.rethrow();
+  frame_.reset();
+}
+
+template <class T>
+void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const UpdateStep& step) {
+  const View<T, 1>& parts = buffers_.held[to_size(place)];
+  for (const Held& held : rounds_[to_size(round)].held)
+    muon_prepare<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.master.size()));
+  if (stream_)
+    stream_.run(compute, gathered_[to_size(place)], [&](Stream& stream) { exchange(stream, round, place, false); });
+}
+
+template <class T>
+void MatrixUpdate<T>::give_back(Stream& compute, int round, int place) {
+  stream_.run(compute, returned_[to_size(place)], [&](Stream& stream) { exchange(stream, round, place, true); });
+}
+
+template <class T>
+void MatrixUpdate<T>::exchange(Stream& stream, int round, int place, bool back) {
+  const MatrixRound& plan = rounds_[to_size(round)].plan;
+  const View<T, 1>& parts = buffers_.held[to_size(place)];
+  Communicator& group = tools_.mesh.matrices(plan.experts);
+  if (group.size() == 1) return;
+  group.group_begin();
+  for (const HeldPart& part : plan.held) {
+    if (part.owner == plan.rank) continue;
+    const View<T, 1> data = parts.slice(part.at, part.end());
+    if (back)
+      group.receive(stream, data, part.owner);
+    else if (part.sends)
+      group.send(stream, data, part.owner);
+  }
+  for (const OwnedPart& part : plan.owned) {
+    if (part.holder == plan.rank) continue;
+    if (back)
+      group.send(stream, memory_of(part, place), part.holder);
+    else if (part.sent)
+      group.receive(stream, memory_of(part, place), part.holder);
+  }
+  group.group_end(stream);
+}
+
+template <class T>
+View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int place) const {
+  return (part.held ? buffers_.held : buffers_.stack)[to_size(place)].slice(part.at, part.at + part.count);
+}
+
+template <class T>
+void MatrixUpdate<T>::compute(Stream& compute, int round, int place) {
+  if (stream_) gathered_[to_size(place)].wait(compute);
+  const MatrixRound& plan = rounds_[to_size(round)].plan;
+  if (plan.owned_matrices == 0) return;
+  const std::int64_t elements = plan.rows * plan.columns;
+  const auto matrix = [&](const View<T, 1>& stack, const OwnedPart& part) {
+    return stack.slice(part.matrix * elements, (part.matrix + 1) * elements);
+  };
+  for (const OwnedPart& part : plan.owned)
+    if (part.sent) put_part<T>(compute, place_in(plan, part), memory_of(part, place), matrix(buffers_.x, part));
+  const View<T, 1> result = newton_schulz_(compute, buffers_, plan.owned_matrices, plan.rows, plan.columns);
+  for (const OwnedPart& part : plan.owned)
+    if (part.sent) take_part<T>(compute, place_in(plan, part), matrix(result, part), memory_of(part, place));
+}
+
+template <class T>
+void MatrixUpdate<T>::update(Stream& compute, int round, int place, const UpdateStep& step) {
+  if (stream_) returned_[to_size(place)].wait(compute);
+  const Round& mine = rounds_[to_size(round)];
+  const View<T, 1>& parts = buffers_.held[to_size(place)];
+  for (const Held& held : mine.held)
+    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.master.size()), mine.scale);
+}
+
+FORGE_INSTANTIATE_CLASS(MatrixUpdate);
+
+}  // namespace forge

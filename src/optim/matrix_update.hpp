@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "comm/mesh.hpp"
+#include "device/arena.hpp"
+#include "device/side_stream.hpp"
+#include "optim/newton_schulz.hpp"
+#include "optim/update.hpp"
+#include "parallel/storage.hpp"
+
+namespace forge {
+
+// What updates of whole matrices need of a rank, beside its parameters.
+template <class T>
+struct MatrixTools {
+  const WholeMatrices& matrices;
+  const BufferContext& buffers;
+  Arena& arena;
+  Gemm& gemm;
+  Mesh& mesh;
+};
+
+// Updates matrices whole, in the rounds of layout/whole_matrices.hpp: the ranks that hold parts of a matrix make what
+// its owner needs of them and send it there, behind the work on the round before; the owner computes and sends each
+// part of the result back; each rank updates its parts. Which rank computes makes no difference to the result.
+template <class T>
+class MatrixUpdate {
+ public:
+  MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const MatrixTools<T>& tools);
+
+  // Memory for what follows, until finish(), which throws what went wrong in the background.
+  void start();
+  void finish();
+  // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a place of the memory.
+  void gather(Stream& compute, int round, int place, const UpdateStep& step);
+  void compute(Stream& compute, int round, int place);
+  void give_back(Stream& compute, int round, int place);
+  void update(Stream& compute, int round, int place, const UpdateStep& step);
+  void set_operation_tape(OperationTape* tape) { newton_schulz_.set_tape(tape); }
+
+ private:
+  // Parts that follow each other, as elements to update.
+  struct Held {
+    UpdateRun<T> run;
+    std::int64_t at;
+  };
+  struct Round {
+    const MatrixRound& plan;
+    std::vector<Held> held;
+    double scale;  // of the matrices' shape
+  };
+
+  // Parts to the owners, or of the results back.
+  void exchange(Stream& stream, int round, int place, bool back);
+  View<T, 1> memory_of(const OwnedPart& part, int place) const;
+
+  const OptimizerDeck deck_;
+  MatrixTools<T> tools_;
+  std::vector<Round> rounds_;
+  std::optional<Frame> frame_;
+  MatrixBuffers<T> buffers_;
+  NewtonSchulz<T> newton_schulz_;
+  SideStream stream_;  // none: nothing is ever sent
+  std::array<Event, 3> gathered_, returned_;
+};
+
+}  // namespace forge

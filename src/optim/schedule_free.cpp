@@ -1,0 +1,75 @@
+#include <cmath>
+
+#include "kernels/math.hpp"
+#include "optim/elementwise.hpp"
+#include "optim/rule.hpp"
+
+namespace forge {
+
+namespace {
+
+// Share of an update in the averages: the square of its rate over the sum of the squares of all so far, with the rates
+// of warm-up, s / W of the full one, and behind it.
+double average_share(std::int64_t update, std::int64_t warmup) {
+  const auto t = static_cast<double>(update), W = static_cast<double>(warmup);
+  if (t <= W) return 6 * t / ((t + 1) * (2 * t + 1));
+  const double of_warmup = W > 0 ? (W + 1) * (2 * W + 1) / (6 * W) : 0;
+  return 1 / (of_warmup + t - W);
+}
+
+}  // namespace
+
+// Schedule-free AdamW (Defazio et al. 2024, arXiv 2405.15682). The weights y are trained, z follows the gradients, the
+// averages x are used. d = z − y is kept instead of z, so that all begins with zeros:
+//   v ← β2 v + (1−β2) g²;  n = g / (√(v / (1 − β2^t)) + ε) + decay · y
+//   z ← z − lr n;  x ← (1−c) x + c z;  y ← (1−β1) z + β1 x
+// which is
+//   y ← y + c d + lr (β1 (1−c) − 1) n;  d ← (1−c) (d − lr β1 n);  x = y + (1 − 1/β1) d
+template <class T>
+void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+  using A = acc_t<T>;
+  const double share = average_share(step.number, deck.warmup_steps);
+  const A c = A(share), one_minus_c = A(1 - share);
+  const A to_y = A(step.rate * (deck.beta1 * (1 - share) - 1)), to_d = A(step.rate * deck.beta1);
+  const A decay = A(run.decays ? deck.weight_decay : 0), epsilon = A(deck.epsilon);
+  const A beta2 = A(deck.beta2), one_minus_beta2 = A(1 - deck.beta2);
+  const A root_bias2 = A(std::sqrt(1 - std::pow(deck.beta2, static_cast<double>(step.number))));
+  const auto new_weight = [=] FORGE_LAMBDA(A g, A y, A & second, A & lead) {
+    const A v = beta2 * second + one_minus_beta2 * g * g, d = lead;
+    const A n = g / (math::sqrt(v) / root_bias2 + epsilon) + decay * y;
+    second = v;
+    lead = one_minus_c * (d - to_d * n);
+    return y + c * d + to_y * n;
+  };
+  update_weights<A, 2>(stream, step, run, new_weight);
+}
+
+template <class A>
+void schedule_free_averages(Stream& stream, const OptimizerDeck& deck, View<const A, 1> trained, View<const A, 1> lead,
+                            View<A, 1> averages) {
+  const A factor = A(1 - 1 / deck.beta1);
+  parallel_for(stream, averages.rows(),
+               [=] FORGE_LAMBDA(std::int64_t i) { averages[i] = trained[i] + factor * lead[i]; });
+}
+
+template <class A>
+void exchange_weights(Stream& stream, View<A, 1> trained, View<A, 1> averages) {
+  A *const xs = trained.data, *const ys = averages.data;
+  parallel_for(stream, trained.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
+    const A value = xs[i];
+    xs[i] = ys[i];
+    ys[i] = value;
+  });
+}
+
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);
+template void schedule_free(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<bf16>&);
+template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const double, 1>, View<const double, 1>,
+                                     View<double, 1>);
+template void schedule_free_averages(Stream&, const OptimizerDeck&, View<const float, 1>, View<const float, 1>,
+                                     View<float, 1>);
+template void exchange_weights(Stream&, View<double, 1>, View<double, 1>);
+template void exchange_weights(Stream&, View<float, 1>, View<float, 1>);
+
+}  // namespace forge

@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "../long_run.hpp"
+#include "config/optimizer_table.hpp"
+#include "cover.hpp"
+#include "layout/whole_matrices.hpp"
+#include "models.hpp"
+#include "plan/placement.hpp"
+#include "plan/setup.hpp"
+#include "run_threads.hpp"
+
+namespace forge::test {
+namespace {
+
+constexpr std::int64_t steps = 10;
+
+Deck with_optimizer(Deck deck, OptimizerName name) {
+  deck.optimizer.name = name;
+  if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
+  if (name == OptimizerName::muon) deck.optimizer.adam_learning_rate = 4e-3;
+  return deck;
+}
+
+// Biases of keys have no gradient: softmax doesn't see what all keys have in common. Their rounding has a sign.
+bool has_key_biases(const Deck& deck) {
+  return deck.model.qkv_bias;
+}
+
+// Meshes of 1 … 8 ranks, with dense models (tied and not, latent attention) and with experts.
+std::vector<LayoutCase> layouts_of(OptimizerName name) {
+  std::vector<LayoutCase> cases;
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    auto drawn = drawn_layouts(ranks, 71);
+    const auto experts = drawn_moe_layouts(ranks, 73);
+    drawn.insert(drawn.end(), experts.begin(), experts.end());
+    for (LayoutCase& c : drawn) {
+      if (name == OptimizerName::lion && has_key_biases(c.deck)) continue;
+      cases.push_back({c.name, with_training(with_optimizer(c.deck, name), steps)});
+    }
+  }
+  return cases;
+}
+
+void expect_one_ranks(OptimizerName name, std::size_t stride, std::size_t expected) {
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-10); };
+  const auto cases = layouts_of(name);
+  EXPECT_EQ(failures_of(long_run() ? cases : thinned(cases, stride), long_run() ? cases.size() : expected, check), "");
+}
+
+// Ten steps: losses, norms, every parameter and the validation loss.
+TEST(Optimizers, LionEqualsOneRank) {
+  expect_one_ranks(OptimizerName::lion, 9, 17);
+}
+TEST(Optimizers, SgdEqualsOneRank) {
+  expect_one_ranks(OptimizerName::sgd, 12, 16);
+}
+TEST(Optimizers, ScheduleFreeEqualsOneRank) {
+  expect_one_ranks(OptimizerName::schedule_free, 12, 16);
+}
+TEST(Optimizers, MuonEqualsOneRank) {
+  expect_one_ranks(OptimizerName::muon, 3, 64);
+}
+
+// ---- owners of whole matrices
+
+// The parts' sizes in a round between an owner and a holder, as each of them lists them: those that come, or all that
+// go back.
+std::vector<std::int64_t> received(const MatrixRound& round, int holder, bool back) {
+  std::vector<std::int64_t> sizes;
+  for (const OwnedPart& part : round.owned)
+    if (part.holder == holder && (back || part.sent)) sizes.push_back(part.count);
+  return sizes;
+}
+std::vector<std::int64_t> sent(const RunSetup& holder, std::size_t round, int owner, bool back) {
+  std::vector<std::int64_t> sizes;
+  for (const HeldPart& part : holder.share.matrices.rounds.at(round).held)
+    if (part.owner == owner && (back || part.sends)) sizes.push_back(part.elements.size());
+  return sizes;
+}
+
+// All ranks of a layout agree on what is sent to whom, and each matrix comes together once.
+std::string problem_of_matrices(const Deck& deck) {
+  std::map<int, RunSetup> setups;
+  const int world = static_cast<int>(ranks_of(deck.mesh));
+  for (int r = 0; r < world; ++r) setups.emplace(r, make_setup(deck, r));
+  const MeshShape mesh = setups.at(0).mesh;
+  for (int r = 0; r < world; ++r) {
+    const WholeMatrices& mine = setups.at(r).share.matrices;
+    std::set<std::pair<std::size_t, std::int64_t>> updated;
+    for (std::size_t n = 0; n < mine.rounds.size(); ++n) {
+      const MatrixRound& round = mine.rounds[n];
+      const Group name = round.experts ? Group::expert_matrices : Group::matrices;
+      const std::vector<int> group = ranks_of_group(mesh, name, r, groups_of(setups.at(r)));
+      if (group.at(static_cast<std::size_t>(round.rank)) != r) return "another number in its group";
+      for (const HeldPart& part : round.held)
+        for (std::int64_t e = part.elements.begin; e < part.elements.end; ++e)
+          if (!updated.insert({part.unit, e}).second) return "an element is updated twice";
+      std::vector<std::int64_t> times(static_cast<std::size_t>(round.owned_matrices * round.rows * round.columns), 0);
+      for (const OwnedPart& part : round.owned) {
+        for (std::int64_t e = 0; part.sent && e < part.count; ++e) {
+          const std::int64_t row = part.row + (part.first + e) / part.width,
+                             column = part.column + (part.first + e) % part.width;
+          if (row < 0 || row >= round.rows || column < 0 || column >= round.columns) return "a part beside its matrix";
+          ++times[static_cast<std::size_t>((part.matrix * round.rows + row) * round.columns + column)];
+        }
+      }
+      for (std::size_t other = 0; other < group.size(); ++other)
+        if (received(round, static_cast<int>(other), false) != sent(setups.at(group[other]), n, round.rank, false) ||
+            received(round, static_cast<int>(other), true) != sent(setups.at(group[other]), n, round.rank, true))
+          return "a holder and an owner speak of other parts";
+      for (const std::int64_t t : times)
+        if (t != 1) return "an element comes " + std::to_string(t) + " times";
+    }
+    std::size_t all = 0;
+    const RankShare& share = setups.at(r).share;
+    for (const LocalUnit& unit : share.units) {
+      const Range whole = intersection(unit.whole_matrices(), unit.state());
+      for (const Run& run : runs_of(unit, whole)) all += static_cast<std::size_t>(run.count);
+    }
+    if (all != updated.size()) return "matrices that nobody updates";
+  }
+  return "";
+}
+
+TEST(MatrixOwners, EveryElementComesOnce) {
+  std::vector<LayoutCase> cases;
+  for (const LayoutCase& c : layouts_of(OptimizerName::muon))
+    if (ranks_of(c.deck.mesh) <= 6) cases.push_back(c);
+  const auto check = [](const LayoutCase& c) {
+    Deck deck = c.deck;
+    if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
+    return problem_of_matrices(deck);
+  };
+  EXPECT_EQ(failures_of(cases, cases.size(), check), "");
+  EXPECT_GE(cases.size(), 90u);
+}
+
+// Shapes of the matrices of one rank's model.
+std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> shapes_of(Deck deck) {
+  deck = one_rank(with_optimizer(deck, OptimizerName::muon));
+  EXPECT_EQ(illegality(deck), "");
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> shapes;
+  for (const MatrixRound& round : make_setup(deck).share.matrices.rounds)
+    shapes[{round.rows, round.columns}] += round.owned_matrices;
+  return shapes;
+}
+
+// Five layers of width 24. GPT-2's q, k and v are one tensor of 72 rows; its feed-forward layer has no gate.
+TEST(MatrixOwners, HaveWhatIsAMatrixOfItsOwn) {
+  using Shapes = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
+  const auto dense = test_models();
+  EXPECT_EQ(shapes_of(dense[1].deck), (Shapes{{{24, 24}, 5 * 4}, {{40, 24}, 5}, {{24, 40}, 5}}));
+  EXPECT_EQ(shapes_of(dense[0].deck),
+            (Shapes{{{32, 24}, 5}, {{8, 24}, 5 * 2}, {{24, 32}, 5}, {{40, 24}, 5 * 2}, {{24, 40}, 5}}));
+  // Each of six experts has a gate, an up and a down; the router is a matrix, too.
+  EXPECT_EQ(shapes_of(moe_models()[0].deck),
+            (Shapes{{{32, 24}, 5}, {{8, 24}, 5 * 2}, {{24, 32}, 5}, {{6, 24}, 5}, {{24, 24}, 5 * 6 * 3}}));
+}
+
+// Of a class nobody has more than one matrix more than others, and the work of all classes together differs by less
+// than one matrix of the largest.
+TEST(MatrixOwners, ShareTheWork) {
+  for (const int ranks : {1, 2, 3, 7, 16, 64}) {
+    const std::vector<std::pair<double, std::int64_t>> classes{{9, 32}, {4, 65}, {4, 1}, {3, 31}, {0.5, 5}};
+    const auto owners = matrix_owners(classes, ranks);
+    std::vector<double> work(static_cast<std::size_t>(ranks), 0);
+    for (std::size_t c = 0; c < classes.size(); ++c) {
+      std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), 0);
+      ASSERT_EQ(std::ssize(owners[c]), classes[c].second);
+      for (const int owner : owners[c]) {
+        ++counts.at(static_cast<std::size_t>(owner));
+        work.at(static_cast<std::size_t>(owner)) += classes[c].first;
+      }
+      const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+      EXPECT_LE(*most - *least, 1);
+    }
+    const auto [least, most] = std::minmax_element(work.begin(), work.end());
+    EXPECT_LE(*most - *least, 9) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace forge::test

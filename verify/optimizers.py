@@ -1,0 +1,145 @@
+"""The deck's optimizers for reference.py: PyTorch's where it has them, else plain tensor operations.
+
+PyTorch's Muon takes two-dimensional parameters. Each matrix is a view of its own into a parameter: q, k and v of GPT-2's
+fused tensor, stored (in, out), and every expert's gate, up and down. PyTorch casts to bf16 before it orthogonalises;
+here that cast goes to the precision of the run.
+"""
+
+import contextlib
+
+import torch
+
+NOT_MATRICES = ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate")
+
+
+def matrices_of(name, tensor):
+    """(out, in) views of the matrices in a parameter, or in its gradient."""
+    last = name.split(".")[-2] if name.endswith(".weight") else name.split(".")[-1]
+    if last in ("c_attn", "c_proj", "c_fc"):
+        stored = tensor.T
+        return list(stored.chunk(3)) if last == "c_attn" else [stored]
+    if last == "gate_up_proj":
+        return [half for matrix in tensor for half in matrix.chunk(2)]
+    if last == "down_proj" and tensor.dim() == 3:
+        return list(tensor)
+    return [tensor]
+
+
+def is_matrix(name, parameter):
+    return parameter.dim() >= 2 and not any(word in name for word in NOT_MATRICES)
+
+
+@contextlib.contextmanager
+def bf16_is(dtype):
+    """Inside, torch.bfloat16 is another type."""
+    low = torch.bfloat16
+    torch.bfloat16 = dtype
+    try:
+        yield
+    finally:
+        torch.bfloat16 = low
+
+
+class AdamW:
+    def __init__(self, parameters, options):
+        decay = options.get("weight_decay", 0.1)
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
+                {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0},
+            ],
+            lr=0.0,
+            betas=(options.get("beta1", 0.9), options.get("beta2", 0.95)),
+            eps=options.get("epsilon", 1e-8),
+        )
+
+    def step(self, rate, _adam_rate):
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+
+class Muon:
+    def __init__(self, parameters, options):
+        self.named = {name: p for name, p in parameters.items() if is_matrix(name, p)}
+        self.others = AdamW({name: p for name, p in parameters.items() if name not in self.named}, options)
+        self.leaves = [
+            torch.nn.Parameter(view) for name, p in self.named.items() for view in matrices_of(name, p.detach())
+        ]
+        moonlight = options.get("muon_scale", "moonlight") == "moonlight"
+        self.optimizer = torch.optim.Muon(
+            self.leaves,
+            lr=0.0,
+            weight_decay=options.get("weight_decay", 0.1),
+            adjust_lr_fn="match_rms_adamw" if moonlight else "original",
+        )
+
+    def step(self, rate, adam_rate):
+        gradients = [view for name, p in self.named.items() for view in matrices_of(name, p.grad)]
+        for leaf, gradient in zip(self.leaves, gradients):
+            leaf.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        with bf16_is(self.leaves[0].dtype):
+            self.optimizer.step()
+        self.others.step(adam_rate, None)
+
+
+class Sgd:
+    def __init__(self, parameters, options):
+        self.parameters, self.decay = parameters.values(), options.get("weight_decay", 0.1)
+        self.optimizer = torch.optim.SGD(self.parameters, lr=0.0, momentum=options.get("momentum", 0.9))
+
+    @torch.no_grad()
+    def step(self, rate, _adam_rate):
+        for p in self.parameters:
+            if p.dim() >= 2:
+                p.mul_(1 - rate * self.decay)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+
+class ScheduleFree:
+    """The package `schedulefree`, whose warm-up is its own."""
+
+    def __init__(self, parameters, options):
+        import schedulefree
+
+        decay = options.get("weight_decay", 0.1)
+        self.optimizer = schedulefree.AdamWScheduleFree(
+            [
+                {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
+                {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0},
+            ],
+            lr=options["learning_rate"],
+            betas=(options.get("beta1", 0.9), options.get("beta2", 0.95)),
+            eps=options.get("epsilon", 1e-8),
+            warmup_steps=options.get("warmup_steps", 0),
+        )
+        self.optimizer.train()
+
+    def step(self, _rate, _adam_rate):
+        self.optimizer.step()
+
+
+class Lion:
+    """PyTorch has none: algorithm 2 of arXiv 2302.06675."""
+
+    def __init__(self, parameters, options):
+        self.moments = [(p, torch.zeros_like(p)) for p in parameters.values()]
+        self.betas = options.get("beta1", 0.9), options.get("beta2", 0.95)
+        self.decay = options.get("weight_decay", 0.1)
+
+    @torch.no_grad()
+    def step(self, rate, _adam_rate):
+        first, second = self.betas
+        for p, m in self.moments:
+            direction = torch.sign(first * m + (1 - first) * p.grad)
+            p.mul_(1 - rate * (self.decay if p.dim() >= 2 else 0.0)).sub_(rate * direction)
+            m.mul_(second).add_((1 - second) * p.grad)
+
+
+def new_optimizer(parameters, options):
+    kinds = {"adamw": AdamW, "muon": Muon, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
+    return kinds[options.get("name", "adamw")](parameters, options)
