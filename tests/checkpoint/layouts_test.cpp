@@ -61,8 +61,9 @@ struct Case {
   std::vector<Layout> layouts;
 };
 
-Deck with_muon(Deck deck) {
-  deck.optimizer.name = OptimizerName::muon;
+Deck with_optimizer(Deck deck, OptimizerName name) {
+  deck.optimizer.name = name;
+  if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
   return deck;
 }
 
@@ -84,8 +85,9 @@ std::vector<Case> cases() {
   all.push_back({"deepseek", moe[2].deck, moe_layouts_of_restarts()});
   all.push_back({"drops", moe[3].deck, moe_layouts_of_restarts()});
   all.push_back({"deepseek_mtp", mtp[4].deck, moe_layouts_of_restarts()});
-  all.push_back({"latent_muon", with_muon(dense[4].deck), dense_layouts()});
-  all.push_back({"deepseek_muon", with_muon(moe[2].deck), moe_layouts_of_restarts()});
+  all.push_back({"qwen3_schedule_free", with_optimizer(dense[2].deck, OptimizerName::schedule_free), dense_layouts()});
+  all.push_back({"latent_muon", with_optimizer(dense[4].deck, OptimizerName::muon), dense_layouts()});
+  all.push_back({"deepseek_muon", with_optimizer(moe[2].deck, OptimizerName::muon), moe_layouts_of_restarts()});
 #endif
   for (Case& c : all) c.model.train.global_batch_sequences = c.model.model.experts > 0 ? 12 : 16;
   return all;
