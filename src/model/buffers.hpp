@@ -139,9 +139,6 @@ std::size_t counted_bytes(const BufferContext& c, Args&... args) {
   return aligned_bytes(lister.list);
 }
 
-// Rows of a head chunk where the deck says 0: about 16 Mi logits at a time, a multiple of 64, at most R.
-std::int64_t resolve_head_chunk(std::int64_t wanted, std::int64_t rows, std::int64_t vocabulary);
-
 // The types of a deck's run.
 Precision precision_of(const Deck& deck);
 // The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it.

@@ -42,7 +42,7 @@ def blocks_of(text):
     """Code blocks, indented by four, as lists of lines; each with its place in the text."""
     blocks, lines, start, at = [], [], 0, 0
     for line in text.split("\n") + ["end"]:
-        if line.startswith("    ") and (lines or not text[:at].rstrip("\n").endswith("|")):
+        if line.startswith("    "):
             start = at if not lines else start
             lines.append(line[4:])
         elif lines and not line.strip():
