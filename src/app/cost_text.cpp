@@ -94,14 +94,15 @@ class Table {
     const std::string name = phase_name(task);
     if (!phases_.contains(name)) order_.push_back(name);
     std::array<Phase, 4>& phases = phases_[name];
-    add_operations(phases, floors_, operations_of(setup_.buffers, setup_.share, task));
+    const Operations operations = operations_of(setup_.buffers, setup_.share, task);
+    add_operations(phases, floors_, operations);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
     phases[0].expected += expected.of(CostPart::products);
     phases[1].expected += expected.of(CostPart::attention);
     phases[2].expected += expected.of(CostPart::rows) + expected.of(CostPart::optimizer);
     for (int part = static_cast<int>(CostPart::tp); part <= static_cast<int>(CostPart::scalars); ++part)
       phases[3].expected += expected.seconds[to_size(part)];
-    if (pass_of(task, setup_.share).layer) return;
+    if (!operations.row_kernels.empty() || pass_of(task, setup_.share).layer) return;
     const double seconds = least.of(CostPart::rows) + least.of(CostPart::optimizer);
     phases[2].bytes += seconds * floors_.bytes_per_second;
     phases[2].floor += seconds;

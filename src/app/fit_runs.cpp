@@ -16,16 +16,23 @@ namespace forge {
 namespace {
 
 constexpr std::size_t least_steps = 3;
+constexpr double least_speed = 0.01, most_speed = 100;
 
-// Of the steps but the first, which measures, plans and touches memory for the first time.
+// Of the steps of the last layout, which has its own peak of memory, but the first, which touches memory for the first
+// time.
 std::vector<double> step_seconds(const std::string& file) {
   std::istringstream lines(read_text_file(file, std::size_t{1} << 30, "the metrics"));
   std::vector<double> seconds;
+  std::int64_t peak = 0;
   Report report;
   for (std::string text; std::getline(lines, text);) {
     const auto json = parse_json(text, file, {});
     const JsonObject step(json, file, report);
-    if (step.has("step_seconds")) seconds.push_back(step.number("step_seconds", 1, 0));
+    if (!step.has("step_seconds")) continue;
+    const std::int64_t bytes = step.integer("peak_bytes", 0, 0, std::int64_t{1} << 62);
+    if (bytes != peak) seconds.clear();
+    peak = bytes;
+    seconds.push_back(step.number("step_seconds", 1, 0));
   }
   report.throw_if_any(file);
   if (seconds.size() <= least_steps)
@@ -41,13 +48,37 @@ double median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
+// The written file is like the machine's own, which must stay.
+void check_output(const CommandLine& line) {
+  const std::string name = line.machine.empty() ? "this" : line.machine;
+  for (const std::string& own : {name, "inputs/machines/" + name + ".yaml"}) {
+    std::error_code error;
+    if (!line.output.empty() && std::filesystem::equivalent(own, line.output, error))
+      throw BadInput("--output " + line.output +
+                     " is the machine's own file; legal: another file, which will be like it");
+  }
+}
+
+// The reader's range; beyond it, what ran wasn't on such a machine.
+void check_fit(const MachineFit& fit, const std::vector<MeasuredRun>& runs) {
+  for (const double factor : {fit.machine.compute_speed, fit.machine.network_speed})
+    if (factor < least_speed || factor > most_speed)
+      throw BadInput("--fit: the runs ask for a factor of " + std::to_string(factor) +
+                     " of the machine's speed; legal: 0.01 to 100, of runs on such a machine");
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    if (std::abs(fit.after[i] / runs[i].seconds - 1) > fit.machine.uncertainty) {
+      std::printf("  warning: two factors don't explain these runs: see the errors after the fit\n");
+      return;
+    }
+}
+
 void write_machine(const CommandLine& line, const Machine& machine) {
   std::ostringstream text;
   text.precision(8);
   text << "# Written by forge plan --fit: fitted to the steps of";
   for (const std::string& run : line.fit) text << " " << run;
-  text << ".\ndescription: " << machine.description
-       << ", fitted to runs\nlike: " << (line.machine.empty() ? "this" : line.machine)
+  text << ".\ndescription: " << yaml_text(machine.description + ", fitted to runs")
+       << "\nlike: " << yaml_text(line.machine.empty() ? "this" : line.machine)
        << "\ncompute_speed: " << machine.compute_speed << "\nnetwork_speed: " << machine.network_speed << "\n";
   write_text_file(line.output, text.str());
   std::printf("%s\n", line.output.c_str());
@@ -56,6 +87,7 @@ void write_machine(const CommandLine& line, const Machine& machine) {
 }  // namespace
 
 Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
+  check_output(line);
   std::vector<MeasuredRun> runs;
   for (const std::string& directory : line.fit) {
     const std::filesystem::path path(directory);
@@ -72,6 +104,7 @@ Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
                 100 * (fit.before[i] / runs[i].seconds - 1), 100 * (fit.after[i] / runs[i].seconds - 1));
   std::printf("  compute_speed %.3f, network_speed %.3f, of what its file has\n",
               fit.machine.compute_speed / machine.compute_speed, fit.machine.network_speed / machine.network_speed);
+  check_fit(fit, runs);
   if (!line.output.empty()) write_machine(line, fit.machine);
   std::printf("\n");
   return fit.machine;

@@ -155,7 +155,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
 
 template <class T>
 WholeTensors<T> Job<T>::whole_tensors() {
-  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank); },
+  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank, false); },
           session->heartbeat()};
 }
 

@@ -146,7 +146,7 @@ struct TrainDeck {
   Accumulation accumulate = Accumulation::automatic;
   GatherPolicy gather = GatherPolicy::microbatch;
   double z_loss_coefficient = 0;
-  std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from the vocabulary
+  std::int64_t head_chunk_rows = 0;       // rows whose logits exist at a time; 0 = chosen from vocabulary and precision
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
   std::int64_t validate_every_steps = 0;  // 0 = never
   std::int64_t validation_sequences = 0;  // 0 = all of data.validation_files

@@ -83,7 +83,7 @@ void add_train(std::vector<Key>& keys) {
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
   k.integer<&T::head_chunk_rows>("head_chunk_rows", may_change, 0, most_tokens, "",
-                                 "rows whose logits exist at a time; 0 = chosen from the vocabulary");
+                                 "rows whose logits exist at a time; 0 = chosen from vocabulary and precision");
   k.integer<&T::max_not_finite_steps>("max_not_finite_steps", may_change, 1, most_steps, "",
                                       "stop (exit code 4) after so many steps in a row with NaN or Inf");
   k.integer<&T::validate_every_steps>("validate_every_steps", may_change, 0, most_steps, "",

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -22,14 +23,18 @@ class Timeline {
   // Records the end of what it stands for when it goes.
   class Scope {
    public:
-    Scope(TimeMark& end, Stream& stream) : end_(end), stream_(stream) {}
-    ~Scope() { end_.record(stream_); }
+    Scope(TimeMark& end, Stream& stream) : end_(end), stream_(stream), exceptions_(std::uncaught_exceptions()) {}
+    // What has failed is told by itself, not by its measurement.
+    ~Scope() {
+      if (std::uncaught_exceptions() == exceptions_) end_.record(stream_);
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
     TimeMark& end_;
     Stream& stream_;
+    int exceptions_;
   };
 
   void begin(Stream& compute);

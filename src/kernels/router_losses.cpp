@@ -64,11 +64,15 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
   const std::int64_t rows = scores.rows(), E = options.experts, k = options.chosen, n = 2 * E + 1;
   const std::int64_t scopes = table.rows(), chunks = router_partial_rows(rows);
   const bool sums = sums_to_one(options.score);
+  // Row i R / chunks, where i R may be beyond 2^32: with R = whole · chunks + rest.
+  const std::int64_t whole = chunks > 0 ? rows / chunks : 0, rest = rows - whole * chunks;
+  require(chunks < (1 << 16), "routers take fewer than 4 Mi rows");
   parallel_rows(stream, chunks * scopes, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
     const std::int64_t chunk = quotient(task, scopes), g = task - chunk * scopes;
     double* to = partial.row(task);
     team.each(n, [=](std::int64_t j) { to[j] = 0; });
-    const std::int64_t begin = quotient(rows * chunk, chunks), end = quotient(rows * (chunk + 1), chunks);
+    const std::int64_t begin = whole * chunk + quotient(rest * chunk, chunks);
+    const std::int64_t end = whole * (chunk + 1) + quotient(rest * (chunk + 1), chunks);
     for (std::int64_t r = begin; r < end; ++r) {
       if (scope[r] != g) continue;
       const A* s = scores.row(r);

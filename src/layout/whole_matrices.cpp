@@ -10,6 +10,8 @@ namespace {
 
 // Elements of an owner's matrices in a round, where one matrix isn't larger.
 constexpr std::int64_t most_stacked = std::int64_t{1} << 24;
+// Elements that a rank holds of a round, where one matrix isn't larger: a shard may have all of a shape's.
+constexpr std::int64_t most_held = std::int64_t{1} << 26;
 
 // A matrix of a unit: what all ranks' pieces of this number are parts of.
 struct Matrix {
@@ -107,17 +109,43 @@ class Rounds {
   }
 
  private:
-  // In each round an owner has the next of its matrices, as many as are stacked.
+  // A round that is filled, and what each rank owns and holds of it.
+  struct OpenRound {
+    std::vector<Matrix> matrices;
+    std::vector<std::int64_t> owned, held;
+  };
+
+  // In each round an owner has the next of its matrices, as many as are stacked, and as many as their holders hold.
   void add_class(const std::vector<Matrix>& matrices) {
     const std::int64_t batch = std::max<std::int64_t>(1, most_stacked / (matrices[0].rows * matrices[0].columns));
-    std::vector<std::int64_t> owned(to_size(group_.size()), 0);
-    std::vector<std::vector<Matrix>> rounds;
+    std::vector<std::size_t> next(to_size(group_.size()), 0);  // round, by owner
+    std::vector<OpenRound> rounds;
     for (const Matrix& m : matrices) {
-      const std::size_t round = to_size(owned[to_size(m.owner)]++ / batch);
-      if (round >= rounds.size()) rounds.resize(round + 1);
-      rounds[round].push_back(m);
+      const std::vector<std::int64_t> held = held_of(m);
+      std::size_t& at = next[to_size(m.owner)];
+      while (at < rounds.size() && !has_room(rounds[at], m.owner, batch, held)) ++at;
+      if (at == rounds.size())
+        rounds.push_back({{}, std::vector<std::int64_t>(held.size(), 0), std::vector<std::int64_t>(held.size(), 0)});
+      OpenRound& round = rounds[at];
+      round.matrices.push_back(m);
+      ++round.owned[to_size(m.owner)];
+      for (std::size_t r = 0; r < held.size(); ++r) round.held[r] += held[r];
     }
-    for (const auto& round : rounds) add_round(round);
+    for (const OpenRound& round : rounds) add_round(round.matrices);
+  }
+
+  // Elements of a matrix, by rank.
+  std::vector<std::int64_t> held_of(const Matrix& m) const {
+    std::vector<std::int64_t> held(to_size(group_.size()));
+    for (int r = 0; r < group_.size(); ++r) held[to_size(r)] = share_of(m, units_[m.unit], group_, r).elements.size();
+    return held;
+  }
+
+  static bool has_room(const OpenRound& round, int owner, std::int64_t batch, const std::vector<std::int64_t>& held) {
+    if (round.owned[to_size(owner)] == batch) return false;
+    for (std::size_t r = 0; r < held.size(); ++r)
+      if (held[r] > 0 && round.held[r] > 0 && round.held[r] + held[r] > most_held) return false;
+    return true;
   }
 
   void add_round(const std::vector<Matrix>& matrices) {

@@ -8,7 +8,7 @@
 
 namespace forge {
 
-RankShare rank_share(const ModelShare& model, int rank) {
+RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   const Grid grid = model.mesh.dense();
   auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
   RankShare share;
@@ -52,7 +52,8 @@ RankShare rank_share(const ModelShare& model, int rank) {
     share.table_stages = static_cast<int>(tables.size());
   for (LocalUnit& unit : share.units)
     unit.tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
-  if (row_of(model.deck.optimizer.name).whole_matrices) share.matrices = whole_matrices(share.units, layout);
+  if (matrices && row_of(model.deck.optimizer.name).whole_matrices)
+    share.matrices = whole_matrices(share.units, layout);
   return share;
 }
 

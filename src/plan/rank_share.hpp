@@ -30,7 +30,8 @@ struct ModelShare {
   const std::vector<StagePlacement>& places;
   const std::vector<StageContent>& stages;
 };
-RankShare rank_share(const ModelShare& model, int rank);
+// `matrices`: with the rounds of optimizers that need whole matrices, which take a while.
+RankShare rank_share(const ModelShare& model, int rank, bool matrices = true);
 
 // pp coordinates that hold the token table (layout/local_units.hpp: holds_token_table), in increasing order.
 std::vector<int> token_table_stages(const ModelShare& model);

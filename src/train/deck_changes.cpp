@@ -1,12 +1,23 @@
 #include <algorithm>
 
 #include "config/keys.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/read.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "train/restart.hpp"
 
 namespace forge {
+
+namespace {
+
+// Averages of the weights are kept as differences, which other values would give another meaning.
+bool defines_averages(const Deck& deck, const Key& key) {
+  return row_of(deck.optimizer.name).averages && key.section == "optimizer" &&
+         (key.name == "beta1" || key.name == "warmup_steps");
+}
+
+}  // namespace
 
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
                          const std::string& section) {
@@ -20,7 +31,7 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   for (const Key& key : all_keys()) {
     const std::string ours = value_text(key, now), theirs = value_text(key, then);
     if (ours == theirs || (!section.empty() && key.section != section)) continue;
-    const bool legal = key.on_restart == OnRestart::may_change;
+    const bool legal = key.on_restart == OnRestart::may_change && !defines_averages(then, key);
     (legal ? changes.legal : changes.illegal)
         .push_back(key.qualified() + " = " + ours + ", the checkpoint has " + theirs +
                    (legal ? "" : "; legal: " + theirs));

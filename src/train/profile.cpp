@@ -13,7 +13,8 @@ namespace forge {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> lanes{"compute", "parameters", "gradients", "transfers", "exchanges"};
+constexpr std::array<std::string_view, 6> lanes{"compute",   "parameters", "gradients",
+                                                "transfers", "matrices",   "exchanges"};
 
 std::int64_t number_of(std::string_view lane) {
   std::int64_t i = 0;
@@ -31,6 +32,7 @@ std::string_view lane_of(const Timeline::Span& span) {
   if (!span.behind) return "compute";
   if (span.group.find("parameter") != std::string_view::npos) return "parameters";
   if (span.group.find("gradient") != std::string_view::npos) return "gradients";
+  if (span.group.find("matrices") != std::string_view::npos) return "matrices";
   return span.group == "pp" ? "transfers" : "exchanges";
 }
 

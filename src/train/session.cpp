@@ -133,13 +133,13 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   for (std::size_t i = 0; i < step_.size(); ++i) {
     const Task& task = step_[i];
     if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
+    std::optional<PhaseTimers::Scope> timer;
+    if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
+    const auto time = measured(i, task);
     if (task.op == TaskOp::norm) {
       sum_losses();
       if (nan_fault(mesh_.rank(), step)) spoil_gradient();
     }
-    std::optional<PhaseTimers::Scope> timer;
-    if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
-    const auto time = measured(i, task);
     run(task);
   }
 }

@@ -78,6 +78,8 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
 template <class T>
 void Trainer<T>::run() {
   if (checkpoints_ && first_ <= train().steps) checkpoints_->before_first_step(first_);
+  if (const std::int64_t profile = session_.setup().deck.output.profile; profile > 0 && profile < first_)
+    log_.say("no profile: step " + std::to_string(profile) + " was before this start\n");
   log_.say(step_titles());
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
@@ -112,7 +114,6 @@ void Trainer<T>::step(std::int64_t s) {
     const auto timer = session_.timers().start(Phase::optimizer);
     result = session_.update(optimizer_, updates_ + 1, rates, labels);
   }
-  if (session_.timeline().running()) write_profile_of(s);
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
   if (s == first_) {
@@ -123,6 +124,7 @@ void Trainer<T>::step(std::int64_t s) {
   seconds_ += seconds;
   step_seconds_ = seconds;
   if (watchdog_) watchdog_->step_done(seconds);
+  if (session_.timeline().running()) write_profile_of(s);
   enter("report");
   StepRecord record;
   record.step = s;

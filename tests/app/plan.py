@@ -136,6 +136,17 @@ def check_fit(work):
     code, output = run("plan", deck, "--machine", "h200_4", *runs[:2])
     found = re.search(r"compute_speed ([\d.]+), network_speed ([\d.]+), of", output)
     expect(found and abs(float(found[1]) / 0.8 - 1) < 0.01 and found[2] == "1.000", f"fit of one GPU: {output[:600]}")
+    own = work / "own.yaml"
+    own.write_text("like: h200_4\n")
+    refused("is the machine's own file", "plan", deck, "--machine", own, *runs, "--output", own)
+    expect(own.read_text() == "like: h200_4\n", "--fit changed the machine's own file")
+    lines = (work / "7b_1gpu" / "metrics.jsonl").read_text()
+    other = "".join(json.dumps({"step": i, "step_seconds": 99.0, "peak_bytes": 7}) + "\n" for i in range(40))  # of another layout
+    (work / "7b_1gpu" / "metrics.jsonl").write_text(other + lines)
+    again = run("plan", deck, "--machine", "h200_4", *runs[:2])[1]
+    expect(re.search(r"compute_speed ([\d.]+), network", again)[1] == found[1], f"steps of an earlier layout count: {again[:400]}")
+    (work / "7b_1gpu" / "metrics.jsonl").write_text(re.sub(r"([0-9.]+)}", lambda m: f"{1e6 * float(m[1])}}}", lines))
+    refused("of runs on such a machine", "plan", deck, "--machine", "h200_4", *runs[:2])
     (work / "7b_1gpu" / "metrics.jsonl").write_text('{"step": 1, "step_seconds": 1.5}\n')
     refused("has 1 steps; legal: more than 3", "plan", deck, "--machine", "h200_4", *runs)
     refused("--candidates and --fit exclude each other", "plan", deck, "--machine", "h200_4", *runs, "--candidates", "x.csv", "--output", "y.csv")

@@ -176,5 +176,26 @@ TEST(Operations, PairsOfContextParallelRanks) {
   EXPECT_EQ(runs, 36);
 }
 
+// Rounds of whole matrices, of which a shard may have all parts of a shape's: no rank holds more of one than it has
+// room for, and every matrix has its turn.
+TEST(Operations, RoundsOfMatricesAreBounded) {
+  const std::string file = "inputs/7b_16gpu_muon.yaml";
+  Deck deck = read_deck(read_text_file(file, 1 << 20, "deck"), file, {});
+  ASSERT_EQ(illegality(deck), "");
+  std::int64_t owned = 0, held = 0;
+  for (int rank = 0; rank < 16; ++rank) {
+    const WholeMatrices matrices = make_setup(deck, rank).share.matrices;
+    EXPECT_LE(matrices.held, std::int64_t{1} << 26);
+    EXPECT_GT(matrices.held, std::int64_t{1} << 24);
+    for (const MatrixRound& round : matrices.rounds) {
+      owned += round.owned_matrices;
+      held += round.held_elements();
+      EXPECT_LE(round.held_elements(), matrices.held);
+    }
+  }
+  EXPECT_EQ(owned, 32 * 7);
+  EXPECT_EQ(held, std::int64_t{32} * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336));
+}
+
 }  // namespace
 }  // namespace forge::test
