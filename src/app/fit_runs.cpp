@@ -1,6 +1,5 @@
 #include "app/fit_runs.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +7,7 @@
 
 #include "app/job.hpp"
 #include "config/text.hpp"
+#include "core/median.hpp"
 #include "hf/json_input.hpp"
 #include "plan/fit.hpp"
 
@@ -16,7 +16,6 @@ namespace forge {
 namespace {
 
 constexpr std::size_t least_steps = 3;
-constexpr double least_speed = 0.01, most_speed = 100;
 
 // Of the steps of the last layout, which has its own peak of memory, but the first, which touches memory for the first
 // time.
@@ -40,12 +39,6 @@ std::vector<double> step_seconds(const std::string& file) {
                    std::to_string(least_steps));
   seconds.erase(seconds.begin());
   return seconds;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 // The written file is like the machine's own, which must stay.

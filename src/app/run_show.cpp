@@ -214,7 +214,7 @@ RunSetup busiest(const RunSetup& s) {
   double most = 0;
   int rank = 0;
   for (int p = 0; p < s.mesh.pp; ++p) {
-    const RankShare share = rank_share(s.model_share(), p * s.mesh.world() / s.mesh.pp);
+    const RankShare share = rank_share(s.model_share(), p * s.mesh.world() / s.mesh.pp, false);
     const double flops = flops_of(s.buffers, share, step_tasks(share, s.schedule, s.buffers.recompute));
     if (flops <= most) continue;
     most = flops;

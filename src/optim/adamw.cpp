@@ -29,9 +29,7 @@ void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& st
 
 template <class T>
 void adamw(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
-  if constexpr (!std::is_same_v<T, double>)
-    if (run.state[0].type == DType::bf16) return update_with<bf16>(stream, deck, step, run);
-  update_with<acc_t<T>>(stream, deck, step, run);
+  with_state_type(run, [&]<class M>(std::type_identity<M>) { update_with<M>(stream, deck, step, run); });
 }
 template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
 template void adamw(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "core/to_size.hpp"
@@ -30,6 +31,14 @@ FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, const a
 }
 
 }  // namespace update_detail
+
+// f(std::type_identity<M>()) for the type M of a run's first state: that of the sums, or bf16.
+template <class T, class F>
+void with_state_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, double>)
+    if (run.state[0].type == DType::bf16) return f(std::type_identity<bf16>());
+  f(std::type_identity<acc_t<T>>());
+}
 
 // p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
 // nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (M&), what the optimizer

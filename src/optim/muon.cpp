@@ -35,9 +35,7 @@ void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& ru
 template <class T>
 void muon_prepare(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
                   View<T, 1> values) {
-  if constexpr (!std::is_same_v<T, double>)
-    if (run.state[0].type == DType::bf16) return prepare_with<bf16>(stream, step, run, values);
-  prepare_with<acc_t<T>>(stream, step, run, values);
+  with_state_type(run, [&]<class M>(std::type_identity<M>) { prepare_with<M>(stream, step, run, values); });
 }
 
 // p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o.

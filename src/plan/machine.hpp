@@ -80,6 +80,9 @@ struct Program {
   bool shards_behind = true;     // whether ZeRO's gathers and sums of gradients run behind computation
 };
 
+// Range of the two factors below.
+inline constexpr double least_speed = 0.01, most_speed = 100;
+
 struct Machine {
   std::string name, description;
   int ranks_per_node = 1;

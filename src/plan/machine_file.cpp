@@ -206,8 +206,8 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
   }
   in.require_that(m.memory_bandwidth > 0, "rows.memory_gb_s is missing: the bandwidth of a rank's memory");
   if (const YamlNode* list = in.find("kernels")) read_kernels(*list, m, file, report);
-  in.number("compute_speed", m.compute_speed, 1, 0.01, 100);
-  in.number("network_speed", m.network_speed, 1, 0.01, 100);
+  in.number("compute_speed", m.compute_speed, 1, least_speed, most_speed);
+  in.number("network_speed", m.network_speed, 1, least_speed, most_speed);
   in.number("uncertainty", m.uncertainty, 1, 0, 0.99);
   in.number("overlap_speed", m.overlap_speed, 1, 0.01, 1);
   if (auto host = in.section("host")) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "core/median.hpp"
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "device/random_values.hpp"
@@ -26,11 +27,6 @@ constexpr std::int64_t experts = 16, chosen = 2;  // of routers
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
 }
 
 // Seconds by the clock, or, of a single thread, of its processor: other programs take nothing of that.
