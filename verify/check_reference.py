@@ -80,11 +80,17 @@ def muon(weight, g, name, rate, decay, options):
     new = []
     for w, u in zip(numpy.split(weight.T if stored else weight, parts), numpy.split(g.T if stored else g, parts)):
         out, inner = w.shape
-        scale = numpy.sqrt(REAL(max(out, inner))) / 5
-        if options.get("muon_scale") == "keller":
-            scale = numpy.sqrt(max(REAL(1), REAL(out) / REAL(inner)))
         # The momentum is a multiple of g after one update.
-        new.append(w * (1 - rate * decay) - rate * scale * orthogonalised(u))
+        o = orthogonalised(u)
+        if options["name"] == "normuon":
+            moment = (1 - REAL(options.get("beta2", 0.95))) * (o * o).mean(axis=1, keepdims=True)
+            o = o / (numpy.sqrt(moment) + REAL(options.get("epsilon", 1e-8)))
+            scale = numpy.sqrt(REAL(w.size) / (o * o).sum()) / 5
+        elif options.get("muon_scale") == "keller":
+            scale = numpy.sqrt(max(REAL(1), REAL(out) / REAL(inner)))
+        else:
+            scale = numpy.sqrt(REAL(max(out, inner))) / 5
+        new.append(w * (1 - rate * decay) - rate * scale * o)
     new = numpy.concatenate(new)
     return new.T if stored else new
 
@@ -100,12 +106,12 @@ def update(weights, gradients, rate, norm, options):
         g, weight = gradient * coefficient, weights[name]
         decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 else REAL(0)
         table = any(word in name for word in ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate"))
-        if kind == "muon" and gradient.ndim >= 2 and not table:
+        if kind in ("muon", "normuon") and gradient.ndim >= 2 and not table:
             new[name] = muon(weight, g, name, rate, decay, options)
         elif kind == "schedule_free":  # all averages are alike after one update
             new[name] = weight - rate * (g / (abs(g) + REAL(options.get("epsilon", 1e-8))) + decay * weight)
-        elif kind in ("adamw", "muon"):
-            new[name] = adamw(weight, g, adam if kind == "muon" else rate, decay, options)
+        elif kind in ("adamw", "muon", "normuon"):
+            new[name] = adamw(weight, g, rate if kind == "adamw" else adam, decay, options)
         else:
             new[name] = weight * (1 - rate * decay) - rate * (numpy.sign(g) if kind == "lion" else g)
     return new

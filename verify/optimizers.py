@@ -85,6 +85,31 @@ class Muon:
         self.others.step(adam_rate, None)
 
 
+class NorMuon:
+    """Algorithm 1 of arXiv 2510.05491; PyTorch has none. Its iteration is torch.optim.Muon's."""
+
+    def __init__(self, parameters, options):
+        self.named = {name: p for name, p in parameters.items() if is_matrix(name, p)}
+        self.others = AdamW({name: p for name, p in parameters.items() if name not in self.named}, options)
+        self.weights = [view for name, p in self.named.items() for view in matrices_of(name, p.detach())]
+        self.momenta = [torch.zeros_like(w) for w in self.weights]
+        self.seconds = [w.new_zeros(w.shape[0], 1) for w in self.weights]
+        self.beta2, self.epsilon = options.get("beta2", 0.95), options.get("epsilon", 1e-8)
+        self.decay = options.get("weight_decay", 0.1)
+
+    @torch.no_grad()
+    def step(self, rate, adam_rate):
+        gradients = [view for name, p in self.named.items() for view in matrices_of(name, p.grad)]
+        for w, g, m, v in zip(self.weights, gradients, self.momenta, self.seconds):
+            m.mul_(0.95).add_(g, alpha=0.05)
+            with bf16_is(w.dtype):
+                o = torch.optim._muon._zeropower_via_newtonschulz(m, (3.4445, -4.7750, 2.0315), 5, 1e-7)
+            v.mul_(self.beta2).add_((o * o).mean(dim=1, keepdim=True), alpha=1 - self.beta2)
+            o = o / (v.sqrt() + self.epsilon)
+            w.mul_(1 - rate * self.decay).sub_(o, alpha=0.2 * rate * w.numel() ** 0.5 / o.norm().item())
+        self.others.step(adam_rate, None)
+
+
 class Sgd:
     def __init__(self, parameters, options):
         self.parameters, self.decay = parameters.values(), options.get("weight_decay", 0.1)
@@ -141,5 +166,5 @@ class Lion:
 
 
 def new_optimizer(parameters, options):
-    kinds = {"adamw": AdamW, "muon": Muon, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
+    kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
     return kinds[options.get("name", "adamw")](parameters, options)

@@ -462,6 +462,16 @@ PROBLEMS = {
         train=run(32),
         optimizer={"name": "muon", "muon_scale": "keller", "learning_rate": 0.01, "schedule": "linear"},
     ),
+    "normuon": Problem(
+        shows=(
+            "NorMuon on a Mixtral: rows of the orthogonal matrices by the roots of their second moments, each expert's gate, "
+            "up and down for itself."
+        ),
+        config=mixtral(),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        optimizer={"name": "normuon", "learning_rate": 0.004, "beta2": 0.9, "warmup_steps": 2},
+    ),
     "lion": Problem(
         shows="Lion, with its own decays of the moment, on a Llama with tied embeddings.",
         config=llama(tie_word_embeddings=True),

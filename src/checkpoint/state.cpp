@@ -5,6 +5,12 @@
 
 namespace forge {
 
+void StateTensors::add(const StateTensor& without_pieces, StatePiece piece) {
+  const auto [at, is_new] = numbers_.try_emplace(without_pieces.name, tensors_.size());
+  if (is_new) tensors_.push_back(without_pieces);
+  tensors_[at->second].pieces.push_back(std::move(piece));
+}
+
 std::size_t bytes_of(const std::vector<StateTensor>& tensors) {
   std::size_t bytes = 0;
   for (const StateTensor& tensor : tensors)

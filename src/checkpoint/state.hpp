@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,17 @@ struct StateTensor {
   std::int64_t strip =
       0;  // columns that stand together in files, for tensors that layouts cut by columns; 0: whole rows
   std::vector<StatePiece> pieces;
+};
+
+// Gathers pieces by tensor.
+class StateTensors {
+ public:
+  void add(const StateTensor& without_pieces, StatePiece piece);
+  std::vector<StateTensor> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<StateTensor> tensors_;
+  std::map<std::string, std::size_t> numbers_;
 };
 
 // The state's bytes on the host, so that training can go on while they are written. The result's pieces point into

@@ -1,7 +1,5 @@
 #include "checkpoint/storage_state.hpp"
 
-#include <map>
-
 #include "checkpoint/tensor_parts.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -62,13 +60,10 @@ std::vector<Range> written_ranges(const LocalUnit& unit) {
 template <class T>
 std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64_t experts, StateUse use,
                                   StateParts parts) {
-  std::vector<StateTensor> tensors;
-  std::map<std::string, std::size_t> numbers;
+  StateTensors tensors;
   const auto add = [&](const StateBuffer& kind, const TensorPlace& place, const Box& box, std::byte* data) {
-    const std::string name = std::string(kind.name) + "/" + place.name;
-    const auto [at, is_new] = numbers.try_emplace(name, tensors.size());
-    if (is_new) tensors.push_back({name, kind.type, place.shape, place.strip, {}});
-    tensors[at->second].pieces.push_back({place.box(box), data});
+    tensors.add({std::string(kind.name) + "/" + place.name, kind.type, place.shape, place.strip, {}},
+                {place.box(box), data});
   };
   const StateBuffer parameters{"parameters", dtype_of<acc_t<T>>}, trained{"trained_parameters", parameters.type};
   for (std::size_t u = 0; u < storage.size(); ++u) {
@@ -97,7 +92,7 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
       }
     }
   }
-  return tensors;
+  return tensors.take();
 }
 
 #define FORGE_INSTANTIATE(T) \

@@ -97,7 +97,7 @@ void add_optimizer(std::vector<Key>& keys) {
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
   std::vector<std::string> names;
   for (const OptimizerRow& row : optimizer_table) names.push_back(row.word);
-  k.choice<&O::name>("name", stays, std::move(names), {"normuon", "adafactor", "soap"},
+  k.choice<&O::name>("name", stays, std::move(names), {"adafactor", "soap"},
                      "update rule (docs/optimizers.md); decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;
@@ -110,8 +110,9 @@ void add_optimizer(std::vector<Key>& keys) {
   k.choice<&O::muon_scale>("muon_scale", may_change, {"moonlight", "keller"}, {},
                            "muon: a matrix's update is multiplied by 0.2 sqrt(max(out, in)), or by sqrt(max(1, out / "
                            "in))");
-  k.number<&O::adam_learning_rate>("adam_learning_rate", may_change, at_least(0),
-                                   "muon: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
+  k.number<&O::adam_learning_rate>(
+      "adam_learning_rate", may_change, at_least(0),
+      "muon, normuon: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
   k.number<&O::clip_norm>("clip_norm", may_change, at_least(0), "largest global gradient norm; 0 = no clipping");
   k.choice<&O::schedule>("schedule", may_change, {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
                          "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");

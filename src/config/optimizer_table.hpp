@@ -10,7 +10,7 @@
 
 namespace forge {
 
-enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon };
+enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon, normuon };
 
 struct OptimizerRow {
   const char* word;
@@ -23,6 +23,8 @@ struct OptimizerRow {
   bool averages = false;
   // An update needs the whole matrix (layout/whole_matrices.hpp). Tables, the output matrix and vectors have AdamW.
   bool whole_matrices = false;
+  // Group of tensors in checkpoints: a number for each row of a matrix that is updated whole, which its owner keeps.
+  const char* of_rows = nullptr;
 };
 
 // In the order of the enumerators.
@@ -35,7 +37,13 @@ inline constexpr std::array optimizer_table{
                  {"momentum"},
                  {"muon_scale", "adam_learning_rate", "beta1", "beta2", "epsilon", "moments"},
                  false,
-                 true}};
+                 true},
+    OptimizerRow{"normuon",
+                 {"momentum"},
+                 {"adam_learning_rate", "beta1", "beta2", "epsilon", "moments"},
+                 false,
+                 true,
+                 "second_moment_of_rows"}};
 constexpr const OptimizerRow& row_of(OptimizerName name) {
   return optimizer_table[to_size(name)];
 }

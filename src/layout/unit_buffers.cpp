@@ -17,6 +17,8 @@ Range kept_range(const LocalUnit& unit, KeptOf of) {
       return intersection(unit.state(), matrices);
     case KeptOf::others:
       return intersection(unit.state(), {matrices.end, unit.elements});
+    case KeptOf::rows_of_matrices:
+      return {};
   }
   return {};
 }

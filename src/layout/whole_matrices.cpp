@@ -16,6 +16,7 @@ constexpr std::int64_t most_held = std::int64_t{1} << 26;
 // A matrix of a unit: what all ranks' pieces of this number are parts of.
 struct Matrix {
   std::size_t unit, piece;
+  std::size_t number;  // in LocalUnit::parameters
   const Parameter* parameter;
   const Split* split;  // null: every rank holds all of it
   std::int64_t first_row = 0, rows = 0, columns = 0;
@@ -39,7 +40,7 @@ std::vector<Matrix> matrices_of(const LocalUnit& unit, std::size_t number) {
     const Parameter& parameter = unit.parameters[piece.parameter];
     split = p > 0 && unit.pieces[p - 1].parameter == piece.parameter ? split + 1 : 0;
     if (piece.offset >= whole.end) continue;
-    Matrix m{number, p, &parameter, parameter.split.empty() ? nullptr : &parameter.split[split]};
+    Matrix m{number, p, piece.parameter, &parameter, parameter.split.empty() ? nullptr : &parameter.split[split]};
     m.rows = parameter.shape[0];
     m.columns = parameter.shape[1];
     if (parameter.split.size() > 1) {
@@ -149,7 +150,7 @@ class Rounds {
   }
 
   void add_round(const std::vector<Matrix>& matrices) {
-    MatrixRound round{experts_, group_.rank, matrices[0].rows, matrices[0].columns, 0, {}, {}};
+    MatrixRound round{experts_, group_.rank, matrices[0].rows, matrices[0].columns, {}, out_.owned_rows, {}, {}};
     std::vector<std::int64_t> held(to_size(group_.size()), 0), owned = held;
     std::int64_t sent = 0;
     for (const Matrix& m : matrices) {
@@ -168,10 +169,13 @@ class Rounds {
                                  share.source == r, share.source == group_.rank, at});
         at += n;
       }
-      if (mine) place_sent(m, round, before, sent);
+      if (mine) {
+        round.matrices.push_back({m.unit, m.number, m.first_row});
+        place_sent(m, round, before, sent);
+      }
       ++owned[to_size(m.owner)];
     }
-    round.owned_matrices = owned[to_size(group_.rank)];
+    out_.owned_rows += round.owned_matrices() * round.rows;
     const std::int64_t batch = *std::max_element(owned.begin(), owned.end()),
                        side = std::min(round.rows, round.columns);
     out_.held = std::max(out_.held, *std::max_element(held.begin(), held.end()));
@@ -241,7 +245,7 @@ double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
 }
 
 void add_round_operations(Operations& o, const MatrixRound& round) {
-  const std::int64_t B = round.owned_matrices, m = round.rows, n = round.columns, k = std::min(m, n);
+  const std::int64_t B = round.owned_matrices(), m = round.rows, n = round.columns, k = std::min(m, n);
   if (B == 0) return;
   const DType type = o.c.precision.compute;
   const auto add = [&](bool sums, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
@@ -259,6 +263,7 @@ void add_round_operations(Operations& o, const MatrixRound& round) {
   }
   o.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
   o.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
+  if (state_of_rows(o.c.optimizer)) o.over_rows("normuon", B * m, n, 2, 1);
 }
 
 }  // namespace forge

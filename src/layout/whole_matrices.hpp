@@ -38,15 +38,23 @@ struct OwnedPart {
   std::int64_t at = 0;
 };
 
+// A matrix that this rank owns: rows of a tensor of the checkpoint.
+struct OwnedMatrix {
+  std::size_t unit = 0, parameter = 0;  // in LocalUnit::parameters
+  std::int64_t first_row = 0;
+};
+
 // Matrices (rows, columns), at most `batch` to an owner.
 struct MatrixRound {
   bool experts = false;
   int rank = 0;  // this one's number in its group
   std::int64_t rows = 0, columns = 0;
-  std::int64_t owned_matrices = 0;  // of this rank
+  std::vector<OwnedMatrix> matrices;  // of this rank
+  std::int64_t first_row = 0;         // of the first of them, among the rows of all matrices that this rank owns
   std::vector<HeldPart> held;
   std::vector<OwnedPart> owned;
 
+  std::int64_t owned_matrices() const { return std::ssize(matrices); }
   std::int64_t held_elements() const { return held.empty() ? 0 : held.back().end(); }
 };
 
@@ -57,6 +65,7 @@ struct WholeMatrices {
   int places = 1;
   // The most elements of a round on any rank of the groups: parts, matrices of an owner, their smaller squares, rows.
   std::int64_t held = 0, stack = 0, square = 0, rows = 0, batch = 0;
+  std::int64_t owned_rows = 0;  // of all matrices that this rank owns
 };
 
 // Where a rank stands in its groups: number `shard` of the shards, `tp` or `etp` of those.
@@ -72,6 +81,16 @@ inline constexpr int newton_schulz_steps = 5;
 double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
 // The products of a round on its owner, in their order.
 void add_round_operations(Operations& o, const MatrixRound& round);
+
+// What owners keep of the rows of their matrices, for the whole run.
+template <class A>
+struct MatrixRows {
+  View<A, 1> second_moments;
+
+  void list(BufferLister& l, const WholeMatrices& m) {
+    l.add(second_moments, "second moments of rows", m.owned_rows, 1);
+  }
+};
 
 // Memory of an update, a frame of the workspace.
 template <class T>

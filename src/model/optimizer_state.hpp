@@ -9,8 +9,9 @@
 
 namespace forge {
 
-// The elements that a buffer is kept of: of all, of matrices that are updated whole, or of the others beside them.
-enum class KeptOf { all, whole_matrices, others };
+// What a buffer is kept of: of all elements, of those of matrices that are updated whole, of the others beside them;
+// or, by its owner, of the rows of such matrices (layout/whole_matrices.hpp).
+enum class KeptOf { all, whole_matrices, others, rows_of_matrices };
 
 // What an optimizer keeps of every element that a rank updates, beside the weight: layout/unit_buffers and
 // parallel/storage lay it out, plan/memory adds it up, checkpoints save it, the optimizer reads it by its place in the
@@ -23,6 +24,13 @@ struct StateBuffer {
 };
 using OptimizerState = ShortList<StateBuffer, 4>;
 
+// That of rows; null: none is kept.
+inline const StateBuffer* state_of_rows(const OptimizerState& state) {
+  for (const StateBuffer& buffer : state)
+    if (buffer.of == KeptOf::rows_of_matrices) return &buffer;
+  return nullptr;
+}
+
 // That of the deck's optimizer; `standard`: the type where the deck doesn't name another.
 inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard) {
   OptimizerState state;
@@ -34,6 +42,7 @@ inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard)
   const bool whole = row_of(deck.name).whole_matrices;
   add(deck.name, whole ? KeptOf::whole_matrices : KeptOf::all);
   if (whole) add(OptimizerName::adamw, KeptOf::others);
+  if (const char* name = row_of(deck.name).of_rows) state.push_back({name, standard, KeptOf::rows_of_matrices});
   return state;
 }
 

@@ -10,10 +10,11 @@ namespace forge {
 namespace {
 
 // By the shape of the layer's matrix, (out, in): 0.2 √max(out, in), with which an update is as long as AdamW's (Liu et
-// al. 2025), or √max(1, out/in) (Jordan et al. 2024).
-double muon_scale(MuonScale scale, std::int64_t rows, std::int64_t columns) {
+// al. 2025), or √max(1, out/in) (Jordan et al. 2024). NorMuon's owners have scaled it.
+double scale_of(const OptimizerDeck& deck, std::int64_t rows, std::int64_t columns) {
+  if (deck.name == OptimizerName::normuon) return 1;
   const auto out = static_cast<double>(rows), in = static_cast<double>(columns);
-  return scale == MuonScale::keller ? std::sqrt(std::max(1.0, out / in)) : 0.2 * std::sqrt(std::max(out, in));
+  return deck.muon_scale == MuonScale::keller ? std::sqrt(std::max(1.0, out / in)) : 0.2 * std::sqrt(std::max(out, in));
 }
 
 MatrixPlace place_in(const MatrixRound& round, const OwnedPart& part) {
@@ -29,7 +30,7 @@ MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const Optimize
   const WholeMatrices& plan = tools.matrices;
   if (plan.places > 1) stream_.open();
   for (const MatrixRound& round : plan.rounds) {
-    Round& mine = rounds_.emplace_back(Round{round, {}, muon_scale(deck.muon_scale, round.rows, round.columns)});
+    Round& mine = rounds_.emplace_back(Round{round, {}, scale_of(deck, round.rows, round.columns)});
     for (std::size_t begin = 0, end = 0; begin < round.held.size(); begin = end) {
       const HeldPart& first = round.held[begin];
       HeldPart whole = first;
@@ -100,17 +101,22 @@ View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int place) const {
 }
 
 template <class T>
-void MatrixUpdate<T>::compute(Stream& compute, int round, int place) {
+void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const UpdateStep& step) {
   if (stream_) gathered_[to_size(place)].wait(compute);
   const MatrixRound& plan = rounds_[to_size(round)].plan;
-  if (plan.owned_matrices == 0) return;
+  if (plan.owned_matrices() == 0) return;
   const std::int64_t elements = plan.rows * plan.columns;
   const auto matrix = [&](const View<T, 1>& stack, const OwnedPart& part) {
     return stack.slice(part.matrix * elements, (part.matrix + 1) * elements);
   };
   for (const OwnedPart& part : plan.owned)
     if (part.sent) put_part<T>(compute, place_in(plan, part), memory_of(part, place), matrix(buffers_.x, part));
-  const View<T, 1> result = newton_schulz_(compute, buffers_, plan.owned_matrices, plan.rows, plan.columns);
+  const View<T, 1> result = newton_schulz_(compute, buffers_, plan.owned_matrices(), plan.rows, plan.columns);
+  if (deck_.name == OptimizerName::normuon) {
+    const std::int64_t matrices = plan.owned_matrices(), rows = matrices * plan.rows;
+    normuon_rows<T>(compute, deck_, step, View<T, 3>(result.data, {{matrices, plan.rows, plan.columns}}),
+                    tools_.rows.slice(plan.first_row, plan.first_row + rows), buffers_.row_squares, buffers_.norms);
+  }
   for (const OwnedPart& part : plan.owned)
     if (part.sent) take_part<T>(compute, place_in(plan, part), matrix(result, part), memory_of(part, place));
 }

@@ -21,6 +21,7 @@ struct MatrixTools {
   Arena& arena;
   Gemm& gemm;
   Mesh& mesh;
+  View<acc_t<T>, 1> rows;  // what owners keep of the rows of their matrices (MatrixRows); perhaps empty
 };
 
 // Updates matrices whole, in the rounds of layout/whole_matrices.hpp: the ranks that hold parts of a matrix make what
@@ -36,7 +37,7 @@ class MatrixUpdate {
   void finish();
   // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a place of the memory.
   void gather(Stream& compute, int round, int place, const UpdateStep& step);
-  void compute(Stream& compute, int round, int place);
+  void compute(Stream& compute, int round, int place, const UpdateStep& step);
   void give_back(Stream& compute, int round, int place);
   void update(Stream& compute, int round, int place, const UpdateStep& step);
   void set_operation_tape(OperationTape* tape) { newton_schulz_.set_tape(tape); }

@@ -7,13 +7,13 @@ namespace {
 
 constexpr double muon_momentum = 0.95;
 
-// u = (1−μ) g + μ b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
+// u = (1−μ) g + μ b, of NorMuon u = b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
 //   b ← μ b + (1−μ) g
 // M: the type of b. A step that is not finite changes nothing and has u = 0.
 template <class M, class T>
-void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
+void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
   using A = acc_t<T>;
-  const A one_minus_momentum = A(1 - muon_momentum);
+  const A one_minus_momentum = A(1 - muon_momentum), ahead = nesterov ? one_minus_momentum : A(0);
   const View<const StepScalars, 1> scalars = step.scalars;
   const A* const gs = run.gradient.data;
   M* const bs = run.template state_of<M>(0).data;
@@ -25,7 +25,7 @@ void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& ru
     }
     const A g = gs[i] * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
     bs[i] = M(b);
-    us[i] = T(b + one_minus_momentum * (g - b));
+    us[i] = T(b + ahead * (g - b));
   });
 }
 
@@ -33,9 +33,10 @@ void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& ru
 
 // Muon (Jordan et al. 2024; Liu et al. 2025, arXiv 2502.16982) as PyTorch computes it, with Nesterov's momentum.
 template <class T>
-void muon_prepare(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
                   View<T, 1> values) {
-  with_state_type(run, [&]<class M>(std::type_identity<M>) { prepare_with<M>(stream, step, run, values); });
+  const bool nesterov = deck.name == OptimizerName::muon;
+  with_state_type(run, [&]<class M>(std::type_identity<M>) { prepare_with<M>(stream, nesterov, step, run, values); });
 }
 
 // p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o.

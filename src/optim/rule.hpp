@@ -23,6 +23,7 @@ void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& ste
   switch (deck.name) {
     case OptimizerName::adamw:
     case OptimizerName::muon:
+    case OptimizerName::normuon:
       return adamw(stream, deck, step, run);
     case OptimizerName::lion:
       return lion(stream, deck, step, run);
@@ -50,5 +51,9 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
                 View<const T, 1> values, double scale);
+// What NorMuon does with the owner's orthogonal matrices o (B, m, n), before they are sent back.
+template <class T>
+void normuon_rows(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, View<T, 3> o,
+                  View<acc_t<T>, 1> second_moments, View<double, 1> row_squares, View<double, 1> norms);
 
 }  // namespace forge

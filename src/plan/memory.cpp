@@ -77,6 +77,9 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
     plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
     plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
   }
+  if (state_of_rows(stored.optimizer))
+    plan.of(Category::optimizer) += with_compute_type(
+        c.precision, [&](auto type) { return counted_bytes<MatrixRows<acc_t<decltype(type)>>>(c, share.matrices); });
 }
 
 // What one microbatch of each chunk takes, times the slots that its lifetimes need.

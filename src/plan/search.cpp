@@ -142,7 +142,7 @@ class Bounds {
     const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
     double state = bytes(p.storage);
     for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.storage))
-      if (buffer.of != KeptOf::others) state += bytes(buffer.type);
+      if (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices) state += bytes(buffer.type);
     const double whole = p.has_compute_copy() ? bytes(p.compute) : 0, gradient = bytes(p.accumulate);
     const auto zero = deck.train.zero_stage;
     const auto of = [&](double elements, double shards) {

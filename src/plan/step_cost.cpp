@@ -210,7 +210,8 @@ double StepCost::bytes_of_update(const RankShare& share) const {
     double bytes = static_cast<double>(size_of(p.accumulate) + 2 * size_of(p.storage) +
                                        (p.has_compute_copy() ? size_of(p.compute) : 0));
     for (const StateBuffer& buffer : setup_.buffers.optimizer)
-      if (buffer.of != KeptOf::whole_matrices) bytes += 2 * static_cast<double>(size_of(buffer.type));
+      if (buffer.of == KeptOf::all || buffer.of == KeptOf::others)
+        bytes += 2 * static_cast<double>(size_of(buffer.type));
     sum += bytes * static_cast<double>(kept_range(unit, whole ? KeptOf::others : KeptOf::all).size());
   }
   return sum;

@@ -28,10 +28,38 @@ std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& bia
   return tensors;
 }
 
+namespace {
+
+// What the optimizer keeps of rows of matrices: a tensor (rows) of each that is updated whole, (E, rows) of experts'.
+// Written by the owners of the first replica.
+template <class T>
+void add_row_state(Session<T>& session, StateUse use, std::vector<StateTensor>& tensors) {
+  const RunSetup& setup = session.setup();
+  const auto& state = session.matrix_rows().second_moments;
+  if (state.empty()) return;
+  const StateBuffer& declared = *state_of_rows(setup.buffers.optimizer);
+  StateTensors gathered;
+  for (const MatrixRound& round : setup.share.matrices.rounds)
+    for (std::size_t i = 0; i < round.matrices.size(); ++i) {
+      const OwnedMatrix& matrix = round.matrices[i];
+      const LocalUnit& unit = setup.share.units[matrix.unit];
+      if (use == StateUse::write && unit.zero.replica != 0) continue;
+      TensorPlace place = place_of(unit.parameters[matrix.parameter], setup.spec.E());
+      place.shape.pop_back();
+      auto* const data = state.data + round.first_row + static_cast<std::int64_t>(i) * round.rows;
+      gathered.add({std::string(declared.name) + "/" + place.name, declared.type, place.shape, 0, {}},
+                   {place.box({{matrix.first_row}, {round.rows}}), reinterpret_cast<std::byte*>(data)});
+    }
+  for (StateTensor& tensor : gathered.take()) tensors.push_back(std::move(tensor));
+}
+
+}  // namespace
+
 template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts) {
   const RunSetup& setup = session.setup();
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
+  if (parts.optimizer) add_row_state(session, use, tensors);
   // Every rank has the biases of all layers; the first one writes them.
   if (parts.parameters && (use == StateUse::read || session.mesh().rank() == 0))
     for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));

@@ -33,6 +33,10 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   allocate(arena_, setup_.buffers, Category::data, run_);
+  if (state_of_rows(stored.optimizer)) {
+    allocate(arena_, setup_.buffers, Category::optimizer, rows_, share.matrices);
+    fill_zero(stream_, rows_.second_moments.data, to_size(rows_.second_moments.size()) * sizeof(acc_t<T>));
+  }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data)), {{1}});
   fill_zero(stream_, scalars_.data, sizeof(StepScalars));
@@ -182,7 +186,7 @@ bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const 
       optimizer.matrices().gather(stream_, task.round, task.place, update.of_matrices());
       return true;
     case TaskOp::compute_matrices:
-      optimizer.matrices().compute(stream_, task.round, task.place);
+      optimizer.matrices().compute(stream_, task.round, task.place, update.of_matrices());
       return true;
     case TaskOp::return_matrices:
       optimizer.matrices().give_back(stream_, task.round, task.place);

@@ -75,7 +75,12 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
-  MatrixTools<T> matrix_tools() { return {setup_.share.matrices, setup_.buffers, arena_, *gemm_, mesh_}; }
+  MatrixTools<T> matrix_tools() {
+    return {setup_.share.matrices, setup_.buffers, arena_, *gemm_, mesh_, rows_.second_moments};
+  }
+  // What the optimizer keeps of the rows of the matrices that this rank owns (layout/whole_matrices.hpp); perhaps
+  // empty.
+  const MatrixRows<acc_t<T>>& matrix_rows() const { return rows_; }
   PhaseTimers& timers() { return timers_; }
   // What a step does, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
@@ -128,6 +133,7 @@ class Session {
   Timeline timeline_;
   std::unique_ptr<Routers<T>> routers_;
   RunBuffers<T> run_;
+  MatrixRows<acc_t<T>> rows_;
   View<StepScalars, 1> scalars_;
 };
 

@@ -20,7 +20,7 @@ constexpr std::int64_t steps = 10;
 Deck with_optimizer(Deck deck, OptimizerName name) {
   deck.optimizer.name = name;
   if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
-  if (name == OptimizerName::muon) deck.optimizer.adam_learning_rate = 4e-3;
+  if (row_of(name).whole_matrices) deck.optimizer.adam_learning_rate = 4e-3;
   return deck;
 }
 
@@ -64,6 +64,9 @@ TEST(Optimizers, ScheduleFreeEqualsOneRank) {
 TEST(Optimizers, MuonEqualsOneRank) {
   expect_one_ranks(OptimizerName::muon, 3, 64);
 }
+TEST(Optimizers, NormuonEqualsOneRank) {
+  expect_one_ranks(OptimizerName::normuon, 8, 24);
+}
 
 // ---- owners of whole matrices
 
@@ -99,7 +102,7 @@ std::string problem_of_matrices(const Deck& deck) {
       for (const HeldPart& part : round.held)
         for (std::int64_t e = part.elements.begin; e < part.elements.end; ++e)
           if (!updated.insert({part.unit, e}).second) return "an element is updated twice";
-      std::vector<std::int64_t> times(static_cast<std::size_t>(round.owned_matrices * round.rows * round.columns), 0);
+      std::vector<std::int64_t> times(static_cast<std::size_t>(round.owned_matrices() * round.rows * round.columns), 0);
       for (const OwnedPart& part : round.owned) {
         for (std::int64_t e = 0; part.sent && e < part.count; ++e) {
           const std::int64_t row = part.row + (part.first + e) / part.width,
@@ -145,7 +148,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> shapes_of(Deck dec
   EXPECT_EQ(illegality(deck), "");
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> shapes;
   for (const MatrixRound& round : make_setup(deck).share.matrices.rounds)
-    shapes[{round.rows, round.columns}] += round.owned_matrices;
+    shapes[{round.rows, round.columns}] += round.owned_matrices();
   return shapes;
 }
 

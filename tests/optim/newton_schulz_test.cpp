@@ -113,7 +113,7 @@ TEST(NewtonSchulz, RunsThePlannedProducts) {
       MatrixRound round;
       round.rows = m;
       round.columns = n;
-      round.owned_matrices = B;
+      round.matrices.resize(static_cast<std::size_t>(B));
       Operations planned(context);
       add_round_operations(planned, round);
       EXPECT_EQ(record.products, planned.products);

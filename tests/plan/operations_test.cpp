@@ -188,7 +188,7 @@ TEST(Operations, RoundsOfMatricesAreBounded) {
     EXPECT_LE(matrices.held, std::int64_t{1} << 26);
     EXPECT_GT(matrices.held, std::int64_t{1} << 24);
     for (const MatrixRound& round : matrices.rounds) {
-      owned += round.owned_matrices;
+      owned += round.owned_matrices();
       held += round.held_elements();
       EXPECT_LE(round.held_elements(), matrices.held);
     }

@@ -71,7 +71,7 @@ TEST(Memory, PlanIsTheHighWaterMark) {
     small_moments.optimizer.moments = MomentType::bf16;
     hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
     Deck muon = deck;
-    muon.optimizer.name = OptimizerName::muon;
+    muon.optimizer.name = OptimizerName::normuon;
     hold_plan<double>(name, muon, PrecisionName::fp64);
     hold_plan<bf16>(name, muon, PrecisionName::bf16);
   }
