@@ -95,6 +95,18 @@ def muon(weight, g, name, rate, decay, options):
     return new.T if stored else new
 
 
+def adafactor(weight, g, rate, decay):
+    """The first update: the moments are the means of squares. ε: of numpy.float64."""
+    eps = REAL(numpy.finfo(numpy.float64).eps)
+    moment = g * g
+    if g.ndim >= 2:
+        rows, columns = moment.mean(axis=1, keepdims=True), moment.mean(axis=0, keepdims=True)
+        moment = rows * columns / max(rows.mean(), eps)
+    u = g / numpy.sqrt(numpy.maximum(moment, eps * eps))
+    length = max(numpy.sqrt((weight * weight).mean()), REAL("1e-3")) * min(rate, REAL(1))
+    return weight * (1 - rate * decay) - length / max(REAL(1), numpy.sqrt((u * u).mean())) * u
+
+
 def update(weights, gradients, rate, norm, options):
     """The first update. The schedule gives what has AdamW beside Muon its share of its own rate."""
     clip = options.get("clip_norm", 1.0)
@@ -110,6 +122,8 @@ def update(weights, gradients, rate, norm, options):
             new[name] = muon(weight, g, name, rate, decay, options)
         elif kind == "schedule_free":  # all averages are alike after one update
             new[name] = weight - rate * (g / (abs(g) + REAL(options.get("epsilon", 1e-8))) + decay * weight)
+        elif kind == "adafactor":
+            new[name] = adafactor(weight, g, rate, decay)
         elif kind in ("adamw", "muon", "normuon"):
             new[name] = adamw(weight, g, rate if kind == "adamw" else adam, decay, options)
         else:

@@ -110,6 +110,29 @@ class NorMuon:
         self.others.step(adam_rate, None)
 
 
+class Adafactor:
+    """PyTorch's, of the checkpoint's tensors: each expert's gate, up and down is one."""
+
+    def __init__(self, parameters, options):
+        self.leaves = []
+        for name, p in parameters.items():
+            fused = "experts" in name and p.dim() == 3
+            views = matrices_of(name, p.detach()) if fused else [p.detach()]
+            self.leaves.append((name, p, fused, [torch.nn.Parameter(view) for view in views]))
+        of = lambda vectors: [leaf for _, p, _, leaves in self.leaves if (p.dim() < 2) == vectors for leaf in leaves]
+        decay = options.get("weight_decay", 0.1)
+        groups = [{"params": of(False), "weight_decay": decay}, {"params": of(True), "weight_decay": 0.0}]
+        self.optimizer = torch.optim.Adafactor(groups, lr=1.0)
+
+    def step(self, rate, _adam_rate):
+        for name, p, fused, leaves in self.leaves:
+            for leaf, gradient in zip(leaves, matrices_of(name, p.grad) if fused else [p.grad]):
+                leaf.grad = gradient.contiguous()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+
 class Sgd:
     def __init__(self, parameters, options):
         self.parameters, self.decay = parameters.values(), options.get("weight_decay", 0.1)
@@ -166,5 +189,5 @@ class Lion:
 
 
 def new_optimizer(parameters, options):
-    kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
+    kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "adafactor": Adafactor, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
     return kinds[options.get("name", "adamw")](parameters, options)

@@ -472,6 +472,16 @@ PROBLEMS = {
         token_files={"tokens.bin": 1201},
         optimizer={"name": "normuon", "learning_rate": 0.004, "beta2": 0.9, "warmup_steps": 2},
     ),
+    "adafactor": Problem(
+        shows=(
+            "Adafactor on a Qwen3-MoE: second moments by row and column of every matrix, each expert's for itself, of vectors "
+            "by element; table and output matrix, too."
+        ),
+        config=qwen3_moe(),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        optimizer={"name": "adafactor", "learning_rate": 0.02, "warmup_steps": 2},
+    ),
     "lion": Problem(
         shows="Lion, with its own decays of the moment, on a Llama with tied embeddings.",
         config=llama(tie_word_embeddings=True),

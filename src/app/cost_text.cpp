@@ -77,7 +77,7 @@ void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Op
 
 // Tasks of the same phase stand together.
 std::string phase_name(const Task& task) {
-  if (task.op == TaskOp::norm || task.op == TaskOp::update) return "optimizer";
+  if (task.op == TaskOp::norm || task.op == TaskOp::update || task.op == TaskOp::update_factored) return "optimizer";
   return std::string(name_of(task.op));
 }
 

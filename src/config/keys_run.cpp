@@ -97,7 +97,7 @@ void add_optimizer(std::vector<Key>& keys) {
   SectionKeys<&Deck::optimizer> k("optimizer", keys);
   std::vector<std::string> names;
   for (const OptimizerRow& row : optimizer_table) names.push_back(row.word);
-  k.choice<&O::name>("name", stays, std::move(names), {"adafactor", "soap"},
+  k.choice<&O::name>("name", stays, std::move(names), {"soap"},
                      "update rule (docs/optimizers.md); decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;

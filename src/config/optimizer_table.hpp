@@ -10,7 +10,7 @@
 
 namespace forge {
 
-enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon, normuon };
+enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon, normuon, adafactor };
 
 struct OptimizerRow {
   const char* word;
@@ -23,8 +23,14 @@ struct OptimizerRow {
   bool averages = false;
   // An update needs the whole matrix (layout/whole_matrices.hpp). Tables, the output matrix and vectors have AdamW.
   bool whole_matrices = false;
-  // Group of tensors in checkpoints: a number for each row of a matrix that is updated whole, which its owner keeps.
-  const char* of_rows = nullptr;
+  // Groups of tensors in checkpoints: second moments of a matrix's rows, and of its columns. Where matrices are updated
+  // whole, their owners keep them; else second moments are a row's times a column's, and `state` is kept of vectors
+  // (layout/factored_moments.hpp).
+  const char *of_rows = nullptr, *of_columns = nullptr;
+
+  // Ranks that hold parts of a matrix work on its update together.
+  constexpr bool shares_matrices() const { return whole_matrices || factored(); }
+  constexpr bool factored() const { return of_columns != nullptr; }
 };
 
 // In the order of the enumerators.
@@ -43,7 +49,9 @@ inline constexpr std::array optimizer_table{
                  {"adam_learning_rate", "beta1", "beta2", "epsilon", "moments"},
                  false,
                  true,
-                 "second_moment_of_rows"}};
+                 "second_moment_of_rows"},
+    OptimizerRow{
+        "adafactor", {"second_moment"}, {}, false, false, "second_moment_of_rows", "second_moment_of_columns"}};
 constexpr const OptimizerRow& row_of(OptimizerName name) {
   return optimizer_table[to_size(name)];
 }

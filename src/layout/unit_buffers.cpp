@@ -17,7 +17,9 @@ Range kept_range(const LocalUnit& unit, KeptOf of) {
       return intersection(unit.state(), matrices);
     case KeptOf::others:
       return intersection(unit.state(), {matrices.end, unit.elements});
-    case KeptOf::rows_of_matrices:
+    case KeptOf::vectors:
+      return intersection(unit.state(), {unit.vectors_begin, unit.elements});
+    case KeptOf::lines:
       return {};
   }
   return {};

@@ -38,7 +38,7 @@ struct UnitBufferSpec {
 
   std::size_t bytes() const { return to_size(elements) * size_of(type); }
 };
-// The elements of the unit that an optimizer's buffer has on this rank; of rows nothing stands there.
+// The elements of the unit that an optimizer's buffer has on this rank; of rows and columns nothing stands there.
 Range kept_range(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 

@@ -263,7 +263,7 @@ void add_round_operations(Operations& o, const MatrixRound& round) {
   }
   o.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
   o.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
-  if (state_of_rows(o.c.optimizer)) o.over_rows("normuon", B * m, n, 2, 1);
+  if (keeps_lines(o.c.optimizer)) o.over_rows("normuon", B * m, n, 2, 1);
 }
 
 }  // namespace forge

@@ -82,16 +82,6 @@ double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
 // The products of a round on its owner, in their order.
 void add_round_operations(Operations& o, const MatrixRound& round);
 
-// What owners keep of the rows of their matrices, for the whole run.
-template <class A>
-struct MatrixRows {
-  View<A, 1> second_moments;
-
-  void list(BufferLister& l, const WholeMatrices& m) {
-    l.add(second_moments, "second moments of rows", m.owned_rows, 1);
-  }
-};
-
 // Memory of an update, a frame of the workspace.
 template <class T>
 struct MatrixBuffers {

@@ -9,9 +9,9 @@
 
 namespace forge {
 
-// What a buffer is kept of: of all elements, of those of matrices that are updated whole, of the others beside them;
-// or, by its owner, of the rows of such matrices (layout/whole_matrices.hpp).
-enum class KeptOf { all, whole_matrices, others, rows_of_matrices };
+// What a buffer is kept of: of all elements, of those of matrices that are updated whole, of the others beside them, of
+// vectors; or of rows and columns of matrices (layout/whole_matrices.hpp, factored_moments.hpp).
+enum class KeptOf { all, whole_matrices, others, vectors, lines };
 
 // What an optimizer keeps of every element that a rank updates, beside the weight: layout/unit_buffers and
 // parallel/storage lay it out, plan/memory adds it up, checkpoints save it, the optimizer reads it by its place in the
@@ -24,11 +24,11 @@ struct StateBuffer {
 };
 using OptimizerState = ShortList<StateBuffer, 4>;
 
-// That of rows; null: none is kept.
-inline const StateBuffer* state_of_rows(const OptimizerState& state) {
+// Whether anything is kept of rows or columns.
+inline bool keeps_lines(const OptimizerState& state) {
   for (const StateBuffer& buffer : state)
-    if (buffer.of == KeptOf::rows_of_matrices) return &buffer;
-  return nullptr;
+    if (buffer.of == KeptOf::lines) return true;
+  return false;
 }
 
 // That of the deck's optimizer; `standard`: the type where the deck doesn't name another.
@@ -39,10 +39,12 @@ inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard)
     for (const char* name : row_of(optimizer).state)
       if (name) state.push_back({name, type, of, row_of(optimizer).averages});
   };
-  const bool whole = row_of(deck.name).whole_matrices;
-  add(deck.name, whole ? KeptOf::whole_matrices : KeptOf::all);
+  const OptimizerRow& row = row_of(deck.name);
+  const bool whole = row.whole_matrices;
+  add(deck.name, whole ? KeptOf::whole_matrices : row.factored() ? KeptOf::vectors : KeptOf::all);
   if (whole) add(OptimizerName::adamw, KeptOf::others);
-  if (const char* name = row_of(deck.name).of_rows) state.push_back({name, standard, KeptOf::rows_of_matrices});
+  for (const char* name : {row.of_rows, row.of_columns})
+    if (name) state.push_back({name, standard, KeptOf::lines});
   return state;
 }
 

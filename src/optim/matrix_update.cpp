@@ -25,7 +25,7 @@ MatrixPlace place_in(const MatrixRound& round, const OwnedPart& part) {
 
 template <class T>
 MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck,
-                              const MatrixTools<T>& tools)
+                              const UpdateTools<T>& tools)
     : deck_(deck), tools_(tools), newton_schulz_(tools.gemm, tools.matrices.batch) {
   const WholeMatrices& plan = tools.matrices;
   if (plan.places > 1) stream_.open();
@@ -115,7 +115,8 @@ void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const Updat
   if (deck_.name == OptimizerName::normuon) {
     const std::int64_t matrices = plan.owned_matrices(), rows = matrices * plan.rows;
     normuon_rows<T>(compute, deck_, step, View<T, 3>(result.data, {{matrices, plan.rows, plan.columns}}),
-                    tools_.rows.slice(plan.first_row, plan.first_row + rows), buffers_.row_squares, buffers_.norms);
+                    tools_.line_moments.slice(plan.first_row, plan.first_row + rows), buffers_.row_squares,
+                    buffers_.norms);
   }
   for (const OwnedPart& part : plan.owned)
     if (part.sent) take_part<T>(compute, place_in(plan, part), matrix(result, part), memory_of(part, place));

@@ -4,25 +4,13 @@
 #include <optional>
 #include <vector>
 
-#include "comm/mesh.hpp"
-#include "device/arena.hpp"
 #include "device/side_stream.hpp"
 #include "optim/newton_schulz.hpp"
 #include "optim/update.hpp"
+#include "optim/update_tools.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
-
-// What updates of whole matrices need of a rank, beside its parameters.
-template <class T>
-struct MatrixTools {
-  const WholeMatrices& matrices;
-  const BufferContext& buffers;
-  Arena& arena;
-  Gemm& gemm;
-  Mesh& mesh;
-  View<acc_t<T>, 1> rows;  // what owners keep of the rows of their matrices (MatrixRows); perhaps empty
-};
 
 // Updates matrices whole, in the rounds of layout/whole_matrices.hpp: the ranks that hold parts of a matrix make what
 // its owner needs of them and send it there, behind the work on the round before; the owner computes and sends each
@@ -30,7 +18,7 @@ struct MatrixTools {
 template <class T>
 class MatrixUpdate {
  public:
-  MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const MatrixTools<T>& tools);
+  MatrixUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools);
 
   // Memory for what follows, until finish(), which throws what went wrong in the background.
   void start();
@@ -59,7 +47,7 @@ class MatrixUpdate {
   View<T, 1> memory_of(const OwnedPart& part, int place) const;
 
   const OptimizerDeck deck_;
-  MatrixTools<T> tools_;
+  UpdateTools<T> tools_;
   std::vector<Round> rounds_;
   std::optional<Frame> frame_;
   MatrixBuffers<T> buffers_;

@@ -6,8 +6,9 @@ namespace forge {
 
 // Padding holds zeros; it belongs to the run before it, where an update leaves it zero.
 template <class T>
-Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const MatrixTools<T>& tools)
-    : deck_(deck) {
+Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
+    : deck_(deck), factored_(storage, deck, tools) {
+  if (row_of(deck.name).factored()) return;
   const bool whole = row_of(deck.name).whole_matrices;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);

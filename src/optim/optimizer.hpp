@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "optim/factored_update.hpp"
 #include "optim/learning_rate.hpp"
 #include "optim/matrix_update.hpp"
 #include "optim/update.hpp"
@@ -15,7 +16,7 @@ namespace forge {
 template <class T>
 class Optimizer {
  public:
-  Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const MatrixTools<T>& tools);
+  Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools);
 
   // An update in the tasks of plan/tasks.hpp: its number (from 1, skipped steps not counted), rates, and what there is
   // to know of the step; nothing changes unless scalars.finite.
@@ -29,6 +30,10 @@ class Optimizer {
   };
   // Of elements that are updated one by one.
   void update_elements(Stream& stream, const Update& update) const;
+  // Of a unit whose second moments are of rows and columns.
+  void update_factored(Stream& stream, std::size_t unit, const Update& update) const {
+    factored_.update(stream, unit, update.of_matrices());
+  }
   // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
   void start() {
     if (matrices_) matrices_->start();
@@ -43,6 +48,7 @@ class Optimizer {
 
  private:
   OptimizerDeck deck_;
+  FactoredUpdate<T> factored_;
   std::vector<UpdateRun<T>> runs_;             // of elements that are updated one by one
   std::unique_ptr<MatrixUpdate<T>> matrices_;  // null: none is updated whole
 };

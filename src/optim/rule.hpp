@@ -31,6 +31,8 @@ void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& ste
       return schedule_free(stream, deck, step, run);
     case OptimizerName::sgd:
       return sgd(stream, deck, step, run);
+    case OptimizerName::adafactor:
+      throw Error("adafactor doesn't treat each element for itself");
   }
 }
 

@@ -37,6 +37,8 @@ class Frames {
         return open_.pop_back();
       case TaskOp::compute_matrices:
         return reach(task, matrix_bytes());
+      case TaskOp::update_factored:
+        return reach(task, counted_bytes<FactoredBuffers>(c_, share_.factored.units[task.unit]));
       default:
         return;
     }
@@ -77,9 +79,11 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
     plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
     plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
   }
-  if (state_of_rows(stored.optimizer))
-    plan.of(Category::optimizer) += with_compute_type(
-        c.precision, [&](auto type) { return counted_bytes<MatrixRows<acc_t<decltype(type)>>>(c, share.matrices); });
+  if (keeps_lines(stored.optimizer))
+    plan.of(Category::optimizer) += with_compute_type(c.precision, [&](auto type) {
+      const std::int64_t count = share.line_moments();
+      return counted_bytes<LineMoments<acc_t<decltype(type)>>>(c, count);
+    });
 }
 
 // What one microbatch of each chunk takes, times the slots that its lifetimes need.

@@ -54,6 +54,7 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     unit.tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices)
     share.matrices = whole_matrices(share.units, layout);
+  if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);
   return share;
 }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "layout/factored_moments.hpp"
 #include "layout/mesh_shape.hpp"
 #include "layout/stage.hpp"
 #include "layout/whole_matrices.hpp"
@@ -18,7 +19,11 @@ struct RankShare {
   std::vector<LocalUnit> units;
   std::vector<std::vector<StageLayer>> layers;  // by chunk: what it computes, in order
   int table_stages = 1;                         // stages that hold the token table, where this rank's does
-  WholeMatrices matrices;                       // none where the optimizer updates each element for itself
+  WholeMatrices matrices;                       // none where the optimizer doesn't need them
+  FactoredMoments factored;                     // likewise
+
+  // Second moments of rows and columns that the rank keeps.
+  std::int64_t line_moments() const { return matrices.owned_rows + factored.moments; }
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

@@ -50,7 +50,7 @@ RunSetup make_setup(const Deck& deck, int rank) {
 
 MeshGroups groups_of(const RunSetup& setup) {
   return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
-          row_of(setup.deck.optimizer.name).whole_matrices};
+          row_of(setup.deck.optimizer.name).shares_matrices()};
 }
 
 }  // namespace forge

@@ -163,6 +163,12 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
     case TaskOp::update:
       add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
       break;
+    case TaskOp::update_factored:  // gradient three times, weight twice, and its copy; moments are little
+      add_bytes(cost, CostPart::optimizer,
+                static_cast<double>(3 * size_of(p.accumulate) + 3 * size_of(p.storage) +
+                                    (p.has_compute_copy() ? size_of(p.compute) : 0)) *
+                    static_cast<double>(share.units[task.unit].state().size()));
+      break;
     case TaskOp::gather_matrices:  // gradient, momentum and what goes to the owner
       add_bytes(cost, CostPart::optimizer,
                 (bytes_of_type(p.accumulate) + 2 * bytes_of_type(setup_.buffers.optimizer.front().type) +

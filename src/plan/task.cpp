@@ -40,7 +40,8 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"gather_matrices", "matrices"},
                                  {"compute_matrices", "compute"},
                                  {"return_matrices", "matrices"},
-                                 {"update_matrices", "compute"}};
+                                 {"update_matrices", "compute"},
+                                 {"update_factored", "compute"}};
 
 }  // namespace
 

@@ -324,6 +324,8 @@ std::vector<Task> gather_tasks(const RankShare& share) {
 
 std::vector<Task> optimizer_tasks(const RankShare& share) {
   std::vector<Task> tasks;
+  for (std::size_t u = 0; u < share.factored.units.size(); ++u) tasks.push_back({TaskOp::update_factored, {}, -1, u});
+  if (!tasks.empty()) return tasks;
   const int rounds = static_cast<int>(share.matrices.rounds.size()), places = share.matrices.places;
   const bool behind = places > 1;
   const auto add = [&](TaskOp op, int round) {

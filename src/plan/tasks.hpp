@@ -47,6 +47,7 @@ enum class TaskOp : std::uint8_t {
   compute_matrices,  // behind that, the owner's work
   return_matrices,   // in the stream of matrices: the result's parts to the ranks that hold them
   update_matrices,   // behind that, of the rank's parts
+  update_factored,   // of a unit whose second moments are of rows and columns, with the sums over its ranks
 };
 std::string_view name_of(TaskOp op);
 

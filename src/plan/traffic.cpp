@@ -113,6 +113,12 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     case TaskOp::gather_matrices:
     case TaskOp::return_matrices:
       return sends_of_matrices(c, share.matrices.rounds[to_size(task.round)], task.op == TaskOp::return_matrices);
+    case TaskOp::update_factored: {
+      const FactoredUnit& unit = share.factored.units[task.unit];
+      const Group group = share.units[task.unit].is_experts() ? Group::expert_matrices : Group::matrices;
+      return {{group, Collective::all_reduce, unit.moments + unit.tensor_count(), DType::f64},
+              {group, Collective::all_reduce, unit.tensor_count(), DType::f64}};
+    }
     case TaskOp::transfer: {
       if (!is_send_post(task.action.op)) return {};
       const StageContent& stage = share.chunks[chunk];

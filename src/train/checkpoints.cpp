@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "checkpoint/directory.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/bytes.hpp"
 #include "core/last_words.hpp"
 #include "device/memory.hpp"
@@ -30,28 +31,56 @@ std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& bia
 
 namespace {
 
-// What the optimizer keeps of rows of matrices: a tensor (rows) of each that is updated whole, (E, rows) of experts'.
-// Written by the owners of the first replica.
+// Tensors of what the optimizer keeps of rows and columns of matrices: of a matrix (rows) and (columns), of experts'
+// (E, rows) and (E, columns).
 template <class T>
-void add_row_state(Session<T>& session, StateUse use, std::vector<StateTensor>& tensors) {
-  const RunSetup& setup = session.setup();
-  const auto& state = session.matrix_rows().second_moments;
-  if (state.empty()) return;
-  const StateBuffer& declared = *state_of_rows(setup.buffers.optimizer);
-  StateTensors gathered;
-  for (const MatrixRound& round : setup.share.matrices.rounds)
-    for (std::size_t i = 0; i < round.matrices.size(); ++i) {
-      const OwnedMatrix& matrix = round.matrices[i];
-      const LocalUnit& unit = setup.share.units[matrix.unit];
-      if (use == StateUse::write && unit.zero.replica != 0) continue;
-      TensorPlace place = place_of(unit.parameters[matrix.parameter], setup.spec.E());
-      place.shape.pop_back();
-      auto* const data = state.data + round.first_row + static_cast<std::int64_t>(i) * round.rows;
-      gathered.add({std::string(declared.name) + "/" + place.name, declared.type, place.shape, 0, {}},
-                   {place.box({{matrix.first_row}, {round.rows}}), reinterpret_cast<std::byte*>(data)});
+class LineState {
+ public:
+  explicit LineState(Session<T>& session) : session_(session), share_(session.setup().share) {}
+
+  std::vector<StateTensor> state(StateUse use) {
+    if (session_.line_moments().empty()) return {};
+    // Owners of whole matrices write them, of the first replica.
+    for (const MatrixRound& round : share_.matrices.rounds)
+      for (std::size_t i = 0; i < round.matrices.size(); ++i) {
+        const OwnedMatrix& matrix = round.matrices[i];
+        if (use == StateUse::write && share_.units[matrix.unit].zero.replica != 0) continue;
+        add(matrix.unit, matrix.parameter, true, {matrix.first_row, matrix.first_row + round.rows},
+            round.first_row + static_cast<std::int64_t>(i) * round.rows);
+      }
+    for (std::size_t u = 0; u < share_.factored.units.size(); ++u) {
+      const FactoredUnit& unit = share_.factored.units[u];
+      if (use == StateUse::write && !unit.writes) continue;
+      for (const FactoredTensor& tensor : unit.tensors) {
+        if (!tensor.is_matrix()) continue;
+        const std::int64_t at = unit.first_moment + tensor.moments;
+        add(u, tensor.parameter, true, {0, tensor.rows}, at);
+        add(u, tensor.parameter, false, {0, tensor.columns}, at + tensor.rows);
+      }
     }
-  for (StateTensor& tensor : gathered.take()) tensors.push_back(std::move(tensor));
-}
+    return gathered_.take();
+  }
+
+ private:
+  // Moments of some rows, or columns, of a tensor, which begin at `at` of the rank's.
+  void add(std::size_t unit, std::size_t parameter, bool of_rows, const Range& lines, std::int64_t at) {
+    const RunSetup& setup = session_.setup();
+    const OptimizerRow& row = row_of(setup.deck.optimizer.name);
+    TensorPlace place = place_of(share_.units[unit].parameters[parameter], setup.spec.E());
+    place.shape.erase(place.shape.end() - (of_rows ? 1 : 2));
+    gathered_.add(
+        {std::string(of_rows ? row.of_rows : row.of_columns) + "/" + place.name,
+         dtype_of<acc_t<T>>,
+         place.shape,
+         0,
+         {}},
+        {place.box({{lines.begin}, {lines.size()}}), reinterpret_cast<std::byte*>(session_.line_moments().data + at)});
+  }
+
+  Session<T>& session_;
+  const RankShare& share_;
+  StateTensors gathered_;
+};
 
 }  // namespace
 
@@ -59,7 +88,8 @@ template <class T>
 std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateParts parts) {
   const RunSetup& setup = session.setup();
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
-  if (parts.optimizer) add_row_state(session, use, tensors);
+  if (parts.optimizer)
+    for (StateTensor& tensor : LineState(session).state(use)) tensors.push_back(std::move(tensor));
   // Every rank has the biases of all layers; the first one writes them.
   if (parts.parameters && (use == StateUse::read || session.mesh().rank() == 0))
     for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));

@@ -33,9 +33,10 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   allocate(arena_, setup_.buffers, Category::data, run_);
-  if (state_of_rows(stored.optimizer)) {
-    allocate(arena_, setup_.buffers, Category::optimizer, rows_, share.matrices);
-    fill_zero(stream_, rows_.second_moments.data, to_size(rows_.second_moments.size()) * sizeof(acc_t<T>));
+  if (keeps_lines(stored.optimizer)) {
+    const std::int64_t count = share.line_moments();
+    allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
+    fill_zero(stream_, line_moments_.values.data, to_size(count) * sizeof(acc_t<T>));
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
   scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data)), {{1}});
@@ -181,6 +182,9 @@ bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const 
   switch (task.op) {
     case TaskOp::update:
       optimizer.update_elements(stream_, update);
+      return true;
+    case TaskOp::update_factored:
+      optimizer.update_factored(stream_, task.unit, update);
       return true;
     case TaskOp::gather_matrices:
       optimizer.matrices().gather(stream_, task.round, task.place, update.of_matrices());

@@ -75,12 +75,11 @@ class Session {
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
-  MatrixTools<T> matrix_tools() {
-    return {setup_.share.matrices, setup_.buffers, arena_, *gemm_, mesh_, rows_.second_moments};
+  UpdateTools<T> update_tools() {
+    return {setup_.share.matrices, setup_.share.factored, setup_.buffers, arena_, *gemm_, mesh_, line_moments_.values};
   }
-  // What the optimizer keeps of the rows of the matrices that this rank owns (layout/whole_matrices.hpp); perhaps
-  // empty.
-  const MatrixRows<acc_t<T>>& matrix_rows() const { return rows_; }
+  // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
+  View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }
   PhaseTimers& timers() { return timers_; }
   // What a step does, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
@@ -133,7 +132,7 @@ class Session {
   Timeline timeline_;
   std::unique_ptr<Routers<T>> routers_;
   RunBuffers<T> run_;
-  MatrixRows<acc_t<T>> rows_;
+  LineMoments<acc_t<T>> line_moments_;
   View<StepScalars, 1> scalars_;
 };
 

@@ -58,7 +58,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
                     const RunProgress& start, Checkpoints<T>* checkpoints, Watchdog* watchdog)
     : session_(session),
       log_(log),
-      optimizer_(session.storage(), session.setup().deck.optimizer, session.matrix_tools()),
+      optimizer_(session.storage(), session.setup().deck.optimizer, session.update_tools()),
       loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), start.step + 1,
               train().steps, session.setup().rows()),
       peak_flops_(peak_flops),

@@ -88,6 +88,9 @@ std::vector<Case> cases() {
   all.push_back({"qwen3_schedule_free", with_optimizer(dense[2].deck, OptimizerName::schedule_free), dense_layouts()});
   all.push_back({"latent_muon", with_optimizer(dense[4].deck, OptimizerName::muon), dense_layouts()});
   all.push_back({"gpt2_normuon", with_optimizer(dense[1].deck, OptimizerName::normuon), dense_layouts()});
+  all.push_back({"qwen2_adafactor", with_optimizer(dense[2].deck, OptimizerName::adafactor), dense_layouts()});
+  all.push_back(
+      {"deepseek_adafactor", with_optimizer(moe[2].deck, OptimizerName::adafactor), moe_layouts_of_restarts()});
   all.push_back({"mixtral_normuon", with_optimizer(moe[0].deck, OptimizerName::normuon), moe_layouts_of_restarts()});
   all.push_back({"deepseek_muon", with_optimizer(moe[2].deck, OptimizerName::muon), moe_layouts_of_restarts()});
 #endif

@@ -204,7 +204,8 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
     if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
   }
-  const bool peak_in_update = plan.peak == name_of(TaskOp::compute_matrices);
+  const bool peak_in_update =
+      plan.peak == name_of(TaskOp::compute_matrices) || plan.peak == name_of(TaskOp::update_factored);
   if (result.problem.empty() && !peak_in_update) result.problem = memory_problem(session.arena(), plan);
   if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);

@@ -5,16 +5,18 @@
   mutate.py apply ROOT FILE         plants one
   mutate.py tests FILE              executables and filters, or scripts, that must notice it, a line each
   mutate.py says FILE               what they must say; nothing: any failure will do
+  mutate.py environment FILE        variables that they run with
   mutate.py draw KEY NUMBER FILE…   so many of them, by the key
   mutate.py listed ROOT             does docs/mistakes.md have the mutations that there are, each once and caught?
   mutate.py copy ROOT BUILD TO      a build with its sources as TO/source and TO/source/BUILD, paths and times kept, so
                                     that nothing in it is out of date
 
-A mutation says in its first lines what it plants, then perhaps who must notice it and in what words, then what to change, as
-often as needed:
+A mutation says in its first lines what it plants, then perhaps who must notice it, with which environment and in what words, then
+what to change, as often as needed:
 
     tests: test_model InitialValues.*
     says: some words of the failure
+    environment: NAME=value
     file: src/some/file.cpp
     <<<<
     text that stands in the file exactly once
@@ -50,6 +52,12 @@ def tests_of(mutation: pathlib.Path):
 def says(mutation):
     for words in re.findall(r"^says: (.+)$", pathlib.Path(mutation).read_text(), flags=re.M):
         print(words)
+    return 0
+
+
+def environment(mutation):
+    for setting in re.findall(r"^environment: (\S+=\S+)$", pathlib.Path(mutation).read_text(), flags=re.M):
+        print(setting)
     return 0
 
 
@@ -137,7 +145,7 @@ def main(verb="", *arguments):
     if verb == "tests" and len(arguments) == 1:
         print("\n".join(tests_of(pathlib.Path(arguments[0]))))
         return 0
-    verbs = {"check": (check, 1), "listed": (listed, 1), "apply": (apply, 2), "says": (says, 1), "draw": (draw, 3), "copy": (copy, 3)}
+    verbs = {"check": (check, 1), "listed": (listed, 1), "apply": (apply, 2), "says": (says, 1), "environment": (environment, 1), "draw": (draw, 3), "copy": (copy, 3)}
     if verb not in verbs or len(arguments) < verbs[verb][1]:
         sys.exit(__doc__)
     return verbs[verb][0](*arguments)

@@ -50,12 +50,22 @@ run_test() {
     *) timeout "$limit" "$program" "$@" --gtest_filter="$filter" ;;
   esac
 }
+# with SETTING… -- COMMAND…: in that environment.
+with() (
+  while [ "$1" != -- ]; do
+    export "${1?}"
+    shift
+  done
+  shift
+  "$@"
+)
 # notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails.
 notice() {
-  local program filter code
+  local program filter code settings
+  mapfile -t settings < <(mutate environment "$2")
   while read -r program filter; do
     code=0
-    run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
+    with "${settings[@]}" -- run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
     [ $code -eq 0 ] || return $code
   done < <(mutate tests "$2")
 }

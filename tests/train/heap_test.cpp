@@ -96,7 +96,7 @@ long asked_in_steps(const Deck& deck) {
   Session<T> session(setup, plan.total(), RunKind::training, mesh, 1);
   session.initialise();
   const TrainingData data(setup);
-  Optimizer<T> optimizer(session.storage(), deck.optimizer, session.matrix_tools());
+  Optimizer<T> optimizer(session.storage(), deck.optimizer, session.update_tools());
   Loader loader(data.training, {deck.data.order, deck.train.seed, data.training.samples()}, batch_share(setup), 1,
                 steps, setup.rows());
   std::vector<long> of_pair(pairs, 0);

@@ -46,7 +46,7 @@ void hold_plan(const char* name, Deck deck, PrecisionName precision) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     deck.train.recompute = recompute;
     Rig<T> rig(deck);
-    Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
+    Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
     for (std::int64_t s = 1; s <= 2; ++s) {
       const StepResult result = rig.gradients(s);
       rig.session.update_weights(optimizer, s, {1e-3, 1e-3});
@@ -74,6 +74,10 @@ TEST(Memory, PlanIsTheHighWaterMark) {
     muon.optimizer.name = OptimizerName::normuon;
     hold_plan<double>(name, muon, PrecisionName::fp64);
     hold_plan<bf16>(name, muon, PrecisionName::bf16);
+    Deck adafactor = deck;
+    adafactor.optimizer.name = OptimizerName::adafactor;
+    hold_plan<double>(name, adafactor, PrecisionName::fp64);
+    hold_plan<bf16>(name, adafactor, PrecisionName::bf16);
   }
 }
 

@@ -64,7 +64,7 @@ TEST(NotFinite, AgreedAndHarmless) {
   Deck deck = tiny_deck();
   deck.mesh.dp_shard = environment->size();
   Rig<double> rig(deck);
-  Optimizer<double> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
+  Optimizer<double> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
   auto& storage = rig.session.storage();
   EXPECT_TRUE(rig.gradients(1).finite);
   rig.session.update_weights(optimizer, 1, {1e-2, 1e-2});

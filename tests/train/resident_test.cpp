@@ -31,7 +31,7 @@ Deck wide_deck() {
 
 void expect_plan_is_resident(const Deck& deck) {
   Rig<float> rig(deck);
-  Optimizer<float> optimizer(rig.session.storage(), deck.optimizer, rig.session.matrix_tools());
+  Optimizer<float> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
   for (std::int64_t s = 1; s <= 2; ++s) {
     EXPECT_TRUE(rig.gradients(s).finite);
     rig.session.update_weights(optimizer, s, {1e-3, 1e-3});

@@ -80,14 +80,15 @@ TEST(Sample, GradientsOfManyRanksEqualOne) {
 }
 
 // Gradients of all layers take turns in few places while the sums of the last ones travel. Whether a missing event
-// shows depends on the order in which a device takes its streams: drawn anew in each of several runs.
+// shows depends on the order in which a device takes its streams: drawn anew in each of several runs. With ZeRO 2 no
+// gathers keep the ranks together.
 TEST(Sample, GradientsThatTakeTurnsInAPoolEqualOneRank) {
   constexpr std::size_t runs = 8;
   Deck deck = with_small_batch(test_models().front().deck);
   deck.mesh.dp_shard = 2;
-  deck.train.zero_stage = 3;
+  deck.train.zero_stage = 2;
   deck.train.microbatch_sequences = 1;
-  const std::vector<LayoutCase> cases(runs, {"zero 3 on two ranks", deck});
+  const std::vector<LayoutCase> cases(runs, {"zero 2 on two ranks", deck});
   expect_one_rank(cases, runs);
 }
 

@@ -1,0 +1,27 @@
+#include "optim/factored_update.hpp"
+
+#include "nn/context.hpp"
+
+namespace forge {
+
+template <class T>
+void FactoredUpdate<T>::update(Stream& stream, std::size_t u, const UpdateStep& step) const {
+  const FactoredUnit& plan = tools_.factored.units[u];
+  const RankUnit<T>& unit = storage_.unit(u);
+  Communicator& group = tools_.mesh.matrices(unit.local.is_experts());
+  const Frame frame(tools_.arena);
+  FactoredBuffers buffers;
+  allocate(tools_.arena, tools_.buffers, Category::workspace, buffers, plan);
+  const FactoredRun<T> run{unit, plan, buffers,
+                           tools_.line_moments.slice(plan.first_moment, plan.first_moment + plan.moments)};
+  add_squares(stream, run);
+  group.all_reduce(stream, buffers.sums);
+  update_moments(stream, step, run);
+  add_updates(stream, step, run);
+  group.all_reduce(stream, buffers.updates);
+  apply_updates(stream, deck_, step, run);
+}
+
+FORGE_INSTANTIATE_CLASS(FactoredUpdate);
+
+}  // namespace forge

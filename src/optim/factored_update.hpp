@@ -1,0 +1,49 @@
+#pragma once
+
+#include "optim/update.hpp"
+#include "optim/update_tools.hpp"
+
+namespace forge {
+
+// A unit whose matrices have second moments by row and by column, in an update.
+template <class T>
+struct FactoredRun {
+  using A = acc_t<T>;
+  const RankUnit<T>& unit;
+  const FactoredUnit& plan;
+  const FactoredBuffers& buffers;
+  View<A, 1> moments;  // of rows and columns, of this unit
+
+  // Second moments of a part of a vector.
+  A* own_moments(const FactoredPart& part) const {
+    return static_cast<A*>(static_cast<void*>(unit.optimizer[0].at(part.at)));
+  }
+};
+
+// What a rank adds to the sums of squares of gradients and weights; moments from the sums over all ranks; what it adds
+// to the squares of the updates; the updates (adafactor.cpp).
+template <class T>
+void add_squares(Stream& stream, const FactoredRun<T>& run);
+template <class T>
+void update_moments(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run);
+template <class T>
+void add_updates(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run);
+template <class T>
+void apply_updates(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const FactoredRun<T>& run);
+
+// Updates units by layout/factored_moments.hpp, with two sums over the ranks that share one.
+template <class T>
+class FactoredUpdate {
+ public:
+  FactoredUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
+      : storage_(storage), deck_(deck), tools_(tools) {}
+
+  void update(Stream& stream, std::size_t unit, const UpdateStep& step) const;
+
+ private:
+  const ParameterStorage<T>& storage_;
+  const OptimizerDeck deck_;
+  UpdateTools<T> tools_;
+};
+
+}  // namespace forge

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "comm/mesh.hpp"
+#include "device/arena.hpp"
+#include "kernels/gemm.hpp"
+#include "layout/factored_moments.hpp"
+#include "layout/whole_matrices.hpp"
+
+namespace forge {
+
+// What updates that know more than an element need of a rank, beside its parameters.
+template <class T>
+struct UpdateTools {
+  const WholeMatrices& matrices;
+  const FactoredMoments& factored;
+  const BufferContext& buffers;
+  Arena& arena;
+  Gemm& gemm;
+  Mesh& mesh;
+  View<acc_t<T>, 1> line_moments;  // of rows and columns; perhaps empty
+};
+
+}  // namespace forge
