@@ -80,6 +80,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
         "say whether it fits on such GPUs, and else the nearest change that does")(
         "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one")(
+        "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
         "cost", po::value(&c.cost)->value_name("NAME|FILE"),
         "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
         "other)");

@@ -8,6 +8,7 @@
 #include "app/expert_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/rate_text.hpp"
 #include "app/summary_text.hpp"
 #include "app/task_table.hpp"
 #include "app/verbs.hpp"
@@ -246,6 +247,7 @@ void run_show(const CommandLine& line) {
   print_allowances(setup);
   if (gpu) std::printf("\n%s", fit_text(setup, *gpu).c_str());
   print_traffic(setup);
+  if (line.rates) std::printf("\n%s", rate_text(setup).c_str());
   if (!line.cost.empty()) std::printf("\n%s", cost_table(busiest(setup), *machine).c_str());
   if (line.tasks >= 0) std::printf("\n%s", task_table(setup, line.tasks).c_str());
   std::printf("\nresolved deck\n%s", write_deck(deck).c_str());

@@ -8,6 +8,7 @@
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
+#include "config/rate_points.hpp"
 #include "config/schedule_name.hpp"
 #include "config/text.hpp"
 
@@ -97,6 +98,35 @@ void check_optimizer_keys(const Deck& deck, Report& report) {
   }
 }
 
+// What belongs to some schedules alone, and the cooldown.
+void check_rates(const Deck& deck, Report& report) {
+  const OptimizerDeck& o = deck.optimizer;
+  const std::string schedule = "optimizer.schedule = " + value_text(*find_key("optimizer", "schedule"), deck);
+  const bool piecewise = o.schedule == RateSchedule::piecewise;
+  if (piecewise && o.rate_points.empty())
+    report.add("", schedule + " without optimizer.rate_points; legal: points such as \"100:1, 1000:0.1\"");
+  if (!piecewise && !o.rate_points.empty())
+    report.add("", "optimizer.rate_points with " + schedule + ", which has none; legal: schedule: piecewise");
+  if (o.restart_factor != 1 && o.schedule != RateSchedule::cosine_restarts)
+    report.add("", "optimizer.restart_factor = " + value_text(*find_key("optimizer", "restart_factor"), deck) +
+                       " with " + schedule + ", which has no restarts; legal: 1, or schedule: cosine_restarts");
+  if (o.cooldown_from >= deck.train.steps && o.cooldown_from > 0)
+    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) +
+                       ", where the run ends or has ended; legal: less than " +
+                       equation("train.steps", deck.train.steps));
+  if (o.cooldown_from > 0 && o.cooldown_from < o.warmup_steps)
+    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) + " within the warm-up; legal: at least " +
+                       equation("optimizer.warmup_steps", o.warmup_steps));
+  if (o.cooldown_from > 0 && row_of(o.name).averages)
+    report.add("", equation("optimizer.cooldown_from", o.cooldown_from) + " with optimizer.name = " +
+                       row_of(o.name).word + ", whose rate is constant behind warm-up; legal: 0");
+  try {
+    rate_points(o.rate_points);
+  } catch (const BadInput& error) {
+    report.add("", error.what());
+  }
+}
+
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
@@ -116,6 +146,7 @@ void check_optimizer(Deck& deck, Report& report) {
                        equation("optimizer.decay_steps", o.decay_steps) + " pass " + equation("train.steps", steps) +
                        " with wsd; nearest legal decay_steps: " +
                        std::to_string(std::max<std::int64_t>(steps - o.warmup_steps, 0)));
+  check_rates(deck, report);
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 

@@ -30,7 +30,7 @@ enum class AttentionKernel : int;                           // config/attention_
 enum class OptimizerName : int;                             // config/optimizer_table.hpp
 enum class ScheduleName : int;                              // config/schedule_name.hpp
 ScheduleName default_schedule();                            // default_schedule_name there
-enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex };
+enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex, cosine_restarts, piecewise };
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
 enum class SampleOrder { sequential, shuffled };
@@ -165,6 +165,9 @@ struct OptimizerDeck {
   std::int64_t decay_steps = 0;  // 0 = train.steps - warmup_steps
   double min_ratio = 0.1;
   WsdTail wsd_tail = WsdTail::linear;
+  double restart_factor = 1;       // of cosine_restarts: each period is so many times the one before
+  std::string rate_points;         // of piecewise: "step:ratio, …" (config/rate_points.hpp)
+  std::int64_t cooldown_from = 0;  // the step from which the rate falls to its end; 0 = none
   MomentType moments = MomentType::compute_default;
 };
 
@@ -184,6 +187,7 @@ struct CheckpointDeck {
   std::int64_t keep_every_steps = 0;
   bool asynchronous = false;
   Resume resume = Resume::never;
+  bool reset_optimizer = false;          // a restart takes nothing of the optimizer from another run's checkpoint
   std::string model_from;                // a checkpoint whose parameters a run starts with; "" = none
   bool stop_on_failure = true;           // false: training goes on when saving fails
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit

@@ -114,14 +114,27 @@ void add_optimizer(std::vector<Key>& keys) {
       "adam_learning_rate", may_change, at_least(0),
       "muon, normuon: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
   k.number<&O::clip_norm>("clip_norm", may_change, at_least(0), "largest global gradient norm; 0 = no clipping");
-  k.choice<&O::schedule>("schedule", may_change, {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex"}, {},
-                         "of the learning rate after warm-up; wsd stays, then decays over the last decay_steps");
+  k.choice<&O::schedule>(
+      "schedule", may_change,
+      {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex", "cosine_restarts", "piecewise"}, {},
+      "of the learning rate after warm-up (docs/optimizers.md); wsd stays, then decays over the last "
+      "decay_steps; `forge show DECK --rates` draws it");
   k.integer<&O::warmup_steps>("warmup_steps", may_change, 0, most_steps, "",
                               "steps of linear warm-up; at most train.steps");
   k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
                              "steps of the decay; 0 = train.steps - warmup_steps");
   k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
-  k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"}, {}, "form of wsd's decay");
+  k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"}, {},
+                         "form of wsd's decay, and of a cooldown's");
+  k.number<&O::restart_factor>(
+      "restart_factor", may_change, at_least(1),
+      "cosine_restarts: the first period is decay_steps, each one so many times the one before");
+  k.text<&O::rate_points>("rate_points", may_change,
+                          "piecewise: \"step:ratio, step:ratio, ...\", ratios of learning_rate, straight lines between "
+                          "steps that ascend");
+  k.integer<&O::cooldown_from>("cooldown_from", may_change, 0, most_steps, "",
+                               "from this step on the rate falls from the schedule's to min_ratio at train.steps, as "
+                               "wsd_tail says; 0 = it doesn't");
   k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
                         "type of moments; default = fp32, or fp64 with precision fp64");
 }
@@ -162,6 +175,10 @@ void add_checkpoint(std::vector<Key>& keys) {
       "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
+  k.flag<&C::reset_optimizer>("reset_optimizer", may_change,
+                              "true: a restart from a checkpoint whose deck doesn't say so takes parameters, step and "
+                              "data from there, and keys of "
+                              "`optimizer` may all change; the optimizer's state begins anew");
   k.flag<&C::stop_on_failure>(
       "stop_on_failure", may_change,
       "when saving fails: true = stop (exit code 5), false = say so, go on, and keep in memory what "

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "config/rate_points.hpp"
+
 namespace forge {
 
 namespace {
@@ -25,6 +27,18 @@ double progress(double position, double length) {
   return length > 0 ? std::clamp(position / length, 0.0, 1.0) : 1.0;
 }
 
+// Of a step behind warm-up: how much of its period is over. A period begins with the step behind the last one's end.
+double progress_in_period(const OptimizerDeck& d, double s) {
+  double period = static_cast<double>(d.decay_steps);
+  if (period < 1) return 1;
+  if (d.restart_factor == 1) return std::fmod(s, period) / period;
+  while (s >= period) {
+    s -= period;
+    period *= d.restart_factor;
+  }
+  return s / period;
+}
+
 double decay_share(const OptimizerDeck& d, double steps, double s, double p) {
   switch (d.schedule) {
     case RateSchedule::constant:
@@ -40,15 +54,30 @@ double decay_share(const OptimizerDeck& d, double steps, double s, double p) {
     }
     case RateSchedule::rex:
       return (1 - p) / (1 - p / 2);
+    case RateSchedule::cosine_restarts:
+      return tail(WsdTail::cosine, progress_in_period(d, s - static_cast<double>(d.warmup_steps)));
+    case RateSchedule::piecewise:
+      return 1;
   }
   return 1;
 }
 
-}  // namespace
+double ratio_at(const std::vector<RatePoint>& points, double s) {
+  double step = 0, ratio = points.empty() ? 1 : points.front().ratio;
+  for (const RatePoint& point : points) {
+    const auto next = static_cast<double>(point.step);
+    if (s < next) return ratio + (point.ratio - ratio) * (s - step) / (next - step);
+    step = next;
+    ratio = point.ratio;
+  }
+  return ratio;
+}
 
-double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {
+// Without a cooldown.
+double scheduled_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {
   const double s = static_cast<double>(update), warmup = static_cast<double>(d.warmup_steps);
   if (s <= warmup) return d.learning_rate * s / warmup;
+  if (d.schedule == RateSchedule::piecewise) return d.learning_rate * ratio_at(rate_points(d.rate_points), s);
   if (d.schedule == RateSchedule::inverse_sqrt) {
     const double w = std::max(warmup, 1.0);
     return d.learning_rate * std::max(d.min_ratio, std::sqrt(w / std::max(s, w)));
@@ -56,6 +85,16 @@ double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t up
   const double p = progress(s - warmup, static_cast<double>(d.decay_steps));
   const double share = decay_share(d, static_cast<double>(steps), s, p);
   return d.learning_rate * (d.min_ratio + (1 - d.min_ratio) * share);
+}
+
+}  // namespace
+
+double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t s) {
+  const std::int64_t from = d.cooldown_from;
+  if (from == 0 || s <= from) return scheduled_rate(d, steps, s);
+  const double rate = scheduled_rate(d, steps, from), floor = std::min(rate, d.learning_rate * d.min_ratio);
+  return floor +
+         (rate - floor) * tail(d.wsd_tail, progress(static_cast<double>(s - from), static_cast<double>(steps - from)));
 }
 
 UpdateRates update_rates(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {

@@ -15,6 +15,10 @@ namespace forge {
 //                 (Hu et al. 2024; Hägele et al. 2024)
 //   inverse_sqrt  √(w / max(s, w)), w = max(warmup_steps, 1); not below min
 //   rex           min + (1 − min)(1 − p) / (1 − p/2)                    (Chen et al. 2022)
+//   cosine_restarts  cosine over periods of decay_steps · restart_factor^i, i = 0, 1, …, each from 1 on
+//                 (Loshchilov & Hutter 2017, SGDR)
+//   piecewise     straight lines between rate_points; before the first and behind the last its ratio; no floor
+// From cooldown_from on, c > 0: floor + (rate(c) − floor) · tail((s − c) / (steps − c)) with the tails of wsd.
 double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
 
 // The rates of an update: the optimizer's, and that of what has AdamW beside matrices that are updated whole

@@ -17,24 +17,40 @@ bool defines_averages(const Deck& deck, const Key& key) {
          (key.name == "beta1" || key.name == "warmup_steps");
 }
 
-}  // namespace
+std::string or_reset(const Key& key) {
+  return key.section == "optimizer" ? ", or checkpoint.reset_optimizer: true" : "";
+}
 
-DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
-                         const std::string& section) {
-  Deck then;
+bool resets_optimizer(const Deck& now, const Deck& then) {
+  return now.checkpoint.reset_optimizer && !then.checkpoint.reset_optimizer;
+}
+
+Deck deck_of_checkpoint(const std::string& text, const std::string& where) {
   try {
-    then = read_deck(checkpoint_deck, where + ": its deck", {}, Needs::training);
+    return read_deck(text, where + ": its deck", {}, Needs::training);
   } catch (const BadInput& error) {
     throw BadCheckpoint(error.what());
   }
+}
+
+}  // namespace
+
+bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const std::string& where) {
+  return resets_optimizer(now, deck_of_checkpoint(checkpoint_deck, where));
+}
+
+DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
+                         const std::string& section) {
+  const Deck then = deck_of_checkpoint(checkpoint_deck, where);
   DeckChanges changes;
   for (const Key& key : all_keys()) {
     const std::string ours = value_text(key, now), theirs = value_text(key, then);
     if (ours == theirs || (!section.empty() && key.section != section)) continue;
-    const bool legal = key.on_restart == OnRestart::may_change && !defines_averages(then, key);
+    const bool legal = (key.on_restart == OnRestart::may_change && !defines_averages(then, key)) ||
+                       (resets_optimizer(now, then) && key.section == "optimizer");
     (legal ? changes.legal : changes.illegal)
         .push_back(key.qualified() + " = " + ours + ", the checkpoint has " + theirs +
-                   (legal ? "" : "; legal: " + theirs));
+                   (legal ? "" : "; legal: " + theirs + or_reset(key)));
   }
   return changes;
 }

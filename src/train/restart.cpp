@@ -164,12 +164,12 @@ std::string origin(const CheckpointFiles& files) {
          (facts.ranks == 1 ? " rank" : " ranks");
 }
 
-// The first candidate that is whole, loaded into `state`; the others are noted. Of the candidates and `check` the first
-// rank's count: what of the deck doesn't fit. `converts`: between fp32 and fp64.
-template <class Check>
-std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state,
-                                            bool converts, const std::vector<std::string>& candidates, Check check,
-                                            std::vector<std::string>& notes, Heartbeat* heartbeat) {
+// The first candidate that is whole, loaded into what `wanted` leaves of `all`; the others are noted. Of the
+// candidates and `check` the first rank's count: what of the deck doesn't fit. `converts`: between fp32 and fp64.
+template <class Check, class Wanted>
+std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& all,
+                                            Wanted wanted, bool converts, const std::vector<std::string>& candidates,
+                                            Check check, std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
@@ -177,7 +177,8 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
     std::string path = ranks.rank() == 0 ? candidates[i] : "";
     ranks.broadcast_host(path, 0);
     std::unique_ptr<CheckpointFiles> files;
-    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(state)); });
+    std::vector<StateTensor> state = all;
+    std::string problem = examined(ranks, [&] { files = std::make_unique<CheckpointFiles>(path, datasets_of(all)); });
     if (problem.empty())
       problem = examined(ranks, [&] {
         agree(ranks, *files);
@@ -185,6 +186,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
           if (const std::string missing = files->missing(); !missing.empty()) throw BadCheckpoint(missing);
           check(*files);
         }
+        wanted(*files, state);
         compare_tensors(*files, state, converts);
       });
     if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
@@ -202,8 +204,14 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
                     const std::string& data, std::vector<std::string>& notes) {
   const auto start = std::chrono::steady_clock::now();
   DeckChanges changes;
+  bool resets = false;
   const auto files = load_first(
-      session.mesh().world(), session.stream(), session_state(session, StateUse::read), false, candidates,
+      session.mesh().world(), session.stream(), session_state(session, StateUse::read),
+      [&](const CheckpointFiles& found, std::vector<StateTensor>& state) {
+        resets = resets_optimizer(deck, found.facts().deck, found.directory());
+        state = session_state(session, StateUse::read, {true, !resets});
+      },
+      false, candidates,
       [&](const CheckpointFiles& found) {
         const std::string& path = found.directory();
         changes = deck_changes(deck, found.facts().deck, path);
@@ -223,7 +231,8 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
                   format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
   const CheckpointFacts& facts = files->facts();
-  return {facts.step, facts.updates, facts.bad_in_a_row};
+  if (resets) notes.push_back("the optimizer's state begins anew (checkpoint.reset_optimizer)");
+  return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row};
 }
 
 void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
@@ -234,7 +243,7 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
   });
   if (!problem.empty()) throw BadCheckpoint(problem);
   const auto files = load_first(
-      ranks, stream, state, true, candidates,
+      ranks, stream, state, [](const CheckpointFiles&, std::vector<StateTensor>&) {}, true, candidates,
       [&](const CheckpointFiles& found) {
         const DeckChanges changes = deck_changes(deck, found.facts().deck, found.directory(), "model");
         if (!changes.illegal.empty())

@@ -53,6 +53,10 @@ struct DeckChanges {
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
                          const std::string& section = "");
 
+// checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. Checkpoints
+// of the run itself, whose deck says so, too, are gone on from as ever.
+bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const std::string& where);
+
 // Loads the first candidate that is whole into the session, on every rank what it holds. All ranks; `candidates` and
 // `data` are the first rank's. Damaged ones are left out and noted. Throws BadInput where the deck changed what may not
 // change, BadCheckpoint where no candidate is usable.

@@ -1,0 +1,58 @@
+#include "app/rate_text.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "config/optimizer_table.hpp"
+#include "config/rate_points.hpp"
+#include "core/to_size.hpp"
+#include "optim/learning_rate.hpp"
+
+namespace forge {
+
+namespace {
+
+// Steps to show: some over the whole run, and those where the schedule turns.
+std::set<std::int64_t> shown_steps(const OptimizerDeck& d, std::int64_t steps) {
+  constexpr std::int64_t over_the_run = 24;
+  std::set<std::int64_t> shown;
+  const auto add = [&](std::int64_t step) {
+    if (step >= 1 && step <= steps) shown.insert(step);
+  };
+  for (std::int64_t i = 0; i <= over_the_run; ++i) add(1 + (steps - 1) * i / over_the_run);
+  add(d.warmup_steps);
+  add(d.cooldown_from);
+  if (d.schedule == RateSchedule::wsd) add(steps - d.decay_steps);
+  for (const RatePoint& point : rate_points(d.rate_points)) add(point.step);
+  return shown;
+}
+
+}  // namespace
+
+std::string rate_text(const RunSetup& setup) {
+  constexpr double bar = 50;
+  const OptimizerDeck& d = setup.deck.optimizer;
+  const std::int64_t steps = setup.deck.train.steps;
+  const bool two_rates = row_of(d.name).whole_matrices && d.adam_learning_rate > 0;
+  std::string text = "learning rate and batch over the run\n      step         tokens  sequences          rate";
+  text += two_rates ? "   AdamW's rate\n" : "\n";
+  double most = 0;
+  for (const std::int64_t s : shown_steps(d, steps)) most = std::max(most, learning_rate(d, steps, s));
+  for (const std::int64_t s : shown_steps(d, steps)) {
+    const UpdateRates rates = update_rates(d, steps, s);
+    char line[128];
+    std::snprintf(line, sizeof line, "%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
+                  static_cast<long long>(s * setup.tokens_per_step()),
+                  static_cast<long long>(setup.deck.train.global_batch_sequences), rates.rate);
+    text += line;
+    if (two_rates) {
+      std::snprintf(line, sizeof line, "   %12.4e", rates.others);
+      text += line;
+    }
+    text += "  " + std::string(most > 0 ? to_size(static_cast<std::int64_t>(bar * rates.rate / most)) : 0, '#') + "\n";
+  }
+  return text;
+}
+
+}  // namespace forge

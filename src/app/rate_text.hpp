@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// `forge show --rates`: learning rate and batch at steps over the run, with bars, and where the schedule turns.
+std::string rate_text(const RunSetup& setup);
+
+}  // namespace forge

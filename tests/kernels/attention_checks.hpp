@@ -1,0 +1,47 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "attention_case.hpp"
+
+namespace forge::reference {
+
+// A type, and the kernels that compute in it. The CPU build has one kernel for each type.
+template <class T, AttentionKernel kernel_, bool aligned_ = kernel_ == AttentionKernel::tensor_cores>
+struct Computed {
+  using Type = T;
+  static constexpr AttentionKernel kernel = kernel_;
+  static constexpr bool aligned = aligned_;  // rows begin at multiples of 16 bytes, as tensor cores like them
+};
+
+using Types = testing::Types<
+#if defined(FORGE_CUDA)
+    Computed<bf16, AttentionKernel::tensor_cores>,
+#endif
+    Computed<double, AttentionKernel::cuda_cores>, Computed<float, AttentionKernel::cuda_cores>,
+    Computed<bf16, AttentionKernel::cuda_cores>>;
+
+// |got − want| <= relative · magnitude, everywhere. NaN fails.
+inline void expect_close(const Heads& got, const Heads& want, const Heads& magnitude, double relative,
+                         const char* what) {
+  for (std::size_t i = 0; i < want.values.size(); ++i)
+    ASSERT_LE(std::abs(got.values[i] - want.values[i]), relative * magnitude.values[i]) << what << " " << i;
+}
+
+inline void expect_close(const Gradients& got, const Backward& want, double relative) {
+  expect_close(got.q, want.value.q, want.magnitude.q, relative, "d_q");
+  expect_close(got.k, want.value.k, want.magnitude.k, relative, "d_k");
+  expect_close(got.v, want.value.v, want.magnitude.v, relative, "d_v");
+}
+
+inline void expect_lse(const Heads& got, const Heads& want, double error) {
+  for (std::size_t i = 0; i < want.values.size(); ++i) {
+    if (std::isinf(want.values[i])) {
+      ASSERT_EQ(got.values[i], want.values[i]) << "lse " << i;
+    } else {
+      ASSERT_LE(std::abs(got.values[i] - want.values[i]), error) << "lse " << i;
+    }
+  }
+}
+
+}  // namespace forge::reference
