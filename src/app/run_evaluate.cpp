@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "app/job.hpp"
+#include "app/open_data.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
@@ -29,8 +30,12 @@ std::string bits_text(const CommandLine& line, const Deck& deck, const Evaluatio
 template <class T>
 void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
-  const TrainingData data(setup);
-  const TokenSet& set = data.validation ? *data.validation : data.training;
+  const TrainingData data = open_data(setup, world);
+  if (!data.validation && data.training.size() > 1)
+    throw BadInput(
+        "evaluate: the deck's data is a mixture, of which no set of samples is the whole; legal: give "
+        "data.validation_files, or one source");
+  const TokenSet& set = data.validation ? *data.validation : *data.training.front();
   prepare_device(setup, RunKind::evaluation, world);
   Job<T> job(setup, RunKind::evaluation, world);
   ValidationSet validation(set, deck.train.validation_sequences, deck.train.microbatch_sequences, setup.replicas(),

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "app/job.hpp"
+#include "app/open_data.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
@@ -16,7 +17,7 @@ namespace {
 template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
-  const TrainingData data(setup);
+  const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::gradients, world);
   Job<T> job(setup, RunKind::gradients, world);
   Watchdog& watchdog = world.watchdog();

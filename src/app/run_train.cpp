@@ -4,12 +4,12 @@
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/open_data.hpp"
 #include "app/run_outputs.hpp"
 #include "app/run_start.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/write.hpp"
-#include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
 #include "plan/warnings.hpp"
@@ -43,8 +43,9 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, dou
   facts.peak_flops = peak;
   facts.peak_measured = job.setup.deck.machine.peak_tflops == 0;
   facts.memory = largest_of(memory_by_stage(job.setup, RunKind::training)).bytes;
-  facts.training_tokens = data.training.tokens();
-  facts.training_samples = data.training.samples();
+  facts.training_tokens = data.tokens();
+  facts.training_samples = data.samples();
+  facts.data = data.lines(job.setup);
   return facts;
 }
 
@@ -66,11 +67,12 @@ std::string warnings_at(const RunSetup& setup, const World& world) {
   return warning_lines(warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)}));
 }
 
-// Wrong files (another vocabulary, another dtype) mostly show in the first sample: before anything is written.
+// Wrong files (another vocabulary, another dtype) mostly show in the first sample of a source: before anything is
+// written.
 void read_first_sample(const RunSetup& setup, const TrainingData& data) {
-  const SampleSequence sequence{setup.deck.data.order, setup.deck.train.seed, data.training.samples()};
-  std::vector<std::int32_t> tokens(to_size(setup.deck.train.sequence_tokens + 1));
-  data.training.read(sequence.at(0), tokens);
+  Sample sample(setup.deck.train.sequence_tokens);
+  const SampleStream stream = data.stream(setup);
+  for (const DataSource& source : stream.sources()) source.set->read(source.sequence.at(0), sample);
 }
 
 void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
@@ -122,14 +124,15 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const RunBegin begin{std::chrono::steady_clock::now(), host_memory().resident};
   RunSetup setup = make_setup(deck, world.rank());
   const std::string warnings = warnings_at(setup, world);
-  const TrainingData data(setup);
+  const TrainingData data = open_data(setup, world);
+  data.stream(setup).check_ends(deck.train.steps, deck.train.global_batch_sequences);
   read_first_sample(setup, data);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   setup = with_parameters_of(start, std::move(setup));
   const double peak = peak_of<T>(setup, world);
   Job<T> job(setup, RunKind::training, world);
-  const std::string fingerprint = data_fingerprint(data.training);
+  const std::string fingerprint = data_fingerprint(data.stream(setup));
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory());

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "app/job.hpp"
+#include "app/open_data.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "config/reference.hpp"
@@ -58,7 +59,7 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
   auto references = read_reference(directory + "/reference.yaml");
   const ReferenceSeries& exact = references["fp64"];
   const RunSetup setup = make_setup(deck, world.rank());
-  const TrainingData data(setup);
+  const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::training, world);
   Job<T> job(setup, RunKind::training, world);
   Outcome outcome;

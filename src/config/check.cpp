@@ -22,8 +22,9 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
   std::set<std::string> sections;
   for (const auto& key : all_keys()) {
     if (key.section == "model" && !with_model) continue;
-    const bool needed =
-        key.required == Required::dimension || (key.required == Required::training && needs == Needs::training);
+    const bool needed = key.required == Required::dimension ||
+                        (key.required == Required::training && needs == Needs::training) ||
+                        (key.required == Required::files && needs == Needs::training && deck.data.sources.empty());
     const std::string problem = range_problem(key, deck, needed);
     if (problem.empty()) continue;
     report.add("", key.qualified() + " " + problem);
@@ -154,28 +155,6 @@ void check_profile(const Deck& deck, Report& report) {
   if (deck.output.profile > deck.train.steps)
     report.add("", equation("output.profile", deck.output.profile) + ", a step that isn't run; legal: at most " +
                        equation("train.steps", deck.train.steps));
-}
-
-bool is_npy(const std::string& path) {
-  return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
-}
-
-void check_data(const Deck& deck, Report& report) {
-  const DataDeck& d = deck.data;
-  for (const auto& [key, files] : {std::pair{"data.files", &d.files}, {"data.validation_files", &d.validation_files}})
-    for (const auto& file : *files)
-      if (d.dtype == TokenType::none && !is_npy(file)) {
-        report.add("", std::string(key) + " has " + shown(file) +
-                           ", which is no .npy file and doesn't name its type, and data.dtype is not given; legal: "
-                           "uint16 | uint32");
-        break;
-      }
-  if (d.document_end_token >= deck.model.vocabulary)
-    report.add("", equation("data.document_end_token", d.document_end_token) + "; legal: less than " +
-                       equation("model.vocabulary", deck.model.vocabulary) + ", or -1");
-  if (deck.train.validate_every_steps > 0 && d.validation_files.empty())
-    report.add("", equation("train.validate_every_steps", deck.train.validate_every_steps) +
-                       " without data.validation_files; legal: 0, or give the files");
 }
 
 // The sample at the end is text, as its prompt is.

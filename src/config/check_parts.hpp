@@ -18,6 +18,9 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
 
+// The data section.
+void check_data(const Deck& deck, Report& report);
+
 // "model.heads = 6"
 inline std::string equation(const char* key, std::int64_t value) {
   return std::string(key) + " = " + std::to_string(value);

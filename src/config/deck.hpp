@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace forge {
@@ -34,11 +35,16 @@ enum class RateSchedule { constant, linear, cosine, wsd, inverse_sqrt, rex, cosi
 enum class WsdTail { linear, cosine, sqrt };
 enum class TokenType { none, uint16, uint32 };  // none: not declared; .npy files declare their own
 enum class SampleOrder { sequential, shuffled };
+enum class DocumentEnds { token, index };        // where documents end: at an id, or where the files' indexes say
+enum class Packing { cut, best_fit };            // how documents become samples
+enum class PositionOrigin { sample, document };  // where positions start from 0
+enum class AtEnd { repeat, error };              // of a source whose samples are used up
 enum class Resume { never, automatic };
 enum class MuonScale { moonlight, keller };
 enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
 
 inline constexpr std::size_t most_mtp_depths = 64;
+inline constexpr std::size_t most_sources = 256;  // of a mixture
 
 // Dimensions and options of a decoder-only transformer. From the deck itself or from config.json (model.hf).
 struct ModelDeck {
@@ -171,12 +177,42 @@ struct OptimizerDeck {
   MomentType moments = MomentType::compute_default;
 };
 
+// A part of a mixture. Its name stays what it is when its files move.
+struct SourceDeck {
+  std::string name;
+  std::vector<std::string> files;
+  std::vector<std::string> mask_files;  // one for each file, or none
+  double weight = -1;                   // −1 = its number of samples
+  std::int64_t max_epochs = 0;          // 0 = as data.at_end says
+  bool operator==(const SourceDeck&) const = default;
+};
+
+// Weights from a step on; of sources that it doesn't name, 0.
+struct PhaseDeck {
+  std::int64_t from_step = 0;    // 0 = from_tokens
+  std::int64_t from_tokens = 0;  // the first step behind so many tokens of training
+  std::vector<std::pair<std::string, double>> weights;
+  bool operator==(const PhaseDeck&) const = default;
+};
+
 struct DataDeck {
   std::vector<std::string> files;
+  std::vector<std::string> mask_files;  // one for each file, or none
+  std::vector<SourceDeck> sources;      // in the place of files
+  std::vector<PhaseDeck> phases;
+  double temperature = 1;  // weights to the power of 1 / temperature
+  AtEnd at_end = AtEnd::repeat;
   std::vector<std::string> validation_files;
+  std::vector<std::string> validation_mask_files;
   TokenType dtype = TokenType::none;
   SampleOrder order = SampleOrder::sequential;
   std::int64_t document_end_token = -1;  // -1 = no document boundaries
+  DocumentEnds document_ends = DocumentEnds::token;
+  Packing packing = Packing::cut;
+  std::string packing_directory;  // of the plans of best_fit; "" = <output.directory>/packing
+  PositionOrigin positions = PositionOrigin::sample;
+
+  bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
 };
 
 struct CheckpointDeck {

@@ -50,6 +50,14 @@ class SectionKeys {
   Key& integers(const char* name, OnRestart rule, std::int64_t least, std::int64_t most, const char* doc) {
     return add(name, rule, "", doc, IntegersKey{access<Member, std::vector<std::int64_t>>(), least, most});
   }
+  template <auto Member>
+  Key& sources(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, SourcesKey{access<Member, std::vector<SourceDeck>>()});
+  }
+  template <auto Member>
+  Key& phases(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, PhasesKey{access<Member, std::vector<PhaseDeck>>()});
+  }
   // `words` in the order of the enumerators.
   template <auto Member>
   Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, std::vector<std::string> later,

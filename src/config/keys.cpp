@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "config/key_builder.hpp"
+#include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -24,12 +25,6 @@ std::vector<Key> make_keys() {
   add_model_keys(keys);
   add_run_keys(keys);
   return keys;
-}
-
-std::string list_text(const std::vector<std::string>& items) {
-  std::string text = "[";
-  for (const auto& item : items) text += (text.size() > 1 ? ", " : "") + yaml_text(item);
-  return text + "]";
 }
 
 std::string list_text(const std::vector<std::int64_t>& items) {
@@ -57,7 +52,8 @@ bool in_range(const NumberKey& key, double x) {
   return std::isfinite(x) && (key.above ? x > key.least : x >= key.least) && (key.below ? x < key.most : x <= key.most);
 }
 
-// The rule that a text breaks, "" when none.
+}  // namespace
+
 std::string text_problem(const std::string& text, bool path) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -66,8 +62,6 @@ std::string text_problem(const std::string& text, bool path) {
   }
   return "";
 }
-
-}  // namespace
 
 const std::vector<SectionInfo>& all_sections() {
   static const std::vector<SectionInfo> sections = {
@@ -127,6 +121,8 @@ std::string legal_values(const Key& key) {
                         [](const PathKey&) { return std::string("path"); },
                         [](const PathsKey&) { return std::string("list of paths"); },
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
+                        [](const SourcesKey&) { return legal_sources(); },
+                        [](const PhasesKey&) { return legal_phases(); },
                         [](const ChoiceKey& k) {
                           std::string text;
                           for (const auto& word : k.words) text += (text.empty() ? "" : " | ") + word;
@@ -148,11 +144,18 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const FlagKey& k) { return std::string(k.access.get(deck) ? "true" : "false"); },
                         [&](const TextKey& k) { return yaml_text(k.access.get(deck)); },
                         [&](const PathKey& k) { return yaml_text(k.access.get(deck)); },
-                        [&](const PathsKey& k) { return list_text(k.access.get(deck)); },
+                        [&](const PathsKey& k) { return paths_text(k.access.get(deck)); },
                         [&](const IntegersKey& k) { return list_text(k.access.get(deck)); },
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
+                        [&](const SourcesKey& k) { return sources_text(k.access.get(deck), true); },
+                        [&](const PhasesKey& k) { return phases_text(k.access.get(deck)); },
                     },
                     key.kind);
+}
+
+std::string compared_text(const Key& key, const Deck& deck) {
+  const auto* sources = std::get_if<SourcesKey>(&key.kind);
+  return sources ? sources_text(sources->access.get(deck), false) : value_text(key, deck);
 }
 
 std::string range_problem(const Key& key, const Deck& deck, bool needed) {
@@ -184,6 +187,8 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
             return must_be(std::is_sorted(values.begin(), values.end(), std::less_equal<>()) &&
                            (values.empty() || (values.front() >= k.least && values.back() <= k.most)));
           },
+          [&](const SourcesKey& k) { return sources_problem(k.access.get(deck)); },
+          [&](const PhasesKey& k) { return phases_problem(k.access.get(deck)); },
           [&](const ChoiceKey& k) {
             const int index = k.access.get(deck);
             return must_be(index >= 0 && index < static_cast<int>(k.words.size()));

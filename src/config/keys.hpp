@@ -66,11 +66,20 @@ struct ChoiceKey {
   std::vector<std::string> later;  // words of the design that this version refuses
 };
 
+// The parts of a mixture, and its phases: lists of maps (config/mixture_keys.hpp).
+struct SourcesKey {
+  Access<std::vector<SourceDeck>> access;
+};
+struct PhasesKey {
+  Access<std::vector<PhaseDeck>> access;
+};
+
 // When a deck must give a key.
 enum class Required {
   never,
   dimension,  // always, unless model.hf is given
   training,   // by verbs that train
+  files,      // by those, unless data.sources is given
 };
 
 // Whether a run that goes on from a checkpoint may have another value than the checkpoint: where and how fast it goes
@@ -83,7 +92,9 @@ struct Key {
   std::string unit;  // "" = none, or it is in the name
   std::string doc;
   Required required = Required::never;
-  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey> kind;
+  std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey,
+               SourcesKey, PhasesKey>
+      kind;
 
   std::string former_name;  // what earlier versions called it: still read, never written
 
@@ -113,6 +124,8 @@ std::string legal_values(const Key& key);
 std::string default_text(const Key& key);
 // The value of a key as YAML; texts are quoted where YAML needs it.
 std::string value_text(const Key& key, const Deck& deck);
+// What of the value a restart compares: the value as YAML, without the paths of a mixture's files.
+std::string compared_text(const Key& key, const Deck& deck);
 // "" when the deck's value of the key is legal by itself, else "= 0: legal: ...". A default outside the range (a
 // dimension of 0 before model.hf is read) passes, unless the value is needed.
 std::string range_problem(const Key& key, const Deck& deck, bool needed = false);

@@ -142,15 +142,39 @@ void add_optimizer(std::vector<Key>& keys) {
 void add_data(std::vector<Key>& keys) {
   using D = DataDeck;
   SectionKeys<&Deck::data> k("data", keys);
-  k.paths<&D::files>("files", may_change, "token files, in order; .npy files name their own type").required =
-      Required::training;
+  k.paths<&D::files>(
+       "files", may_change,
+       "token files, in order: raw, .npy, Megatron's .bin with its .idx, llm.c's .bin, .ds (docs/data.md)")
+      .required = Required::files;
+  k.paths<&D::mask_files>("mask_files", may_change,
+                          ".npy files of 0 and 1, one for each of files: a token with 0 is no label");
+  k.sources<&D::sources>("sources", stays,
+                         "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
+                         "weights: all or none (its number of samples); paths may change at a restart");
+  k.phases<&D::phases>("phases", stays,
+                       "other weights of the sources from a step, or from a number of tokens, on; those that begin "
+                       "behind the checkpoint's step may change at a restart");
+  k.number<&D::temperature>("temperature", stays, more_than(0),
+                            "weights of a mixture are taken to the power of 1 / temperature");
+  k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"}, {},
+                       "when a source's samples are used up: again from the start, or the run is refused before it "
+                       "begins; max_epochs of a source wins");
   k.paths<&D::validation_files>("validation_files", may_change, "held-out token files");
+  k.paths<&D::validation_mask_files>("validation_mask_files", may_change, "mask_files of validation_files");
   k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"}, {},
-                      "type of a token in files without a header; none = not declared, .npy files only");
+                      "type of a token in files without a header; none = not declared, files with a header only");
   k.choice<&D::order>("order", stays, {"sequential", "shuffled"}, {},
                       "order of the samples; shuffled anew in each epoch, from train.seed");
   k.integer<&D::document_end_token>("document_end_token", stays, -1, 99'999'999, "",
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
+  k.choice<&D::document_ends>("document_ends", stays, {"token", "index"}, {},
+                              "documents end at document_end_token, or where the files' indexes say (.idx, .ds.index)");
+  k.choice<&D::packing>("packing", stays, {"cut", "best_fit"}, {},
+                        "samples are cut from the text every T tokens, or packed from whole documents");
+  k.path<&D::packing_directory>("packing_directory", may_change,
+                                "where the plans of best_fit are kept; empty = <output.directory>/packing");
+  k.choice<&D::positions>("positions", stays, {"sample", "document"}, {},
+                          "where positions start from 0, of rotations and of the learned table");
 }
 
 void add_checkpoint(std::vector<Key>& keys) {

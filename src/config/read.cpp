@@ -135,13 +135,16 @@ class DeckReader {
   void check_required(Needs needs) {
     for (const auto& key : all_keys()) {
       const bool needed = key.required == Required::training    ? needs == Needs::training
+                          : key.required == Required::files     ? needs == Needs::training && deck_.data.sources.empty()
                           : key.required == Required::dimension ? deck_.model.hf.empty()
                                                                 : false;
       if (!needed) continue;
       const auto given = given_.find(&key);
       if (given == given_.end()) {
         report_.add(file_, key.qualified() + " is missing: " + key.doc + "; legal: " + legal_values(key) +
-                               (key.required == Required::dimension ? "; or give model.hf" : ""));
+                               (key.required == Required::dimension ? "; or give model.hf"
+                                : key.required == Required::files   ? "; or give data.sources"
+                                                                    : ""));
         continue;
       }
       const std::string problem = given->second.good ? range_problem(key, deck_, true) : "";

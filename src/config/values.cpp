@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 
 namespace forge {
@@ -53,6 +54,12 @@ std::optional<Integer> parse_integer(std::string_view text) {
   return static_cast<Integer>(*number);
 }
 
+}  // namespace
+
+std::optional<std::int64_t> parse_whole(std::string_view text) {
+  return parse_integer<std::int64_t>(text);
+}
+
 std::string kind_of(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::list:
@@ -65,6 +72,8 @@ std::string kind_of(const YamlNode& node) {
       return (node.plain ? "" : "the text ") + shown(node.text);
   }
 }
+
+namespace {
 
 class ValueReader {
  public:
@@ -102,6 +111,18 @@ class ValueReader {
     }
     k.access.set(deck_, std::move(values));
     return "";
+  }
+  std::string operator()(const SourcesKey& k) {
+    std::vector<SourceDeck> sources;
+    std::string problem = read_sources(node_, sources);
+    if (problem.empty()) k.access.set(deck_, std::move(sources));
+    return problem;
+  }
+  std::string operator()(const PhasesKey& k) {
+    std::vector<PhaseDeck> phases;
+    std::string problem = read_phases(node_, phases);
+    if (problem.empty()) k.access.set(deck_, std::move(phases));
+    return problem;
   }
   std::string operator()(const ChoiceKey& k) {
     if (node_.kind != YamlNode::Kind::scalar) return illegal();

@@ -14,7 +14,12 @@ namespace forge {
 // finite. Truth values are true and false. A number in quotes is a text.
 std::string read_value(const Key& key, const YamlNode& node, Deck& deck);
 
+// "a list", "'x'": a node in a message.
+std::string kind_of(const YamlNode& node);
+
 // A finite decimal number; none where the text is something else.
 std::optional<double> parse_number(std::string_view text);
+// An integer as decks write them; none where the text is something else.
+std::optional<std::int64_t> parse_whole(std::string_view text);
 
 }  // namespace forge

@@ -16,6 +16,8 @@ const char* requirement_text(const Key& key) {
       return "required";
     case Required::dimension:
       return "required without model.hf";
+    case Required::files:
+      return "required without data.sources";
     case Required::never:
       break;
   }

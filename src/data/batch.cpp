@@ -1,6 +1,7 @@
 #include "data/batch.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "data/token_set.hpp"
 
@@ -41,6 +42,8 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
   const auto rows = to_size(sequences * local_tokens());
   for (auto* vector : {&tokens, &labels, &positions, &documents, &token_order}) vector->assign(rows, 0);
   samples.assign(rows, -1);
+  if (share.document_positions) document_positions.assign(rows, 0);
+  if (share.sources) sources.assign(rows, 0);
   shifted.resize(to_size(share.mtp_depth));
   for (ShiftedRows& depth : shifted)
     for (auto* vector : {&depth.tokens, &depth.labels, &depth.token_order}) vector->assign(rows, 0);
@@ -57,7 +60,7 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
                   key_positions.begin() + static_cast<std::ptrdiff_t>(key_row(*this, rank, s)));
     }
   }
-  // Positions never change, nor does their order.
+  // Positions never change, nor does their order, but for those that start anew with each document.
   const auto in_microbatch = to_size(microbatch * local_tokens());
   const auto in_stream = in_microbatch / to_size(share.tp);
   const auto begin = in_stream * to_size(share.tp_rank);
@@ -70,31 +73,30 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
 
 LabelCounts HostBatch::label_counts() const {
   LabelCounts counts(label_count);
+  counts.sources = source_labels;
   for (const ShiftedRows& depth : shifted) counts.mtp.push_back(depth.label_count);
   return counts;
 }
 
-BatchFiller::BatchFiller(const TokenSet& set)
-    : set_(set),
-      sample_(to_size(set.sequence_tokens() + 1)),
-      labels_(to_size(set.sequence_tokens())),
-      documents_(labels_.size()),
-      starts_(to_size(set.options().vocabulary + 2)) {}
+BatchFiller::BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, std::size_t sources)
+    : sample_(sequence_tokens), sources_(sources), starts_(to_size(std::max(vocabulary, sequence_tokens) + 2)) {}
 
-// This rank's rows of the sequence in sample_, labels_ and documents_.
-void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place) {
+// This rank's rows of the sequence in sample_.
+void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source) {
   const auto length = to_size(batch.local_tokens());
   const std::size_t begin = to_size(row) * length;
   for (std::size_t i = begin; i < begin + length; ++i) {
     const auto t = to_size(batch.positions[i]);
-    batch.tokens[i] = own_token(sample_[t], batch.share.vocabulary);
-    batch.labels[i] = labels_[t];
-    batch.documents[i] = documents_[t];
+    batch.tokens[i] = own_token(sample_.tokens[t], batch.share.vocabulary);
+    batch.labels[i] = sample_.labels[t];
+    batch.documents[i] = sample_.documents[t];
     batch.samples[i] = place;
+    if (batch.share.document_positions) batch.document_positions[i] = sample_.positions[t];
+    if (batch.share.sources) batch.sources[i] = static_cast<std::int32_t>(source);
   }
   for (int rank = 0; rank < batch.share.cp && batch.share.cp > 1; ++rank)
     for (std::size_t i = key_row(batch, rank, row), end = i + length; i < end; ++i) {
-      batch.key_documents[i] = documents_[to_size(batch.key_positions[i])];
+      batch.key_documents[i] = sample_.documents[to_size(batch.key_positions[i])];
       if (!batch.key_samples.empty()) batch.key_samples[i] = place;
     }
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
@@ -103,45 +105,45 @@ void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t pl
 // Rows of depth `depth` of multi-token prediction, from 1.
 void BatchFiller::write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth) {
   ShiftedRows& shifted = batch.shifted[to_size(depth - 1)];
-  const std::size_t length = labels_.size(), d = to_size(depth);
+  const std::vector<std::int32_t>&labels = sample_.labels, &documents = sample_.documents;
+  const std::size_t length = labels.size(), d = to_size(depth);
   const auto next = [&](std::size_t t) {  // of the same document, d behind t
-    return t + d < length && documents_[t + d] == documents_[t];
+    return t + d < length && documents[t + d] == documents[t];
   };
-  for (std::size_t t = 0; t + d < length; ++t) shifted.label_count += next(t) && labels_[t + d] != masked_label;
+  for (std::size_t t = 0; t + d < length; ++t) shifted.label_count += next(t) && labels[t + d] != masked_label;
   const auto rows = to_size(batch.local_tokens());
   const std::size_t begin = to_size(row) * rows;
   for (std::size_t i = begin; i < begin + rows; ++i) {
     const auto t = to_size(batch.positions[i]);
     // The sample's last token is no input, but the label of the last position.
-    const bool last = t + d == length && documents_[t] == documents_.back() && labels_.back() != masked_label;
-    shifted.tokens[i] = next(t) || last ? own_token(sample_[t + d], batch.share.vocabulary) : foreign_token;
-    shifted.labels[i] = next(t) ? labels_[t + d] : masked_label;
+    const bool last = t + d == length && documents[t] == documents.back() && labels.back() != masked_label;
+    shifted.tokens[i] = next(t) || last ? own_token(sample_.tokens[t + d], batch.share.vocabulary) : foreign_token;
+    shifted.labels[i] = next(t) ? labels[t + d] : masked_label;
   }
 }
 
-void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, std::int64_t sample, std::int64_t place) {
-  set_.read(sample, sample_);
-  const std::int64_t end_token = set_.options().document_end_token;
-  std::int32_t document = 0;
-  for (std::size_t t = 0; t < labels_.size(); ++t) {
-    const bool ends = sample_[t] == end_token;
-    labels_[t] = ends ? masked_label : sample_[t + 1];
-    documents_[t] = document;
-    batch.label_count += !ends;
-    document += ends;
-  }
-  write_rows(batch, row, place);
+void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample,
+                                std::int64_t place, std::size_t source) {
+  set.read(sample, sample_);
+  const auto masked = std::count(sample_.labels.begin(), sample_.labels.end(), masked_label);
+  const std::int64_t labels = static_cast<std::int64_t>(sample_.labels.size()) - masked;
+  batch.label_count += labels;
+  if (sources_ > 0) batch.source_labels[source] += labels;
+  write_rows(batch, row, place, source);
 }
 
 void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
-  std::fill(sample_.begin(), sample_.end(), 0);
-  std::fill(labels_.begin(), labels_.end(), masked_label);
-  std::fill(documents_.begin(), documents_.end(), 0);
-  write_rows(batch, row, -1);
+  std::fill(sample_.tokens.begin(), sample_.tokens.end(), 0);
+  std::fill(sample_.labels.begin(), sample_.labels.end(), masked_label);
+  std::fill(sample_.documents.begin(), sample_.documents.end(), 0);
+  std::iota(sample_.positions.begin(), sample_.positions.end(), 0);
+  write_rows(batch, row, -1, 0);
 }
 
 void BatchFiller::begin(HostBatch& batch) {
   batch.label_count = 0;
+  batch.source_labels = {};
+  for (std::size_t i = 0; i < sources_; ++i) batch.source_labels.push_back(0);
   for (ShiftedRows& depth : batch.shifted) depth.label_count = 0;
 }
 
@@ -155,6 +157,12 @@ void BatchFiller::sort_tokens(const HostBatch& batch, const std::vector<std::int
 void BatchFiller::finish(HostBatch& batch) {
   sort_tokens(batch, batch.tokens, batch.token_order);
   for (ShiftedRows& depth : batch.shifted) sort_tokens(batch, depth.tokens, depth.token_order);
+  if (!batch.share.document_positions) return;
+  const std::size_t rows = batch.position_order.size() / to_size(batch.microbatches());
+  for (std::int64_t m = 0; m < batch.microbatches(); ++m)
+    sort_rows(batch.of_microbatch(batch.document_positions, m).subspan(rows * to_size(batch.share.tp_rank), rows),
+              std::span(starts_).first(to_size(batch.sequence_tokens + 2)),
+              std::span(batch.position_order).subspan(to_size(m) * rows, rows));
 }
 
 }  // namespace forge

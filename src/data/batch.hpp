@@ -8,12 +8,11 @@
 #include "config/deck.hpp"
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
+#include "data/sample.hpp"
 #include "layout/row_share.hpp"
 
 namespace forge {
 
-// A label that takes no part in the loss.
-inline constexpr std::int32_t masked_label = -1;
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
 
@@ -22,6 +21,7 @@ struct LabelCounts {
   LabelCounts(std::int64_t labels = 0) : main(labels) {}
   std::int64_t main;
   ShortList<std::int64_t, most_mtp_depths> mtp;
+  ShortList<std::int64_t, most_sources> sources;  // of a mixture: of the model's labels, those of each source
 };
 
 // What depth d (from 1) of multi-token prediction sees of a batch's rows: at position t the token t + d and as label
@@ -45,17 +45,21 @@ struct HostBatch {
   std::vector<std::int32_t> tokens;     // (B·Tc) inputs, counted from share.vocabulary.begin; foreign_token
   std::vector<std::int32_t> labels;     // (B·Tc) the following tokens; masked_label: no loss
   std::vector<std::int32_t> positions;  // (B·Tc) 0 … T−1, not restarted by a document
-  std::vector<std::int32_t> documents;  // (B·Tc) from 0 in every sequence
-  std::vector<std::int64_t> samples;    // (B·Tc) place of the row's sequence in the run's order; −1: padding
+  // What tables and rotations take in their place where share.document_positions says so: from 0 in every document.
+  std::vector<std::int32_t> document_positions;  // (B·Tc)
+  std::vector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
+  std::vector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
+  std::vector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: padding
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
   std::vector<std::int32_t> key_positions, key_documents;  // (B·T)
   std::vector<std::int64_t> key_samples;                   // (B·T) all_to_all only
   // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
   // position, equal ones in row order: what the gradients of the embedding tables are summed in.
-  std::vector<std::int32_t> token_order;     // (A, b·Tc)
-  std::vector<std::int32_t> position_order;  // (A, b·Tc/tp)
-  std::int64_t label_count = 0;              // labels of the sequences, all cp ranks', that aren't masked
-  std::vector<ShiftedRows> shifted;          // by depth of multi-token prediction, from 1
+  std::vector<std::int32_t> token_order;                // (A, b·Tc)
+  std::vector<std::int32_t> position_order;             // (A, b·Tc/tp)
+  std::int64_t label_count = 0;                         // labels of the sequences, all cp ranks', that aren't masked
+  std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
+  ShortList<std::int64_t, most_sources> source_labels;  // of label_count, by source; empty: not apart
 
   // Sizes every vector; nothing grows later.
   void allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
@@ -73,28 +77,28 @@ struct HostBatch {
 
 class TokenSet;
 
-// Fills batches from a token set; its scratch space is allocated once.
+// Fills batches from the token sets of a run's sources, 0, 1 and so on; its scratch space is allocated once.
 class BatchFiller {
  public:
-  explicit BatchFiller(const TokenSet& set);
+  // `sources`: how many of them are counted apart; 0: none is.
+  BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, std::size_t sources = 0);
   // Sequence `row` of the batch := sample `sample` of the set, which is number `place` in the run's order.
-  // Document ids grow behind each document end, whose own label is masked.
-  void fill_sequence(HostBatch& batch, std::int64_t row, std::int64_t sample, std::int64_t place);
+  void fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample, std::int64_t place,
+                     std::size_t source = 0);
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
-  // Sorts the rows, after all sequences are filled. label_count counts from begin() to here.
+  // Sorts the rows, after all sequences are filled. Labels count from begin() to here.
   void begin(HostBatch& batch);
   void finish(HostBatch& batch);
 
  private:
-  void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place);
+  void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source);
   void write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth);
   void sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& order);
 
-  const TokenSet& set_;
-  std::vector<std::int32_t> sample_;              // (T + 1)
-  std::vector<std::int32_t> labels_, documents_;  // (T)
-  std::vector<std::int32_t> starts_;              // (V + 2)
+  Sample sample_;
+  std::size_t sources_;
+  std::vector<std::int32_t> starts_;  // (V + 2), at least (T + 2)
 };
 
 }  // namespace forge

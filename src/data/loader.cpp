@@ -4,17 +4,19 @@
 
 namespace forge {
 
-Loader::Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, std::int64_t first_step,
-               std::int64_t last_step, const RowShare& rows)
-    : sequence_(sequence),
+Loader::Loader(SampleStream stream, BatchShare share, std::int64_t first_step, std::int64_t last_step,
+               const RowShare& rows)
+    : stream_(std::move(stream)),
       share_(share),
       last_step_(last_step),
-      filler_(set),
+      filler_(stream_.set().sequence_tokens(), stream_.set().options().vocabulary, stream_.apart()),
       filled_(first_step - 1),
       taken_(first_step - 1) {
   require(first_step >= 1, "loader: steps count from 1");
-  require(sequence.count == set.samples(), "loader: the sequence belongs to another set");
-  for (HostBatch& batch : buffers_) batch.allocate(share.microbatches(), share.microbatch, set.sequence_tokens(), rows);
+  for (const DataSource& source : stream_.sources())
+    require(source.sequence.count == source.set->samples(), "loader: the sequence belongs to another set");
+  for (HostBatch& batch : buffers_)
+    batch.allocate(share.microbatches(), share.microbatch, stream_.set().sequence_tokens(), rows);
   thread_ = std::thread([this] { fill_ahead(); });
 }
 
@@ -54,7 +56,8 @@ void Loader::fill(std::int64_t step) {
   filler_.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t place = share_.place(step, row);
-    filler_.fill_sequence(batch, row, sequence_.at(place), place);
+    const SampleStream::Place found = stream_.at(place);
+    filler_.fill_sequence(batch, row, stream_.set(found.source), found.sample, place, found.source);
   }
   filler_.finish(batch);
 }

@@ -8,8 +8,7 @@
 
 #include "core/to_size.hpp"
 #include "data/batch.hpp"
-#include "data/sample_order.hpp"
-#include "data/token_set.hpp"
+#include "data/sample_stream.hpp"
 
 namespace forge {
 
@@ -17,9 +16,9 @@ namespace forge {
 // allocated at the start; no state beyond the step.
 class Loader {
  public:
-  // Steps first_step … last_step. `set` outlives the loader.
-  Loader(const TokenSet& set, SampleSequence sequence, BatchShare share, std::int64_t first_step,
-         std::int64_t last_step, const RowShare& rows = {});
+  // Steps first_step … last_step. The stream's sets outlive the loader.
+  Loader(SampleStream stream, BatchShare share, std::int64_t first_step, std::int64_t last_step,
+         const RowShare& rows = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -35,7 +34,7 @@ class Loader {
   void fill(std::int64_t step);
   HostBatch& buffer(std::int64_t step) { return buffers_[to_size(step % 2)]; }
 
-  SampleSequence sequence_;
+  SampleStream stream_;
   BatchShare share_;
   std::int64_t last_step_;
   BatchFiller filler_;

@@ -79,7 +79,11 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-DType type_named(std::string_view name, const Reader& reader) {
+DType type_named(std::string_view name, NpyUse use, const Reader& reader) {
+  if (use == NpyUse::mask) {
+    if (name == "|b1" || name == "|u1" || name == "|i1") return DType::u8;
+    reader.fail("element type of " + std::to_string(name.size()) + " letters; a mask is |b1, |u1 or |i1");
+  }
   if (name == "<u2") return DType::u16;
   if (name == "<u4") return DType::u32;
   if (name == "<i4") return DType::i32;
@@ -99,7 +103,7 @@ std::int64_t read_shape(Reader& reader) {
   return count;
 }
 
-NpyHeader read_dict(Reader& reader) {
+NpyHeader read_dict(Reader& reader, NpyUse use) {
   std::optional<DType> type;
   std::optional<bool> fortran;
   std::optional<std::int64_t> count;
@@ -108,7 +112,7 @@ NpyHeader read_dict(Reader& reader) {
     const std::string_view key = reader.quoted();
     reader.expect(':');
     if (key == "descr" && !type)
-      type = type_named(reader.quoted(), reader);
+      type = type_named(reader.quoted(), use, reader);
     else if (key == "fortran_order" && !fortran)
       fortran = reader.boolean();
     else if (key == "shape" && !count)
@@ -128,7 +132,7 @@ NpyHeader read_dict(Reader& reader) {
 
 }  // namespace
 
-NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path) {
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path, NpyUse use) {
   const auto byte = [&](std::size_t i) { return to_size(bytes[i]); };
   const auto text = [&](std::size_t first, std::size_t length) {
     return std::string_view(reinterpret_cast<const char*>(bytes.data()) + first, length);
@@ -150,7 +154,7 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
   if (length > bytes.size() - start)
     fail(8, "a length of " + std::to_string(length) + " bytes goes beyond the end of the file");
   Reader reader(text(start, length), start, path);
-  NpyHeader header = read_dict(reader);
+  NpyHeader header = read_dict(reader, use);
   header.data_offset = static_cast<std::int64_t>(start + length);
   return header;
 }

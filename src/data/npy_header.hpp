@@ -9,8 +9,10 @@
 
 namespace forge {
 
-// What the header of a NumPy .npy file says, for the one kind of array that forge reads: one axis of u16, u32, i32 or
-// i64, little-endian.
+// What an array is read as: token ids are u16, u32, i32 or i64, little-endian; a mask is bytes or truths.
+enum class NpyUse { tokens, mask };
+
+// What the header of a NumPy .npy file says, for the one kind of array that forge reads: of one axis.
 struct NpyHeader {
   DType type = DType::u16;
   std::int64_t count = 0;        // elements
@@ -22,6 +24,6 @@ inline constexpr std::size_t npy_header_limit = 65536;
 
 // Reads versions 1 to 3 from the first bytes of a file (min(file size, npy_header_limit) of them). Nothing in them is
 // trusted: throws BadInput that names `path`, the byte offset and what is wrong.
-NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path);
+NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& path, NpyUse use = NpyUse::tokens);
 
 }  // namespace forge

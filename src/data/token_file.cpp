@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
+#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "data/npy_header.hpp"
@@ -51,14 +53,18 @@ DType type_of(TokenType declared) {
   return declared == TokenType::uint16 ? DType::u16 : DType::u32;
 }
 
+void check_declared(const std::string& path, DType type, TokenType declared) {
+  if (declared != TokenType::none && type != type_of(declared))
+    throw BadInput(path + ": holds " + std::string(name_of(type)) + ", but data.dtype says " +
+                   std::string(name_of(type_of(declared))) + "; leave data.dtype out, the file states its own");
+}
+
 // The header of an .npy file of so many bytes, which must describe it to its last byte.
-NpyHeader check_npy(const FileHandle& file, const std::string& path, std::int64_t bytes, TokenType declared) {
+NpyHeader check_npy(const FileHandle& file, const std::string& path, NpyUse use) {
+  const auto bytes = static_cast<std::int64_t>(file.size());
   std::vector<std::byte> head(to_size(std::min<std::int64_t>(bytes, npy_header_limit)));
   file.read_at(0, head.data(), head.size());
-  const NpyHeader header = parse_npy_header(head, path);
-  if (declared != TokenType::none && header.type != type_of(declared))
-    throw BadInput(path + ": holds " + std::string(name_of(header.type)) + ", but data.dtype says " +
-                   std::string(name_of(type_of(declared))) + "; leave data.dtype out, an .npy file states its own");
+  const NpyHeader header = parse_npy_header(head, path, use);
   const auto size = static_cast<std::int64_t>(size_of(header.type));
   const std::int64_t rest = bytes - header.data_offset;
   if (rest % size != 0 || rest / size != header.count)
@@ -68,33 +74,136 @@ NpyHeader check_npy(const FileHandle& file, const std::string& path, std::int64_
   return header;
 }
 
+std::vector<std::byte> head_of(const FileHandle& file, std::size_t most) {
+  std::vector<std::byte> head(std::min(to_size(static_cast<std::int64_t>(file.size())), most));
+  file.read_at(0, head.data(), head.size());
+  return head;
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// llm.c (dev/data/data_common.py): 256 int32; magic, version, tokens.
+constexpr std::int64_t llm_c_header_bytes = 1024;
+struct LlmCKind {
+  std::int32_t magic, version;
+  DType type;
+};
+constexpr LlmCKind llm_c_kinds[] = {{20240520, 1, DType::u16}, {20240801, 7, DType::u32}};
+
+const LlmCKind* llm_c_kind(std::span<const std::byte> head) {
+  std::int32_t magic = 0;
+  if (head.size() >= sizeof magic) std::memcpy(&magic, head.data(), sizeof magic);
+  for (const LlmCKind& kind : llm_c_kinds)
+    if (kind.magic == magic) return &kind;
+  return nullptr;
+}
+
+// What FILE.ds.metadata says of the type: "tokenizer|bytes of a token" on its first line; none without such a file.
+TokenType ds_type(const std::string& path) {
+  const std::string metadata = path + ".metadata";
+  if (!exists(metadata)) return TokenType::none;
+  const std::string text = read_text_file(metadata, 1 << 16, "metadata of token file");
+  const std::string line = text.substr(0, text.find('\n'));
+  const auto bar = line.rfind('|');
+  const std::string size = bar == std::string::npos ? "" : line.substr(bar + 1);
+  if (size == "2") return TokenType::uint16;
+  if (size == "4") return TokenType::uint32;
+  throw BadInput(metadata + ": the first line is " + shown(line) + "; legal: NAME|2 or NAME|4, the bytes of a token");
+}
+
 }  // namespace
 
-TokenFile TokenFile::open(const std::string& path, TokenType declared) {
-  FileHandle file = FileHandle::open_to_read(path, "token file");
+std::string_view name_of(TokenFormat format) {
+  constexpr std::string_view names[] = {"raw", ".npy", "Megatron", "llm.c", ".ds"};
+  return names[static_cast<int>(format)];
+}
+
+TokenFile TokenFile::open_npy(FileHandle file, const std::string& path, TokenType declared) {
+  const NpyHeader header = check_npy(file, path, NpyUse::tokens);
+  check_declared(path, header.type, declared);
+  return {std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset};
+}
+
+TokenFile TokenFile::open_mask(const std::string& path) {
+  FileHandle file = FileHandle::open_to_read(path, "mask file");
+  const NpyHeader header = check_npy(file, path, NpyUse::mask);
+  return {std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset};
+}
+
+TokenFile TokenFile::open_megatron(const std::string& index, const std::string& bin, TokenType declared) {
+  FileHandle file = FileHandle::open_to_read(bin, "token file");
+  MegatronFile found = open_megatron_index(index, bin, static_cast<std::int64_t>(file.size()));
+  check_declared(bin, found.type, declared);
+  TokenFile opened(std::move(file), bin, TokenFormat::megatron, found.type, found.tokens, 0);
+  opened.documents_ = std::move(found.documents);
+  return opened;
+}
+
+TokenFile TokenFile::open_llm_c(FileHandle file, const std::string& path, TokenType declared) {
   const auto bytes = static_cast<std::int64_t>(file.size());
-  if (path.ends_with(".npy")) {
-    const NpyHeader header = check_npy(file, path, bytes, declared);
-    return {std::move(file), path, header.type, header.count, header.data_offset};
+  if (bytes < llm_c_header_bytes)
+    throw BadInput(path + ": starts like a file of llm.c, but ends at byte offset " + number(bytes) +
+                   ", within the header of 1024 bytes");
+  std::array<std::int32_t, 3> head{};
+  file.read_at(0, head.data(), sizeof head);
+  const LlmCKind& kind = *llm_c_kind(std::as_bytes(std::span(head)));
+  if (head[1] != kind.version)
+    throw BadInput(path + ": llm.c header at byte offset 4: version " + number(head[1]) + "; legal with magic " +
+                   number(kind.magic) + ": " + number(kind.version));
+  const std::int64_t rest = bytes - llm_c_header_bytes, size = static_cast<std::int64_t>(size_of(kind.type));
+  if (rest % size != 0 || rest / size != head[2])
+    throw BadInput(path + ": llm.c header at byte offset 8 promises " + number(head[2]) + " tokens of " + number(size) +
+                   " bytes, but the file ends at byte offset " + number(bytes));
+  check_declared(path, kind.type, declared);
+  return {std::move(file), path, TokenFormat::llm_c, kind.type, head[2], llm_c_header_bytes};
+}
+
+TokenFile TokenFile::open_raw(FileHandle file, const std::string& path, TokenType declared) {
+  const bool ds = path.ends_with(".ds");
+  if (const TokenType stated = ds ? ds_type(path) : TokenType::none; stated != TokenType::none) {
+    check_declared(path, type_of(stated), declared);
+    declared = stated;
   }
-  std::array<char, 6> head{};
-  file.read_at(0, head.data(), to_size(std::min<std::int64_t>(bytes, head.size())));
-  if (std::memcmp(head.data(), "\x93NUMPY", head.size()) == 0)
-    throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
   if (declared == TokenType::none)
     throw BadInput(path + ": a raw token file needs data.dtype (uint16 or uint32); it is declared, never guessed");
+  const auto bytes = static_cast<std::int64_t>(file.size());
   const DType type = type_of(declared);
   const auto size = static_cast<std::int64_t>(size_of(type));
   if (bytes % size != 0)
     throw BadInput(path + ": its size of " + number(bytes) + " bytes is no multiple of " + number(size) +
                    " (data.dtype " + std::string(name_of(type)) + "): the last token is cut at byte offset " +
                    number(bytes / size * size));
-  return {std::move(file), path, type, bytes / size, 0};
+  TokenFile opened(std::move(file), path, ds ? TokenFormat::ds : TokenFormat::raw, type, bytes / size, 0);
+  if (ds && exists(path + ".index")) opened.documents_ = open_ds_index(path + ".index", bytes / size);
+  return opened;
+}
+
+TokenFile TokenFile::open(const std::string& path, TokenType declared) {
+  const bool bin = path.ends_with(".bin");
+  const std::string stem = path.substr(0, path.size() - std::min<std::size_t>(path.size(), 4)), index = stem + ".idx";
+  if (path.ends_with(".idx")) return open_megatron(path, stem + ".bin", declared);
+  FileHandle file = FileHandle::open_to_read(path, "token file");
+  if (path.ends_with(".npy")) return open_npy(std::move(file), path, declared);
+  if (bin && exists(index) &&
+      has_megatron_magic(head_of(FileHandle::open_to_read(index, "Megatron index"), megatron_magic_bytes)))
+    return open_megatron(index, path, declared);
+  const std::vector<std::byte> head = head_of(file, 16);
+  if (head.size() >= 6 && std::memcmp(head.data(), "\x93NUMPY", 6) == 0)
+    throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
+  if (has_megatron_magic(head))
+    throw BadInput(path + ": starts like a Megatron index; give it a name that ends in .idx, beside its .bin file");
+  if (llm_c_kind(head)) return open_llm_c(std::move(file), path, declared);
+  return open_raw(std::move(file), path, declared);
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocabulary) const {
   require(first >= 0 && static_cast<std::int64_t>(out.size()) <= tokens_ - first, "token file: read outside the file");
   switch (type_) {
+    case DType::u8:
+      return read_as<std::uint8_t>(*this, file_, first, out, vocabulary);
     case DType::u16:
       return read_as<std::uint16_t>(*this, file_, first, out, vocabulary);
     case DType::u32:

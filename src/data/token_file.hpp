@@ -1,21 +1,40 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "config/deck.hpp"
 #include "config/file_handle.hpp"
 #include "core/types.hpp"
+#include "data/document_index.hpp"
 
 namespace forge {
 
-// One file of token ids: raw little-endian uint16 or uint32, or a one-dimensional .npy array.
+// The kinds of token files, by what tells them apart (docs/data.md).
+enum class TokenFormat {
+  raw,       // nothing: little-endian uint16 or uint32
+  npy,       // its name and header
+  megatron,  // the header of the .idx file beside the .bin file
+  llm_c,     // its header: 256 int32, magic 20240520 (uint16) or 20240801 (uint32)
+  ds,        // its name: datatrove's and nanotron's; types as raw, or as the .metadata file says
+};
+std::string_view name_of(TokenFormat format);
+
+// One file of token ids.
 class TokenFile {
  public:
-  // A file whose name ends in .npy says its own type, which must be `declared` where something is declared; any other
-  // needs a declaration. Throws BadInput that names file and byte offset.
+  // A file that says its own type must say `declared` where something is declared; any other needs a declaration.
+  // Throws BadInput that names file and byte offset.
   static TokenFile open(const std::string& path, TokenType declared);
+  // An .npy file of bytes or truths, each 0 or 1: whether the token of the same number may be a label.
+  static TokenFile open_mask(const std::string& path);
+
+  TokenFormat format() const { return format_; }
+  // Null where the file has no index of documents.
+  const DocumentIndex* documents() const { return documents_.get(); }
 
   const std::string& path() const { return path_; }
   DType type() const { return type_; }
@@ -29,14 +48,26 @@ class TokenFile {
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocabulary) const;
 
  private:
-  TokenFile(FileHandle file, std::string path, DType type, std::int64_t tokens, std::int64_t data_offset)
-      : file_(std::move(file)), path_(std::move(path)), type_(type), tokens_(tokens), data_offset_(data_offset) {}
+  TokenFile(FileHandle file, std::string path, TokenFormat format, DType type, std::int64_t tokens,
+            std::int64_t data_offset)
+      : file_(std::move(file)),
+        path_(std::move(path)),
+        format_(format),
+        type_(type),
+        tokens_(tokens),
+        data_offset_(data_offset) {}
+  static TokenFile open_npy(FileHandle file, const std::string& path, TokenType declared);
+  static TokenFile open_megatron(const std::string& index, const std::string& bin, TokenType declared);
+  static TokenFile open_llm_c(FileHandle file, const std::string& path, TokenType declared);
+  static TokenFile open_raw(FileHandle file, const std::string& path, TokenType declared);
 
   FileHandle file_;
   std::string path_;
+  TokenFormat format_;
   DType type_;
   std::int64_t tokens_;
   std::int64_t data_offset_;
+  std::shared_ptr<const DocumentIndex> documents_;
 };
 
 }  // namespace forge

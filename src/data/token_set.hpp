@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/packing_plan.hpp"
+#include "data/sample.hpp"
 #include "data/token_file.hpp"
 
 namespace forge {
@@ -15,35 +18,64 @@ struct TokenSetOptions {
   TokenType dtype = TokenType::none;
   std::int64_t sequence_tokens = 0;      // T
   std::int64_t vocabulary = 0;           // V: ids are 0 … V−1
-  std::int64_t document_end_token = -1;  // −1 = the text is one document
+  std::int64_t document_end_token = -1;  // −1 = none
+  DocumentEnds document_ends = DocumentEnds::token;
+  std::vector<std::string> mask_files = {};  // one for each file, or none
+  Packing packing = Packing::cut;
+  std::string packing_directory = {};  // where plans of best_fit are kept
+
+  bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
 };
 
-// A list of token files as samples: sample i of a file is its tokens [i·T, i·T + T], inputs the first T of them and
-// labels the last T. A tail that doesn't fill a sample is dropped; the files follow each other.
+// A list of token files as samples of T tokens.
+// Cut: sample i of a file is its tokens [i·T, i·T + T], inputs the first T of them and labels the last T. A tail that
+// doesn't fill a sample is dropped; the files follow each other.
+// Packed: samples are documents, and parts of those that are longer than T, by a plan that is made once and kept; what
+// they leave of T is filled up with token 0, without labels.
 class TokenSet {
  public:
-  // Opens every file and checks what can be checked without reading it; one BadInput lists all that is wrong.
+  // Opens every file and checks what can be checked without reading tokens; one BadInput lists all that is wrong. Makes
+  // the plan where there is none yet.
   explicit TokenSet(TokenSetOptions options);
 
   const TokenSetOptions& options() const { return options_; }
   std::int64_t sequence_tokens() const { return options_.sequence_tokens; }
   // Samples, and tokens, of all files.
-  std::int64_t samples() const { return first_sample_.back(); }
-  std::int64_t tokens() const;
+  std::int64_t samples() const { return plan_ ? plan_->samples() : first_sample_.back(); }
+  std::int64_t tokens() const { return first_token_.back(); }
   const std::vector<TokenFile>& files() const { return files_; }
+  // Of packed sets, else null.
+  const PackingPlan* plan() const { return plan_ ? &*plan_ : nullptr; }
 
   struct SamplePosition {
     std::size_t file = 0;
     std::int64_t sample = 0;  // within the file
   };
   SamplePosition locate(std::int64_t sample) const;
-  // The T + 1 tokens of a sample, checked against the vocabulary; see TokenFile::read.
+  // A sample of T tokens, checked against the vocabulary; see TokenFile::read. A document's last token has no label,
+  // nor has one before a masked token. Allocates nothing; of several threads.
+  void read(std::int64_t sample, Sample& out) const;
+  // The T + 1 tokens of a sample that is cut.
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
 
  private:
+  void open_files();
+  // token_set_packing.cpp
+  void open_plan();
+  void write_plan(const std::string& path, std::uint64_t key) const;
+  void add_documents(std::size_t file, PackingPlanWriter& writer) const;
+  std::uint64_t plan_key() const;
+  std::size_t file_of(std::int64_t token) const;
+  void read_cut(std::int64_t sample, Sample& out) const;
+  void read_packed(std::int64_t sample, Sample& out) const;
+  bool read_piece(const DocumentPiece& piece, std::size_t at, std::int32_t document, Sample& out) const;
+  void read_mask(std::size_t file, std::int64_t first, std::size_t at, std::size_t count, Sample& out) const;
+  void mark_documents(std::size_t file, std::int64_t first, Sample& out) const;
+
   TokenSetOptions options_;
-  std::vector<TokenFile> files_;
-  std::vector<std::int64_t> first_sample_;  // (files + 1)
+  std::vector<TokenFile> files_, masks_;
+  std::vector<std::int64_t> first_sample_, first_token_;  // (files + 1)
+  std::optional<PackingPlan> plan_;
 };
 
 }  // namespace forge

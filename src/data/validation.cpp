@@ -7,9 +7,10 @@ namespace forge {
 
 ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
                              std::int64_t rank, const RowShare& rows)
-    : sequences_(sequences == 0 ? set.samples() : sequences),
+    : set_(set),
+      sequences_(sequences == 0 ? set.samples() : sequences),
       share_{microbatch * ranks, microbatch, ranks, rank},
-      filler_(set) {
+      filler_(set.sequence_tokens(), set.options().vocabulary) {
   if (sequences_ < 0 || sequences_ > set.samples())
     throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
                    std::to_string(set.samples()) + " samples");
@@ -24,7 +25,7 @@ const HostBatch& ValidationSet::microbatch(std::int64_t m) {
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t sample = share_.place(m + 1, row);
     if (sample < sequences_)
-      filler_.fill_sequence(batch, row, sample, sample);
+      filler_.fill_sequence(batch, row, set_, sample, sample);
     else
       filler_.fill_padding(batch, row);
   }

@@ -24,6 +24,7 @@ class ValidationSet {
   const HostBatch& microbatch(std::int64_t m);
 
  private:
+  const TokenSet& set_;
   std::int64_t sequences_;
   BatchShare share_;
   std::int64_t microbatches_;

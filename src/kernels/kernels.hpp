@@ -200,6 +200,9 @@ void cross_entropy_from_statistics(Stream&, View<const acc_t<T>, 2> logits, std:
 // out[0] += Σ x. One team; in double: losses of a step.
 template <class A>
 void sum_into(Stream&, View<const A, 1> x, View<double, 1> out);
+// out[g] += Σ x over the rows of group g, (rows), in the order of the rows; groups are 0 … rows of out − 1.
+template <class A>
+void sum_by_group(Stream&, View<const A, 1> x, View<const std::int32_t, 1> group, View<double, 1> out);
 // out[0] += Σ x²; partial: sum_partials doubles of workspace.
 template <class A>
 void sum_of_squares(Stream&, View<const A, 1> x, View<double, 1> partial, View<double, 1> out);

@@ -18,6 +18,17 @@ void sum_into(Stream& stream, View<const A, 1> x, View<double, 1> out) {
   });
 }
 
+template <class A>
+void sum_by_group(Stream& stream, View<const A, 1> x, View<const std::int32_t, 1> group, View<double, 1> out) {
+  const std::int64_t n = x.rows();
+  const A* in = x.data;
+  const std::int32_t* of = group.data;
+  parallel_rows(stream, out.rows(), [=] FORGE_LAMBDA(std::int64_t g, Team team) {
+    const double sum = team.template sum<double>(n, [=](std::int64_t j) { return of[j] == g ? double(in[j]) : 0.0; });
+    if (team.leads()) out[g] += sum;
+  });
+}
+
 // Blocks are a function of n alone: at most sum_partials of them, and none of a few elements only.
 template <class A>
 void sum_of_squares(Stream& stream, View<const A, 1> x, View<double, 1> partial, View<double, 1> out) {
@@ -48,6 +59,8 @@ void finish_scalars(Stream& stream, View<StepScalars, 1> scalars, double clip_no
 
 template void sum_into<double>(Stream&, View<const double, 1>, View<double, 1>);
 template void sum_into<float>(Stream&, View<const float, 1>, View<double, 1>);
+template void sum_by_group<double>(Stream&, View<const double, 1>, View<const std::int32_t, 1>, View<double, 1>);
+template void sum_by_group<float>(Stream&, View<const float, 1>, View<const std::int32_t, 1>, View<double, 1>);
 template void sum_of_squares<double>(Stream&, View<const double, 1>, View<double, 1>, View<double, 1>);
 template void sum_of_squares<float>(Stream&, View<const float, 1>, View<double, 1>, View<double, 1>);
 

@@ -15,7 +15,9 @@ struct RowShare {
   CpMethod cp_method = CpMethod::ring;  // rules the order of the keys' rows
   int tp = 1, tp_rank = 0;
   Range vocabulary{0, std::numeric_limits<std::int32_t>::max()};
-  int mtp_depth = 0;  // depths of multi-token prediction that need shifted tokens and labels
+  int mtp_depth = 0;                // depths of multi-token prediction that need shifted tokens and labels
+  bool sources = false;             // rows have a number of their source
+  bool document_positions = false;  // positions of tables start anew with each document
 };
 
 // Positions of a sequence of T tokens that a context-parallel rank computes, ascending: of 2 cp equal chunks those

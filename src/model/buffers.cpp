@@ -56,7 +56,9 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
           std::max(static_cast<int>(deck.mesh.etp), 1),
-          optimizer_state(deck.optimizer, precision.storage)};
+          optimizer_state(deck.optimizer, precision.storage),
+          static_cast<std::int64_t>(deck.data.sources.size()),
+          deck.data.positions == PositionOrigin::document};
 }
 
 }  // namespace forge

@@ -64,6 +64,8 @@ struct BufferContext {
   CpMethod cp_method = CpMethod::ring;
   int ep = 1, etp = 1;
   OptimizerState optimizer{};
+  std::int64_t sources = 0;         // of the data, whose losses are summed apart; 0 = not apart
+  bool document_positions = false;  // positions of tables start anew with each document
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }

@@ -25,8 +25,8 @@ AttentionHeads<T> AttentionLayer<T>::inputs() const {
 template <class T>
 void AttentionLayer<T>::rotate(const AttentionHeads<T>& heads, bool inverse) const {
   if (!p.spec().rope()) return;
-  rotary<T>(p.ctx.stream, heads.q, p.batch.positions, p.ctx.cosine, p.ctx.sine, inverse);
-  rotary<T>(p.ctx.stream, heads.k, p.batch.positions, p.ctx.cosine, p.ctx.sine, inverse);
+  rotary<T>(p.ctx.stream, heads.q, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, inverse);
+  rotary<T>(p.ctx.stream, heads.k, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, inverse);
 }
 
 // n1 → q, k, v

@@ -10,6 +10,9 @@ struct Batch {
   View<std::int64_t, 1> samples;                               // (R)
   View<std::int32_t, 1> token_order;                           // (R)
   View<std::int32_t, 1> position_order;                        // (S)
+  // Two that exist where the data has them: the position that tables and rotations take, where it isn't `positions`,
+  // the place in the sample; and the number of the source, of a mixture.
+  View<std::int32_t, 1> document_positions, sources;  // (R)
   // (R cp) of all context-parallel ranks: by rank and then sequence; all_to_all: by sequence, then rank
   View<std::int32_t, 1> key_positions, key_documents;
   View<std::int64_t, 1> key_samples;  // all_to_all only
@@ -22,11 +25,16 @@ struct Batch {
     l.add(samples, "samples", l.R, 1, l.B);
     l.add(token_order, "rows by token", l.R, 1, l.W);
     if (!l.spec.rope()) l.add(position_order, "rows by position", l.S, 1, l.W);
+    if (l.c.document_positions) l.add(document_positions, "positions in documents", l.R, 1, l.B);
+    if (l.c.sources > 0) l.add(sources, "sources", l.R, 1, l.F);
     if (l.c.microbatch.cp == 1) return;
     const std::int64_t all = l.c.microbatch.rows_of_all();
     l.add(key_positions, "positions of keys", all, 1, l.B);
     l.add(key_documents, "documents of keys", all, 1, l.B);
     if (l.c.cp_method == CpMethod::all_to_all) l.add(key_samples, "samples of keys", all, 1, l.B);
+  }
+  const View<std::int32_t, 1>& table_positions() const {
+    return document_positions.empty() ? positions : document_positions;
   }
   // What a depth of multi-token prediction has in the place of the model's own.
   void list_shifted(BufferLister& l) {

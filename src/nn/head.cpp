@@ -58,6 +58,8 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
     linear_forward<T, A>(ctx, x, w, {}, logits);
     chunk_loss(s, begin, end, scale, d_logits);
     sum_into<A>(ctx.stream, s.loss.slice(0, end - begin), loss_sum);
+    if (!by_source.loss.empty())
+      sum_by_group<A>(ctx.stream, s.loss.slice(0, end - begin), by_source.sources.slice(begin, end), by_source.loss);
     sum_into<A>(ctx.stream, s.z.slice(0, end - begin), z_sum);
     if (g.empty()) continue;
     linear_backward_input<T>(ctx, d_logits, w, d_n.slice(begin, end));

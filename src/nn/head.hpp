@@ -11,6 +11,12 @@ struct LossScale {
   double z_coefficient = 0;
 };
 
+// Where losses are also added up by the source of their rows; empty: nowhere.
+struct SourceSums {
+  View<const std::int32_t, 1> sources;  // (R)
+  View<double, 1> loss;                 // (sources)
+};
+
 // This tp rank's rows of the vocabulary: the first, and how many that aren't padding.
 struct VocabularyPart {
   std::int64_t first = 0, rows = 0;
@@ -42,8 +48,9 @@ struct Head {
   VocabularyPart vocabulary;
   View<const T, 2> w;     // (V, C)
   View<acc_t<T>, 2> g{};  // empty: no gradients
+  SourceSums by_source{};
 
-  // Adds the sums of loss and z to loss_sum[0] and z_sum[0].
+  // Adds the sums of loss and z to loss_sum[0] and z_sum[0], and of loss to the sums of its rows' sources.
   void forward(View<const T, 2> state, View<T, 2> d_state, LossScale scale, View<double, 1> loss_sum,
                View<double, 1> z_sum) const;
 

@@ -38,7 +38,7 @@ void LatentAttention<T>::rotate(View<T, 3> x, View<const std::int32_t, 1> positi
 // The rope key of this rank's rows: one head.
 template <class T>
 void LatentAttention<T>::rotate_key(View<T, 2> key, bool inverse) const {
-  rotate(heads_of(key, 0, 1, key.columns()), own_rows(p.ctx.groups, p.batch.positions), inverse);
+  rotate(heads_of(key, 0, 1, key.columns()), own_rows(p.ctx.groups, p.batch.table_positions()), inverse);
 }
 
 // q_down, kv_down → latents
@@ -79,7 +79,7 @@ void LatentAttention<T>::project_up() const {
   const AttentionHeads<T> to = heads(b.q, b.k, b.v);
   linear_forward<T>(p.ctx, in.q, w.q_up, {}, b.q);
   linear_forward<T>(p.ctx, in.kv, w.kv_up, {}, s.kv_up);
-  rotate(to.q, p.batch.positions, false);
+  rotate(to.q, p.batch.table_positions(), false);
   latent_keys_forward<T>(p.ctx.stream, up_heads(s.kv_up), in.key, to.k, to.v);
 }
 
@@ -88,7 +88,7 @@ template <class T>
 void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, const AllLatents<T>& all) const {
   const View<T, 2> partial = p.ctx.groups.tp_size() == 1 ? b.d_latents : all.rows;
   const Latents<T> to = split(partial);
-  rotate(d.q, p.batch.positions, true);
+  rotate(d.q, p.batch.table_positions(), true);
   latent_keys_backward<T>(p.ctx.stream, d.k, d.v, up_heads(b.d_kv_up), to.key);
   linear_backward_input<T>(p.ctx, b.d_q, w.q_up, to.q);
   linear_backward_input<T>(p.ctx, b.d_kv_up, w.kv_up, to.kv);

@@ -20,14 +20,14 @@ void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale s
                              View<double, 1> z_sum, MtpLosses mtp) {
   context_.step = step;
   context_.training = true;
-  step_ = {&source, scale, loss_sum, z_sum, std::move(mtp)};
+  step_ = {&source, scale, loss_sum, z_sum, std::move(mtp), 0, {}};
 }
 
 template <class T>
 void Executor<T>::begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum,
                                    View<double, 1> z_sum) {
   context_.training = false;
-  step_ = {&source, {}, loss_sum, z_sum, {}, microbatch};
+  step_ = {&source, {}, loss_sum, z_sum, {}, microbatch, {}};
 }
 
 template <class T>

@@ -52,6 +52,8 @@ class Executor {
   // Where the tasks of a step, which follow, find its batches and add losses.
   void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
                   View<double, 1> z_sum, MtpLosses mtp = {});
+  // Of a step that has begun: losses are also added up by their rows' source.
+  void add_by_source(View<double, 1> sums) { step_.source_sums = sums; }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
   // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
@@ -73,6 +75,7 @@ class Executor {
     View<double, 1> loss_sum, z_sum;
     MtpLosses mtp;
     int first_microbatch = 0;  // of the source
+    View<double, 1> source_sums;
   };
   // Memory of the workspace from a task that opens it until its close.
   struct OpenFrame {

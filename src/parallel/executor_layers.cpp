@@ -236,6 +236,8 @@ void Executor<T>::run_head(const Task& task, const StageLayer& layer) {
   Head<T> head{context_, batch(task, layer.state).labels, vocabulary_, table(layer.unit)};
   if (context_.training) head.g = table_gradient(layer.unit);
   const View<T, 2> n = state(task, layer.state), d_n = state_gradient(task, layer.state);
+  if (layer.state == 0 && !step_.source_sums.empty())
+    head.by_source = {batch(task, layer.state).sources, step_.source_sums};
   if (layer.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
   const auto depth = to_size(layer.state - 1);
   const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer.state - 1) + which, {{1}}); };

@@ -15,7 +15,9 @@ RowShare RunSetup::rows() const {
           mesh.tp,
           share.tp_rank,
           vocabulary_rows(spec, mesh.tp, share.tp_rank),
-          static_cast<int>(spec.options.mtp_depth)};
+          static_cast<int>(spec.options.mtp_depth),
+          !deck.data.sources.empty(),
+          deck.data.positions == PositionOrigin::document};
 }
 
 double RunSetup::router_scopes() const {

@@ -83,10 +83,10 @@ std::vector<Sent> sends_of_matrices(const BufferContext& c, const MatrixRound& r
   return {{round.experts ? Group::expert_matrices : Group::matrices, Collective::send, count, c.precision.compute}};
 }
 
-// Loss, z and squared norm; losses of multi-token prediction; routers' loads and losses.
+// Losses of sources, loss, z and squared norm; losses of multi-token prediction; routers' loads and losses.
 std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   const std::int64_t depths = c.spec.options.mtp_depth;
-  std::vector<Sent> list{{Group::scalars, Collective::all_reduce, 3, DType::f64}};
+  std::vector<Sent> list{{Group::scalars, Collective::all_reduce, c.sources + 3, DType::f64}};
   if (depths > 0) list.push_back({Group::scalars, Collective::all_reduce, 2 * depths, DType::f64});
   if (c.spec.E() > 0)
     list.push_back(

@@ -24,6 +24,8 @@ void BatchFeed::load(Stream& stream, int microbatch, const Batch& to) {
   copy(stream, microbatch, to.labels, batch_.labels);
   copy(stream, microbatch, to.positions, batch_.positions);
   copy(stream, microbatch, to.documents, batch_.documents);
+  copy(stream, microbatch, to.document_positions, batch_.document_positions);
+  copy(stream, microbatch, to.sources, batch_.sources);
   copy(stream, microbatch, to.samples, batch_.samples);
   copy(stream, microbatch, to.token_order, batch_.token_order);
   copy(stream, microbatch, to.position_order, batch_.position_order);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "config/keys.hpp"
+#include "config/mixture_keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/read.hpp"
 #include "core/random.hpp"
@@ -25,6 +26,10 @@ bool resets_optimizer(const Deck& now, const Deck& then) {
   return now.checkpoint.reset_optimizer && !then.checkpoint.reset_optimizer;
 }
 
+void drop_later_phases(Deck& deck, std::int64_t step) {
+  std::erase_if(deck.data.phases, [&](const PhaseDeck& phase) { return first_step_of(phase, deck.train) > step; });
+}
+
 Deck deck_of_checkpoint(const std::string& text, const std::string& where) {
   try {
     return read_deck(text, where + ": its deck", {}, Needs::training);
@@ -40,13 +45,19 @@ bool resets_optimizer(const Deck& now, const std::string& checkpoint_deck, const
 }
 
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
-                         const std::string& section) {
-  const Deck then = deck_of_checkpoint(checkpoint_deck, where);
+                         std::int64_t step, const std::string& section) {
+  Deck then = deck_of_checkpoint(checkpoint_deck, where);
+  const Deck as_written = then;
+  // Phases that haven't begun may be others.
+  Deck now_begun = now;
+  drop_later_phases(now_begun, step);
+  drop_later_phases(then, step);
   DeckChanges changes;
   for (const Key& key : all_keys()) {
-    const std::string ours = value_text(key, now), theirs = value_text(key, then);
+    const std::string ours = value_text(key, now), theirs = value_text(key, as_written);
     if (ours == theirs || (!section.empty() && key.section != section)) continue;
-    const bool legal = (key.on_restart == OnRestart::may_change && !defines_averages(then, key)) ||
+    const bool same = compared_text(key, now_begun) == compared_text(key, then);
+    const bool legal = same || (key.on_restart == OnRestart::may_change && !defines_averages(then, key)) ||
                        (resets_optimizer(now, then) && key.section == "optimizer");
     (legal ? changes.legal : changes.illegal)
         .push_back(key.qualified() + " = " + ours + ", the checkpoint has " + theirs +
@@ -55,16 +66,30 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   return changes;
 }
 
-std::string data_fingerprint(const TokenSet& set) {
+namespace {
+
+std::string fingerprint(const TokenSet& set) {
   constexpr std::int64_t looked_at = 64;
-  std::vector<std::int32_t> tokens(to_size(set.sequence_tokens() + 1));
+  Sample sample(set.sequence_tokens());
   std::uint64_t sum = 0;
   const std::int64_t n = set.samples();
+  const bool plain = set.options().mask_files.empty() && !set.plan();
   for (std::int64_t i = 0; i < std::min(n, looked_at); ++i) {
-    set.read(n <= looked_at ? i : i * (n - 1) / (looked_at - 1), tokens);
-    for (const std::int32_t token : tokens) sum = mix(sum, static_cast<std::uint64_t>(token));
+    set.read(n <= looked_at ? i : i * (n - 1) / (looked_at - 1), sample);
+    for (const std::int32_t token : sample.tokens) sum = mix(sum, static_cast<std::uint64_t>(token));
+    if (plain) continue;
+    for (const std::int32_t label : sample.labels) sum = mix(sum, static_cast<std::uint64_t>(label));
   }
   return std::to_string(set.tokens()) + " tokens, " + std::to_string(n) + " samples, contents " + std::to_string(sum);
+}
+
+}  // namespace
+
+std::string data_fingerprint(const SampleStream& data) {
+  std::string text;
+  for (const DataSource& source : data.sources())
+    text += (text.empty() ? "" : "; ") + (source.name.empty() ? "" : source.name + ": ") + fingerprint(*source.set);
+  return text;
 }
 
 }  // namespace forge

@@ -26,7 +26,34 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+// {"name": {"loss": …}, …}
+std::string to_json(const std::vector<SourceReport>& sources) {
+  JsonLine all;
+  for (const SourceReport& source : sources) {
+    JsonLine line;
+    line.add("loss", source.loss).add("labels", source.labels).add("tokens", source.tokens);
+    line.add("epochs", source.epochs);
+    std::string text = line.text();
+    text.pop_back();
+    all.add_raw(source.name, text);
+  }
+  std::string text = all.text();
+  text.pop_back();
+  return text;
+}
+
 }  // namespace
+
+std::string sources_line(const std::vector<SourceReport>& sources) {
+  std::string line;
+  for (const SourceReport& source : sources) {
+    char text[160];
+    std::snprintf(text, sizeof text, "%s%s %.4f (%.3g epochs)", line.empty() ? "            " : ", ",
+                  source.name.c_str(), source.loss, source.epochs);
+    line += text;
+  }
+  return line.empty() ? "" : line + "\n";
+}
 
 JsonLine& JsonLine::add_raw(const std::string& key, const std::string& value) {
   body_ += (body_.empty() ? "" : ", ") + quoted(key) + ": " + value;
@@ -62,6 +89,7 @@ std::string to_json(const StepRecord& r) {
       .add("peak_bytes", r.peak_bytes)
       .add("updated", r.updated);
   if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
+  if (!r.sources.empty()) line.add_raw("sources", to_json(r.sources));
   return line.text();
 }
 

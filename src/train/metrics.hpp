@@ -27,6 +27,15 @@ class JsonLine {
   std::string body_;
 };
 
+// What a step says of a mixture's source.
+struct SourceReport {
+  std::string name;
+  double loss = 0;          // cross-entropy per label of the step's samples of it; NaN where it gave none
+  std::int64_t labels = 0;  // of the step
+  std::int64_t tokens = 0;  // trained on so far
+  double epochs = 0;        // of its samples, so far
+};
+
 // What metrics.jsonl keeps of every step.
 struct StepRecord {
   std::int64_t step = 0;
@@ -42,7 +51,10 @@ struct StepRecord {
   std::int64_t peak_bytes = 0;        // the largest of any rank
   bool updated = true;                // false: NaN or Inf, the parameters stayed as they were
   std::vector<RouterReport> routers;  // of the layers with experts
+  std::vector<SourceReport> sources;  // of a mixture
 };
 std::string to_json(const StepRecord& record);
+// A line for the log; "" without sources.
+std::string sources_line(const std::vector<SourceReport>& sources);
 
 }  // namespace forge

@@ -78,9 +78,11 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   out += titled_line("model", model_text(s));
   out += titled_line("work", work_text(s));
   out += titled_line("batch", batch_text(s));
-  out += titled_line(
-      "data", format("%s tokens in %zu files; %.2f epochs",
-                     format_count(static_cast<double>(f.training_tokens)).c_str(), s.deck.data.files.size(), epochs));
+  std::size_t files = s.deck.data.files.size();
+  for (const SourceDeck& source : s.deck.data.sources) files += source.files.size();
+  out += titled_line("data", format("%s tokens in %zu files; %.2f epochs",
+                                    format_count(static_cast<double>(f.training_tokens)).c_str(), files, epochs));
+  for (const std::string& line : f.data) out += titled_line("", line);
   out += titled_line("memory", memory_text(f.memory));
   return out;
 }

@@ -18,6 +18,7 @@ struct JobFacts {
   bool peak_measured = true;
   std::array<std::size_t, category_count> memory{};  // planned, of one rank
   std::int64_t training_tokens = 0, training_samples = 0;
+  std::vector<std::string> data;  // of mixtures and packed data, a line each
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
 

@@ -214,7 +214,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
       false, candidates,
       [&](const CheckpointFiles& found) {
         const std::string& path = found.directory();
-        changes = deck_changes(deck, found.facts().deck, path);
+        changes = deck_changes(deck, found.facts().deck, path, found.facts().step);
         if (!changes.illegal.empty())
           throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " + text_of(changes.illegal));
         if (data != found.facts().data)
@@ -245,7 +245,8 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
   const auto files = load_first(
       ranks, stream, state, [](const CheckpointFiles&, std::vector<StateTensor>&) {}, true, candidates,
       [&](const CheckpointFiles& found) {
-        const DeckChanges changes = deck_changes(deck, found.facts().deck, found.directory(), "model");
+        const DeckChanges changes =
+            deck_changes(deck, found.facts().deck, found.directory(), found.facts().step, "model");
         if (!changes.illegal.empty())
           throw BadInput("the deck has another model than the checkpoint " + found.directory() + ":\n  " +
                          text_of(changes.illegal));

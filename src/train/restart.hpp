@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/run_marker.hpp"
-#include "data/token_set.hpp"
+#include "data/sample_stream.hpp"
 #include "train/batch_job.hpp"
 #include "train/checkpoints.hpp"
 
@@ -41,17 +41,19 @@ RunStart start_of_run(const RestartRequest& request, const CheckpointDeck& deck,
 // as this job's. Lines for the log.
 std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck& deck, std::int64_t step);
 
-// What the training files hold, in short: two sets of files with the same samples have the same.
-std::string data_fingerprint(const TokenSet& set);
+// What the training files hold, in short: two sets of files with the same samples have the same. Of a mixture, of each
+// source.
+std::string data_fingerprint(const SampleStream& data);
 
 // How a run's deck differs from its checkpoint's. Layout, paths, length and rates may change, the model's function,
 // the samples' order and the types of the state may not.
 struct DeckChanges {
   std::vector<std::string> legal, illegal;  // "train.steps = 20, the checkpoint has 10"
 };
-// `section`: of its keys only; "" of all.
+// `step`: of the checkpoint; phases of the data that begin behind it may change. `section`: of its keys only; "" of
+// all.
 DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, const std::string& where,
-                         const std::string& section = "");
+                         std::int64_t step, const std::string& section = "");
 
 // checkpoint.reset_optimizer: whether a run that goes on from a checkpoint takes nothing of its optimizer. Checkpoints
 // of the run itself, whose deck says so, too, are gone on from as ever.

@@ -1,5 +1,6 @@
 #include "train/session.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -39,8 +40,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
     fill_zero(stream_, line_moments_.values.data, to_size(count) * sizeof(acc_t<T>));
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
-  scalars_ = View<StepScalars, 1>(static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data)), {{1}});
-  fill_zero(stream_, scalars_.data, sizeof(StepScalars));
+  scalars_ = View<StepScalars, 1>(
+      static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
+  fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   if (stored.gradients) sync_ = std::make_unique<GradientSync<T>>(arena_, stream_, *storage_, mesh);
   // Keys and values, and rows on their way to experts while shared experts compute.
   if (mesh.cp().size() > 1 || (setup_.spec.Fs() > 0 && mesh.ep().size() * mesh.etp().size() > 1))
@@ -76,7 +78,8 @@ void Session<T>::initialise() {
 template <class T>
 void Session<T>::sum_losses() {
   if (setup_.share.tp_rank == 0) return;
-  fill_zero(stream_, scalars_.data, 2 * sizeof(double));
+  const View<double, 1> losses = summed_to(2);
+  fill_zero(stream_, losses.data, to_size(losses.size()) * sizeof(double));
   if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
 
@@ -135,6 +138,7 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                         mtp_losses(labels));
+  executor_->add_by_source(summed_to(0));
   for (std::size_t i = 0; i < step_.size(); ++i) {
     const Task& task = step_[i];
     if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
@@ -235,7 +239,7 @@ void Session<T>::run(const Task& task) {
 template <class T>
 void Session<T>::clear_sums() {
   sync_->start_step(stream_);
-  fill_zero(stream_, scalars_.data, sizeof(StepScalars));
+  fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   routers_->start_step(stream_);
   if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
@@ -244,23 +248,28 @@ template <class T>
 void Session<T>::clip() {
   if (!run_.mtp_sums.empty()) mesh_.scalars().all_reduce(stream_, run_.mtp_sums);
   routers_->reduce(stream_, mesh_.scalars());
-  mesh_.scalars().all_reduce(stream_, scalars_.data, 3, DType::f64);
+  mesh_.scalars().all_reduce(stream_, summed_to(3));
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
 
 template <class T>
 StepResult Session<T>::read_step(const LabelCounts& labels) {
   StepScalars s;
+  std::array<double, most_sources> of_sources;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
+  copy_to_host(stream_, of_sources.data(), run_.scalars.data, labels.sources.size() * sizeof(double));
   stream_.synchronize();
-  const double n = static_cast<double>(labels.main), mtp_loss = read_mtp_loss(labels);
+  const double n = static_cast<double>(std::max<std::int64_t>(labels.main, 1)), mtp_loss = read_mtp_loss(labels);
   StepResult result{s.loss_sum / n,
                     (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n +
                         setup_.spec.options.mtp_loss_factor * mtp_loss,
                     mtp_loss,
                     std::sqrt(s.norm_squared),
                     s.finite != 0,
-                    routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()))};
+                    routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step())),
+                    {}};
+  for (std::size_t i = 0; i < labels.sources.size(); ++i)
+    result.source_losses.push_back(of_sources[i] / static_cast<double>(labels.sources[i]));
   result.total_loss += routers_->loss(result.routers);
   return result;
 }

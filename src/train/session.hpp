@@ -24,6 +24,7 @@ struct StepResult {
   double grad_norm = 0;  // before clipping
   bool finite = true;
   std::vector<RouterReport> routers;  // of the layers with experts
+  std::vector<double> source_losses;  // cross-entropy per label of each source's; NaN without labels
 };
 
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
@@ -106,6 +107,8 @@ class Session {
   }
   // Only one of the ranks that computed a loss counts it.
   void sum_losses();
+  // Losses of a mixture's sources and all that follows them in one piece of memory, as far as `last`.
+  View<double, 1> summed_to(std::int64_t last) const { return run_.scalars.slice(0, setup_.buffers.sources + last); }
   // What multi-token prediction weighs in a step, by depth; and its mean loss. Waits for the stream.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   double read_mtp_loss(const LabelCounts& labels);

@@ -1,5 +1,6 @@
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -14,28 +15,21 @@
 
 namespace forge {
 
-namespace {
-
-TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>& files) {
-  return {files, s.deck.data.dtype, s.deck.train.sequence_tokens, s.spec.V(), s.deck.data.document_end_token};
-}
-
-}  // namespace
-
 BatchShare batch_share(const RunSetup& s) {
   return {s.deck.train.global_batch_sequences, s.deck.train.microbatch_sequences, s.replicas(), s.share.data_rank};
 }
 
 namespace {
 
-SampleSequence sample_sequence(const RunSetup& s, const TrainingData& data) {
-  return {s.deck.data.order, s.deck.train.seed, data.training.samples()};
-}
-
-// Every rank of a data-parallel group reads the same samples, so that each knows their labels.
+// Every rank of a data-parallel group reads the same samples, so that each knows their labels. Those of a mixture's
+// sources travel with the sum.
 LabelCounts total_labels(const HostBatch& batch, Mesh& mesh) {
   LabelCounts labels = batch.label_counts();
-  mesh.data().sum_host({&labels.main, 1});
+  ShortList<std::int64_t, most_sources + 1> sums{labels.main};
+  sums.insert(sums.end(), labels.sources.begin(), labels.sources.end());
+  mesh.data().sum_host({sums.begin(), sums.size()});
+  labels.main = sums.front();
+  std::copy(sums.begin() + 1, sums.end(), labels.sources.begin());
   if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
   return labels;
 }
@@ -43,15 +37,9 @@ LabelCounts total_labels(const HostBatch& batch, Mesh& mesh) {
 }  // namespace
 
 FirstBatch::FirstBatch(const RunSetup& setup, const TrainingData& data, Mesh& mesh)
-    : loader(data.training, sample_sequence(setup, data), batch_share(setup), 1, 1, setup.rows()),
+    : loader(data.stream(setup), batch_share(setup), 1, 1, setup.rows()),
       batch(loader.next()),
       labels(total_labels(batch, mesh)) {}
-
-TrainingData::TrainingData(const RunSetup& s)
-    : training(token_options(s, s.deck.data.files)),
-      validation(s.deck.data.validation_files.empty()
-                     ? nullptr
-                     : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files))) {}
 
 template <class T>
 Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_flops, TrainingLog log,
@@ -59,8 +47,8 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
     : session_(session),
       log_(log),
       optimizer_(session.storage(), session.setup().deck.optimizer, session.update_tools()),
-      loader_(data.training, sample_sequence(session.setup(), data), batch_share(session.setup()), start.step + 1,
-              train().steps, session.setup().rows()),
+      stream_(data.stream(session.setup())),
+      loader_(stream_, batch_share(session.setup()), start.step + 1, train().steps, session.setup().rows()),
       peak_flops_(peak_flops),
       flops_per_token_(training_flops_per_token(session.setup().spec, train().sequence_tokens)),
       checkpoints_(checkpoints),
@@ -140,7 +128,21 @@ void Trainer<T>::step(std::int64_t s) {
   record.peak_bytes = peak_bytes_;
   record.updated = result.finite;
   record.routers = result.routers;
+  record.sources = sources_of(s, result, labels);
   report(record);
+}
+
+template <class T>
+std::vector<SourceReport> Trainer<T>::sources_of(std::int64_t s, const StepResult& result,
+                                                 const LabelCounts& labels) const {
+  std::vector<SourceReport> reports;
+  for (std::size_t i = 0; i < stream_.apart(); ++i) {
+    const DataSource& source = stream_.sources()[i];
+    const std::int64_t samples = stream_.drawn(i, s * train().global_batch_sequences);
+    reports.push_back({source.name, result.source_losses[i], labels.sources[i], samples * train().sequence_tokens,
+                       static_cast<double>(samples) / static_cast<double>(source.sequence.count)});
+  }
+  return reports;
 }
 
 template <class T>
@@ -152,7 +154,7 @@ void Trainer<T>::report(const StepRecord& record) {
   if (s == first_ || s == train().steps || s % every == 0 || !record.updated)
     log_.say(step_line(record, train().steps,
                        seconds_ / static_cast<double>(s - first_ + 1) * static_cast<double>(train().steps - s)) +
-             routers_line(record.routers));
+             routers_line(record.routers) + sources_line(record.sources));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +

@@ -14,10 +14,17 @@
 
 namespace forge {
 
-// The data of a run: training files, and held-out files where the deck names some.
+// The data of a run: training files, those of each source, and held-out files where the deck names some.
 struct TrainingData {
   explicit TrainingData(const RunSetup& setup);
-  TokenSet training;
+  // Which sample stands at which place. The data outlives it.
+  SampleStream stream(const RunSetup& setup) const;
+  std::int64_t tokens() const;   // of all sources
+  std::int64_t samples() const;  // of all sources
+  // For the log: how much each source gives, and how full packed samples are.
+  std::vector<std::string> lines(const RunSetup& setup) const;
+
+  std::vector<std::unique_ptr<TokenSet>> training;  // of each source; one where the deck has no mixture
   std::unique_ptr<TokenSet> validation;
 };
 
@@ -56,6 +63,7 @@ class Trainer {
  private:
   void step(std::int64_t s);
   double validate(std::int64_t s);  // what it took
+  std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
@@ -68,6 +76,7 @@ class Trainer {
   Session<T>& session_;
   TrainingLog log_;
   Optimizer<T> optimizer_;
+  SampleStream stream_;
   Loader loader_;
   std::unique_ptr<ValidationSet> validation_;
   double peak_flops_, flops_per_token_;

@@ -99,12 +99,12 @@ struct Rank {
   std::vector<StepRecord> train(const RunProgress& start) {
     std::vector<StepRecord> records;
     const TrainingLog log(nullptr, &records);
-    Checkpoints<T> checkpoints(*session, {write_deck(setup.deck), "test", data_fingerprint(data.training)}, log);
+    Checkpoints<T> checkpoints(*session, {write_deck(setup.deck), "test", data_fingerprint(data.stream(setup))}, log);
     Trainer<T>(*session, data, 1, log, start, &checkpoints).run();
     return records;
   }
   RunProgress restart_from(const std::string& path, std::vector<std::string>& notes) {
-    return restart(*session, setup.deck, {path}, data_fingerprint(data.training), notes);
+    return restart(*session, setup.deck, {path}, data_fingerprint(data.stream(setup)), notes);
   }
 };
 

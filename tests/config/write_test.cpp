@@ -56,6 +56,28 @@ struct Randomize {
       if (random() % 2) values.push_back(i);
     k.access.set(deck, values);
   }
+  void operator()(const SourcesKey& k) const {
+    std::vector<SourceDeck> sources;
+    const bool weighed = random() % 2 == 0;
+    for (std::size_t i = 0, n = 1 + random() % 4; i < n; ++i) {
+      SourceDeck s{"s" + std::to_string(i), {random_text(random, true), random_text(random, true)}, {}, -1, 0};
+      if (random() % 2) s.mask_files = {random_text(random, true), random_text(random, true)};
+      if (weighed)
+        s.weight = std::ldexp(1 + static_cast<double>(random() % 1000), static_cast<int>(random() % 40) - 20);
+      s.max_epochs = static_cast<std::int64_t>(random() % 3);
+      sources.push_back(s);
+    }
+    k.access.set(deck, sources);
+  }
+  void operator()(const PhasesKey& k) const {
+    std::vector<PhaseDeck> phases;
+    for (std::size_t i = 0, n = 1 + random() % 3; i < n; ++i) {
+      const auto first = static_cast<std::int64_t>(2 + random() % 1000000);
+      phases.push_back(
+          {i % 2 ? 0 : first, i % 2 ? first : 0, {{"s0", 0.25 * static_cast<double>(1 + random() % 9)}, {"x", 0}}});
+    }
+    k.access.set(deck, phases);
+  }
   void operator()(const ChoiceKey& k) const { k.access.set(deck, static_cast<int>(random() % k.words.size())); }
 };
 

@@ -50,6 +50,10 @@ TokenSet make_set(const Directory& dir, std::int64_t document_end = -1) {
   return TokenSet({{dir / "a.bin", dir / "b.bin"}, TokenType::uint16, T, V, document_end});
 }
 
+SampleStream one(const TokenSet& set, const SampleSequence& sequence) {
+  return SampleStream(DataSource{"", &set, sequence});
+}
+
 std::vector<std::int32_t> expected_sample(const TokenSet& set, std::int64_t sample) {
   std::vector<std::int32_t> out(T + 1);
   set.read(sample, out);
@@ -66,7 +70,7 @@ TEST(Loader, EveryDataParallelSizeReadsTheSameGlobalBatchInTheSameOrder) {
       for (const std::int64_t b : {1, 3}) {
         std::vector<std::unique_ptr<Loader>> loaders;
         for (std::int64_t rank = 0; rank < ranks; ++rank)
-          loaders.push_back(std::make_unique<Loader>(set, sequence, BatchShare{G, b, ranks, rank}, 1, steps));
+          loaders.push_back(std::make_unique<Loader>(one(set, sequence), BatchShare{G, b, ranks, rank}, 1, steps));
         for (std::int64_t step = 1; step <= steps; ++step) {
           std::vector<const HostBatch*> batches;
           for (auto& loader : loaders) batches.push_back(&loader->next());
@@ -96,11 +100,11 @@ TEST(Loader, GoesOnAtAnyStepWithoutState) {
   const Directory dir;
   const TokenSet set = make_set(dir);
   const SampleSequence sequence{SampleOrder::shuffled, 1, set.samples()};
-  Loader whole(set, sequence, {4, 2, 1, 0}, 1, 20);
+  Loader whole(one(set, sequence), {4, 2, 1, 0}, 1, 20);
   for (std::int64_t step = 1; step <= 20; ++step) {
     const HostBatch& batch = whole.next();
     EXPECT_EQ(whole.step(), step);
-    Loader part(set, sequence, {4, 2, 1, 0}, step, step);
+    Loader part(one(set, sequence), {4, 2, 1, 0}, step, step);
     EXPECT_EQ(part.next().tokens, batch.tokens);
     EXPECT_THROW(part.next(), Error);
   }
@@ -112,7 +116,7 @@ TEST(Loader, DocumentsEndBehindTheirEndToken) {
   write_tokens(dir / "a.bin", std::vector<std::uint16_t>{9, 1, 2, 9, 9, 3, 4, 5, 6, 7, 9, 9});
   const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T - 2, 10, e});
   ASSERT_EQ(set.samples(), 2);
-  Loader loader(set, {SampleOrder::sequential, 0, 2}, {2, 2, 1, 0}, 1, 1);
+  Loader loader(one(set, {SampleOrder::sequential, 0, 2}), {2, 2, 1, 0}, 1, 1);
   const HostBatch& batch = loader.next();
   using Ids = std::vector<std::int32_t>;
   EXPECT_EQ(batch.tokens, (Ids{9, 1, 2, 9, 9, 3, 4, 5, 6, 7}));
@@ -140,7 +144,7 @@ TEST(Loader, ShiftedRows) {
           share.cp_rank = cp_rank;
           share.vocabulary = vocabulary;
           share.mtp_depth = 4;
-          Loader loader(set, {SampleOrder::sequential, 0, 6}, {6, 3, 1, 0}, 1, 1, share);
+          Loader loader(one(set, {SampleOrder::sequential, 0, 6}), {6, 3, 1, 0}, 1, 1, share);
           const HostBatch& batch = loader.next();
           ASSERT_EQ(batch.shifted.size(), 4u);
           for (std::int64_t d = 1; d <= 4; ++d) {
@@ -186,7 +190,7 @@ TEST(Loader, RowsAreSortedByTokenAndByPosition) {
   const Directory dir;
   write_tokens(dir / "a.bin", counting<std::uint16_t>(8 * 13 + 1, 5));
   const TokenSet set({{dir / "a.bin"}, TokenType::uint16, 13, 5, -1});
-  Loader loader(set, {SampleOrder::shuffled, 0, 8}, {8, 4, 1, 0}, 1, 1);
+  Loader loader(one(set, {SampleOrder::shuffled, 0, 8}), {8, 4, 1, 0}, 1, 1);
   const HostBatch& batch = loader.next();
   for (std::int64_t m = 0; m < 2; ++m)
     for (const auto& [keys, order] :
@@ -203,7 +207,7 @@ TEST(Loader, RowsAreSortedByTokenAndByPosition) {
 TEST(Loader, AllocatesNothingInTheSteadyState) {
   const Directory dir;
   const TokenSet set = make_set(dir);
-  Loader loader(set, {SampleOrder::shuffled, 3, set.samples()}, {8, 2, 2, 1}, 1, 300);
+  Loader loader(one(set, {SampleOrder::shuffled, 3, set.samples()}), {8, 2, 2, 1}, 1, 300);
   loader.next();
   loader.next();
   allocations = 0;
@@ -221,7 +225,7 @@ TEST(Loader, AnErrorAppearsAtTheStepThatItConcerns) {
   tokens[13 * T + 2] = 100;
   write_tokens(dir / "a.bin", tokens);
   const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T, 100, -1});
-  Loader loader(set, {SampleOrder::sequential, 0, 20}, {4, 4, 1, 0}, 1, 100);
+  Loader loader(one(set, {SampleOrder::sequential, 0, 20}), {4, 4, 1, 0}, 1, 100);
   for (int step = 1; step <= 3; ++step) EXPECT_EQ(loader.next().label_count, 4 * T);
   for (int again = 0; again < 2; ++again)
     expect_mentions(refusal([&] { loader.next(); }), {"a.bin", "token " + std::to_string(13 * T + 2),
@@ -234,7 +238,7 @@ TEST(Loader, AnErrorBehindTheLastStepIsNotSeen) {
   tokens[5 * T] = 100;  // in samples 4 (as a label) and 5
   write_tokens(dir / "a.bin", tokens);
   const TokenSet set({{dir / "a.bin"}, TokenType::uint16, T, 100, -1});
-  Loader loader(set, {SampleOrder::sequential, 0, 8}, {4, 4, 1, 0}, 1, 1);
+  Loader loader(one(set, {SampleOrder::sequential, 0, 8}), {4, 4, 1, 0}, 1, 1);
   EXPECT_EQ(loader.next().label_count, 4 * T);
 }
 
@@ -242,7 +246,7 @@ TEST(Loader, LeavesEarlyWithoutWaiting) {
   const Directory dir;
   const TokenSet set = make_set(dir);
   for (int i = 0; i < 50; ++i) {
-    Loader loader(set, {SampleOrder::shuffled, 3, set.samples()}, {2, 2, 1, 0}, 1, 1000000);
+    Loader loader(one(set, {SampleOrder::shuffled, 3, set.samples()}), {2, 2, 1, 0}, 1, 1000000);
     if (i % 2 == 1) loader.next();
   }
 }

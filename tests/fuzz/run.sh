@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# run.sh FUZZ_MANIFEST: fuzzes for FORGE_FUZZ_SECONDS (60), from seeds that the program writes itself. What fails is kept, and named.
+# run.sh PROGRAM: fuzzes for FORGE_FUZZ_SECONDS (60), from seeds that the program writes itself. What fails is kept, and named.
 set -euo pipefail
 program=$1
 seconds=${FORGE_FUZZ_SECONDS:-60}
 seed=${FORGE_FUZZ_SEED:-1}
 work=$(mktemp -d)
-pid=0 # of the program, which leaves its checkpoint behind when it crashes
-trap 'rm -rf "$work" /dev/shm/forge_checkpoint_${pid}_* /tmp/forge_checkpoint_${pid}_*' EXIT
+pid=0 # of the program, which leaves its files behind when it crashes
+trap 'rm -rf "$work" /dev/shm/forge_checkpoint_${pid}_* /tmp/forge_checkpoint_${pid}_* /dev/shm/forge_token_fuzz_${pid}_* /tmp/forge_token_fuzz_${pid}_*' EXIT
 mkdir "$work/corpus" "$work/found"
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0
 "$program" --seeds "$work/corpus"

@@ -97,8 +97,7 @@ long asked_in_steps(const Deck& deck) {
   session.initialise();
   const TrainingData data(setup);
   Optimizer<T> optimizer(session.storage(), deck.optimizer, session.update_tools());
-  Loader loader(data.training, {deck.data.order, deck.train.seed, data.training.samples()}, batch_share(setup), 1,
-                steps, setup.rows());
+  Loader loader(data.stream(setup), batch_share(setup), 1, steps, setup.rows());
   std::vector<long> of_pair(pairs, 0);
   for (std::int64_t s = 1; s <= steps; ++s) {
     asked = 0;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/deck.hpp"
+#include "config/yaml.hpp"
+
+namespace forge {
+
+// The values of data.sources and data.phases: lists of maps. For keys.cpp and values.cpp.
+
+// "" or what is wrong: a member that is unknown, missing, given twice or of another kind.
+std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources);
+std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases);
+
+// As YAML that reads back; `paths`: with files and mask_files.
+std::string sources_text(const std::vector<SourceDeck>& sources, bool paths);
+std::string phases_text(const std::vector<PhaseDeck>& phases);
+
+std::string legal_sources();
+std::string legal_phases();
+
+// The rule that the list breaks by itself, "" when none.
+std::string sources_problem(const std::vector<SourceDeck>& sources);
+std::string phases_problem(const std::vector<PhaseDeck>& phases);
+
+// The first step of a phase, from 1.
+std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train);
+
+// A list of texts as YAML.
+std::string paths_text(const std::vector<std::string>& items);
+// The rule that a text breaks, "" when none.
+std::string text_problem(const std::string& text, bool path);
+
+}  // namespace forge

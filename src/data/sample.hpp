@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/to_size.hpp"
+
+namespace forge {
+
+// A label that takes no part in the loss.
+inline constexpr std::int32_t masked_label = -1;
+
+// T tokens in a row, as a model sees them.
+struct Sample {
+  explicit Sample(std::int64_t T)
+      : tokens(to_size(T + 1)),
+        labels(to_size(T)),
+        documents(to_size(T)),
+        positions(to_size(T)),
+        kept(to_size(T + 1)) {}
+
+  std::vector<std::int32_t> tokens;     // (T + 1) inputs; the last one is no input, but may be the last label
+  std::vector<std::int32_t> labels;     // (T) what follows; masked_label: no loss
+  std::vector<std::int32_t> documents;  // (T) ascending, from 0
+  std::vector<std::int32_t> positions;  // (T) from 0 in each document
+  std::vector<std::uint8_t> kept;       // (T + 1) scratch: whether a token may be a label
+};
+
+}  // namespace forge

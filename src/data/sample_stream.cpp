@@ -1,0 +1,27 @@
+#include "data/sample_stream.hpp"
+
+#include "core/error.hpp"
+
+namespace forge {
+
+void SampleStream::check_ends(std::int64_t steps, std::int64_t global_batch) const {
+  std::string wrong;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const DataSource& source = sources_[i];
+    if (drawn(i, steps * global_batch) <= source.most_samples) continue;
+    std::int64_t good = 0, bad = steps;  // steps that the source lasts, and doesn't
+    while (bad - good > 1) {
+      const std::int64_t middle = good + (bad - good) / 2;
+      (drawn(i, middle * global_batch) <= source.most_samples ? good : bad) = middle;
+    }
+    wrong += (wrong.empty() ? "" : "\n") + (apart_ ? "data.sources: " + source.name : std::string("data.files")) +
+             " ends at step " + std::to_string(bad) + " of " + std::to_string(steps) + ": it may give " +
+             std::to_string(source.most_samples) + " samples (" + std::to_string(source.sequence.count) +
+             " in an epoch), and " + std::to_string(drawn(i, steps * global_batch)) +
+             " are asked for; legal: fewer steps, a smaller weight, more max_epochs, or data.at_end: repeat without "
+             "max_epochs";
+  }
+  if (!wrong.empty()) throw BadInput(wrong);
+}
+
+}  // namespace forge

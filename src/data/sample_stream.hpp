@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "data/mixture.hpp"
+#include "data/sample_order.hpp"
+#include "data/token_set.hpp"
+
+namespace forge {
+
+// A part of a run's data: files of their own, with an order of their own.
+struct DataSource {
+  std::string name;
+  const TokenSet* set = nullptr;
+  SampleSequence sequence;
+  std::int64_t most_samples = std::numeric_limits<std::int64_t>::max();  // that it may give, by its epochs
+};
+
+// Which sample of which source stands at which place of a run: a pure function of the place, for any number of ranks.
+class SampleStream {
+ public:
+  // One set; its losses aren't counted apart.
+  explicit SampleStream(DataSource source)
+      : apart_(false), sources_{std::move(source)}, order_(std::vector<MixtureOrder::Phase>{{0, {1}}}) {}
+  // A mixture: the phases have a weight for each source.
+  SampleStream(std::vector<DataSource> sources, const std::vector<MixtureOrder::Phase>& phases)
+      : apart_(true), sources_(std::move(sources)), order_(phases) {}
+
+  struct Place {
+    std::size_t source = 0;
+    std::int64_t sample = 0;
+  };
+  Place at(std::int64_t place) const {
+    const MixtureOrder::Draw draw = order_.at(place);
+    return {draw.source, sources_[draw.source].sequence.at(draw.index)};
+  }
+  const TokenSet& set(std::size_t source = 0) const { return *sources_[source].set; }
+  const std::vector<DataSource>& sources() const { return sources_; }
+  // How many sources are counted apart; 0: the data is no mixture.
+  std::size_t apart() const { return apart_ ? sources_.size() : 0; }
+  // Samples that a source gives at places 0 … places − 1.
+  std::int64_t drawn(std::size_t source, std::int64_t places) const { return order_.drawn(source, places); }
+  // Throws BadInput, naming the step, where a source has to give more than it may in so many steps of G places.
+  void check_ends(std::int64_t steps, std::int64_t global_batch) const;
+
+ private:
+  bool apart_;
+  std::vector<DataSource> sources_;
+  MixtureOrder order_;
+};
+
+}  // namespace forge

@@ -1,0 +1,144 @@
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "config/mixture_keys.hpp"
+#include "core/random.hpp"
+#include "core/to_size.hpp"
+#include "train/trainer.hpp"
+
+namespace forge {
+
+namespace {
+
+TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>& files,
+                              const std::vector<std::string>& masks) {
+  const DataDeck& data = s.deck.data;
+  const std::string plans =
+      data.packing_directory.empty() ? s.deck.output.directory + "/packing" : data.packing_directory;
+  return {files,
+          data.dtype,
+          s.deck.train.sequence_tokens,
+          s.spec.V(),
+          data.document_end_token,
+          data.document_ends,
+          masks,
+          data.packing,
+          plans};
+}
+
+// A name's own number, whatever other sources there are (FNV-1a).
+std::uint64_t number_of(const std::string& name) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+std::int64_t most_samples(std::int64_t max_epochs, AtEnd at_end, std::int64_t samples) {
+  const std::int64_t epochs = max_epochs > 0 ? max_epochs : at_end == AtEnd::error ? 1 : 0;
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  return epochs == 0 || epochs > most / samples ? most : epochs * samples;
+}
+
+// The sources' weights in a phase, by their order; null: the deck's own, or their samples.
+std::vector<std::int64_t> weights_of(const DataDeck& data, const PhaseDeck* phase,
+                                     const std::vector<DataSource>& sources) {
+  std::vector<double> weights;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const SourceDeck& source = data.sources[i];
+    double weight = phase ? 0 : source.weight >= 0 ? source.weight : static_cast<double>(sources[i].sequence.count);
+    for (const auto& [name, value] : phase ? phase->weights : std::vector<std::pair<std::string, double>>())
+      if (name == source.name) weight = value;
+    weights.push_back(data.temperature == 1 || weight == 0 ? weight : std::pow(weight, 1 / data.temperature));
+    names.push_back(source.name);
+  }
+  return whole_weights(weights, names);
+}
+
+}  // namespace
+
+TrainingData::TrainingData(const RunSetup& s)
+    : validation(s.deck.data.validation_files.empty()
+                     ? nullptr
+                     : std::make_unique<TokenSet>(
+                           token_options(s, s.deck.data.validation_files, s.deck.data.validation_mask_files))) {
+  const DataDeck& data = s.deck.data;
+  if (data.sources.empty())
+    training.push_back(std::make_unique<TokenSet>(token_options(s, data.files, data.mask_files)));
+  std::string wrong;
+  for (const SourceDeck& source : data.sources) {
+    try {
+      training.push_back(std::make_unique<TokenSet>(token_options(s, source.files, source.mask_files)));
+    } catch (const BadInput& error) {
+      wrong += (wrong.empty() ? "" : "\n") + std::string(error.what());
+    }
+  }
+  if (!wrong.empty()) throw BadInput(wrong);
+}
+
+SampleStream TrainingData::stream(const RunSetup& s) const {
+  const DataDeck& data = s.deck.data;
+  std::vector<DataSource> sources;
+  for (std::size_t i = 0; i < training.size(); ++i) {
+    const std::int64_t samples = training[i]->samples();
+    const bool mixed = !data.sources.empty();
+    const std::string name = mixed ? data.sources[i].name : "";
+    const std::uint64_t seed = mixed ? mix(s.deck.train.seed, number_of(name)) : s.deck.train.seed;
+    sources.push_back({name,
+                       training[i].get(),
+                       {data.order, seed, samples},
+                       most_samples(mixed ? data.sources[i].max_epochs : 0, data.at_end, samples)});
+  }
+  if (data.sources.empty()) return SampleStream(sources.front());
+  std::vector<MixtureOrder::Phase> phases{{0, weights_of(data, nullptr, sources)}};
+  for (const PhaseDeck& phase : data.phases)
+    phases.push_back({(first_step_of(phase, s.deck.train) - 1) * s.deck.train.global_batch_sequences,
+                      weights_of(data, &phase, sources)});
+  return SampleStream(std::move(sources), phases);
+}
+
+std::vector<std::string> TrainingData::lines(const RunSetup& s) const {
+  const SampleStream drawn = stream(s);
+  const std::int64_t places = s.deck.train.steps * s.deck.train.global_batch_sequences;
+  std::vector<std::string> text;
+  for (std::size_t i = 0; i < training.size(); ++i) {
+    char line[256];
+    const TokenSet& set = *training[i];
+    const std::string name = drawn.sources()[i].name;
+    if (drawn.apart() > 0) {
+      const std::int64_t samples = drawn.drawn(i, places);
+      std::snprintf(line, sizeof line, "%s: %lld of %lld samples (%.2f %%), %.2f epochs of %lld", name.c_str(),
+                    static_cast<long long>(samples), static_cast<long long>(places),
+                    100.0 * static_cast<double>(samples) / static_cast<double>(places),
+                    static_cast<double>(samples) / static_cast<double>(set.samples()),
+                    static_cast<long long>(set.samples()));
+      text.emplace_back(line);
+    }
+    if (const PackingPlan* plan = set.plan()) {
+      const std::int64_t room = plan->samples() * set.sequence_tokens();
+      std::snprintf(line, sizeof line,
+                    "%s%s%lld documents packed into %lld samples: fill %.2f %%, %lld tokens of padding", name.c_str(),
+                    name.empty() ? "" : ": ", static_cast<long long>(plan->documents()),
+                    static_cast<long long>(plan->samples()),
+                    100.0 * static_cast<double>(plan->tokens()) / static_cast<double>(room),
+                    static_cast<long long>(room - plan->tokens()));
+      text.emplace_back(line);
+    }
+  }
+  return text;
+}
+
+std::int64_t TrainingData::tokens() const {
+  std::int64_t sum = 0;
+  for (const auto& set : training) sum += set->tokens();
+  return sum;
+}
+
+std::int64_t TrainingData::samples() const {
+  std::int64_t sum = 0;
+  for (const auto& set : training) sum += set->samples();
+  return sum;
+}
+
+}  // namespace forge

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# data.sh FORGE: token files of every format give one run; mixtures, packing and masks through the program, with restarts.
+set -euo pipefail
+forge=$1
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/expect.sh"
+
+cat docs/architecture.md docs/parallelism.md docs/data.md > "$work/text"
+python3 "$here/data_formats.py" "$work/text" "$work"
+cat > "$work/deck.yaml" << YAML
+model: {layers: 2, width: 16, heads: 2, ffn: 24, vocabulary: 257}
+train: {steps: 12, global_batch_sequences: 4, sequence_tokens: 32, precision: fp64, seed: 5}
+optimizer: {learning_rate: 1e-2, warmup_steps: 2}
+data: {files: [$work/raw.bin], dtype: uint16, order: shuffled, document_end_token: 256}
+output: {directory: $work/run, every_steps: 1}
+machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
+YAML
+deck=$work/deck.yaml
+numbers() { sed -E 's/"(step_seconds|tokens_per_second|mfu|peak_bytes)": [^,]*, //g' "$1"; }
+# run NAME OPTIONS…: the run's numbers, in $work/NAME.
+run() {
+  local name=$1
+  shift
+  expect 0 "step" "$forge" "$deck" "$@"
+  numbers "$work/run/metrics.jsonl" > "$work/$name"
+}
+same() { cmp -s "$work/$1" "$work/$2" || fail "$1 and $2 have other numbers"; }
+
+# ---- formats: the samples of the raw file
+run raw
+for file in megatron.bin megatron.idx llm_c.bin trove.ds; do
+  run formatted --set "data.files=[$work/$file]" --set data.dtype=none
+  same raw formatted
+done
+for file in megatron.bin trove.ds; do # documents of the index, in the place of the end token: the same ones
+  run indexed --set "data.files=[$work/$file]" --set data.dtype=none --set data.document_end_token=-1 --set data.document_ends=index
+  same raw indexed
+done
+expect 2 "without an index of documents" "$forge" "$deck" --set data.document_end_token=-1 --set data.document_ends=index
+expect 2 "declared, never guessed" "$forge" "$deck" --set data.dtype=none
+expect 2 "holds uint16, but data.dtype says uint32" "$forge" "$deck" --set "data.files=[$work/megatron.idx]" --set data.dtype=uint32
+
+# ---- masks: fewer labels, another loss
+run masked --set "data.mask_files=[$work/mask.npy]"
+cmp -s "$work/raw" "$work/masked" && fail "a mask changes nothing"
+expect 2 "data.mask_files has 2 paths; legal: 1" "$forge" "$deck" --set "data.mask_files=[$work/mask.npy, $work/mask.npy]"
+
+# ---- mixtures
+cat > "$work/sources" << YAML
+[{name: plain, files: [$work/raw.bin], weight: 3}, {name: letters, files: [$work/megatron.bin], mask_files: [$work/mask.npy], weight: 1}]
+YAML
+mix=(--set data.files=[] --set "data.sources=$(cat "$work/sources")" --set "checkpoint.directory=$work/saved" --set checkpoint.every_steps=3
+  --set "data.phases=[{from_step: 6, weights: {letters: 1}}]")
+run mixed "${mix[@]}"
+grep -q "plain: 15 of 48 samples" "$work/run/job_info" || fail "job_info doesn't say what the sources give"
+tail -1 "$work/mixed" | grep -q '"sources": {"plain": {"loss": null, "labels": 0, "tokens": 480' || fail "no sources: $(tail -1 "$work/mixed")"
+# on from steps 3 and 9, on two ranks; before and behind the phase's edge
+for step in 3 9; do
+  expect 0 "restarted from" mpirun --oversubscribe -n 2 "$forge" "$deck" "${mix[@]}" --restart "$work/saved/step_0000000$step" \
+    --set "checkpoint.directory=$work/other" --set "output.directory=$work/other_run"
+  python3 - "$work/mixed" "$work/other_run/metrics.jsonl" "$step" << 'PY' || fail "a restart at step $step reads other samples"
+import json, sys
+whole, part = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
+part = [line for line in part if "loss" in line]
+assert [line["step"] for line in part] == list(range(int(sys.argv[3]) + 1, 13))
+for line in part:
+    other = whole[line["step"] - 1]
+    assert abs(line["loss"] - other["loss"]) < 1e-9 * line["loss"], (line, other)
+    for name, source in line["sources"].items():
+        mine = other["sources"][name]
+        assert all(source[key] == mine[key] for key in ("labels", "tokens", "epochs")), (line, other)
+        assert source["labels"] == 0 or abs(source["loss"] - mine["loss"]) < 1e-9 * mine["loss"]
+PY
+  rm -rf "$work/other" "$work/other_run"
+done
+# a phase that hasn't begun may change, one that has begun may not; neither may weights or contents
+on=(--set "checkpoint.directory=$work/other" --set "output.directory=$work/other_run")
+expect 0 "changed: data.phases" "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
+  --set "data.phases=[{from_step: 5, weights: {plain: 1}}]" --set train.steps=4
+expect 2 "data.phases = " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000009" --set data.phases=[]
+expect 2 "data.sources = " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
+  --set "data.sources=$(sed 's/weight: 3/weight: 4/' "$work/sources")"
+tr 'e' 'f' < "$work/raw.bin" > "$work/changed.bin"
+expect 2 "data.files hold plain: " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
+  --set "data.sources=$(sed "s:raw.bin:changed.bin:" "$work/sources")"
+mv "$work/raw.bin" "$work/moved.bin"
+rm -rf "$work/other" "$work/other_run"
+expect 0 "changed: data.sources" "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
+  --set "data.sources=$(sed "s:raw.bin:moved.bin:" "$work/sources")"
+mv "$work/moved.bin" "$work/raw.bin"
+expect 2 "ends at step" "$forge" "$deck" "${mix[@]}" --set data.at_end=error --set train.steps=1000000 --set checkpoint.directory=null \
+  --set checkpoint.every_steps=0
+expect 2 "both given" "$forge" "$deck" --set "data.sources=$(cat "$work/sources")"
+expect 2 "names 'other', which is no source" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, weights: {other: 1}}]"
+expect 2 "legal: all, or none" "$forge" "$deck" --set data.files=[] --set "data.sources=$(sed 's/, weight: 3//' "$work/sources")"
+expect 2 "unknown; legal: list of {from_step or" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, learning_rate: 1}]"
+
+# ---- packing: the plan is made once, on any number of ranks, and the log says how full samples are
+pack=(--set data.packing=best_fit --set data.positions=document --set "data.packing_directory=$work/plans" --set "output.directory=$work/packed"
+  --set "data.mask_files=[$work/mask.npy]")
+expect 0 "documents packed into" "$forge" "$deck" "${pack[@]}"
+grep -q "samples: fill 9[0-9]" "$work/output" || fail "samples aren't full: $(grep packed "$work/output")"
+numbers "$work/packed/metrics.jsonl" > "$work/packed_one"
+plans=$(ls -l --time-style=full-iso "$work/plans")
+rm -rf "$work/packed"
+expect 0 "documents packed into" mpirun --oversubscribe -n 2 "$forge" "$deck" "${pack[@]}" --set mesh.cp=2
+[ "$plans" = "$(ls -l --time-style=full-iso "$work/plans")" ] || fail "the plan was made twice"
+python3 - "$work/packed_one" "$work/packed/metrics.jsonl" << 'PY' || fail "packed samples differ on two ranks"
+import json, sys
+one, two = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
+assert len(one) == len(two) == 12
+assert all(abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] for a, b in zip(one, two))
+PY
+expect 2 "without documents" "$forge" "$deck" --set data.packing=best_fit --set data.document_end_token=-1
+expect 2 "data.packing_directory = " "$forge" "$deck" --set data.packing_directory=x
+finish

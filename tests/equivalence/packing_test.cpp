@@ -1,0 +1,172 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "../data/files.hpp"
+#include "core/error.hpp"
+#include "data/sample_order.hpp"
+#include "data/token_set.hpp"
+#include "models.hpp"
+#include "run_threads.hpp"
+
+// Packed samples: their gradient is the sum of the documents' own, and the same on any layout.
+
+namespace forge::test {
+namespace {
+
+constexpr std::int32_t end_token = 3;
+
+// A mask of the tokens of token_file(31, 4097).
+std::string mask_file(const Directory& dir) {
+  std::vector<std::uint8_t> mask;
+  for (std::size_t i = 0; i < 4097; ++i) mask.push_back(i % 7 != 2 && i % 11 < 8);
+  const std::string path = dir / "mask.npy";
+  write_text(path, npy(mask, "|u1"));
+  return path;
+}
+
+Deck packed(Deck deck, const Directory& dir) {
+  deck.data.document_end_token = end_token;
+  deck.data.packing = Packing::best_fit;
+  deck.data.packing_directory = dir / "plans";
+  deck.data.positions = PositionOrigin::document;
+  return deck;
+}
+
+struct Sums {
+  double loss = 0, labels = 0;
+  int documents = 0;
+  Tensors gradients;
+};
+
+// Of a run's means, times its labels.
+void add(Sums& sums, const LayoutResult& result, double labels) {
+  sums.loss += result.loss * labels;
+  sums.labels += labels;
+  ++sums.documents;
+  for (const auto& [name, values] : result.gradients) {
+    std::vector<double>& sum = sums.gradients[name];
+    sum.resize(values.size(), 0);
+    for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i] * labels;
+  }
+}
+
+// Each document as a run of its own: a file of its tokens, as one sample that is cut, as long as the document is.
+Sums of_documents(const Deck& deck, const TokenSet& set, const Directory& dir) {
+  Deck single = one_rank(deck);
+  single.data.packing = Packing::cut;
+  single.data.positions = PositionOrigin::sample;
+  single.data.packing_directory.clear();
+  single.data.document_end_token = -1;
+  single.data.order = SampleOrder::sequential;
+  single.train.global_batch_sequences = single.train.microbatch_sequences = 1;
+  Sums sums;
+  std::vector<DocumentPiece> pieces(64);
+  const SampleSequence sequence{deck.data.order, deck.train.seed, set.samples()};
+  for (std::int64_t place = 0; place < deck.train.global_batch_sequences; ++place) {
+    const auto range = set.plan()->range_of(sequence.at(place));
+    const auto part = std::span(pieces).first(static_cast<std::size_t>(range.end - range.first));
+    set.plan()->read(range.first, part);
+    for (const DocumentPiece& piece : part) {
+      std::vector<std::int32_t> ids(static_cast<std::size_t>(piece.length + piece.continues));
+      set.files()[0].read(piece.first, ids, 31);
+      write_tokens(dir / "one.bin", std::vector<std::uint16_t>(ids.begin(), ids.end()));
+      single.data.files = {dir / "one.bin"};
+      single.train.sequence_tokens = static_cast<std::int64_t>(ids.size()) - 1;
+      Deck checked = single;
+      EXPECT_EQ(illegality(checked), "");
+      add(sums, run_threads(checked, {}), static_cast<double>(ids.size()) - 1);
+    }
+  }
+  return sums;
+}
+
+std::string sum_difference(const LayoutResult& result, const Sums& sums) {
+  std::string text;
+  if (std::abs(result.loss * sums.labels - sums.loss) > 1e-12 * sums.loss) text += "the loss is another one\n";
+  double largest = 0;
+  for (const auto& [name, sum] : sums.gradients)
+    for (const double value : sum) largest = std::max(largest, std::abs(value));
+  for (const auto& [name, sum] : sums.gradients) {
+    const std::vector<double>& values = result.gradients.at(name);
+    double off = 0;
+    for (std::size_t i = 0; i < sum.size(); ++i) off = std::max(off, std::abs(values[i] * sums.labels - sum[i]));
+    if (!(off <= 1e-12 * largest)) text += name + " is off by " + std::to_string(off / largest) + "\n";
+  }
+  if (result.gradients.size() != sums.gradients.size()) text += "another number of tensors\n";
+  return text;
+}
+
+struct Mesh {
+  std::int64_t pp, dp, cp, tp;
+  CpMethod method;
+};
+constexpr Mesh meshes[] = {{1, 1, 2, 1, CpMethod::ring},       {1, 1, 2, 2, CpMethod::all_gather},
+                           {2, 1, 2, 1, CpMethod::all_to_all}, {2, 1, 2, 2, CpMethod::ring},
+                           {1, 2, 2, 1, CpMethod::all_gather}, {3, 1, 1, 2, CpMethod::ring},
+                           {1, 1, 4, 2, CpMethod::ring},       {1, 2, 1, 1, CpMethod::ring}};
+
+Deck on(const Mesh& mesh, const Deck& deck) {
+  MeshDeck m;
+  m.pp = mesh.pp, m.dp_shard = mesh.dp, m.cp = mesh.cp, m.tp = mesh.tp;
+  Deck d = layout_deck(deck, m, {}, 0);
+  d.mesh.cp_method = mesh.method;
+  EXPECT_EQ(illegality(d), "");
+  return d;
+}
+
+// 1e-12 in fp64, of models with rotations, learned positions and latent attention, on one rank and on layouts.
+TEST(PackedDocuments, TheGradientIsTheSumOfTheDocumentsOwn) {
+  const auto models = test_models();
+  for (const std::size_t m : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
+    const Directory dir;
+    Deck deck = packed(models[m].deck, dir);
+    deck.model.dropout = 0;
+    deck.train.z_loss_coefficient = 0;
+    deck.train.global_batch_sequences = 8;
+    deck.train.sequence_tokens = 64;
+    if (deck.model.max_positions > 0) deck.model.max_positions = 64;
+    TokenSetOptions options{deck.data.files, deck.data.dtype, 64, 31, end_token};
+    options.packing = Packing::best_fit;
+    options.packing_directory = deck.data.packing_directory;
+    const TokenSet set(options);
+    const Sums sums = of_documents(deck, set, dir);
+    EXPECT_GE(sums.documents, 16);
+    EXPECT_EQ(sum_difference(run_threads(on({1, 1, 1, 1, CpMethod::ring}, deck), {}), sums), "") << models[m].name;
+    for (const Mesh& mesh : meshes) {
+      const Deck layout = on(mesh, deck);
+      EXPECT_EQ(sum_difference(run_threads(layout, {}), sums), "") << models[m].name << " " << text_of(layout);
+    }
+    // Positions of the sample are others to a learned table.
+    Deck other = deck;
+    other.data.positions = PositionOrigin::sample;
+    const bool learned = deck.model.positions == PositionKind::learned;
+    EXPECT_EQ(sum_difference(run_threads(on({1, 1, 1, 1, CpMethod::ring}, other), {}), sums) == "", !learned);
+  }
+}
+
+// A mixture of packed sources with masks, in two phases: three steps equal one rank's.
+TEST(PackedDocuments, AMixtureWithMasksEqualsOneRankOnAnyLayout) {
+  const auto dense = test_models(), experts = moe_models(), depths = mtp_models();
+  const Directory dir;
+  const std::string mask = mask_file(dir);
+  std::vector<LayoutCase> cases;
+  for (const TestModel& model : {dense[1], dense[4], experts[0], experts[3], depths[1]})
+    for (const Mesh& mesh : meshes) {
+      Deck deck = packed(model.deck, dir);
+      deck.data.sources = {{"a", deck.data.files, {mask}, 2, 0}, {"b", deck.data.files, {mask}, 1, 0}};
+      deck.data.files.clear();
+      deck.data.phases = {{3, 0, {{"b", 1}}}};
+      deck.train.steps = 3;
+      cases.push_back({model.name, on(mesh, deck)});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 3, 1e-9); };
+  EXPECT_EQ(failures_of(cases, 5 * 8, check), "");
+}
+
+}  // namespace
+}  // namespace forge::test
