@@ -40,17 +40,20 @@ std::string rate_text(const RunSetup& setup) {
   double most = 0;
   for (const std::int64_t s : shown_steps(d, steps)) most = std::max(most, learning_rate(d, steps, s));
   for (const std::int64_t s : shown_steps(d, steps)) {
-    const UpdateRates rates = update_rates(d, steps, s);
+    const StepRates rates{d, steps, s};
     char line[128];
     std::snprintf(line, sizeof line, "%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
                   static_cast<long long>(s * setup.tokens_per_step()),
-                  static_cast<long long>(setup.deck.train.global_batch_sequences), rates.rate);
+                  static_cast<long long>(setup.deck.train.global_batch_sequences), rates.of(d.learning_rate));
     text += line;
     if (two_rates) {
-      std::snprintf(line, sizeof line, "   %12.4e", rates.others);
+      std::snprintf(line, sizeof line, "   %12.4e", rates.of(d.adam_learning_rate));
       text += line;
     }
-    text += "  " + std::string(most > 0 ? to_size(static_cast<std::int64_t>(bar * rates.rate / most)) : 0, '#') + "\n";
+    text +=
+        "  " +
+        std::string(most > 0 ? to_size(static_cast<std::int64_t>(bar * rates.of(d.learning_rate) / most)) : 0, '#') +
+        "\n";
   }
   return text;
 }

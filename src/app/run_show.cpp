@@ -42,20 +42,22 @@ const char* initial_text(const Parameter& p) {
   return "?";
 }
 
-void print_parameter(const Parameter& p, std::int64_t times) {
+void print_parameter(const Parameter& p, std::int64_t times, const UpdateRule& rule) {
   const std::string initial =
       p.initial == Initial::normal ? "normal " + format_exact(p.std).substr(0, 8) : initial_text(p);
-  std::printf("  %-30s %-18s %14lld  %-15s %-5s %s\n", p.name.c_str(), shape_text(p.shape).c_str(),
-              static_cast<long long>(p.elements() * times), initial.c_str(), p.decays() ? "yes" : "no",
-              p.hf_name.c_str());
+  std::printf("  %-30s %-18s %14lld  %-15s %-5s %-9s %s\n", p.name.c_str(), shape_text(p.shape).c_str(),
+              static_cast<long long>(p.elements() * times), initial.c_str(),
+              rule.weight_decay > 0 ? format_exact(rule.weight_decay).c_str() : "no",
+              format_exact(rule.learning_rate).c_str(), p.hf_name.c_str());
 }
 
 // Of a layer's experts, which are alike, the first.
-void print_unit(const Unit& unit, std::int64_t times, std::int64_t experts) {
+void print_unit(const OptimizerDeck& optimizer, const Unit& unit, std::int64_t times, std::int64_t experts) {
   const bool alike = unit.kind == UnitKind::experts;
   const std::string first = unit.name + ".experts.0.";
   for (const auto& p : unit.parameters)
-    if (!alike || p.name.compare(0, first.size(), first) == 0) print_parameter(p, alike ? times * experts : times);
+    if (!alike || p.name.compare(0, first.size(), first) == 0)
+      print_parameter(p, alike ? times * experts : times, update_rule(optimizer, unit.kind, p));
   if (alike && experts > 1) std::printf("  … the same for experts 1 to %lld\n", static_cast<long long>(experts - 1));
 }
 
@@ -66,12 +68,12 @@ bool same_kind(const ModelSpec& spec, const Unit& a, const Unit& b) {
 }
 
 void print_parameters(const RunSetup& s) {
-  std::printf("parameters (elements of all layers)\n  %-30s %-18s %14s  %-15s %-5s %s\n", "name", "shape", "elements",
-              "starts at", "decay", "in the checkpoint");
+  std::printf("parameters (elements of all layers)\n  %-30s %-18s %14s  %-15s %-5s %-9s %s\n", "name", "shape",
+              "elements", "starts at", "decay", "rate", "in the checkpoint");
   std::vector<const Unit*> printed;
   for (const Unit& unit : s.units) {
     if (unit.layer < 0) {
-      print_unit(unit, 1, 1);
+      print_unit(s.deck.optimizer, unit, 1, 1);
       continue;
     }
     const auto like = [&](const Unit* other) { return same_kind(s.spec, unit, *other); };
@@ -80,7 +82,7 @@ void print_parameters(const RunSetup& s) {
     std::vector<std::int64_t> others;
     for (const Unit& other : s.units)
       if (other.layer > unit.layer && same_kind(s.spec, unit, other)) others.push_back(other.layer);
-    print_unit(unit, 1 + static_cast<std::int64_t>(others.size()), s.spec.E());
+    print_unit(s.deck.optimizer, unit, 1 + static_cast<std::int64_t>(others.size()), s.spec.E());
     if (!others.empty())
       std::printf("  … the same for layer%s %s\n", others.size() > 1 ? "s" : "", ranges_text(others).c_str());
   }

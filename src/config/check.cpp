@@ -128,6 +128,19 @@ void check_rates(const Deck& deck, Report& report) {
   }
 }
 
+// AdamW's state stands beside that of whole matrices; two other optimizers don't go together.
+void check_groups(const Deck& deck, Report& report) {
+  const OptimizerDeck& o = deck.optimizer;
+  for (std::size_t i = 0; i < o.groups.size(); ++i) {
+    if (!o.groups[i].optimizer || *o.groups[i].optimizer == o.name) continue;
+    const bool legal = row_of(o.name).whole_matrices && *o.groups[i].optimizer == OptimizerName::adamw;
+    if (!legal)
+      report.add("", "optimizer.groups[" + std::to_string(i) + "].optimizer = " + row_of(*o.groups[i].optimizer).word +
+                         " with optimizer.name = " + row_of(o.name).word + "; legal: " + row_of(o.name).word +
+                         (row_of(o.name).whole_matrices ? " | adamw" : ""));
+  }
+}
+
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
@@ -148,6 +161,7 @@ void check_optimizer(Deck& deck, Report& report) {
                        " with wsd; nearest legal decay_steps: " +
                        std::to_string(std::max<std::int64_t>(steps - o.warmup_steps, 0)));
   check_rates(deck, report);
+  check_groups(deck, report);
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -158,6 +159,15 @@ struct TrainDeck {
   std::int64_t validation_sequences = 0;  // 0 = all of data.validation_files
 };
 
+// Tensors whose names match `pattern` (config/pattern.hpp), and what is theirs; absent: the optimizer's own.
+struct OptimizerGroup {
+  std::string pattern;
+  std::optional<double> learning_rate, weight_decay;
+  std::optional<OptimizerName> optimizer;
+
+  friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
+};
+
 struct OptimizerDeck {
   OptimizerName name{};
   double learning_rate = 0;
@@ -175,6 +185,7 @@ struct OptimizerDeck {
   std::string rate_points;         // of piecewise: "step:ratio, …" (config/rate_points.hpp)
   std::int64_t cooldown_from = 0;  // the step from which the rate falls to its end; 0 = none
   MomentType moments = MomentType::compute_default;
+  std::vector<OptimizerGroup> groups;  // of several that match, the first
 };
 
 // A part of a mixture. Its name stays what it is when its files move.

@@ -58,6 +58,10 @@ class SectionKeys {
   Key& phases(const char* name, OnRestart rule, const char* doc) {
     return add(name, rule, "", doc, PhasesKey{access<Member, std::vector<PhaseDeck>>()});
   }
+  template <auto Member>
+  Key& groups(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, GroupsKey{access<Member, std::vector<OptimizerGroup>>()});
+  }
   // `words` in the order of the enumerators.
   template <auto Member>
   Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, std::vector<std::string> later,

@@ -74,6 +74,11 @@ struct PhasesKey {
   Access<std::vector<PhaseDeck>> access;
 };
 
+// Tensors with an optimizer's rates of their own (config/group_keys.hpp).
+struct GroupsKey {
+  Access<std::vector<OptimizerGroup>> access;
+};
+
 // When a deck must give a key.
 enum class Required {
   never,
@@ -93,7 +98,7 @@ struct Key {
   std::string doc;
   Required required = Required::never;
   std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey,
-               SourcesKey, PhasesKey>
+               SourcesKey, PhasesKey, GroupsKey>
       kind;
 
   std::string former_name;  // what earlier versions called it: still read, never written

@@ -135,6 +135,10 @@ void add_optimizer(std::vector<Key>& keys) {
   k.integer<&O::cooldown_from>("cooldown_from", may_change, 0, most_steps, "",
                                "from this step on the rate falls from the schedule's to min_ratio at train.steps, as "
                                "wsd_tail says; 0 = it doesn't");
+  k.groups<&O::groups>(
+      "groups", may_change,
+      "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
+      "an optimizer of their own; muon and normuon leave matrices of groups with optimizer: adamw to AdamW");
   k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
                         "type of moments; default = fp32, or fp64 with precision fp64");
 }

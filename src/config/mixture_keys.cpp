@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <set>
 
+#include "config/map_list.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "core/bytes.hpp"
@@ -14,92 +14,6 @@ namespace forge {
 namespace {
 
 constexpr std::int64_t most_epochs = 1'000'000'000, most_phase = std::int64_t{1} << 60;
-
-// Reads one member of a map into where it belongs; "" or what is wrong.
-using MemberReader = std::function<std::string(const YamlNode&)>;
-struct Member {
-  const char* name;
-  MemberReader read;
-};
-
-std::string expected(const YamlNode& node, const std::string& legal) {
-  return "= " + kind_of(node) + ": legal: " + legal;
-}
-
-MemberReader text_reader(std::string& to) {
-  return [&to](const YamlNode& node) {
-    if (node.kind != YamlNode::Kind::scalar) return expected(node, "text");
-    to = node.text;
-    return std::string();
-  };
-}
-
-MemberReader paths_reader(std::vector<std::string>& to) {
-  return [&to](const YamlNode& node) {
-    if (node.kind != YamlNode::Kind::list) return expected(node, "list of paths");
-    for (const YamlNode& item : node.items) {
-      if (item.kind != YamlNode::Kind::scalar) return expected(item, "path");
-      to.push_back(item.text);
-    }
-    return std::string();
-  };
-}
-
-std::string read_number(const YamlNode& node, double& to) {
-  const auto value =
-      node.kind == YamlNode::Kind::scalar && node.plain ? parse_number(node.text) : std::optional<double>();
-  if (!value || *value < 0) return expected(node, "number, >= 0");
-  to = *value;
-  return "";
-}
-
-MemberReader integer_reader(std::int64_t& to, std::int64_t least, std::int64_t most) {
-  return [&to, least, most](const YamlNode& node) {
-    const auto value =
-        node.kind == YamlNode::Kind::scalar && node.plain ? parse_whole(node.text) : std::optional<std::int64_t>();
-    if (!value || *value < least || *value > most)
-      return expected(node, "integer, " + std::to_string(least) + " to " + std::to_string(most));
-    to = *value;
-    return std::string();
-  };
-}
-
-MemberReader weights_reader(std::vector<std::pair<std::string, double>>& to) {
-  return [&to](const YamlNode& node) {
-    if (node.kind != YamlNode::Kind::map) return expected(node, "map of names and weights");
-    for (const YamlNode::Entry& entry : node.entries) {
-      double weight = 0;
-      if (const std::string problem = read_number(entry.value, weight); !problem.empty())
-        return "." + shown(entry.name) + " " + problem;
-      to.emplace_back(entry.name, weight);
-    }
-    return std::string();
-  };
-}
-
-// A list of maps, each read by the members that `members_of` gives for the element that it is put into.
-template <class T, class MembersOf>
-std::string read_list(const YamlNode& node, std::vector<T>& list, const std::string& legal, MembersOf members_of) {
-  if (node.kind != YamlNode::Kind::list) return expected(node, legal);
-  if (node.items.size() > most_sources) return "has more than " + std::to_string(most_sources) + " entries";
-  for (std::size_t i = 0; i < node.items.size(); ++i) {
-    const std::string where = "[" + std::to_string(i) + "]";
-    const YamlNode& item = node.items[i];
-    if (item.kind != YamlNode::Kind::map) return where + " " + expected(item, legal);
-    T element;
-    const std::vector<Member> members = members_of(element);
-    for (const YamlNode::Entry& entry : item.entries) {
-      const auto member =
-          std::find_if(members.begin(), members.end(), [&](const Member& m) { return entry.name == m.name; });
-      if (member == members.end()) return where + "." + shown(entry.name) + ": unknown; legal: " + legal;
-      if (entry.value.kind == YamlNode::Kind::null) continue;
-      if (const std::string problem = member->read(entry.value); !problem.empty())
-        return where + "." + entry.name + (problem.starts_with(".") ? "" : " ") + problem;
-    }
-    list.push_back(std::move(element));
-  }
-  return "";
-}
 
 bool is_name(const std::string& name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
@@ -127,7 +41,7 @@ std::string legal_phases() {
 }
 
 std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources) {
-  return read_list(node, sources, legal_sources(), [](SourceDeck& s) {
+  return read_map_list(node, sources, legal_sources(), [](SourceDeck& s) {
     return std::vector<Member>{{"name", text_reader(s.name)},
                                {"files", paths_reader(s.files)},
                                {"mask_files", paths_reader(s.mask_files)},
@@ -137,7 +51,7 @@ std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources)
 }
 
 std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases) {
-  return read_list(node, phases, legal_phases(), [](PhaseDeck& p) {
+  return read_map_list(node, phases, legal_phases(), [](PhaseDeck& p) {
     return std::vector<Member>{{"from_step", integer_reader(p.from_step, 2, most_phase)},
                                {"from_tokens", integer_reader(p.from_tokens, 1, most_phase)},
                                {"weights", weights_reader(p.weights)}};

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/group_keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
 
@@ -122,6 +123,12 @@ class ValueReader {
     std::vector<PhaseDeck> phases;
     std::string problem = read_phases(node_, phases);
     if (problem.empty()) k.access.set(deck_, std::move(phases));
+    return problem;
+  }
+  std::string operator()(const GroupsKey& k) {
+    std::vector<OptimizerGroup> groups;
+    std::string problem = read_groups(node_, groups);
+    if (problem.empty()) k.access.set(deck_, std::move(groups));
     return problem;
   }
   std::string operator()(const ChoiceKey& k) {

@@ -16,7 +16,7 @@ std::int64_t rounded_up(std::int64_t n, std::int64_t unit) {
 class LocalUnitBuilder {
  public:
   LocalUnitBuilder(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout)
-      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}, {}} {
+      : spec_(spec), layout_(layout), unit_{unit.kind, unit.layer, unit.parameters, {}, 0, -1, -1, -1, {}, {}, {}, {}} {
     unit_.groups.resize(unit.groups);
     unit_.zero = unit_.is_experts() ? layout.expert_zero : layout.zero;
   }

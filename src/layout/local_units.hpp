@@ -9,6 +9,7 @@
 #include "layout/split.hpp"
 #include "layout/zero.hpp"
 #include "model/parameters.hpp"
+#include "model/update_rule.hpp"
 
 namespace forge {
 
@@ -55,6 +56,7 @@ struct LocalUnit {
   std::vector<Range> copied;           // key and value heads that tp neighbours share; gradients are summed over those
   std::vector<ParameterGroup> groups;  // where the members of the unit's list stand
   Zero zero;                           // how data-parallel ranks share it
+  std::vector<UpdateRule> rules;       // by parameter; empty: nothing is updated
   bool tied_copy = false;              // of the token table: another stage counts it
 
   // Experts are shared by other groups of ranks than dense units.
@@ -64,8 +66,12 @@ struct LocalUnit {
     const std::int64_t size = elements / zero.shards;
     return {size * zero.shard, size * (zero.shard + 1)};
   }
-  // Matrices that are updated whole, where the optimizer does so: those of blocks and experts.
-  Range whole_matrices() const { return {0, kind == UnitKind::block || is_experts() ? vectors_begin : 0}; }
+  // Of a piece, where rules are known.
+  const UpdateRule& rule_of(std::size_t piece) const { return rules.at(pieces[piece].parameter); }
+  // A piece with the gap behind it.
+  Range range_of(std::size_t piece) const {
+    return {pieces[piece].offset, piece + 1 < pieces.size() ? pieces[piece + 1].offset : elements};
+  }
   // What this rank updates.
   Range state() const { return zero.shards_state() ? shard() : Range{0, elements}; }
 };

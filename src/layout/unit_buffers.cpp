@@ -8,21 +8,45 @@ StorageKind storage_kind(RunKind kind, const OptimizerState& optimizer) {
   return {kind != RunKind::evaluation, kind == RunKind::training ? optimizer : OptimizerState{}};
 }
 
-Range kept_range(const LocalUnit& unit, KeptOf of) {
-  const Range matrices = unit.whole_matrices();
+namespace {
+
+// The parts of the rank's state whose pieces are updated whole, or are not.
+std::vector<Range> ranges_by_rule(const LocalUnit& unit, bool whole) {
+  std::vector<Range> ranges;
+  for (std::size_t p = 0; p < unit.pieces.size(); ++p) {
+    if (unit.rule_of(p).whole != whole) continue;
+    const Range here = intersection(unit.range_of(p), unit.state());
+    if (here.empty()) continue;
+    if (!ranges.empty() && ranges.back().end == here.begin)
+      ranges.back().end = here.end;
+    else
+      ranges.push_back(here);
+  }
+  return ranges;
+}
+
+}  // namespace
+
+std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of) {
   switch (of) {
     case KeptOf::all:
-      return unit.state();
+      return {unit.state()};
     case KeptOf::whole_matrices:
-      return intersection(unit.state(), matrices);
+      return ranges_by_rule(unit, true);
     case KeptOf::others:
-      return intersection(unit.state(), {matrices.end, unit.elements});
+      return ranges_by_rule(unit, false);
     case KeptOf::vectors:
-      return intersection(unit.state(), {unit.vectors_begin, unit.elements});
+      return {intersection(unit.state(), {unit.vectors_begin, unit.elements})};
     case KeptOf::lines:
       return {};
   }
   return {};
+}
+
+std::int64_t kept_elements(const LocalUnit& unit, KeptOf of) {
+  std::int64_t sum = 0;
+  for (const Range& range : kept_ranges(unit, of)) sum += range.size();
+  return sum;
 }
 
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& p, StorageKind kind) {
@@ -44,7 +68,7 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
     list.push_back({UnitBuf::accumulator, Category::gradients, n, p.accumulate});
   }
   for (const StateBuffer& buffer : kind.optimizer)
-    list.push_back({UnitBuf::optimizer, Category::optimizer, kept_range(unit, buffer.of).size(), buffer.type});
+    list.push_back({UnitBuf::optimizer, Category::optimizer, kept_elements(unit, buffer.of), buffer.type});
   return list;
 }
 

@@ -27,7 +27,7 @@ enum class UnitBuf {
   gradient,     // the shard, where microbatches are reduced into it
   accumulator,  // the whole unit: sums of this rank's microbatches
   vectors,      // sums of the vectors' gradients, where matrices are reduced each microbatch
-  optimizer,    // what the optimizer keeps of kept_range(), in the order of its declaration; perhaps empty
+  optimizer,    // what the optimizer keeps of kept_ranges(), in the order of its declaration; perhaps empty
   count_,
 };
 struct UnitBufferSpec {
@@ -38,8 +38,10 @@ struct UnitBufferSpec {
 
   std::size_t bytes() const { return to_size(elements) * size_of(type); }
 };
-// The elements of the unit that an optimizer's buffer has on this rank; of rows and columns nothing stands there.
-Range kept_range(const LocalUnit& unit, KeptOf of);
+// The elements of the unit that an optimizer's buffer has on this rank, one range behind the other; of rows and columns
+// nothing stands there.
+std::vector<Range> kept_ranges(const LocalUnit& unit, KeptOf of);
+std::int64_t kept_elements(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 
 // Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered

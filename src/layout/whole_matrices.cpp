@@ -33,13 +33,12 @@ struct Sharers {
 
 std::vector<Matrix> matrices_of(const LocalUnit& unit, std::size_t number) {
   std::vector<Matrix> list;
-  const Range whole = unit.whole_matrices();
   std::size_t split = 0;
   for (std::size_t p = 0; p < unit.pieces.size(); ++p) {
     const LocalPiece& piece = unit.pieces[p];
     const Parameter& parameter = unit.parameters[piece.parameter];
     split = p > 0 && unit.pieces[p - 1].parameter == piece.parameter ? split + 1 : 0;
-    if (piece.offset >= whole.end) continue;
+    if (!unit.rule_of(p).whole) continue;
     Matrix m{number, p, piece.parameter, &parameter, parameter.split.empty() ? nullptr : &parameter.split[split]};
     m.rows = parameter.shape[0];
     m.columns = parameter.shape[1];
@@ -163,7 +162,7 @@ class Rounds {
         if (n == 0) continue;
         std::int64_t& at = held[to_size(r)];
         if (r == group_.rank)
-          round.held.push_back({m.unit, share.elements, m.parameter->decays(), at, m.owner, share.source == r});
+          round.held.push_back({m.unit, share.elements, unit.rule_of(m.piece), at, m.owner, share.source == r});
         if (mine)
           round.owned.push_back({owned[to_size(m.owner)], r, share.row, share.column, share.width, share.first, n,
                                  share.source == r, share.source == group_.rank, at});

@@ -19,7 +19,7 @@ namespace forge {
 struct HeldPart {
   std::size_t unit = 0;
   Range elements;  // of the unit's flat buffer
-  bool decays = false;
+  UpdateRule rule;
   std::int64_t at = 0;
   int owner = 0;       // in the group
   bool sends = false;  // to the owner; other ranks may hold a copy

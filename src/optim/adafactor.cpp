@@ -82,13 +82,13 @@ void add_squares(Stream& stream, const FactoredRun<T>& run) {
 }
 
 template <class T>
-void update_moments(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run) {
+void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
   const RankUnit<T>& unit = run.unit;
   const FactoredUnit& plan = run.plan;
   const FactoredBuffers& b = run.buffers;
-  const double share = std::pow(static_cast<double>(step.number), decay_power);
-  const View<const StepScalars, 1> scalars = step.scalars;
+  const double share = std::pow(static_cast<double>(update.number), decay_power);
+  const View<const StepScalars, 1> scalars = update.scalars;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
     const FactoredTensor& tensor = plan.tensors[t];
     if (!tensor.is_matrix()) continue;
@@ -119,12 +119,12 @@ void update_moments(Stream& stream, const UpdateStep& step, const FactoredRun<T>
 }
 
 template <class T>
-void add_updates(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run) {
+void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
   const RankUnit<T>& unit = run.unit;
   const FactoredUnit& plan = run.plan;
   const FactoredBuffers& b = run.buffers;
-  const View<const StepScalars, 1> scalars = step.scalars;
+  const View<const StepScalars, 1> scalars = update.scalars;
   for (const FactoredPart& part : plan.counted) {
     const Moments<A> moments = moments_of(run, part);
     const std::int64_t m = part.rows, n = part.columns;
@@ -147,18 +147,19 @@ void add_updates(Stream& stream, const UpdateStep& step, const FactoredRun<T>& r
 }
 
 template <class T>
-void apply_updates(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const FactoredRun<T>& run) {
+void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run) {
   using A = acc_t<T>;
   const RankUnit<T>& unit = run.unit;
   const FactoredUnit& plan = run.plan;
   const FactoredBuffers& b = run.buffers;
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const double rate = std::min(step.rate, 1 / std::sqrt(static_cast<double>(step.number)));
+  const View<const StepScalars, 1> scalars = update.scalars;
+  const double most = 1 / std::sqrt(static_cast<double>(update.number));
   for (const FactoredPart& part : plan.held) {
     const FactoredTensor& tensor = plan.tensors[part.tensor];
     const Moments<A> moments = moments_of(run, part);
-    const bool decays = unit.local.parameters[tensor.parameter].decays();
-    const A decay = A(1 - step.rate * (decays ? deck.weight_decay : 0));
+    const UpdateRule& rule = unit.local.rules[tensor.parameter];
+    const double full = update.rates.of(rule.learning_rate), rate = std::min(full, most);
+    const A decay = A(1 - full * rule.weight_decay);
     const std::int64_t n = part.columns, offset = part.at - unit.state.begin;
     const A* const gradient = unit.gradient.data + offset;
     A* const weights = unit.master.data + offset;
@@ -183,11 +184,11 @@ void apply_updates(Stream& stream, const OptimizerDeck& deck, const UpdateStep& 
   }
 }
 
-#define FORGE_INSTANTIATE(T)                                                       \
-  template void add_squares(Stream&, const FactoredRun<T>&);                       \
-  template void update_moments(Stream&, const UpdateStep&, const FactoredRun<T>&); \
-  template void add_updates(Stream&, const UpdateStep&, const FactoredRun<T>&);    \
-  template void apply_updates(Stream&, const OptimizerDeck&, const UpdateStep&, const FactoredRun<T>&);
+#define FORGE_INSTANTIATE(T)                                                   \
+  template void add_squares(Stream&, const FactoredRun<T>&);                   \
+  template void update_moments(Stream&, const Update&, const FactoredRun<T>&); \
+  template void add_updates(Stream&, const Update&, const FactoredRun<T>&);    \
+  template void apply_updates(Stream&, const Update&, const FactoredRun<T>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -16,8 +16,8 @@ struct AdamConstants {
   A step_size;   // rate / (1 − β1^t)
   A root_bias2;  // √(1 − β2^t)
 
-  AdamConstants(const OptimizerDeck& deck, const UpdateStep& step, bool decays)
-      : decay(A(1 - step.rate * (decays ? deck.weight_decay : 0))),
+  AdamConstants(const OptimizerDeck& deck, const UpdateStep& step, double weight_decay)
+      : decay(A(1 - step.rate * weight_decay)),
         one_minus_beta1(A(1 - deck.beta1)),
         beta2(A(deck.beta2)),
         one_minus_beta2(A(1 - deck.beta2)),

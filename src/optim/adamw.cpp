@@ -14,7 +14,7 @@ namespace {
 template <class M, class T>
 void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   using A = acc_t<T>;
-  const AdamConstants<A> k(deck, step, run.decays);
+  const AdamConstants<A> k(deck, step, run.rule.weight_decay);
   const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & first, M & second) {
     const A m = A(first) + k.one_minus_beta1 * (g - A(first));
     const A v = k.beta2 * A(second) + k.one_minus_beta2 * g * g;

@@ -5,7 +5,7 @@
 namespace forge {
 
 template <class T>
-void FactoredUpdate<T>::update(Stream& stream, std::size_t u, const UpdateStep& step) const {
+void FactoredUpdate<T>::update(Stream& stream, std::size_t u, const Update& update) const {
   const FactoredUnit& plan = tools_.factored.units[u];
   const RankUnit<T>& unit = storage_.unit(u);
   Communicator& group = tools_.mesh.matrices(unit.local.is_experts());
@@ -16,10 +16,10 @@ void FactoredUpdate<T>::update(Stream& stream, std::size_t u, const UpdateStep& 
                            tools_.line_moments.slice(plan.first_moment, plan.first_moment + plan.moments)};
   add_squares(stream, run);
   group.all_reduce(stream, buffers.sums);
-  update_moments(stream, step, run);
-  add_updates(stream, step, run);
+  update_moments(stream, update, run);
+  add_updates(stream, update, run);
   group.all_reduce(stream, buffers.updates);
-  apply_updates(stream, deck_, step, run);
+  apply_updates(stream, update, run);
 }
 
 FORGE_INSTANTIATE_CLASS(FactoredUpdate);

@@ -25,24 +25,22 @@ struct FactoredRun {
 template <class T>
 void add_squares(Stream& stream, const FactoredRun<T>& run);
 template <class T>
-void update_moments(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run);
+void update_moments(Stream& stream, const Update& update, const FactoredRun<T>& run);
 template <class T>
-void add_updates(Stream& stream, const UpdateStep& step, const FactoredRun<T>& run);
+void add_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
 template <class T>
-void apply_updates(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const FactoredRun<T>& run);
+void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& run);
 
 // Updates units by layout/factored_moments.hpp, with two sums over the ranks that share one.
 template <class T>
 class FactoredUpdate {
  public:
-  FactoredUpdate(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
-      : storage_(storage), deck_(deck), tools_(tools) {}
+  FactoredUpdate(const ParameterStorage<T>& storage, const UpdateTools<T>& tools) : storage_(storage), tools_(tools) {}
 
-  void update(Stream& stream, std::size_t unit, const UpdateStep& step) const;
+  void update(Stream& stream, std::size_t unit, const Update& update) const;
 
  private:
   const ParameterStorage<T>& storage_;
-  const OptimizerDeck deck_;
   UpdateTools<T> tools_;
 };
 

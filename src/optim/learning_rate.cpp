@@ -74,33 +74,27 @@ double ratio_at(const std::vector<RatePoint>& points, double s) {
 }
 
 // Without a cooldown.
-double scheduled_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {
+double scheduled_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t update, double full) {
   const double s = static_cast<double>(update), warmup = static_cast<double>(d.warmup_steps);
-  if (s <= warmup) return d.learning_rate * s / warmup;
-  if (d.schedule == RateSchedule::piecewise) return d.learning_rate * ratio_at(rate_points(d.rate_points), s);
+  if (s <= warmup) return full * s / warmup;
+  if (d.schedule == RateSchedule::piecewise) return full * ratio_at(rate_points(d.rate_points), s);
   if (d.schedule == RateSchedule::inverse_sqrt) {
     const double w = std::max(warmup, 1.0);
-    return d.learning_rate * std::max(d.min_ratio, std::sqrt(w / std::max(s, w)));
+    return full * std::max(d.min_ratio, std::sqrt(w / std::max(s, w)));
   }
   const double p = progress(s - warmup, static_cast<double>(d.decay_steps));
   const double share = decay_share(d, static_cast<double>(steps), s, p);
-  return d.learning_rate * (d.min_ratio + (1 - d.min_ratio) * share);
+  return full * (d.min_ratio + (1 - d.min_ratio) * share);
 }
 
 }  // namespace
 
-double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t s) {
+double learning_rate(const OptimizerDeck& d, std::int64_t steps, std::int64_t s, double full) {
   const std::int64_t from = d.cooldown_from;
-  if (from == 0 || s <= from) return scheduled_rate(d, steps, s);
-  const double rate = scheduled_rate(d, steps, from), floor = std::min(rate, d.learning_rate * d.min_ratio);
+  if (from == 0 || s <= from) return scheduled_rate(d, steps, s, full);
+  const double rate = scheduled_rate(d, steps, from, full), floor = std::min(rate, full * d.min_ratio);
   return floor +
          (rate - floor) * tail(d.wsd_tail, progress(static_cast<double>(s - from), static_cast<double>(steps - from)));
-}
-
-UpdateRates update_rates(const OptimizerDeck& d, std::int64_t steps, std::int64_t update) {
-  OptimizerDeck others = d;
-  if (d.adam_learning_rate > 0) others.learning_rate = d.adam_learning_rate;
-  return {learning_rate(d, steps, update), learning_rate(others, steps, update)};
 }
 
 }  // namespace forge

@@ -19,13 +19,18 @@ namespace forge {
 //                 (Loshchilov & Hutter 2017, SGDR)
 //   piecewise     straight lines between rate_points; before the first and behind the last its ratio; no floor
 // From cooldown_from on, c > 0: floor + (rate(c) − floor) · tail((s − c) / (steps − c)) with the tails of wsd.
-double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
+// `full`: in the place of learning_rate.
+double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s, double full);
+inline double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s) {
+  return learning_rate(deck, steps, s, deck.learning_rate);
+}
 
-// The rates of an update: the optimizer's, and that of what has AdamW beside matrices that are updated whole
-// (optimizer.adam_learning_rate, with the same schedule).
-struct UpdateRates {
-  double rate, others;
+// The rates of a step: every full rate follows the deck's schedule.
+struct StepRates {
+  const OptimizerDeck& deck;
+  std::int64_t steps, step;
+
+  double of(double full) const { return learning_rate(deck, steps, step, full); }
 };
-UpdateRates update_rates(const OptimizerDeck& deck, std::int64_t steps, std::int64_t s);
 
 }  // namespace forge

@@ -11,7 +11,7 @@ namespace {
 template <class M, class T>
 void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   using A = acc_t<T>;
-  const A decay = A(1 - step.rate * (run.decays ? deck.weight_decay : 0)), rate = A(step.rate);
+  const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate);
   const A one_minus_beta1 = A(1 - deck.beta1), one_minus_beta2 = A(1 - deck.beta2);
   const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & moment) {
     const A m = A(moment), c = m + one_minus_beta1 * (g - m);

@@ -36,10 +36,10 @@ MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const Optimize
       HeldPart whole = first;
       for (end = begin + 1; end < round.held.size(); ++end) {
         const HeldPart& next = round.held[end];
-        if (next.unit != first.unit || next.decays != first.decays || next.elements.begin != whole.elements.end) break;
+        if (next.unit != first.unit || next.rule != first.rule || next.elements.begin != whole.elements.end) break;
         whole.elements.end = next.elements.end;
       }
-      mine.held.push_back({run_of(storage.unit(first.unit), whole.elements, first.decays), first.at});
+      mine.held.push_back({run_of(storage.unit(first.unit), whole.elements, first.rule), first.at});
     }
   }
 }
@@ -57,10 +57,11 @@ void MatrixUpdate<T>::finish() {
 }
 
 template <class T>
-void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const UpdateStep& step) {
+void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const Update& update) {
   const View<T, 1>& parts = buffers_.held[to_size(place)];
   for (const Held& held : rounds_[to_size(round)].held)
-    muon_prepare<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.master.size()));
+    muon_prepare<T>(compute, deck_, update.of(held.run.rule), held.run,
+                    parts.slice(held.at, held.at + held.run.master.size()));
   if (stream_)
     stream_.run(compute, gathered_[to_size(place)], [&](Stream& stream) { exchange(stream, round, place, false); });
 }
@@ -101,7 +102,7 @@ View<T, 1> MatrixUpdate<T>::memory_of(const OwnedPart& part, int place) const {
 }
 
 template <class T>
-void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const UpdateStep& step) {
+void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const Update& update) {
   if (stream_) gathered_[to_size(place)].wait(compute);
   const MatrixRound& plan = rounds_[to_size(round)].plan;
   if (plan.owned_matrices() == 0) return;
@@ -114,7 +115,7 @@ void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const Updat
   const View<T, 1> result = newton_schulz_(compute, buffers_, plan.owned_matrices(), plan.rows, plan.columns);
   if (deck_.name == OptimizerName::normuon) {
     const std::int64_t matrices = plan.owned_matrices(), rows = matrices * plan.rows;
-    normuon_rows<T>(compute, deck_, step, View<T, 3>(result.data, {{matrices, plan.rows, plan.columns}}),
+    normuon_rows<T>(compute, deck_, update.of({}), View<T, 3>(result.data, {{matrices, plan.rows, plan.columns}}),
                     tools_.line_moments.slice(plan.first_row, plan.first_row + rows), buffers_.row_squares,
                     buffers_.norms);
   }
@@ -123,12 +124,13 @@ void MatrixUpdate<T>::compute(Stream& compute, int round, int place, const Updat
 }
 
 template <class T>
-void MatrixUpdate<T>::update(Stream& compute, int round, int place, const UpdateStep& step) {
+void MatrixUpdate<T>::update(Stream& compute, int round, int place, const Update& update) {
   if (stream_) returned_[to_size(place)].wait(compute);
   const Round& mine = rounds_[to_size(round)];
   const View<T, 1>& parts = buffers_.held[to_size(place)];
   for (const Held& held : mine.held)
-    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.master.size()), mine.scale);
+    muon_apply<T>(compute, deck_, update.of(held.run.rule), held.run,
+                  parts.slice(held.at, held.at + held.run.master.size()), mine.scale);
 }
 
 FORGE_INSTANTIATE_CLASS(MatrixUpdate);

@@ -24,10 +24,10 @@ class MatrixUpdate {
   void start();
   void finish();
   // The tasks of matrices of plan/tasks.hpp, in their order: of a round, in a place of the memory.
-  void gather(Stream& compute, int round, int place, const UpdateStep& step);
-  void compute(Stream& compute, int round, int place, const UpdateStep& step);
+  void gather(Stream& compute, int round, int place, const Update& update);
+  void compute(Stream& compute, int round, int place, const Update& update);
   void give_back(Stream& compute, int round, int place);
-  void update(Stream& compute, int round, int place, const UpdateStep& step);
+  void update(Stream& compute, int round, int place, const Update& update);
   void set_operation_tape(OperationTape* tape) { newton_schulz_.set_tape(tape); }
 
  private:

@@ -41,10 +41,10 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
 
 // p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o.
 template <class T>
-void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
+void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
                 View<const T, 1> values, double scale) {
   using A = acc_t<T>;
-  const A decay = A(1 - step.rate * (run.decays ? deck.weight_decay : 0)), rate = A(step.rate * scale);
+  const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate * scale);
   const View<const StepScalars, 1> scalars = step.scalars;
   const View<A, 1> master = run.master;
   const View<T, 1> copy = run.copy;

@@ -7,18 +7,14 @@ namespace forge {
 // Padding holds zeros; it belongs to the run before it, where an update leaves it zero.
 template <class T>
 Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
-    : deck_(deck), factored_(storage, deck, tools) {
+    : deck_(deck), factored_(storage, tools) {
   if (row_of(deck.name).factored()) return;
-  const bool whole = row_of(deck.name).whole_matrices;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
-    const Range elements = kept_range(unit, whole ? KeptOf::others : KeptOf::all);
-    const auto decays = [&](std::size_t p) { return unit.parameters[unit.pieces[p].parameter].decays(); };
     for (std::size_t p = 0, next = 0; p < unit.pieces.size(); p = next) {
-      while (next < unit.pieces.size() && decays(next) == decays(p)) ++next;
-      const std::int64_t end = next < unit.pieces.size() ? unit.pieces[next].offset : unit.elements;
-      const Range here = intersection({unit.pieces[p].offset, end}, elements);
-      if (!here.empty()) runs_.push_back(run_of(storage.unit(u), here, decays(p)));
+      while (next < unit.pieces.size() && unit.rule_of(next) == unit.rule_of(p)) ++next;
+      const Range here = intersection({unit.pieces[p].offset, unit.range_of(next - 1).end}, unit.state());
+      if (!here.empty() && !unit.rule_of(p).whole) runs_.push_back(run_of(storage.unit(u), here, unit.rule_of(p)));
     }
   }
   if (!tools.matrices.rounds.empty()) matrices_ = std::make_unique<MatrixUpdate<T>>(storage, deck, tools);
@@ -26,7 +22,7 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
 
 template <class T>
 void Optimizer<T>::update_elements(Stream& stream, const Update& update) const {
-  for (const UpdateRun<T>& run : runs_) update_run<T>(stream, deck_, update.of_others(), run);
+  for (const UpdateRun<T>& run : runs_) update_run<T>(stream, deck_, update.of(run.rule), run);
 }
 
 template class Optimizer<double>;

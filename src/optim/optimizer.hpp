@@ -18,21 +18,12 @@ class Optimizer {
  public:
   Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools);
 
-  // An update in the tasks of plan/tasks.hpp: its number (from 1, skipped steps not counted), rates, and what there is
-  // to know of the step; nothing changes unless scalars.finite.
-  struct Update {
-    std::int64_t number;
-    UpdateRates rates;
-    View<const StepScalars, 1> scalars;
-
-    UpdateStep of_others() const { return {number, rates.others, scalars}; }
-    UpdateStep of_matrices() const { return {number, rates.rate, scalars}; }
-  };
-  // Of elements that are updated one by one.
+  // The tasks of plan/tasks.hpp. Nothing changes unless update.scalars say that all is finite; updates that were
+  // skipped have no number. Of elements that are updated one by one.
   void update_elements(Stream& stream, const Update& update) const;
   // Of a unit whose second moments are of rows and columns.
   void update_factored(Stream& stream, std::size_t unit, const Update& update) const {
-    factored_.update(stream, unit, update.of_matrices());
+    factored_.update(stream, unit, update);
   }
   // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
   void start() {

@@ -31,7 +31,7 @@ void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& 
   const double share = average_share(step.number, deck.warmup_steps);
   const A c = A(share), one_minus_c = A(1 - share);
   const A to_y = A(step.rate * (deck.beta1 * (1 - share) - 1)), to_d = A(step.rate * deck.beta1);
-  const A decay = A(run.decays ? deck.weight_decay : 0), epsilon = A(deck.epsilon);
+  const A decay = A(run.rule.weight_decay), epsilon = A(deck.epsilon);
   const A beta2 = A(deck.beta2), one_minus_beta2 = A(1 - deck.beta2);
   const A root_bias2 = A(std::sqrt(1 - std::pow(deck.beta2, static_cast<double>(step.number))));
   const auto new_weight = [=] FORGE_LAMBDA(A g, A y, A & second, A & lead) {

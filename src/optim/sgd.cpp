@@ -11,7 +11,7 @@ namespace {
 template <class M, class T>
 void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   using A = acc_t<T>;
-  const A decay = A(1 - step.rate * (run.decays ? deck.weight_decay : 0)), rate = A(step.rate);
+  const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate);
   const A momentum = A(deck.momentum);
   const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & buffer) {
     const A b = momentum * A(buffer) + g;

@@ -2,19 +2,30 @@
 
 #include "kernels/kernels.hpp"
 #include "model/optimizer_state.hpp"
+#include "model/update_rule.hpp"
+#include "optim/learning_rate.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
 
-// An update: its number (from 1, steps that were skipped don't count), its learning rate, and what the update needs to
-// know of the step; it must change nothing unless scalars.finite.
+// An update of one rate: its number (from 1, steps that were skipped don't count), its learning rate, and what the
+// update needs to know of the step; it must change nothing unless scalars.finite.
 struct UpdateStep {
   std::int64_t number;
   double rate;
   View<const StepScalars, 1> scalars;
 };
 
-// Elements that a rank updates, one behind the other and with the same decay, and all that is kept of them.
+// An update of the whole model.
+struct Update {
+  std::int64_t number;
+  StepRates rates;
+  View<const StepScalars, 1> scalars;
+
+  UpdateStep of(const UpdateRule& rule) const { return {number, rates.of(rule.learning_rate), scalars}; }
+};
+
+// Elements that a rank updates, one behind the other and by one rule, and all that is kept of them.
 template <class T>
 struct UpdateRun {
   using A = acc_t<T>;
@@ -26,7 +37,7 @@ struct UpdateRun {
     void* data;
   };
   ShortList<State, 4> state;  // what the optimizer has declared for these elements, in that order
-  bool decays;
+  UpdateRule rule;
 
   template <class M>
   View<M, 1> state_of(std::size_t i) const {
@@ -36,12 +47,12 @@ struct UpdateRun {
 
 // Elements of a unit that this rank updates: `elements` of its flat buffer.
 template <class T>
-UpdateRun<T> run_of(const RankUnit<T>& unit, const Range& elements, bool decays) {
+UpdateRun<T> run_of(const RankUnit<T>& unit, const Range& elements, const UpdateRule& rule) {
   const std::int64_t begin = elements.begin - unit.state.begin, end = elements.end - unit.state.begin;
-  UpdateRun<T> run{unit.gradient.slice(begin, end), unit.master.slice(begin, end), {}, {}, decays};
+  UpdateRun<T> run{unit.gradient.slice(begin, end), unit.master.slice(begin, end), {}, {}, rule};
   if constexpr (!std::is_same_v<acc_t<T>, T>) run.copy = unit.copy.slice(begin, end);
   for (const auto& buffer : unit.optimizer)
-    if (buffer.has(elements.begin)) run.state.push_back({buffer.declared.type, buffer.at(elements.begin)});
+    if (std::byte* const state = buffer.at(elements.begin)) run.state.push_back({buffer.declared.type, state});
   return run;
 }
 

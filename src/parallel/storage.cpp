@@ -28,7 +28,7 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
     fill_zero(stream, p, buffer.bytes());
     if (buffer.id != UnitBuf::optimizer) continue;
     const StateBuffer& declared = kind.optimizer[optimizer.size()];
-    optimizer.push_back({declared, kept_range(unit, declared.of), p});
+    optimizer.push_back({declared, kept_ranges(unit, declared.of), p});
   }
   auto at = [&](UnitBuf id) { return data[to_size(id)]; };
   const std::int64_t n = unit.elements;

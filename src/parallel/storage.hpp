@@ -30,15 +30,22 @@ struct RankUnit {
   // What the optimizer keeps, in the order of its declaration; `kept`: the unit's elements that it has.
   struct OptimizerBuffer {
     StateBuffer declared;
-    Range kept;
+    std::vector<Range> kept;
     void* data;
 
-    bool has(std::int64_t element) const { return element >= kept.begin && element < kept.end; }
+    bool has(std::int64_t element) const { return at(element) != nullptr; }
+    // Null: it has nothing of the element.
     std::byte* at(std::int64_t element) const {
-      return static_cast<std::byte*>(data) + to_size(element - kept.begin) * size_of(declared.type);
+      std::int64_t before = 0;
+      for (const Range& range : kept) {
+        if (element >= range.begin && element < range.end)
+          return static_cast<std::byte*>(data) + to_size(before + element - range.begin) * size_of(declared.type);
+        before += range.size();
+      }
+      return nullptr;
     }
   };
-  ShortList<OptimizerBuffer, 4> optimizer;
+  std::vector<OptimizerBuffer> optimizer;
 
   // What tasks change: where gathered weights and places for gradients are now, null: nowhere; when the last gather
   // ends.

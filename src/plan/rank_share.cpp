@@ -52,6 +52,9 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     share.table_stages = static_cast<int>(tables.size());
   for (LocalUnit& unit : share.units)
     unit.tied_copy = unit.kind == UnitKind::token_table && share.pp_rank != model.places.front().rank;
+  for (LocalUnit& unit : share.units)
+    for (const Parameter& parameter : unit.parameters)
+      unit.rules.push_back(update_rule(model.deck.optimizer, unit.kind, parameter));
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices)
     share.matrices = whole_matrices(share.units, layout);
   if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);

@@ -32,6 +32,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   setup.deck = deck;
   setup.spec = resolve_model(deck.model);
   setup.units = parameter_units(setup.spec);
+  check_groups(deck.optimizer, setup.units);
   setup.mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   setup.rank = rank;
   setup.microbatches = static_cast<int>(microbatches_of(deck));

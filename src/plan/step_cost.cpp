@@ -218,7 +218,7 @@ double StepCost::bytes_of_update(const RankShare& share) const {
     for (const StateBuffer& buffer : setup_.buffers.optimizer)
       if (buffer.of == KeptOf::all || buffer.of == KeptOf::others)
         bytes += 2 * static_cast<double>(size_of(buffer.type));
-    sum += bytes * static_cast<double>(kept_range(unit, whole ? KeptOf::others : KeptOf::all).size());
+    sum += bytes * static_cast<double>(kept_elements(unit, whole ? KeptOf::others : KeptOf::all));
   }
   return sum;
 }

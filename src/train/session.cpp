@@ -154,9 +154,9 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
 }
 
 template <class T>
-StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates,
+StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates,
                               const LabelCounts& labels) {
-  const typename Optimizer<T>::Update now{number, rates, scalars_};
+  const Update now{number, rates, scalars_};
   StepResult result;
   optimizer.start();
   for (std::size_t i = 0; i < update_.size(); ++i) {
@@ -175,14 +175,14 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
 }
 
 template <class T>
-void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates) {
+void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates) {
   optimizer.start();
   for (const Task& task : update_) run_optimizer(task, optimizer, {number, rates, scalars_});
   optimizer.finish();
 }
 
 template <class T>
-bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const typename Optimizer<T>::Update& update) {
+bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update) {
   switch (task.op) {
     case TaskOp::update:
       optimizer.update_elements(stream_, update);
@@ -191,16 +191,16 @@ bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const 
       optimizer.update_factored(stream_, task.unit, update);
       return true;
     case TaskOp::gather_matrices:
-      optimizer.matrices().gather(stream_, task.round, task.place, update.of_matrices());
+      optimizer.matrices().gather(stream_, task.round, task.place, update);
       return true;
     case TaskOp::compute_matrices:
-      optimizer.matrices().compute(stream_, task.round, task.place, update.of_matrices());
+      optimizer.matrices().compute(stream_, task.round, task.place, update);
       return true;
     case TaskOp::return_matrices:
       optimizer.matrices().give_back(stream_, task.round, task.place);
       return true;
     case TaskOp::update_matrices:
-      optimizer.matrices().update(stream_, task.round, task.place, update.of_matrices());
+      optimizer.matrices().update(stream_, task.round, task.place, update);
       return true;
     default:
       return false;

@@ -54,9 +54,9 @@ class Session {
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
   // Update number `number` (Optimizer::Update) with these gradients; the step's scalars, for which it waits; and
   // routers' biases by the step's loads, where all was finite.
-  StepResult update(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates, const LabelCounts& labels);
+  StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels);
   // Of that the weights alone.
-  void update_weights(Optimizer<T>& optimizer, std::int64_t number, const UpdateRates& rates);
+  void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
   StepResult read_step(const LabelCounts& labels);
   // Of optimizers whose weights to use are averages of the trained ones: puts them where the gradients were, for a
@@ -115,7 +115,7 @@ class Session {
   void add_norm();
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.
-  bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const typename Optimizer<T>::Update& update);
+  bool run_optimizer(const Task& task, Optimizer<T>& optimizer, const Update& update);
   void spoil_gradient();  // a fault on purpose
 
   RunSetup setup_;

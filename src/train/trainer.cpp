@@ -96,7 +96,8 @@ void Trainer<T>::step(std::int64_t s) {
   if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
   session_.compute_gradients(feed, s, labels);
   enter("update");
-  const UpdateRates rates = update_rates(session_.setup().deck.optimizer, train().steps, s);
+  const OptimizerDeck& optimizer = session_.setup().deck.optimizer;
+  const StepRates rates{optimizer, train().steps, s};
   StepResult result;
   {
     const auto timer = session_.timers().start(Phase::optimizer);
@@ -121,7 +122,7 @@ void Trainer<T>::step(std::int64_t s) {
   record.total_loss = result.total_loss;
   if (session_.setup().spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
   record.grad_norm = result.grad_norm;
-  record.learning_rate = rates.rate;
+  record.learning_rate = rates.of(optimizer.learning_rate);
   record.step_seconds = seconds;
   record.tokens_per_second = static_cast<double>(session_.setup().tokens_per_step()) / seconds;
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;

@@ -142,6 +142,14 @@ TEST(Check, Optimizer) {
   expect_refused([](Deck& d) { d.optimizer.name = OptimizerName::schedule_free; },
                  {"optimizer.schedule = cosine", "schedule_free", "legal: constant"});
   checked([](Deck& d) { d.optimizer.name = OptimizerName::muon, d.optimizer.adam_learning_rate = 1e-3; }, 4);
+  expect_refused(
+      [](Deck& d) {
+        d.optimizer.groups = {{"*", 1e-3, {}, OptimizerName::lion}};
+      },
+      {"optimizer.groups[0].optimizer = lion with optimizer.name = adamw; legal: adamw"});
+  expect_refused([](Deck& d) { d.optimizer.schedule = RateSchedule::piecewise; },
+                 {"optimizer.schedule = piecewise without optimizer.rate_points"});
+  expect_refused([](Deck& d) { d.optimizer.cooldown_from = d.train.steps; }, {"where the run ends or has ended"});
 }
 
 TEST(Check, DataAndOutput) {

@@ -6,6 +6,7 @@
 #include "../long_run.hpp"
 #include "config/optimizer_table.hpp"
 #include "cover.hpp"
+#include "layout/unit_buffers.hpp"
 #include "layout/whole_matrices.hpp"
 #include "models.hpp"
 #include "plan/placement.hpp"
@@ -72,6 +73,25 @@ TEST(Optimizers, AdafactorEqualsOneRank) {
   expect_one_ranks(OptimizerName::adafactor, 6, 26);
 }
 
+// Rates and decays of their own, by name; of Muon's matrices some have AdamW, in the midst of others.
+TEST(Optimizers, GroupsEqualOneRank) {
+  for (const OptimizerName name : {OptimizerName::muon, OptimizerName::adamw, OptimizerName::adafactor}) {
+    auto cases = layouts_of(name);
+    for (LayoutCase& c : cases) {
+      OptimizerDeck& o = c.deck.optimizer;
+      o.groups = {{"*.attention.*", 2e-3, {}, {}}, {"layers.1.*", {}, 0.5, {}}, {"*norm*", 0.0, 0.2, {}}};
+      if (name != OptimizerName::muon) continue;
+      o.groups.insert(o.groups.begin(), {"layers.0.*", {}, {}, OptimizerName::adamw});
+      o.groups.insert(o.groups.begin(), {"*.down", {}, 0.0, OptimizerName::adamw});
+    }
+    References references;
+    const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-10); };
+    const auto some = thinned(cases, 12);
+    EXPECT_GE(some.size(), 12u);
+    EXPECT_EQ(failures_of(some, some.size(), check), "") << row_of(name).word;
+  }
+}
+
 // ---- owners of whole matrices
 
 // The parts' sizes in a round between an owner and a holder, as each of them lists them: those that come, or all that
@@ -125,8 +145,8 @@ std::string problem_of_matrices(const Deck& deck) {
     std::size_t all = 0;
     const RankShare& share = setups.at(r).share;
     for (const LocalUnit& unit : share.units) {
-      const Range whole = intersection(unit.whole_matrices(), unit.state());
-      for (const Run& run : runs_of(unit, whole)) all += static_cast<std::size_t>(run.count);
+      for (const Range& whole : kept_ranges(unit, KeptOf::whole_matrices))
+        for (const Run& run : runs_of(unit, whole)) all += static_cast<std::size_t>(run.count);
     }
     if (all != updated.size()) return "matrices that nobody updates";
   }

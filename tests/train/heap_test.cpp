@@ -108,7 +108,7 @@ long asked_in_steps(const Deck& deck) {
     if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
     BatchFeed feed(batch);
     session.compute_gradients(feed, s, labels);
-    const StepResult result = session.update(optimizer, s, {1e-3, 1e-3}, labels);
+    const StepResult result = session.update(optimizer, s, {deck.optimizer, deck.train.steps, s}, labels);
     counts = false;
     EXPECT_TRUE(result.finite);
     if (s > warm) of_pair[static_cast<std::size_t>((s - warm - 1) / pair)] += asked;

@@ -49,7 +49,7 @@ void hold_plan(const char* name, Deck deck, PrecisionName precision) {
     Optimizer<T> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
     for (std::int64_t s = 1; s <= 2; ++s) {
       const StepResult result = rig.gradients(s);
-      rig.session.update_weights(optimizer, s, {1e-3, 1e-3});
+      rig.session.update_weights(optimizer, s, {deck.optimizer, deck.train.steps, s});
       rig.session.stream().synchronize();
       EXPECT_TRUE(result.finite) << name;
     }

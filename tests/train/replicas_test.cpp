@@ -67,7 +67,7 @@ TEST(NotFinite, AgreedAndHarmless) {
   Optimizer<double> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
   auto& storage = rig.session.storage();
   EXPECT_TRUE(rig.gradients(1).finite);
-  rig.session.update_weights(optimizer, 1, {1e-2, 1e-2});
+  rig.session.update_weights(optimizer, 1, {deck.optimizer, deck.train.steps, 1});
   const int last = environment->size() - 1;
   Stream& stream = rig.session.stream();
   const auto first = storage.unit(1).master.slice(0, 1);
@@ -77,7 +77,7 @@ TEST(NotFinite, AgreedAndHarmless) {
   for (std::size_t u = 0; u < storage.size(); ++u) before.push_back(values_of(stream, storage.unit(u).master));
   const StepResult result = rig.gradients(2);
   EXPECT_FALSE(result.finite);
-  rig.session.update_weights(optimizer, 2, {1e-2, 1e-2});
+  rig.session.update_weights(optimizer, 2, {deck.optimizer, deck.train.steps, 2});
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const std::vector<double> now = values_of(stream, storage.unit(u).master);
     for (std::size_t k = 0; k < now.size(); ++k)

@@ -34,7 +34,7 @@ void expect_plan_is_resident(const Deck& deck) {
   Optimizer<float> optimizer(rig.session.storage(), deck.optimizer, rig.session.update_tools());
   for (std::int64_t s = 1; s <= 2; ++s) {
     EXPECT_TRUE(rig.gradients(s).finite);
-    rig.session.update_weights(optimizer, s, {1e-3, 1e-3});
+    rig.session.update_weights(optimizer, s, {deck.optimizer, deck.train.steps, s});
     rig.session.parameters_changed();
   }
   rig.session.stream().synchronize();

@@ -1,0 +1,58 @@
+#include "model/update_rule.hpp"
+
+#include <algorithm>
+
+#include "config/optimizer_table.hpp"
+#include "config/pattern.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+// Tables, the output matrix and vectors aren't matrices in the sense of optimizers that need whole ones.
+bool can_be_whole(UnitKind kind, const Parameter& parameter) {
+  return (kind == UnitKind::block || kind == UnitKind::experts) && !holds_vectors(parameter.section);
+}
+
+const OptimizerGroup* group_of(const OptimizerDeck& deck, const std::string& name) {
+  const auto found = std::find_if(deck.groups.begin(), deck.groups.end(),
+                                  [&](const OptimizerGroup& g) { return matches(g.pattern, name); });
+  return found == deck.groups.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter& parameter) {
+  const OptimizerGroup* const group = group_of(deck, parameter.name);
+  const bool has_whole = row_of(deck.name).whole_matrices;
+  UpdateRule rule;
+  rule.whole = has_whole && can_be_whole(kind, parameter) &&
+               !(group && group->optimizer && !row_of(*group->optimizer).whole_matrices);
+  rule.learning_rate =
+      has_whole && !rule.whole && deck.adam_learning_rate > 0 ? deck.adam_learning_rate : deck.learning_rate;
+  rule.weight_decay = parameter.decays() ? deck.weight_decay : 0;
+  if (group && group->learning_rate) rule.learning_rate = *group->learning_rate;
+  if (group && group->weight_decay) rule.weight_decay = *group->weight_decay;
+  return rule;
+}
+
+void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units) {
+  std::vector<bool> used(deck.groups.size(), false);
+  for (const Unit& unit : units)
+    for (const Parameter& parameter : unit.parameters) {
+      for (std::size_t g = 0; g < deck.groups.size(); ++g)
+        used[g] = used[g] || matches(deck.groups[g].pattern, parameter.name);
+      const OptimizerGroup* const group = group_of(deck, parameter.name);
+      if (group && group->optimizer && row_of(*group->optimizer).whole_matrices && !can_be_whole(unit.kind, parameter))
+        throw BadInput("optimizer.groups: " + group->pattern + " has optimizer = " + row_of(*group->optimizer).word +
+                       " and matches " + parameter.name + ", which is no matrix of a block; legal: adamw");
+    }
+  for (std::size_t g = 0; g < deck.groups.size(); ++g)
+    if (!used[g])
+      throw BadInput("optimizer.groups[" + std::to_string(g) + "].pattern = " + deck.groups[g].pattern +
+                     " matches no tensor; `forge show` lists their names, such as " +
+                     units.front().parameters.front().name);
+}
+
+}  // namespace forge

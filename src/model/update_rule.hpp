@@ -1,0 +1,22 @@
+#pragma once
+
+#include "config/deck.hpp"
+#include "model/parameters.hpp"
+
+namespace forge {
+
+// What the deck says of a tensor's updates: by the optimizer, and by the first of optimizer.groups that matches its
+// name.
+struct UpdateRule {
+  double learning_rate = 0;  // at its full height
+  double weight_decay = 0;
+  bool whole = false;  // a matrix that is updated whole
+
+  friend bool operator==(const UpdateRule&, const UpdateRule&) = default;
+};
+UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter& parameter);
+
+// Throws BadInput where a group's pattern matches no tensor, or its optimizer can't be that of one.
+void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units);
+
+}  // namespace forge
