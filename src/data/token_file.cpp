@@ -184,6 +184,7 @@ TokenFile TokenFile::open_raw(FileHandle file, const std::string& path, TokenTyp
 TokenFile TokenFile::open(const std::string& path, TokenType declared) {
   const bool bin = path.ends_with(".bin");
   const std::string stem = path.substr(0, path.size() - std::min<std::size_t>(path.size(), 4)), index = stem + ".idx";
+  if (!exists(path) && exists(path + ".idx")) return open_megatron(path + ".idx", path + ".bin", declared);
   if (path.ends_with(".idx")) return open_megatron(path, stem + ".bin", declared);
   FileHandle file = FileHandle::open_to_read(path, "token file");
   if (path.ends_with(".npy")) return open_npy(std::move(file), path, declared);

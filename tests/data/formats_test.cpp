@@ -85,7 +85,7 @@ TEST(Formats, MegatronGivesTheTokensAndDocumentsOfItsIndex) {
   const auto ids = joined_ids(docs);
   write_tokens(dir / "a.bin", as<std::uint16_t>(ids));
   write_text(dir / "a.idx", Index(docs, 2).text());
-  for (const char* name : {"a.bin", "a.idx"}) {
+  for (const char* name : {"a.bin", "a.idx", "a"}) {
     const TokenFile file = TokenFile::open(dir / name, TokenType::none);
     EXPECT_EQ(file.format(), TokenFormat::megatron);
     EXPECT_EQ(file.type(), DType::u16);
