@@ -26,6 +26,9 @@ std::string number(std::int64_t value) {
 }
 
 [[noreturn]] void refuse_id(const TokenFile& file, std::int64_t token, std::int64_t id, std::int64_t vocabulary) {
+  if (file.is_mask())
+    throw BadInput(file.path() + ": element " + number(token) + " at byte offset " + number(file.offset_of(token)) +
+                   " is " + number(id) + "; legal in a mask: 0 or 1");
   throw BadInput(file.path() + ": token " + number(token) + " at byte offset " + number(file.offset_of(token)) +
                  " is " + number(id) + ", outside the vocabulary of " + number(vocabulary) + " (ids 0 to " +
                  number(vocabulary - 1) + ")");
@@ -130,7 +133,9 @@ TokenFile TokenFile::open_npy(FileHandle file, const std::string& path, TokenTyp
 TokenFile TokenFile::open_mask(const std::string& path) {
   FileHandle file = FileHandle::open_to_read(path, "mask file");
   const NpyHeader header = check_npy(file, path, NpyUse::mask);
-  return {std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset};
+  TokenFile opened(std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset);
+  opened.mask_ = true;
+  return opened;
 }
 
 TokenFile TokenFile::open_megatron(const std::string& index, const std::string& bin, TokenType declared) {

@@ -315,7 +315,7 @@ TEST(Formats, AMaskTakesLabelsAway) {
   write_text(dir / "a.npy", npy(mask, "|u1"));
   const TokenSet set(options);
   Sample sample(T);
-  expect_mentions(refusal([&] { set.read(0, sample); }), {"a.npy", "token 20", "is 2"});
+  expect_mentions(refusal([&] { set.read(0, sample); }), {"a.npy", "element 20", "is 2", "legal in a mask"});
 }
 
 }  // namespace
