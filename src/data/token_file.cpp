@@ -96,15 +96,20 @@ struct LlmCKind {
 };
 constexpr LlmCKind llm_c_kinds[] = {{20240520, 1, DType::u16}, {20240801, 7, DType::u32}};
 
+constexpr std::int32_t llm_c_evaluation = 20240522;
+
+bool starts_with_number(std::span<const std::byte> head, std::int32_t number) {
+  return head.size() >= sizeof number && std::memcmp(head.data(), &number, sizeof number) == 0;
+}
+
 const LlmCKind* llm_c_kind(std::span<const std::byte> head) {
-  std::int32_t magic = 0;
-  if (head.size() >= sizeof magic) std::memcpy(&magic, head.data(), sizeof magic);
   for (const LlmCKind& kind : llm_c_kinds)
-    if (kind.magic == magic) return &kind;
+    if (starts_with_number(head, kind.magic)) return &kind;
   return nullptr;
 }
 
-// What FILE.ds.metadata says of the type: "tokenizer|bytes of a token" on its first line; none without such a file.
+// What FILE.ds.metadata says of the type: "tokenizer|bytes of a token" on its first line; none without such a file, or
+// where it names the tokenizer only, as datatrove's first versions wrote it.
 TokenType ds_type(const std::string& path) {
   const std::string metadata = path + ".metadata";
   if (!exists(metadata)) return TokenType::none;
@@ -114,6 +119,7 @@ TokenType ds_type(const std::string& path) {
   const std::string size = bar == std::string::npos ? "" : line.substr(bar + 1);
   if (size == "2") return TokenType::uint16;
   if (size == "4") return TokenType::uint32;
+  if (size.empty() || size.find_first_not_of("0123456789") != std::string::npos) return TokenType::none;
   throw BadInput(metadata + ": the first line is " + shown(line) + "; legal: NAME|2 or NAME|4, the bytes of a token");
 }
 
@@ -201,6 +207,8 @@ TokenFile TokenFile::open(const std::string& path, TokenType declared) {
     throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
   if (has_megatron_magic(head))
     throw BadInput(path + ": starts like a Megatron index; give it a name that ends in .idx, beside its .bin file");
+  if (starts_with_number(head, llm_c_evaluation))
+    throw BadInput(path + ": an evaluation set of llm.c (magic 20240522), which holds no text; legal: a token file");
   if (llm_c_kind(head)) return open_llm_c(std::move(file), path, declared);
   return open_raw(std::move(file), path, declared);
 }
