@@ -97,7 +97,10 @@ std::vector<PeriodPlace> chairman_assignment(const std::vector<std::int64_t>& we
 MixtureOrder::MixtureOrder(const std::vector<Phase>& phases) {
   require(!phases.empty() && phases.front().begin == 0, "mixture: the first phase begins with place 0");
   for (const Phase& phase : phases) {
-    Period period{phase.begin, phase.weights, chairman_assignment(phase.weights), {}};
+    Period period{phase.begin, phase.weights, chairman_assignment(phase.weights), {}, {}};
+    period.of_source.resize(phase.weights.size());
+    for (std::size_t place = 0; place < period.places.size(); ++place)
+      period.of_source[period.places[place].source].push_back(static_cast<std::uint32_t>(place));
     for (std::size_t i = 0; i < phase.weights.size(); ++i)
       period.before.push_back(periods_.empty() ? 0 : drawn(i, phase.begin));
     require(periods_.empty() || periods_.back().begin < phase.begin, "mixture: phases are in order");
@@ -122,9 +125,9 @@ MixtureOrder::Draw MixtureOrder::at(std::int64_t place) const {
 
 std::int64_t MixtureOrder::drawn_in(const Period& period, std::size_t source, std::int64_t places) {
   const auto length = static_cast<std::int64_t>(period.places.size());
-  const auto end = period.places.begin() + places % length;
-  return places / length * period.weights[source] +
-         std::count_if(period.places.begin(), end, [&](const PeriodPlace& p) { return p.source == source; });
+  const std::vector<std::uint32_t>& own = period.of_source[source];
+  const auto end = std::lower_bound(own.begin(), own.end(), static_cast<std::uint32_t>(places % length));
+  return places / length * period.weights[source] + (end - own.begin());
 }
 
 std::int64_t MixtureOrder::drawn(std::size_t source, std::int64_t places) const {

@@ -48,7 +48,8 @@ class MixtureOrder {
     std::int64_t begin = 0;
     std::vector<std::int64_t> weights;
     std::vector<PeriodPlace> places;
-    std::vector<std::int64_t> before;  // samples that each source gave before the phase
+    std::vector<std::vector<std::uint32_t>> of_source;  // places of each source in the period, ascending
+    std::vector<std::int64_t> before;                   // samples that each source gave before the phase
   };
   const Period& period_of(std::int64_t place) const;
   static std::int64_t drawn_in(const Period& period, std::size_t source, std::int64_t places);

@@ -9,14 +9,6 @@
 
 namespace forge {
 
-void append_pieces(std::int64_t begin, std::int64_t end, std::int64_t T, std::vector<DocumentPiece>& pieces) {
-  for (; begin < end; begin += T) {
-    const std::int64_t length = std::min(T, end - begin);
-    const bool continues = begin + length < end;
-    if (length > 1 || continues) pieces.push_back({begin, length, continues});
-  }
-}
-
 std::vector<std::vector<std::uint32_t>> best_fit(std::span<const DocumentPiece> pieces, std::int64_t T) {
   std::vector<std::uint32_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0u);

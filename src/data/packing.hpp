@@ -16,8 +16,15 @@ struct DocumentPiece {
   bool continues = false;  // the document goes on behind it: its last token has a label
 };
 
-// The pieces of a document of tokens [begin, end): each of T but the last. One without a label is left out.
-void append_pieces(std::int64_t begin, std::int64_t end, std::int64_t T, std::vector<DocumentPiece>& pieces);
+// visit(piece) of a document of tokens [begin, end): each has T but the last. One without a label is left out.
+template <class Visit>
+void for_each_piece(std::int64_t begin, std::int64_t end, std::int64_t T, Visit visit) {
+  for (; begin < end; begin += T) {
+    const std::int64_t length = T < end - begin ? T : end - begin;
+    const bool continues = begin + length < end;
+    if (length > 1 || continues) visit(DocumentPiece{begin, length, continues});
+  }
+}
 
 // Best-fit decreasing of pieces of at most T tokens into samples of T (Ding et al. 2024, "Fewer Truncations Improve
 // Language Modeling", arXiv 2404.10830): by length, the longest first, each into the sample with the least room left

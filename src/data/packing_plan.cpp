@@ -109,7 +109,12 @@ PackingPlanWriter::~PackingPlanWriter() {
 }
 
 void PackingPlanWriter::add_document(std::int64_t begin, std::int64_t end) {
-  append_pieces(begin, end, T_, window_);
+  // Whole samples come first in a window's order, and need not wait for its end: what waits is a piece a document.
+  for_each_piece(begin, end, T_, [&](const DocumentPiece& piece) {
+    if (piece.length < T_) return window_.push_back(piece);
+    firsts_.push_back(static_cast<std::uint64_t>(pieces_));
+    put(piece);
+  });
   ++documents_;
   if (++in_window_ == packing_window) pack();
 }
@@ -117,17 +122,18 @@ void PackingPlanWriter::add_document(std::int64_t begin, std::int64_t end) {
 void PackingPlanWriter::pack() {
   for (const auto& sample : best_fit(window_, T_)) {
     firsts_.push_back(static_cast<std::uint64_t>(pieces_));
-    for (const std::uint32_t i : sample) {
-      const DocumentPiece& piece = window_[i];
-      buffer_.push_back(static_cast<std::uint64_t>(piece.first));
-      buffer_.push_back(static_cast<std::uint64_t>(piece.length) | (piece.continues ? continues_bit : 0));
-      tokens_ += piece.length;
-      ++pieces_;
-    }
-    if (buffer_.size() >= flushed_words) flush();
+    for (const std::uint32_t i : sample) put(window_[i]);
   }
   window_.clear();
   in_window_ = 0;
+}
+
+void PackingPlanWriter::put(const DocumentPiece& piece) {
+  buffer_.push_back(static_cast<std::uint64_t>(piece.first));
+  buffer_.push_back(static_cast<std::uint64_t>(piece.length) | (piece.continues ? continues_bit : 0));
+  tokens_ += piece.length;
+  ++pieces_;
+  if (buffer_.size() >= flushed_words) flush();
 }
 
 void PackingPlanWriter::flush() {

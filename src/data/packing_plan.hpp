@@ -55,6 +55,7 @@ class PackingPlanWriter {
 
  private:
   void pack();
+  void put(const DocumentPiece& piece);
   void flush();
 
   std::string path_, partial_;

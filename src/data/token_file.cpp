@@ -26,6 +26,9 @@ std::string number(std::int64_t value) {
 }
 
 [[noreturn]] void refuse_id(const TokenFile& file, std::int64_t token, std::int64_t id, std::int64_t vocabulary) {
+  if (file.is_mask())
+    throw BadInput(file.path() + ": element " + number(token) + " at byte offset " + number(file.offset_of(token)) +
+                   " is " + number(id) + "; legal in a mask: 0 or 1");
   throw BadInput(file.path() + ": token " + number(token) + " at byte offset " + number(file.offset_of(token)) +
                  " is " + number(id) + ", outside the vocabulary of " + number(vocabulary) + " (ids 0 to " +
                  number(vocabulary - 1) + ")");
@@ -93,15 +96,20 @@ struct LlmCKind {
 };
 constexpr LlmCKind llm_c_kinds[] = {{20240520, 1, DType::u16}, {20240801, 7, DType::u32}};
 
+constexpr std::int32_t llm_c_evaluation = 20240522;
+
+bool starts_with_number(std::span<const std::byte> head, std::int32_t number) {
+  return head.size() >= sizeof number && std::memcmp(head.data(), &number, sizeof number) == 0;
+}
+
 const LlmCKind* llm_c_kind(std::span<const std::byte> head) {
-  std::int32_t magic = 0;
-  if (head.size() >= sizeof magic) std::memcpy(&magic, head.data(), sizeof magic);
   for (const LlmCKind& kind : llm_c_kinds)
-    if (kind.magic == magic) return &kind;
+    if (starts_with_number(head, kind.magic)) return &kind;
   return nullptr;
 }
 
-// What FILE.ds.metadata says of the type: "tokenizer|bytes of a token" on its first line; none without such a file.
+// What FILE.ds.metadata says of the type: "tokenizer|bytes of a token" on its first line; none without such a file, or
+// where it names the tokenizer only, as datatrove's first versions wrote it.
 TokenType ds_type(const std::string& path) {
   const std::string metadata = path + ".metadata";
   if (!exists(metadata)) return TokenType::none;
@@ -111,6 +119,7 @@ TokenType ds_type(const std::string& path) {
   const std::string size = bar == std::string::npos ? "" : line.substr(bar + 1);
   if (size == "2") return TokenType::uint16;
   if (size == "4") return TokenType::uint32;
+  if (size.empty() || size.find_first_not_of("0123456789") != std::string::npos) return TokenType::none;
   throw BadInput(metadata + ": the first line is " + shown(line) + "; legal: NAME|2 or NAME|4, the bytes of a token");
 }
 
@@ -130,7 +139,9 @@ TokenFile TokenFile::open_npy(FileHandle file, const std::string& path, TokenTyp
 TokenFile TokenFile::open_mask(const std::string& path) {
   FileHandle file = FileHandle::open_to_read(path, "mask file");
   const NpyHeader header = check_npy(file, path, NpyUse::mask);
-  return {std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset};
+  TokenFile opened(std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset);
+  opened.mask_ = true;
+  return opened;
 }
 
 TokenFile TokenFile::open_megatron(const std::string& index, const std::string& bin, TokenType declared) {
@@ -184,6 +195,7 @@ TokenFile TokenFile::open_raw(FileHandle file, const std::string& path, TokenTyp
 TokenFile TokenFile::open(const std::string& path, TokenType declared) {
   const bool bin = path.ends_with(".bin");
   const std::string stem = path.substr(0, path.size() - std::min<std::size_t>(path.size(), 4)), index = stem + ".idx";
+  if (!exists(path) && exists(path + ".idx")) return open_megatron(path + ".idx", path + ".bin", declared);
   if (path.ends_with(".idx")) return open_megatron(path, stem + ".bin", declared);
   FileHandle file = FileHandle::open_to_read(path, "token file");
   if (path.ends_with(".npy")) return open_npy(std::move(file), path, declared);
@@ -195,6 +207,8 @@ TokenFile TokenFile::open(const std::string& path, TokenType declared) {
     throw BadInput(path + ": starts like an .npy file; give it a name that ends in .npy");
   if (has_megatron_magic(head))
     throw BadInput(path + ": starts like a Megatron index; give it a name that ends in .idx, beside its .bin file");
+  if (starts_with_number(head, llm_c_evaluation))
+    throw BadInput(path + ": an evaluation set of llm.c (magic 20240522), which holds no text; legal: a token file");
   if (llm_c_kind(head)) return open_llm_c(std::move(file), path, declared);
   return open_raw(std::move(file), path, declared);
 }

@@ -33,6 +33,7 @@ class TokenFile {
   static TokenFile open_mask(const std::string& path);
 
   TokenFormat format() const { return format_; }
+  bool is_mask() const { return mask_; }
   // Null where the file has no index of documents.
   const DocumentIndex* documents() const { return documents_.get(); }
 
@@ -68,6 +69,7 @@ class TokenFile {
   std::int64_t tokens_;
   std::int64_t data_offset_;
   std::shared_ptr<const DocumentIndex> documents_;
+  bool mask_ = false;
 };
 
 }  // namespace forge

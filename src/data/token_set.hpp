@@ -23,6 +23,7 @@ struct TokenSetOptions {
   std::vector<std::string> mask_files = {};  // one for each file, or none
   Packing packing = Packing::cut;
   std::string packing_directory = {};  // where plans of best_fit are kept
+  Heartbeat* heartbeat = nullptr;      // beats while a plan is made
 
   bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
 };

@@ -109,8 +109,10 @@ void TokenSet::write_plan(const std::string& path, std::uint64_t key) const {
 
 void TokenSet::add_documents(std::size_t file, PackingPlanWriter& writer) const {
   const std::int64_t before = first_token_[file];
+  std::int64_t seen = 0;
   const auto add = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end) writer.add_document(before + begin, before + end);
+    if (options_.heartbeat && ++seen % 4096 == 0) options_.heartbeat->beat();
   };
   if (options_.document_ends == DocumentEnds::index)
     for_each_indexed(*files_[file].documents(), add);

@@ -47,9 +47,10 @@ std::string to_json(const std::vector<SourceReport>& sources) {
 std::string sources_line(const std::vector<SourceReport>& sources) {
   std::string line;
   for (const SourceReport& source : sources) {
-    char text[160];
-    std::snprintf(text, sizeof text, "%s%s %.4f (%.3g epochs)", line.empty() ? "            " : ", ",
-                  source.name.c_str(), source.loss, source.epochs);
+    char loss[32] = "-", text[160];
+    if (source.labels > 0) std::snprintf(loss, sizeof loss, "%.4f", source.loss);
+    std::snprintf(text, sizeof text, "%s%s %s (%.3g epochs)", line.empty() ? "            " : ", ", source.name.c_str(),
+                  loss, source.epochs);
     line += text;
   }
   return line.empty() ? "" : line + "\n";

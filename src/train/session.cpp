@@ -253,11 +253,19 @@ void Session<T>::clip() {
 }
 
 template <class T>
+std::vector<double> Session<T>::read_source_losses(const LabelCounts& labels) {
+  std::vector<double> losses(labels.sources.size());
+  if (losses.empty()) return losses;
+  copy_to_host(stream_, losses.data(), run_.scalars.data, losses.size() * sizeof(double));
+  stream_.synchronize();
+  for (std::size_t i = 0; i < losses.size(); ++i) losses[i] /= static_cast<double>(labels.sources[i]);
+  return losses;
+}
+
+template <class T>
 StepResult Session<T>::read_step(const LabelCounts& labels) {
   StepScalars s;
-  std::array<double, most_sources> of_sources;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
-  copy_to_host(stream_, of_sources.data(), run_.scalars.data, labels.sources.size() * sizeof(double));
   stream_.synchronize();
   const double n = static_cast<double>(std::max<std::int64_t>(labels.main, 1)), mtp_loss = read_mtp_loss(labels);
   StepResult result{s.loss_sum / n,
@@ -268,8 +276,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
                     s.finite != 0,
                     routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step())),
                     {}};
-  for (std::size_t i = 0; i < labels.sources.size(); ++i)
-    result.source_losses.push_back(of_sources[i] / static_cast<double>(labels.sources[i]));
+  result.source_losses = read_source_losses(labels);
   result.total_loss += routers_->loss(result.routers);
   return result;
 }

@@ -112,6 +112,7 @@ class Session {
   // What multi-token prediction weighs in a step, by depth; and its mean loss. Waits for the stream.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   double read_mtp_loss(const LabelCounts& labels);
+  std::vector<double> read_source_losses(const LabelCounts& labels);
   void add_norm();
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.

@@ -206,7 +206,7 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});
-  return {session.evaluated_loss() / static_cast<double>(labels), labels};
+  return {session.evaluated_loss() / static_cast<double>(std::max<std::int64_t>(labels, 1)), labels};
 }
 
 #define FORGE_INSTANTIATE(T) \

@@ -16,7 +16,7 @@ namespace forge {
 
 // The data of a run: training files, those of each source, and held-out files where the deck names some.
 struct TrainingData {
-  explicit TrainingData(const RunSetup& setup);
+  explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);
   // Which sample stands at which place. The data outlives it.
   SampleStream stream(const RunSetup& setup) const;
   std::int64_t tokens() const;   // of all sources

@@ -12,7 +12,7 @@ namespace forge {
 namespace {
 
 TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>& files,
-                              const std::vector<std::string>& masks) {
+                              const std::vector<std::string>& masks, Heartbeat* heartbeat) {
   const DataDeck& data = s.deck.data;
   const std::string plans =
       data.packing_directory.empty() ? s.deck.output.directory + "/packing" : data.packing_directory;
@@ -24,7 +24,8 @@ TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>&
           data.document_ends,
           masks,
           data.packing,
-          plans};
+          plans,
+          heartbeat};
 }
 
 // A name's own number, whatever other sources there are (FNV-1a).
@@ -58,18 +59,18 @@ std::vector<std::int64_t> weights_of(const DataDeck& data, const PhaseDeck* phas
 
 }  // namespace
 
-TrainingData::TrainingData(const RunSetup& s)
+TrainingData::TrainingData(const RunSetup& s, Heartbeat* heartbeat)
     : validation(s.deck.data.validation_files.empty()
                      ? nullptr
-                     : std::make_unique<TokenSet>(
-                           token_options(s, s.deck.data.validation_files, s.deck.data.validation_mask_files))) {
+                     : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files,
+                                                                s.deck.data.validation_mask_files, heartbeat))) {
   const DataDeck& data = s.deck.data;
   if (data.sources.empty())
-    training.push_back(std::make_unique<TokenSet>(token_options(s, data.files, data.mask_files)));
+    training.push_back(std::make_unique<TokenSet>(token_options(s, data.files, data.mask_files, heartbeat)));
   std::string wrong;
   for (const SourceDeck& source : data.sources) {
     try {
-      training.push_back(std::make_unique<TokenSet>(token_options(s, source.files, source.mask_files)));
+      training.push_back(std::make_unique<TokenSet>(token_options(s, source.files, source.mask_files, heartbeat)));
     } catch (const BadInput& error) {
       wrong += (wrong.empty() ? "" : "\n") + std::string(error.what());
     }

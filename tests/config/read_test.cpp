@@ -174,6 +174,18 @@ TEST(Read, WordsAndLists) {
   expect_bad_input([] { with({"data.files=[]"}); }, {"data.files = []", "at least one"});
   expect_bad_input([] { with({"data.files=[a, [b]]"}); }, {"data.files", "a list"});
   expect_bad_input([] { with({"data.files=[a, '']"}); }, {"data.files", "empty path"});
+  expect_bad_input([] { with({"data.sources=a"}); }, {"data.sources", "legal: list of {name, files"});
+  expect_bad_input([] { with({"data.sources=[a]"}); }, {"data.sources [0] = 'a'", "list of {name"});
+  expect_bad_input([] { with({"data.sources=[{name: a, file: [x]}]"}); },
+                   {"data.sources [0].'file': unknown", "files"});
+  expect_bad_input([] { with({"data.sources=[{name: a, files: x}]"}); }, {"[0].files", "list of paths"});
+  expect_bad_input([] { with({"data.sources=[{name: a, files: [x], weight: -1}]"}); }, {"[0].weight = '-1'", ">= 0"});
+  expect_bad_input([] { with({"data.sources=[{name: a, files: [x], weight: '1'}]"}); }, {"[0].weight", ">= 0"});
+  expect_bad_input([] { with({"data.sources=[{name: a, files: [x], max_epochs: 1.5}]"}); }, {"max_epochs", "integer"});
+  expect_bad_input([] { with({"data.phases=[{from_step: 1, weights: {a: 1}}]"}); }, {"from_step = '1'", "2 to"});
+  expect_bad_input([] { with({"data.phases=[{from_step: 2, weights: [a]}]"}); }, {"weights", "map of names"});
+  expect_bad_input([] { with({"data.phases=[{from_step: 2, weights: {a: x}}]"}); }, {"[0].weights.'a' = 'x'", ">= 0"});
+  expect_bad_input([] { with({"data.phases=[{from_step: 2, sequence_tokens: 5}]"}); }, {"'sequence_tokens': unknown"});
   expect_bad_input([] { with({"output.directory=''"}); }, {"output.directory", "legal: a path"});
   expect_bad_input([] { with({"output.directory=\"a\\0b\""}); }, {"output.directory", "control character"});
 }

@@ -85,7 +85,7 @@ TEST(Formats, MegatronGivesTheTokensAndDocumentsOfItsIndex) {
   const auto ids = joined_ids(docs);
   write_tokens(dir / "a.bin", as<std::uint16_t>(ids));
   write_text(dir / "a.idx", Index(docs, 2).text());
-  for (const char* name : {"a.bin", "a.idx"}) {
+  for (const char* name : {"a.bin", "a.idx", "a"}) {
     const TokenFile file = TokenFile::open(dir / name, TokenType::none);
     EXPECT_EQ(file.format(), TokenFormat::megatron);
     EXPECT_EQ(file.type(), DType::u16);
@@ -167,6 +167,10 @@ TEST(Formats, LlmCIsKnownByItsHeader) {
   head[1] = 1;
   write_text(dir / "b.bin", bytes_of(head) + bytes_of(as<std::uint32_t>(ids)));
   expect_mentions(refusal([&] { TokenFile::open(dir / "b.bin", TokenType::none); }), {"byte offset 4", "legal", "7"});
+  head[0] = 20240522;
+  write_text(dir / "b.bin", bytes_of(head) + bytes_of(as<std::uint32_t>(ids)));
+  expect_mentions(refusal([&] { TokenFile::open(dir / "b.bin", TokenType::uint16); }), {"evaluation set of llm.c"});
+  head[0] = 20240801;
   head[1] = 7, head[2] = -1;
   write_text(dir / "b.bin", bytes_of(head) + bytes_of(as<std::uint32_t>(ids)));
   expect_mentions(refusal([&] { TokenFile::open(dir / "b.bin", TokenType::none); }), {"promises -1"});
@@ -197,6 +201,11 @@ TEST(Formats, DsTakesItsTypeFromTheMetadataAndItsDocumentsFromTheIndex) {
   ends.back() -= 1;
   write_tokens(dir / "a.ds.index", ends);
   expect_mentions(refusal([&] { TokenFile::open(dir / "a.ds", TokenType::none); }), {"9363 of 9364"});
+  ends.back() += 1;
+  write_tokens(dir / "a.ds.index", ends);
+  write_text(dir / "a.ds.metadata", "some/tokenizer\n9364\n9.4 kT");  // an older version's, which has no size
+  expect_mentions(refusal([&] { TokenFile::open(dir / "a.ds", TokenType::none); }), {"data.dtype"});
+  EXPECT_EQ(all_tokens(TokenFile::open(dir / "a.ds", TokenType::uint32), 60000), ids);
   write_text(dir / "a.ds.metadata", "some/tokenizer|3\n");
   expect_mentions(refusal([&] { TokenFile::open(dir / "a.ds", TokenType::none); }), {"metadata", "NAME|2"});
 }
@@ -315,7 +324,7 @@ TEST(Formats, AMaskTakesLabelsAway) {
   write_text(dir / "a.npy", npy(mask, "|u1"));
   const TokenSet set(options);
   Sample sample(T);
-  expect_mentions(refusal([&] { set.read(0, sample); }), {"a.npy", "token 20", "is 2"});
+  expect_mentions(refusal([&] { set.read(0, sample); }), {"a.npy", "element 20", "is 2", "legal in a mask"});
 }
 
 }  // namespace

@@ -44,6 +44,10 @@ TEST(Packing, FollowsTheRule) {
   }
 }
 
+void append_pieces(std::int64_t begin, std::int64_t end, std::int64_t T, std::vector<DocumentPiece>& pieces) {
+  for_each_piece(begin, end, T, [&](const DocumentPiece& piece) { pieces.push_back(piece); });
+}
+
 TEST(Packing, ALongDocumentIsCutAtT) {
   std::vector<DocumentPiece> pieces;
   append_pieces(100, 121, 10, pieces);  // 21 tokens: the last one is the label of the one before
@@ -143,6 +147,40 @@ TEST(Packing, SamplesHoldEachDocumentOnce) {
   }
   EXPECT_EQ(found, expected);
   EXPECT_EQ(set.samples() * T - set.plan()->tokens(), padding);
+}
+
+// The plan on the disk is the rule's, window by window.
+TEST(Packing, ThePlanIsTheRulesOfEachWindow) {
+  const Directory dir;
+  std::mt19937_64 random(11);
+  const std::int64_t short_T = 24;
+  PackingPlanWriter writer(dir / "x.plan", 5, short_T);
+  std::vector<std::vector<DocumentPiece>> windows(1);
+  std::int64_t begin = 0;
+  for (std::int64_t d = 0; d < 2 * packing_window + 100; ++d) {
+    const auto length = static_cast<std::int64_t>(1 + random() % 60);
+    if (d > 0 && d % packing_window == 0) windows.emplace_back();
+    writer.add_document(begin, begin + length);
+    append_pieces(begin, begin + length, short_T, windows.back());
+    begin += length;
+  }
+  writer.finish();
+  const PackingPlan plan = PackingPlan::open(dir / "x.plan", 5, short_T);
+  std::int64_t sample = 0;
+  for (const auto& window : windows)
+    for (const auto& expected : best_fit(window, short_T)) {
+      const PackingPlan::Range range = plan.range_of(sample++);
+      std::vector<DocumentPiece> found(static_cast<std::size_t>(range.end - range.first));
+      plan.read(range.first, found);
+      ASSERT_EQ(found.size(), expected.size()) << sample;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const DocumentPiece& piece = window[expected[i]];
+        ASSERT_TRUE(found[i].first == piece.first && found[i].length == piece.length &&
+                    found[i].continues == piece.continues)
+            << sample;
+      }
+    }
+  EXPECT_EQ(plan.samples(), sample);
 }
 
 TEST(Packing, ThePlanIsMadeOnceForItsInputs) {

@@ -109,6 +109,11 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
                                     number_difference("gradient norm", result.norms[i], one.norms[i], bound)})
       if (!text.empty()) return step + text;
   }
+  if (result.source_losses.size() != one.source_losses.size()) return "another number of sources";
+  for (std::size_t i = 0; i < one.source_losses.size(); ++i)
+    if (const auto text = number_difference("loss of a source", result.source_losses[i], one.source_losses[i], bound);
+        !text.empty())
+      return text;
   const auto text = number_difference("validation loss", result.validation_loss, one.validation_loss, bound);
   if (!text.empty()) return text;
   return tensors_difference(result.parameters, result.parameter_deviations, one.parameters, bound);

@@ -162,6 +162,9 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     result.losses.push_back(record.loss);
     result.total_losses.push_back(record.total_loss);
     result.norms.push_back(record.grad_norm);
+    // Of a mixture, each source's loss, too.
+    for (const SourceReport& source : record.sources)
+      result.source_losses.push_back(source.labels > 0 ? source.loss : 0);
   }
   if (!data.validation) return;
   const TrainDeck& t = setup.deck.train;

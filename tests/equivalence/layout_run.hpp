@@ -31,6 +31,7 @@ struct LayoutResult {
   Tensors gradients;                                // of step 1, whole tensors, on the first rank
   Deviations gradient_deviations;                   // of this rank's part
   std::vector<double> losses, total_losses, norms;  // of training steps
+  std::vector<double> source_losses;                // of training steps and the sources of a mixture
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;

@@ -113,6 +113,18 @@ TEST_F(RunDirectoryTest, RemovesItsTemporaries) {
   EXPECT_EQ(std::distance(fs::directory_iterator(path), {}), static_cast<std::ptrdiff_t>(others.size() + 1));
 }
 
+TEST(StepRecord, HasTheSourcesOfAMixture) {
+  StepRecord record;
+  EXPECT_EQ(to_json(record).find("sources"), std::string::npos);
+  record.sources = {{"web", 2.5, 10, 640, 0.25}, {"code", std::nan(""), 0, 64, 1.5}};
+  EXPECT_NE(to_json(record).find(R"("sources": {"web": {"loss": 2.5, "labels": 10, "tokens": 640, "epochs": 0.25}, )"
+                                 R"("code": {"loss": null, "labels": 0, "tokens": 64, "epochs": 1.5}})"),
+            std::string::npos)
+      << to_json(record);
+  EXPECT_EQ(sources_line(record.sources), "            web 2.5000 (0.25 epochs), code - (1.5 epochs)\n");
+  EXPECT_EQ(sources_line({}), "");
+}
+
 TEST(RunDirectory, SaysWhyItCannotBeMade) {
   EXPECT_THROW(RunDirectory("/proc/forge"), IoFailed);
 }
