@@ -78,6 +78,16 @@ struct Randomize {
     }
     k.access.set(deck, phases);
   }
+  void operator()(const GroupsKey& k) const {
+    std::vector<OptimizerGroup> groups;
+    for (std::size_t i = 0, n = 1 + random() % 3; i < n; ++i) {
+      OptimizerGroup& group = groups.emplace_back(OptimizerGroup{i % 2 ? "*.norm?" : "a: \"b\"", {}, {}, {}});
+      if (random() % 2) group.learning_rate = 1e-4 * static_cast<double>(random() % 97);
+      if (random() % 2) group.weight_decay = 0.1 * static_cast<double>(random() % 7);
+      if (random() % 2) group.optimizer = static_cast<OptimizerName>(random() % 3);
+    }
+    k.access.set(deck, groups);
+  }
   void operator()(const ChoiceKey& k) const { k.access.set(deck, static_cast<int>(random() % k.words.size())); }
 };
 
