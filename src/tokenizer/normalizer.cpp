@@ -115,10 +115,11 @@ class Replace : public Normalizer {
  public:
   Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(std::string& text, RegexScratch& scratch) const override {
-    std::string out;
+    std::string out, buffer;
     std::size_t done = 0;
     Regex::Match match;
-    for (RegexMatches matches(pattern_, scratch, text); matches.next(match); done = match.end) {
+    const std::string_view seen = with_stand_ins(text, buffer);
+    for (RegexMatches matches(pattern_, scratch, seen); matches.next(match); done = match.end) {
       out.append(text, done, match.begin - done);
       out += content_;
     }
@@ -209,7 +210,7 @@ class Bert : public Normalizer {
   static void clean(char32_t c, std::string& out) {
     const bool space = is_white_space(c);
     const bool plain = c == '\t' || c == '\n' || c == '\r';
-    if (c == 0 || c == replacement_character || (!plain && is_control_or_unassigned(c))) return;
+    if (c == 0 || c == replacement_character || (!plain && is_control(c))) return;
     append_utf8(out, space ? U' ' : c);
   }
   static void spread(char32_t c, std::string& out) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/to_size.hpp"
+#include "tokenizer/unicode.hpp"
 
 namespace forge {
 
@@ -142,13 +143,15 @@ bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::
     std::vector<Encoder::Boundary> boundaries;
     bool good = false;
   };
+  std::string buffer;
+  const std::string_view seen = with_stand_ins(part, buffer);
   const std::vector<std::size_t> places = places_of(part, chunk_bytes);
   std::vector<Chunk> chunks(places.size() - 1);
   run(chunks.size(), [&](Encoder& encoder, std::size_t i) {
     const bool last = i + 1 == chunks.size();
     const Encoder::Range range{places[i], places[i] + overlap_bytes, places[i + 1],
                                last ? part.size() : std::min(part.size(), places[i + 1] + overlap_bytes)};
-    chunks[i].good = encoder.encode_range(part, range, chunks[i].ids, chunks[i].boundaries);
+    chunks[i].good = encoder.encode_range(part, seen, range, chunks[i].ids, chunks[i].boundaries);
   });
   if (!std::all_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return chunk.good; })) return false;
   std::size_t begin = 0;  // of this chunk's ids that count
@@ -171,7 +174,7 @@ bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::
       const std::size_t last = mine.back().at;
       ids.insert(ids.end(), chunk.ids.begin() + static_cast<std::ptrdiff_t>(begin), chunk.ids.end());
       std::vector<Encoder::Boundary> unused;
-      return encoders_[0]->encode_range(part, {last, 0, part.size(), part.size()}, ids, unused);
+      return encoders_[0]->encode_range(part, seen, {last, 0, part.size(), part.size()}, ids, unused);
     }
     ids.insert(ids.end(), chunk.ids.begin() + static_cast<std::ptrdiff_t>(begin),
                chunk.ids.begin() + static_cast<std::ptrdiff_t>(a->ids));

@@ -69,10 +69,11 @@ class Split : public PreTokenizer {
  public:
   Split(Regex pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-  void split(TextPiece piece, Scratch&, RegexScratch& regex, const Emit& emit) const override {
+  void split(TextPiece piece, Scratch& scratch, RegexScratch& regex, const Emit& emit) const override {
     Cutter cutter(piece, behavior_, invert_, emit);
     Regex::Match match;
-    for (RegexMatches matches(pattern_, regex, piece.text); matches.next(match);) cutter.match(match.begin, match.end);
+    const std::string_view seen = with_stand_ins(piece.text, scratch.text);
+    for (RegexMatches matches(pattern_, regex, seen); matches.next(match);) cutter.match(match.begin, match.end);
     cutter.finish();
   }
   const Regex* cutting_pattern() const override {

@@ -14,7 +14,8 @@ namespace {
 // The characters of \s and \w, to stand in a class. PCRE2's own \s has U+180E too, and its \w neither marks nor Pc.
 constexpr const char* spaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
-constexpr const char* words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Oniguruma's \w has some fractions and powers of Latin-1, too.
+constexpr const char* words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr const char* rust_words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
 constexpr const char* hexadecimal = "0-9a-fA-F";
 

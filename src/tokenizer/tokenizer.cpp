@@ -80,7 +80,7 @@ void Encoder::encode_plain(std::string_view part, bool first, std::vector<std::i
   if (!part.empty()) run(0, {part, first});
 }
 
-bool Encoder::encode_range(std::string_view text, const Range& range, std::vector<std::int32_t>& ids,
+bool Encoder::encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,
                            std::vector<Boundary>& boundaries) {
   ids_ = &ids;
   const Regex& pattern = *parts_.pre_tokenizers.front()->cutting_pattern();
@@ -93,7 +93,7 @@ bool Encoder::encode_range(std::string_view text, const Range& range, std::vecto
     if (done < range.head_end || done >= range.tail_begin) boundaries.push_back({done, ids.size()});
   };
   Regex::Match match;
-  while (done < range.until && done < text.size() && pattern.find(regex_, text, done, match)) {
+  while (done < range.until && done < text.size() && pattern.find(regex_, seen, done, match)) {
     if (match.begin == match.end) return false;
     piece(match.begin);
     piece(match.end);

@@ -89,7 +89,8 @@ class Encoder {
   struct Range {
     std::size_t from, head_end, tail_begin, until;
   };
-  bool encode_range(std::string_view text, const Range& range, std::vector<std::int32_t>& ids,
+  // `seen`: the text with stand-ins.
+  bool encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,
                     std::vector<Boundary>& boundaries);
 
  private:

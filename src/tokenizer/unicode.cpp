@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "tokenizer/unicode_tables.hpp"
+
 namespace forge {
 
 namespace {
@@ -15,6 +17,32 @@ std::uint8_t byte_at(std::string_view text, std::size_t at) {
 int category(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
+int later_category(char32_t code) {
+  const char32_t other = stand_in(code);
+  return category(other != 0 ? other : code);
+}
+bool is_later(char32_t code) {
+  return stand_in(code) != 0;
+}
+
+// Which first two bytes, of characters of three or four, may begin one that needs a stand-in.
+class LaterPrefixes {
+ public:
+  LaterPrefixes() {
+    for (char32_t code = 0x800; code < 0x110000; ++code)
+      if (is_later(code)) {
+        const std::string text = utf8_of(code);
+        prefixes_[place(text, 0)] = true;
+      }
+  }
+  bool holds(std::string_view text, std::size_t at) const { return prefixes_[place(text, at)]; }
+
+ private:
+  static std::size_t place(std::string_view text, std::size_t at) {
+    return static_cast<std::size_t>((text[at] & 0x1F) << 6 | (text[at + 1] & 0x3F));
+  }
+  bool prefixes_[32 * 64] = {};
+};
 
 // Bytes that a lead byte promises, and the range of the second one (Unicode 15, table 3-7). 0: no lead byte.
 struct Lead {
@@ -115,6 +143,23 @@ std::string replace_ill_formed(std::string_view bytes) {
   return text;
 }
 
+std::string_view with_stand_ins(std::string_view text, std::string& buffer) {
+  static const LaterPrefixes prefixes;
+  bool copied = false;
+  for (std::size_t at = 0; (at += ascii_run(text, at)) < text.size();) {
+    const std::uint8_t lead = byte_at(text, at);
+    const std::size_t bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (bytes > 2 && prefixes.holds(text, at))
+      if (const char32_t other = stand_in(decode_valid(text, at).code); other != 0) {
+        if (!copied) buffer.assign(text);
+        copied = true;
+        buffer.replace(at, bytes, utf8_of(other));
+      }
+    at += bytes;
+  }
+  return copied ? std::string_view(buffer) : text;
+}
+
 bool is_white_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
@@ -123,14 +168,14 @@ bool is_white_space(char32_t c) {
 
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
-  const int kind = category(c);
+  const int kind = later_category(c);
   return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
 }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
   const int kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return library_punctuation(c, kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !is_later(c));
 }
 
 bool is_word_character(char32_t c) {
@@ -139,24 +184,23 @@ bool is_word_character(char32_t c) {
   if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
       (c >= 0x1F170 && c <= 0x1F189))
     return true;  // Other_Alphabetic that are symbols
-  const int kind = category(c);
-  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO) || is_mark(c) ||
-         kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC;
+  const int kind = later_category(c);
+  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_ME) || kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC;
 }
 
 bool is_mark(char32_t c) {
   const int kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+  return library_mark(c, kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME && !is_later(c));
 }
 
 bool is_nonspacing_mark(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_MN;
+  return library_nonspacing_mark(c, category(c) == UTF8PROC_CATEGORY_MN && !is_later(c));
 }
 
-bool is_control_or_unassigned(char32_t c) {
+bool is_control(char32_t c) {
   const int kind = category(c);
-  return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CS ||
-         kind == UTF8PROC_CATEGORY_CO;
+  const bool control = kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CO;
+  return library_control(c, control && !is_later(c));
 }
 
 void append_lowercase(std::string& text, char32_t c) {
@@ -164,6 +208,8 @@ void append_lowercase(std::string& text, char32_t c) {
     text += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
   } else if (c == 0x130) {
     text += "i\xCC\x87";
+  } else if (const char32_t later = later_lowercase(c); later != 0) {
+    append_utf8(text, later);
   } else {
     append_utf8(text, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
   }

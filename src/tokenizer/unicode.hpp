@@ -32,14 +32,18 @@ bool is_valid_utf8(std::string_view bytes);
 // The text with U+FFFD in the place of each ill-formed part.
 std::string replace_ill_formed(std::string_view bytes);
 
-// Properties, of Unicode 14 and, where later versions added characters, of 16.
+// The text itself, or, where it has characters that are younger than PCRE2's tables, a copy with stand-ins for them in
+// `buffer`, which lie at the same places.
+std::string_view with_stand_ins(std::string_view text, std::string& buffer);
+
+// Properties as the library tokenizers has them (unicode_tables.hpp).
 bool is_white_space(char32_t code);    // White_Space
 bool is_numeric(char32_t code);        // Nd, Nl, No
 bool is_punctuation(char32_t code);    // P*, or an ASCII symbol
 bool is_word_character(char32_t code);  // \w of UTS #18: Alphabetic, M, Nd, Pc, Join_Control
 bool is_mark(char32_t code);           // M*
 bool is_nonspacing_mark(char32_t code);
-bool is_control_or_unassigned(char32_t code);  // C*
+bool is_control(char32_t code);  // Cc, Cf, Co
 // One to one but for U+0130, which is two.
 void append_lowercase(std::string& text, char32_t code);
 

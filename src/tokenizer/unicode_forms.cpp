@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
+#include "tokenizer/unicode_tables.hpp"
 
 namespace forge {
 
@@ -17,8 +18,13 @@ constexpr char32_t end_of_decompositions = 0x30000;  // none stands above
 
 using Codes = std::vector<utf8proc_int32_t>;
 
+bool is_unknown(char32_t code) {
+  return code >= 0x300 && (has_no_form(code) || stand_in(code) != 0);
+}
+
 // The full decomposition, behind what `codes` has.
 void append_decomposition(char32_t code, bool compatible, Codes& codes) {
+  if (is_unknown(code)) return codes.push_back(static_cast<utf8proc_int32_t>(code));
   std::array<utf8proc_int32_t, 32> out;
   int boundary = 0;
   const auto options =
@@ -29,7 +35,8 @@ void append_decomposition(char32_t code, bool compatible, Codes& codes) {
 }
 
 int combining_class(utf8proc_int32_t code) {
-  return utf8proc_get_property(code)->combining_class;
+  const int found = utf8proc_get_property(code)->combining_class;
+  return found != 0 && is_unknown(static_cast<char32_t>(code)) ? 0 : found;
 }
 
 // Canonical order: combining marks by class, those of one class as they stand.
@@ -62,6 +69,7 @@ UnicodeNormalizer::UnicodeNormalizer(UnicodeForm form) : form_(form), inert_(end
     }
   for (char32_t code = 0x80; code < end_of_decompositions; ++code) {
     const auto* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
+    if (is_unknown(code)) continue;
     if (property->combining_class != 0 || second[code]) {
       inert_[code] = false;
       continue;

@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--shape", action="append")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--vocabulary", type=int, default=2000)
+    parser.add_argument("--vocabulary", type=int, default=4000)
     parser.add_argument("--speed", type=int, default=0, metavar="MB")
     options = parser.parse_args()
     train = shapes.texts_of(shapes.corpus(4000, 99))

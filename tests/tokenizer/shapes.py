@@ -147,7 +147,7 @@ def llama2_json(texts, folder, size, metaspace=False):
 
 def unigram_json(texts, folder, size):
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    sp_path, _, _ = sentencepiece("unigram", folder=folder, texts=texts, size=min(size, 2000), normalization="nmt_nfkc", name="for_charsmap")
+    sp_path, _, _ = sentencepiece("unigram", folder=folder, texts=texts, size=size, normalization="nmt_nfkc", name="for_charsmap")
     charsmap = charsmap_of(sp_path)
     t = Tokenizer(models.Unigram())
     t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Strip(left=False, right=True),
@@ -194,7 +194,8 @@ def sentencepiece(kind, texts, folder, size, normalization="identity", name="tok
     with open(corpus_file, "w", encoding="utf-8") as f:
         f.write("\n".join(text.replace("\n", " ").replace("\r", " ").replace("\0", " ") for text in texts if text.strip()) + "\n")
     sp.SentencePieceTrainer.train(input=corpus_file, model_prefix=os.path.join(folder, name), model_type=kind, vocab_size=size,
-                                  normalization_rule_name=normalization, minloglevel=2, hard_vocab_limit=False, **options)
+                                  normalization_rule_name=normalization, minloglevel=2, hard_vocab_limit=False,
+                                  **{"character_coverage": 0.98, **options})
     os.remove(corpus_file)
     path = os.path.join(folder, name + ".model")
     model = sp.SentencePieceProcessor(model_file=path)
