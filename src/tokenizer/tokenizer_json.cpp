@@ -133,8 +133,8 @@ void read_unigram(const JsonPart& model, PreTokenizerSteps& steps, TokenizerPart
     pieces.push_back({item[0].get<std::string>(), item[1].get<double>()});
     options.least_score = std::min(options.least_score, pieces.back().score);
     set_text(parts.texts, static_cast<std::int32_t>(i), pieces.back().text);
-    table.add(pieces.back().text, static_cast<std::int32_t>(i));
   }
+  for (std::size_t i = pieces.size(); i-- > 0;) table.add(pieces[i].text, static_cast<std::int32_t>(i));
   if (model.find("unk_id"))
     options.unknown = static_cast<std::int32_t>(model.integer("unk_id", 0, static_cast<std::int64_t>(pieces.size()) - 1));
   options.byte_fallback = model.flag("byte_fallback", false);
@@ -209,10 +209,16 @@ TokenizerParts read_tokenizer_json(const std::string& text, const std::string& n
   parts.pre_tokenizers = std::move(steps.steps);
   parts.spaced = part_of("decoder").value.is_null();
   read_decoders(part_of("decoder"), parts.decoders);
+  // Of a text that a unigram vocabulary has twice the last id holds.
   TokenTable model_ids;
-  for (std::size_t id = 0; id < parts.texts.size(); ++id)
-    if (!parts.texts[id].empty()) model_ids.add(parts.texts[id], static_cast<std::int32_t>(id)), parts.ids[parts.texts[id]] = static_cast<std::int32_t>(id);
-  add_tokens(read_added_tokens(root, model_ids, model_ids.size()), parts);
+  std::size_t count = 0;
+  for (std::size_t id = parts.texts.size(); id-- > 0;) {
+    if (parts.texts[id].empty()) continue;
+    ++count;
+    if (model_ids.add(parts.texts[id], static_cast<std::int32_t>(id)))
+      parts.ids[parts.texts[id]] = static_cast<std::int32_t>(id);
+  }
+  add_tokens(read_added_tokens(root, model_ids, count), parts);
   return parts;
 }
 

@@ -58,13 +58,13 @@ void Unigram::find_path(std::string_view piece, Scratch& scratch) const {
   auto& nodes = scratch.nodes;
   nodes.assign(piece.size() + 1, {});
   const Score unknown_score = static_cast<Score>(static_cast<Score>(options_.least_score) - unknown_penalty);
-  const auto offer = [&](std::size_t begin, std::size_t end, std::int32_t id, double score) {
+  const auto offer = [&](std::size_t begin, std::size_t end, std::int32_t id, Score score) {
     auto& node = nodes[end];
-    if (node.begin >= 0 && !(score > node.score)) return;
-    node = {static_cast<double>(static_cast<Score>(score)), id, static_cast<std::int64_t>(begin)};
+    if (node.begin >= 0 && !(score > static_cast<Score>(node.score))) return;
+    node = {static_cast<double>(score), id, static_cast<std::int64_t>(begin)};
   };
   for (std::size_t at = 0; at < piece.size();) {
-    const double till_here = nodes[at].score;
+    const auto till_here = static_cast<Score>(nodes[at].score);
     const std::size_t character = decode_valid(piece, at).bytes;
     bool has_character = false;
     std::int32_t node = 0;
@@ -75,16 +75,15 @@ void Unigram::find_path(std::string_view piece, Scratch& scratch) const {
       if (id == ByteTrie::none) continue;
       const UnigramPiece& token = pieces_[to_size(id)];
       const std::size_t bytes = i + 1 - at;
-      const double score =
+      const auto score = static_cast<Score>(
           token.user_defined
               ? static_cast<double>(static_cast<Score>(bytes) * static_cast<Score>(options_.largest_score)) - 0.1
-              : token.score;
+              : token.score);
       offer(at, i + 1, id, score + till_here);
       has_character = has_character || bytes == character;
     }
     if (!has_character)
-      offer(at, at + character, options_.unknown,
-            static_cast<double>(static_cast<Score>(unknown_score + static_cast<Score>(till_here))));
+      offer(at, at + character, options_.unknown, unknown_score + till_here);
     at += character;
   }
 }

@@ -58,7 +58,8 @@ def compare(forge, name, lines, train, folder, size):
     mine = time.time() - started
     if not np.array_equal(got, np.array(expected, dtype=np.uint32)):
         text, a, b = first_difference(forge, arguments, texts, encode, folder)
-        print(f"{name}: DIFFERS for {text!r}\n  forge {a}\n  wheel {b}")
+        at = next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
+        print(f"{name}: DIFFERS for {text!r}\n  from id {at} on: forge {list(map(int, a[at:at + 10]))}, library {b[at:at + 10]}")
         return False
     # The bytes as they are: a file is a document, and the library gets the text with U+FFFD.
     broken = [data for data in lines if data and data != data.decode("utf-8", "replace").encode()][:200]
@@ -120,4 +121,5 @@ def main():
     sys.exit(not good)
 
 
-main()
+if __name__ == "__main__":
+    main()
