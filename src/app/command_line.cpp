@@ -109,6 +109,10 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::evaluate)
     o.add_options()("bytes", po::value(&c.text_bytes)->value_name("N"),
                     "bytes of the text behind the tokens, for bits per byte; default: one a token");
+  if (takes_trained_model(verb))
+    o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
+                    "default: model.tokenizer of the deck, else that of model.hf; bytes need none")(
+        "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text");
   if (verb == Verb::tokenize)
     o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
                     "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(

@@ -232,18 +232,14 @@ std::unique_ptr<TokenModel> make_unigram(const Spec& spec, const Lookup& lookup)
   options.unknown = lookup.unknown;
   options.byte_fallback = spec.byte_fallback;
   options.byte_tokens = lookup.byte_tokens;
-  float least = std::numeric_limits<float>::max(), largest = std::numeric_limits<float>::lowest();
+  float least = std::numeric_limits<float>::max();
   std::vector<UnigramPiece> pieces;
   for (const Piece& piece : spec.pieces) {
-    if (piece.type == PieceType::normal) {
-      least = std::min(least, piece.score);
-      largest = std::max(largest, piece.score);
-    }
+    if (piece.type == PieceType::normal) least = std::min(least, piece.score);
     const bool matches = piece.type == PieceType::normal || piece.type == PieceType::user_defined;
     pieces.push_back({piece.text, piece.score, piece.type == PieceType::user_defined, matches});
   }
   options.least_score = least;
-  options.largest_score = largest;
   return std::make_unique<Unigram>(std::move(pieces), options);
 }
 

@@ -1,6 +1,7 @@
 #include "tokenizer/unigram.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -12,6 +13,10 @@ namespace forge {
 namespace {
 
 constexpr double unknown_penalty = 10;
+// Of each byte behind the first, as SentencePiece 0.2.3 has it: no sum of logarithms is above.
+constexpr double user_defined_score = 0.1;
+// Where a sum is beyond it, all open ones are lowered by it: single precision has few digits (SentencePiece 0.2.3).
+constexpr double largest_sum = 100'000;
 
 }  // namespace
 
@@ -58,13 +63,21 @@ void Unigram::find_path(std::string_view piece, Scratch& scratch) const {
   auto& nodes = scratch.nodes;
   nodes.assign(piece.size() + 1, {});
   const Score unknown_score = static_cast<Score>(static_cast<Score>(options_.least_score) - unknown_penalty);
+  std::size_t frontier = 0;  // the furthest end of a token so far
   const auto offer = [&](std::size_t begin, std::size_t end, std::int32_t id, Score score) {
     auto& node = nodes[end];
+    frontier = std::max(frontier, end);
     if (node.begin >= 0 && !(score > static_cast<Score>(node.score))) return;
     node = {static_cast<double>(score), id, static_cast<std::int64_t>(begin)};
   };
   for (std::size_t at = 0; at < piece.size();) {
-    const auto till_here = static_cast<Score>(nodes[at].score);
+    auto till_here = static_cast<Score>(nodes[at].score);
+    if (options_.sentencepiece && std::abs(till_here) > static_cast<Score>(largest_sum)) {
+      for (std::size_t i = at; i <= frontier; ++i)
+        if (i == at || nodes[i].begin >= 0)
+          nodes[i].score = static_cast<double>(static_cast<Score>(nodes[i].score) - till_here);
+      till_here = 0;
+    }
     const std::size_t character = decode_valid(piece, at).bytes;
     bool has_character = false;
     std::int32_t node = 0;
@@ -76,9 +89,7 @@ void Unigram::find_path(std::string_view piece, Scratch& scratch) const {
       const UnigramPiece& token = pieces_[to_size(id)];
       const std::size_t bytes = i + 1 - at;
       const auto score = static_cast<Score>(
-          token.user_defined
-              ? static_cast<double>(static_cast<Score>(bytes) * static_cast<Score>(options_.largest_score)) - 0.1
-              : token.score);
+          token.user_defined ? user_defined_score * (static_cast<double>(bytes) - 1) : token.score);
       offer(at, i + 1, id, score + till_here);
       has_character = has_character || bytes == character;
     }

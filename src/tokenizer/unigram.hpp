@@ -23,8 +23,7 @@ struct UnigramOptions {
   std::array<std::int32_t, 256> byte_tokens{};  // for byte_fallback; -1: none
   // SentencePiece's own arithmetic: single precision, and a text of unknown characters is never looked up.
   bool sentencepiece = false;
-  double least_score = 0;     // of all pieces
-  double largest_score = 0;
+  double least_score = 0;  // of all pieces
 };
 
 // The unigram language model (Kudo 2018): of all ways to write a piece as tokens the one with the largest sum of scores, by
