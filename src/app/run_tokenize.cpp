@@ -1,13 +1,14 @@
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdio>
 
 #include "app/verbs.hpp"
+#include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "data/tokenize.hpp"
 #include "data/tokenize_text.hpp"
+#include "tokenizer/readers.hpp"
+#include "tokenizer/train_bpe.hpp"
 
 namespace forge {
 
@@ -46,9 +47,29 @@ TokenFormat format_of(const std::string& name) {
                             : TokenFormat::smallest;
 }
 
+// --train-bpe: the output is the tokenizer's file.
+void train_tokenizer(const CommandLine& line) {
+  const std::string name = line.pattern.empty() ? "llama3" : line.pattern;
+  const std::string known = tiktoken_pattern(name);
+  BpeTrainer trainer(known.empty() ? read_text_file(name, 1 << 16, "--pattern") : known);
+  TokenizeTextOptions options;
+  options.inputs = line.inputs;
+  options.field = line.field;
+  const std::int64_t bytes = read_documents(options, [&](std::string_view text) { trainer.add(text); });
+  if (bytes == 0) throw BadInput("tokenize: the text is empty");
+  const std::string text = trainer.train(line.train_bpe);
+  const Tokenizer made(read_tokenizer_json(text, line.output));
+  FileHandle file = FileHandle::open_to_write(line.output + ".partial");
+  file.write_at(0, text.data(), text.size());
+  file.commit_as(line.output);
+  std::printf("%s: a byte-level BPE of %lld ids, trained on %lld bytes\n", line.output.c_str(),
+              static_cast<long long>(made.vocabulary()), static_cast<long long>(bytes));
+}
+
 }  // namespace
 
 void run_tokenize(const CommandLine& line) {
+  if (line.train_bpe > 0) return train_tokenizer(line);
   if (line.tokenizer.empty()) return tokenize_as_bytes(line);
   const Tokenizer tokenizer = Tokenizer::open(line.tokenizer, line.pattern);
   TokenizeTextOptions options;

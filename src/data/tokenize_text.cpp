@@ -140,6 +140,42 @@ class RoundReader {
   std::uint64_t total_ = 0;
 };
 
+[[noreturn]] void refuse_line(const TokenizeTextOptions& options, const Task& task, std::int64_t line, JsonLine found,
+                              std::size_t at) {
+  const std::string where = options.inputs[task.file] + ":" + std::to_string(line) + ": ";
+  if (found == JsonLine::no_json)
+    throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
+  throw BadInput(where + "the field " + shown(options.field) +
+                 (found == JsonLine::no_field ? " is missing" : " is no text") + "; legal: text; --field names another one");
+}
+
+// The text of a document as it is tokenized. False: there is none.
+template <class Use>
+bool use_document(std::string_view bytes, const Use& use) {
+  if (bytes.empty()) return false;
+  if (is_valid_utf8(bytes)) use(bytes);
+  else use(std::string_view(replace_ill_formed(bytes)));
+  return true;
+}
+
+// The documents of some lines; empty lines have none.
+template <class Use>
+void use_lines(const TokenizeTextOptions& options, const Task& task, const Use& use) {
+  std::string_view rest = task.bytes;
+  std::string text, repaired;
+  for (std::int64_t line_number = task.first_line; !rest.empty(); ++line_number) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (!is_valid_utf8(line)) line = repaired = replace_ill_formed(line);
+    std::size_t at = 0;
+    const JsonLine found = read_json_field(line, options.field, text, at);
+    if (found != JsonLine::found) refuse_line(options, task, line_number, found, at);
+    use(std::string_view(text));
+  }
+}
+
 class RoundEncoder {
  public:
   RoundEncoder(const Tokenizer& tokenizer, const TokenizeTextOptions& options)
@@ -168,35 +204,15 @@ class RoundEncoder {
  private:
   template <class Encode>
   void add_document(std::string_view bytes, Encoded& to, const Encode& encode) const {
-    if (bytes.empty()) return;
+    if (!use_document(bytes, [&](std::string_view text) { encode(text, to.ids); })) return;
     to.bytes += static_cast<std::int64_t>(bytes.size());
     ++to.documents;
-    if (is_valid_utf8(bytes)) encode(bytes, to.ids);
-    else encode(replace_ill_formed(bytes), to.ids);
     if (options_.document_end >= 0) to.ids.push_back(options_.document_end);
   }
-
   void encode_lines(Encoder& encoder, const Task& task, Encoded& to) const {
-    std::string_view rest = task.bytes;
-    std::string text, repaired;
-    for (std::int64_t line_number = task.first_line; !rest.empty(); ++line_number) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      if (!is_valid_utf8(line)) line = repaired = replace_ill_formed(line);
-      std::size_t at = 0;
-      const JsonLine found = read_json_field(line, options_.field, text, at);
-      if (found != JsonLine::found) refuse(task, line_number, found, at);
-      add_document(text, to, [&](std::string_view t, auto& ids) { encoder.encode(t, ids); });
-    }
-  }
-  [[noreturn]] void refuse(const Task& task, std::int64_t line, JsonLine found, std::size_t at) const {
-    const std::string where = options_.inputs[task.file] + ":" + std::to_string(line) + ": ";
-    if (found == JsonLine::no_json)
-      throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
-    throw BadInput(where + "the field " + shown(options_.field) +
-                   (found == JsonLine::no_field ? " is missing" : " is no text") + "; legal: text; --field names another one");
+    use_lines(options_, task, [&](std::string_view line) {
+      add_document(line, to, [&](std::string_view text, auto& ids) { encoder.encode(text, ids); });
+    });
   }
 
   const TokenizeTextOptions& options_;
@@ -247,6 +263,21 @@ void check(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
 }
 
 }  // namespace
+
+std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use) {
+  for (const std::string& input : options.inputs) TextFile file(input);
+  RoundReader reader(options, default_round_bytes, {});
+  std::int64_t bytes = 0;
+  const auto take = [&](std::string_view document) {
+    bytes += static_cast<std::int64_t>(document.size());
+    use_document(document, use);
+  };
+  while (true) {
+    const Round round = reader.next();
+    for (const Task& task : round.tasks) task.first_line > 0 ? use_lines(options, task, take) : take(task.bytes);
+    if (round.end.file == options.inputs.size()) return bytes;
+  }
+}
 
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
   check(tokenizer, options);

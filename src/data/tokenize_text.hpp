@@ -35,4 +35,7 @@ struct TokenizeTextResult {
 // (output.partial, output.progress), and the same call goes on there; the result is the same. A failure leaves nothing.
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options);
 
+// Calls `use` for each document of the inputs, in order, as tokenize_text reads them. Returns their bytes.
+std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use);
+
 }  // namespace forge

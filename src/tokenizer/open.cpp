@@ -48,6 +48,20 @@ std::string pattern_of(const std::string& path, const std::string& pattern) {
   return text;
 }
 
+// Where no file says it: the special token of the usual names, if there is just one.
+std::string usual_document_end(const TokenizerParts& parts) {
+  std::string found;
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"}) {
+    const auto at = parts.ids.find(name);
+    if (at == parts.ids.end() || static_cast<std::size_t>(at->second) >= parts.special.size() ||
+        !parts.special[static_cast<std::size_t>(at->second)])
+      continue;
+    if (!found.empty()) return "";
+    found = name;
+  }
+  return found;
+}
+
 }  // namespace
 
 bool has_tokenizer(const std::string& directory) {
@@ -84,6 +98,7 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   parts.digest = std::hash<std::string>()(text + '\n' + pattern);
   const std::string config = fs::path(file).parent_path().string() + "/tokenizer_config.json";
   if (directory && exists(config)) read_tokenizer_config(read(config), config, !json && !sentencepiece, parts);
+  if (parts.document_end.empty() && json) parts.document_end = usual_document_end(parts);
   return Tokenizer(std::move(parts));
 }
 
