@@ -114,8 +114,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
                     "default: model.tokenizer of the deck, else that of model.hf; bytes need none")(
         "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text");
   if (verb == Verb::tokenize)
-    o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
-                    "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
+    o.add_options()(
+        "tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
+        "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
         "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
         "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
         "document-end", po::bool_switch(&c.document_end),
@@ -123,8 +124,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
         "that id, where it isn't the tokenizer's own; implies --document-end")(
         "format", po::value(&c.format)->value_name("uint16|uint32|npy"),
-        "default: uint16 where all ids fit, else uint32")(
-        "threads", po::value(&c.threads)->value_name("N"), "default: all cores")(
+        "default: uint16 where all ids fit, else uint32")("threads", po::value(&c.threads)->value_name("N"),
+                                                          "default: all cores")(
         "train-bpe", po::value(&c.train_bpe)->value_name("IDS"),
         "train a byte-level BPE of so many ids on the texts, and write its tokenizer.json to --output");
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
@@ -226,7 +227,8 @@ void check_tokenize(const CommandLine& c) {
   if (!c.format.empty() && c.format != "uint16" && c.format != "uint32" && c.format != "npy")
     throw BadInput("--format " + c.format + ": legal are uint16, uint32 and npy");
   if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
-    throw BadInput("--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
+    throw BadInput(
+        "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
 }
 
 void check_values(const CommandLine& c) {

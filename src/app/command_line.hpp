@@ -66,7 +66,7 @@ struct CommandLine {
   std::string format;              // "", uint16, uint32 or npy
   int threads = 0;                 // 0: all cores
   std::int64_t train_bpe = 0;      // ids of a tokenizer to train; 0: none
-  bool markdown = false;  // help
+  bool markdown = false;           // help
 };
 
 // Throws BadInput naming the option and what would be legal.

@@ -10,9 +10,11 @@
 namespace forge {
 
 ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::string& pattern)
-    : vocabulary_(deck.model.vocabulary), document_end_(deck.data.document_end_token), bytes_(has_byte_vocabulary(deck)) {
+    : vocabulary_(deck.model.vocabulary),
+      document_end_(deck.data.document_end_token),
+      bytes_(has_byte_vocabulary(deck)) {
   const bool beside = deck.model.tokenizer.empty() && !deck.model.hf.empty() && has_tokenizer(deck.model.hf);
-  const std::string path = !tokenizer.empty()             ? tokenizer
+  const std::string path = !tokenizer.empty()              ? tokenizer
                            : !deck.model.tokenizer.empty() ? deck.model.tokenizer
                            : beside                        ? deck.model.hf
                                                            : "";
@@ -27,15 +29,17 @@ std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::
   } else if (bytes_) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
   } else {
-    throw BadInput(option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
-                   ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer with a "
-                   "directory or a file, the prompt as --tokens, or a byte vocabulary (" +
-                   byte_vocabulary_text + ")");
+    throw BadInput(
+        option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
+        ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer with a "
+        "directory or a file, the prompt as --tokens, or a byte vocabulary (" +
+        byte_vocabulary_text + ")");
   }
   for (const std::int32_t id : ids)
     if (id >= vocabulary_)
-      throw BadInput(option + ": " + (tokenizer_ ? tokenizer_->name() : "its bytes") + " give the id " + std::to_string(id) +
-                     ", model.vocabulary is " + std::to_string(vocabulary_) + "; legal: the model's own tokenizer");
+      throw BadInput(option + ": " + (tokenizer_ ? tokenizer_->name() : "its bytes") + " give the id " +
+                     std::to_string(id) + ", model.vocabulary is " + std::to_string(vocabulary_) +
+                     "; legal: the model's own tokenizer");
   return ids;
 }
 
@@ -76,8 +80,10 @@ std::string printable_text(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const Decoded c = decode_valid(text, at);
     const bool control = (c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7F && c.code < 0xA0);
-    if (control) out += '?';
-    else out.append(text, at, c.bytes);
+    if (control)
+      out += '?';
+    else
+      out.append(text, at, c.bytes);
     at += c.bytes;
   }
   return out;

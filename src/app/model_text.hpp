@@ -12,8 +12,8 @@ namespace forge {
 // How a model's tokens are text: by a tokenizer, or because they are bytes.
 class ModelText {
  public:
-  // `tokenizer`, `pattern`: as on the command line; "": model.tokenizer of the deck, else that of the directory model.hf,
-  // where it has one. BadInput: it can't be read, or has ids that the model hasn't.
+  // `tokenizer`, `pattern`: as on the command line; "": model.tokenizer of the deck, else that of the directory
+  // model.hf, where it has one. BadInput: it can't be read, or has ids that the model hasn't.
   ModelText(const Deck& deck, const std::string& tokenizer = "", const std::string& pattern = "");
 
   // Whether there is a way from tokens to text.

@@ -14,13 +14,15 @@ namespace forge {
 
 namespace {
 
-// Bytes of the text that the labels of the first sequences stand for; 0: the tokenizer is not known, or other labels counted.
+// Bytes of the text that the labels of the first sequences stand for; 0: the tokenizer is not known, or other labels
+// counted.
 std::int64_t bytes_of_labels(const CommandLine& line, const Deck& deck, const TokenSet& set, std::int64_t sequences,
                              std::int64_t labels) {
   const ModelText text(deck, line.tokenizer, line.pattern);
   if (!text.tokenizer()) return 0;
   std::vector<std::int64_t> bytes;
-  for (std::int64_t id = 0; id < deck.model.vocabulary; ++id) bytes.push_back(text.bytes_of(static_cast<std::int32_t>(id)));
+  for (std::int64_t id = 0; id < deck.model.vocabulary; ++id)
+    bytes.push_back(text.bytes_of(static_cast<std::int32_t>(id)));
   std::vector<std::int32_t> tokens(to_size(deck.train.sequence_tokens + 1));
   std::int64_t sum = 0, counted = 0;
   for (std::int64_t i = 0; i < sequences; ++i) {

@@ -10,8 +10,8 @@
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "hf/config.hpp"
-#include "train/report.hpp"
 #include "tokenizer/unicode.hpp"
+#include "train/report.hpp"
 #include "train/sampling.hpp"
 
 namespace forge {
@@ -44,7 +44,8 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   const ModelText model_text(job.setup.deck);
   std::vector<std::int32_t> prompt =
       model_text.encode(o.sample_prompt.empty() ? "\n" : o.sample_prompt, "output.sample_prompt");
-  if (prompt.empty()) prompt.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, job.setup.deck.data.document_end_token)));
+  if (prompt.empty())
+    prompt.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, job.setup.deck.data.document_end_token)));
   WholeTensors<T> tensors = job.whole_tensors();
   const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
   if (!tensors.receives()) return;

@@ -145,9 +145,15 @@ std::string index_text(const std::vector<Exported>& tensors, const std::vector<s
 }  // namespace
 
 void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
-  static constexpr const char* names[] = {"tokenizer.json",     "tokenizer.model",         "tokenizer_config.json",
-                                          "vocab.json",         "merges.txt",              "added_tokens.json",
-                                          "chat_template.jinja", "special_tokens_map.json", "generation_config.json"};
+  static constexpr const char* names[] = {"tokenizer.json",
+                                          "tokenizer.model",
+                                          "tokenizer_config.json",
+                                          "vocab.json",
+                                          "merges.txt",
+                                          "added_tokens.json",
+                                          "chat_template.jinja",
+                                          "special_tokens_map.json",
+                                          "generation_config.json"};
   std::error_code error;
   const auto copy = [&](const fs::path& from) {
     const fs::path to = fs::path(directory) / from.filename();

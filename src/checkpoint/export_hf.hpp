@@ -14,8 +14,8 @@ namespace forge {
 // cannot say what the model is, IoFailed.
 void export_hf(const std::string& checkpoint, const std::string& directory, DType type, std::uint64_t most_file_bytes);
 
-// Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck names
-// none, nothing.
+// Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck
+// names none, nothing.
 void copy_tokenizer(const ModelDeck& model, const std::string& directory);
 
 }  // namespace forge

@@ -18,7 +18,8 @@ void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf", may_change,
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-      "repeat what it says, except load_weights, tokenizer, dropout, initial_std, residual_scaling, auxiliary losses, router "
+      "repeat what it says, except load_weights, tokenizer, dropout, initial_std, residual_scaling, auxiliary losses, "
+      "router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>(
       "load_weights", may_change,

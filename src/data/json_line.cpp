@@ -33,7 +33,8 @@ class Scanner {
     if (out) out->clear();
     while (at_ < text_.size()) {
       const std::size_t begin = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20)
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+             static_cast<unsigned char>(text_[at_]) >= 0x20)
         ++at_;
       if (out) out->append(text_.substr(begin, at_ - begin));
       if (take('"')) return true;
@@ -111,7 +112,10 @@ class Scanner {
     for (int i = 0; i < 4; ++i) {
       if (at_ == text_.size()) return false;
       const char c = text_[at_++];
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) return false;
       code = code << 4 | static_cast<char32_t>(digit);
     }
@@ -132,8 +136,10 @@ class Scanner {
       at_ += 2;
       char32_t low = 0;
       if (!hexadecimal(low)) return false;
-      if (low >= 0xDC00 && low < 0xE000) code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-      else at_ = before;
+      if (low >= 0xDC00 && low < 0xE000)
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+      else
+        at_ = before;
     }
     if (code >= 0xD800 && code < 0xE000) code = replacement_character;
     if (out) append_utf8(*out, code);

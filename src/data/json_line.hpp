@@ -13,8 +13,8 @@ enum class JsonLine {
   other_type,  // the field is no text
 };
 
-// The text of a field of a JSON map, as UTF-8; half a surrogate pair becomes U+FFFD. Of a key that is there twice the last
-// value holds. The line is valid UTF-8. `at`: where it stops being JSON.
+// The text of a field of a JSON map, as UTF-8; half a surrogate pair becomes U+FFFD. Of a key that is there twice the
+// last value holds. The line is valid UTF-8. `at`: where it stops being JSON.
 JsonLine read_json_field(std::string_view line, std::string_view field, std::string& text, std::size_t& at);
 
 }  // namespace forge

@@ -43,7 +43,8 @@ TextFileKind text_file_kind(const std::string& path) {
   }
   kind.json_lines = name.ends_with(".jsonl");
   if (name.ends_with(".parquet"))
-    throw BadInput(path + ": a Parquet file; legal: text, or .jsonl, .jsonl.gz and .jsonl.zst; jobscripts/parquet_to_jsonl.py "
+    throw BadInput(path +
+                   ": a Parquet file; legal: text, or .jsonl, .jsonl.gz and .jsonl.zst; jobscripts/parquet_to_jsonl.py "
                    "writes such a file");
   return kind;
 }
@@ -132,7 +133,8 @@ bool TextFile::read_zstd(std::string& to, std::size_t most) {
     const std::size_t made = out.pos;
     const std::size_t left = ZSTD_decompressStream(d.zstd, &out, &in);
     if (ZSTD_isError(left))
-      throw BadInput(path_ + ": broken zstd data before byte " + std::to_string(offset_) + ": " + ZSTD_getErrorName(left));
+      throw BadInput(path_ + ": broken zstd data before byte " + std::to_string(offset_) + ": " +
+                     ZSTD_getErrorName(left));
     d.begin += in.pos;
     d.within = left != 0;
     if (!more && d.within && out.pos == made) throw BadInput(path_ + ": its zstd data ends too early");

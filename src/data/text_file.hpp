@@ -14,7 +14,8 @@ struct TextFileKind {
   bool json_lines = false;  // .jsonl: a document a line; else the file is one
   enum class Compression { none, gzip, zstd } compression = Compression::none;
 };
-// By the name's end: .jsonl, .jsonl.gz, .jsonl.zst; any other name, with .gz or .zst or without, is a text. BadInput: Parquet.
+// By the name's end: .jsonl, .jsonl.gz, .jsonl.zst; any other name, with .gz or .zst or without, is a text. BadInput:
+// Parquet.
 TextFileKind text_file_kind(const std::string& path);
 
 // The bytes of a text file from its start, decompressed.

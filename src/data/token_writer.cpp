@@ -28,9 +28,13 @@ std::uint64_t digest(std::string_view bytes) {
 
 std::string call_of(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
   std::ostringstream text;
-  text << tokenizer.name() << '\n' << tokenizer.digest() << '\n' << options.field << '\n' << options.document_end << ' ' << wide;
+  text << tokenizer.name() << '\n'
+       << tokenizer.digest() << '\n'
+       << options.field << '\n'
+       << options.document_end << ' ' << wide;
   for (const std::string& input : options.inputs)
-    text << '\n' << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();
+    text << '\n'
+         << input << ' ' << fs::file_size(input) << ' ' << fs::last_write_time(input).time_since_epoch().count();
   return std::to_string(digest(text.str()));
 }
 

@@ -16,8 +16,8 @@ struct TokenizePosition {
   std::int64_t line = 1;     // there, of a .jsonl file
 };
 
-// Writes a token file beside its name, with a note of how far it is, by which the same call goes on after a kill. Without
-// finish() both are removed, but where the process ends at once.
+// Writes a token file beside its name, with a note of how far it is, by which the same call goes on after a kill.
+// Without finish() both are removed, but where the process ends at once.
 class TokenWriter {
  public:
   TokenWriter(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide);

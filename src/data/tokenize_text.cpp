@@ -51,7 +51,8 @@ class RoundReader {
  public:
   RoundReader(const TokenizeTextOptions& options, std::size_t round_bytes, const TokenizePosition& begin)
       : options_(options), round_bytes_(round_bytes), at_(begin) {
-    for (const std::string& input : options.inputs) total_ += std::filesystem::file_size(input), ends_.push_back(total_);
+    for (const std::string& input : options.inputs)
+      total_ += std::filesystem::file_size(input), ends_.push_back(total_);
     if (at_.file < options.inputs.size() && at_.offset > 0) skip(at_.offset);
   }
 
@@ -64,7 +65,8 @@ class RoundReader {
     }
     round.end = at_;
     const std::uint64_t before = at_.file == 0 ? 0 : ends_[at_.file - 1];
-    round.done = total_ == 0 ? 1 : static_cast<double>(before + (file_ ? file_->position() : 0)) / static_cast<double>(total_);
+    round.done =
+        total_ == 0 ? 1 : static_cast<double>(before + (file_ ? file_->position() : 0)) / static_cast<double>(total_);
     return round;
   }
   std::uint64_t total() const { return total_; }
@@ -90,7 +92,8 @@ class RoundReader {
   std::size_t read_text(Round& round) {
     auto buffer = std::make_unique<std::string>();
     while (file_->read(*buffer, 4 << 20))
-      if (buffer->size() > most_document_bytes) throw BadInput(options_.inputs[at_.file] + ": a text of too many bytes");
+      if (buffer->size() > most_document_bytes)
+        throw BadInput(options_.inputs[at_.file] + ": a text of too many bytes");
     const std::size_t bytes = buffer->size();
     if (bytes > 0) round.tasks.push_back({*buffer, at_.file, 0});
     round.buffers.push_back(std::move(buffer));
@@ -146,15 +149,18 @@ class RoundReader {
   if (found == JsonLine::no_json)
     throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
   throw BadInput(where + "the field " + shown(options.field) +
-                 (found == JsonLine::no_field ? " is missing" : " is no text") + "; legal: text; --field names another one");
+                 (found == JsonLine::no_field ? " is missing" : " is no text") +
+                 "; legal: text; --field names another one");
 }
 
 // The text of a document as it is tokenized. False: there is none.
 template <class Use>
 bool use_document(std::string_view bytes, const Use& use) {
   if (bytes.empty()) return false;
-  if (is_valid_utf8(bytes)) use(bytes);
-  else use(std::string_view(replace_ill_formed(bytes)));
+  if (is_valid_utf8(bytes))
+    use(bytes);
+  else
+    use(std::string_view(replace_ill_formed(bytes)));
   return true;
 }
 
@@ -231,7 +237,8 @@ class Progress {
     const double share = done - before_;
     char text[160];
     std::snprintf(text, sizeof text, "%.1f %%, %s of text, %s tokens, %.1f MB/s, %s left", 100 * done,
-                  format_bytes(static_cast<std::uint64_t>(bytes)).c_str(), format_count(static_cast<double>(tokens)).c_str(),
+                  format_bytes(static_cast<std::uint64_t>(bytes)).c_str(),
+                  format_count(static_cast<double>(tokens)).c_str(),
                   static_cast<double>(bytes - first_bytes_) / seconds / 1e6,
                   format_seconds(share > 0 ? seconds * (1 - done) / share : 1e10).c_str());
     options_.say(text);
@@ -308,6 +315,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
       result.tokens += static_cast<std::int64_t>(part.ids.size());
     }
     writer.keep(round.end, result);
+    if (options.after_round) options.after_round();
     progress.report(round.done, result.bytes, result.tokens);
   }
   if (result.tokens == 0) throw BadInput("tokenize: the text is empty");

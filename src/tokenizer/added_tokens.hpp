@@ -13,9 +13,9 @@ namespace forge {
 struct AddedToken {
   std::string text;
   std::int32_t id = 0;
-  bool single_word = false;  // only where no word character stands beside it
+  bool single_word = false;                      // only where no word character stands beside it
   bool left_strip = false, right_strip = false;  // takes the white space beside it
-  bool normalized = false;   // is looked for in the normalised text
+  bool normalized = false;                       // is looked for in the normalised text
   bool special = false;
 };
 

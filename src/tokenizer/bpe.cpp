@@ -41,7 +41,10 @@ struct Bpe::Scratch : ModelScratch {
 
 Bpe::Bpe(TokenTable vocabulary, const std::vector<BpeMerge>& merges, const std::array<std::int32_t, 256>& byte_tokens,
          BpeOptions options, const std::vector<std::string>& frozen)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), byte_tokens_(byte_tokens), joint_ascii_(1 << 16) {
+    : vocabulary_(std::move(vocabulary)),
+      options_(std::move(options)),
+      byte_tokens_(byte_tokens),
+      joint_ascii_(1 << 16) {
   ascii_.fill(-1);
   std::int32_t largest = -1;
   std::vector<std::string_view> texts;
@@ -79,8 +82,7 @@ Bpe::Bpe(TokenTable vocabulary, const std::vector<BpeMerge>& merges, const std::
   frozen_ = ByteTrie(std::move(symbols));
   for (const std::string& text : frozen) add_joint(text);
   cuts_ = options_.prefix.empty() && options_.suffix.empty();
-  const bool all_bytes =
-      std::all_of(byte_tokens_.begin(), byte_tokens_.end(), [](std::int32_t id) { return id >= 0; });
+  const bool all_bytes = std::all_of(byte_tokens_.begin(), byte_tokens_.end(), [](std::int32_t id) { return id >= 0; });
   cuts_unknown_ = options_.byte_fallback && all_bytes && !merges_bytes;
 }
 
@@ -110,8 +112,10 @@ void Bpe::add_joint(std::string_view text) {
   for (std::size_t at = character_bytes(text, 0, options_.bytes); at < text.size();
        at += character_bytes(text, at, options_.bytes)) {
     const std::uint64_t right = code_at(text, at, options_.bytes);
-    if (left < 256 && right < 256) joint_ascii_[left << 8 | right] = true;
-    else joint_.insert(left << 32 | right, 1);
+    if (left < 256 && right < 256)
+      joint_ascii_[left << 8 | right] = true;
+    else
+      joint_.insert(left << 32 | right, 1);
     left = right;
   }
 }
@@ -131,8 +135,8 @@ std::int32_t Bpe::id_of_character(std::string_view character, char32_t code) con
   return id ? *id : -1;
 }
 
-// The end of the part that begins at `from`: where no token can lie over it. Known characters end a part, unknown ones only
-// where they become bytes that nothing merges.
+// The end of the part that begins at `from`: where no token can lie over it. Known characters end a part, unknown ones
+// only where they become bytes that nothing merges.
 std::size_t Bpe::part_end(std::string_view piece, std::size_t from) const {
   const bool bytes = options_.bytes;
   std::size_t at = from + character_bytes(piece, from, bytes);
@@ -173,8 +177,7 @@ void Bpe::encode(std::string_view piece, ModelScratch& scratch_base, std::vector
     if (scratch.whole.find(key, ids)) return;
   }
   const std::size_t before = ids.size();
-  const std::int32_t whole =
-      options_.ignore_merges && piece.size() <= most_token_bytes_ ? vocabulary_.find(piece) : -1;
+  const std::int32_t whole = options_.ignore_merges && piece.size() <= most_token_bytes_ ? vocabulary_.find(piece) : -1;
   if (whole >= 0) {
     ids.push_back(whole);
   } else if (short_piece || !cuts_) {
@@ -305,7 +308,8 @@ void Bpe::merge_long(Scratch& scratch) const {
     const auto& link = links[to_size(place)];
     if (link.next < 0) return ~std::uint64_t{0};
     const Found* found = merge_of(link.id, links[to_size(link.next)].id);
-    return found ? static_cast<std::uint64_t>(found->rank) << 32 | static_cast<std::uint32_t>(place) : ~std::uint64_t{0};
+    return found ? static_cast<std::uint64_t>(found->rank) << 32 | static_cast<std::uint32_t>(place)
+                 : ~std::uint64_t{0};
   };
   const auto add = [&](std::int32_t place) {
     const std::uint64_t key = entry(place);

@@ -31,17 +31,17 @@ struct BpeMerge {
 // Byte pair encoding (Sennrich et al. 2016) by ranked merges, O(n log n) in a piece's length.
 class Bpe : public TokenModel {
  public:
-  // `vocabulary`: the texts of all tokens that a piece may have, raw bytes for a byte-level model; a merge's result is the
-  // text of left and right together. `byte_tokens`: ids for byte_fallback, -1: none. `frozen`: texts that are one unit each
-  // and never merge (SentencePiece's user-defined symbols).
+  // `vocabulary`: the texts of all tokens that a piece may have, raw bytes for a byte-level model; a merge's result is
+  // the text of left and right together. `byte_tokens`: ids for byte_fallback, -1: none. `frozen`: texts that are one
+  // unit each and never merge (SentencePiece's user-defined symbols).
   Bpe(TokenTable vocabulary, const std::vector<BpeMerge>& merges, const std::array<std::int32_t, 256>& byte_tokens,
       BpeOptions options, const std::vector<std::string>& frozen = {});
 
   // Merges by the rank of what they make (tiktoken, SentencePiece): of each token, every cut into two known texts.
-  // `ranks`: of each id, or -1 for a text that no merge makes. Characters of tokens that are no tokens themselves get ids
-  // from `next_id` on, which stand for unknown text.
-  static std::vector<BpeMerge> merges_of_ranks(TokenTable& vocabulary, const std::vector<std::int64_t>& ranks, bool bytes,
-                                               std::int32_t next_id);
+  // `ranks`: of each id, or -1 for a text that no merge makes. Characters of tokens that are no tokens themselves get
+  // ids from `next_id` on, which stand for unknown text.
+  static std::vector<BpeMerge> merges_of_ranks(TokenTable& vocabulary, const std::vector<std::int64_t>& ranks,
+                                               bool bytes, std::int32_t next_id);
 
   std::unique_ptr<ModelScratch> make_scratch() const override;
   void encode(std::string_view piece, ModelScratch& scratch, std::vector<std::int32_t>& ids) const override;

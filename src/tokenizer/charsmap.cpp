@@ -11,8 +11,8 @@ namespace {
 // SentencePiece's own reader has room for so many keys of one text.
 constexpr int most_keys = 32;
 
-// A unit of Darts-clone's array: bit 31 marks a value; else bits 0 … 7 are the label, bit 8 says that a value stands below,
-// bits 10 … 30 are the offset, bit 9 shifts it by 8.
+// A unit of Darts-clone's array: bit 31 marks a value; else bits 0 … 7 are the label, bit 8 says that a value stands
+// below, bits 10 … 30 are the offset, bit 9 shifts it by 8.
 std::uint32_t offset_of(std::uint32_t unit) {
   return (unit >> 10) << ((unit & (1u << 9)) >> 6);
 }

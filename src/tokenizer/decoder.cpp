@@ -24,8 +24,10 @@ class ByteFallbackDecoder : public DecoderStep {
     std::string bytes;
     const auto flush = [&] {
       if (bytes.empty()) return;
-      if (is_valid_utf8(bytes)) out.push_back(bytes);
-      else out.insert(out.end(), bytes.size(), utf8_of(replacement_character));
+      if (is_valid_utf8(bytes))
+        out.push_back(bytes);
+      else
+        out.insert(out.end(), bytes.size(), utf8_of(replacement_character));
       bytes.clear();
     };
     for (std::string& part : parts) {
@@ -108,7 +110,10 @@ int byte_of_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
   int byte = 0;
   for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return -1;
     byte = 16 * byte + digit;
   }

@@ -6,8 +6,8 @@
 
 namespace forge {
 
-// A hash map from 64-bit keys, but the largest, to small values: open addressing with linear probing, at most half full.
-// Nothing is removed.
+// A hash map from 64-bit keys, but the largest, to small values: open addressing with linear probing, at most half
+// full. Nothing is removed.
 template <class Value>
 class FlatMap {
  public:

@@ -49,7 +49,8 @@ SplitBehavior read_behavior(const JsonPart& part, const std::string& fallback) {
   const std::string name = part.text("behavior", fallback);
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<SplitBehavior>(i);
-  part.refuse("behavior = " + shown(name) + "; legal: Removed | Isolated | MergedWithPrevious | MergedWithNext | Contiguous");
+  part.refuse("behavior = " + shown(name) +
+              "; legal: Removed | Isolated | MergedWithPrevious | MergedWithNext | Contiguous");
 }
 
 std::unique_ptr<Normalizer> read_replace(const JsonPart& part) {
@@ -163,16 +164,26 @@ void read_normalizers(const JsonPart& part, Normalizers& steps, int depth) {
     for (const JsonPart& member : part.list("normalizers")) read_normalizers(member, steps, depth + 1);
     return;
   }
-  if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") steps.push_back(make_unicode_normalizer(type));
-  else if (type == "Lowercase") steps.push_back(make_lowercase());
-  else if (type == "StripAccents") steps.push_back(make_strip_accents());
-  else if (type == "Nmt") steps.push_back(make_nmt());
-  else if (type == "Strip") steps.push_back(make_strip(part.flag("strip_left", true), part.flag("strip_right", true)));
-  else if (type == "Prepend") steps.push_back(make_prepend(part.text("prepend")));
-  else if (type == "Replace") steps.push_back(read_replace(part));
-  else if (type == "Precompiled") steps.push_back(read_precompiled(part));
-  else if (type == "BertNormalizer") steps.push_back(read_bert(part));
-  else if (type == "ByteLevel") steps.push_back(make_byte_level_normalizer());
+  if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD")
+    steps.push_back(make_unicode_normalizer(type));
+  else if (type == "Lowercase")
+    steps.push_back(make_lowercase());
+  else if (type == "StripAccents")
+    steps.push_back(make_strip_accents());
+  else if (type == "Nmt")
+    steps.push_back(make_nmt());
+  else if (type == "Strip")
+    steps.push_back(make_strip(part.flag("strip_left", true), part.flag("strip_right", true)));
+  else if (type == "Prepend")
+    steps.push_back(make_prepend(part.text("prepend")));
+  else if (type == "Replace")
+    steps.push_back(read_replace(part));
+  else if (type == "Precompiled")
+    steps.push_back(read_precompiled(part));
+  else if (type == "BertNormalizer")
+    steps.push_back(read_bert(part));
+  else if (type == "ByteLevel")
+    steps.push_back(make_byte_level_normalizer());
   else
     part.refuse("type = " + shown(type) +
                 "; legal: Sequence | NFC | NFD | NFKC | NFKD | Lowercase | StripAccents | Nmt | Strip | Prepend | "
@@ -216,9 +227,10 @@ void read_pre_tokenizers(const JsonPart& part, PreTokenizerSteps& to, int depth)
       part.refuse("delimiter = " + shown(delimiter) + "; legal: one character");
     to.steps.push_back(make_split_text(delimiter, SplitBehavior::removed, false));
   } else {
-    part.refuse("type = " + shown(type) +
-                "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | Punctuation "
-                "| BertPreTokenizer | CharDelimiterSplit");
+    part.refuse(
+        "type = " + shown(type) +
+        "; legal: Sequence | ByteLevel | Split | Metaspace | Whitespace | WhitespaceSplit | Digits | Punctuation "
+        "| BertPreTokenizer | CharDelimiterSplit");
   }
 }
 

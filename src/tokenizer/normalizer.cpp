@@ -39,7 +39,9 @@ class Unicode : public Normalizer {
 
 class Lowercase : public Normalizer {
  public:
-  void apply(std::string& text, RegexScratch&) const override { map_characters(text, [](char32_t c, std::string& out) { append_lowercase(out, c); }); }
+  void apply(std::string& text, RegexScratch&) const override {
+    map_characters(text, [](char32_t c, std::string& out) { append_lowercase(out, c); });
+  }
   bool local() const override { return true; }
 };
 
@@ -57,7 +59,8 @@ class Nmt : public Normalizer {
  public:
   void apply(std::string& text, RegexScratch&) const override {
     map_characters(text, [](char32_t c, std::string& out) {
-      const bool dropped = (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+      const bool dropped =
+          (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
       const bool space = c == 9 || c == 10 || c == 12 || c == 13 || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
                          c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
       if (!dropped) append_utf8(out, space ? U' ' : c);
@@ -133,8 +136,8 @@ class Replace : public Normalizer {
   std::string content_;
 };
 
-// As the crate spm_precompiled is called: a grapheme cluster below six bytes at once, others character by character; the
-// shortest rule that fits replaces all of the part.
+// As the crate spm_precompiled is called: a grapheme cluster below six bytes at once, others character by character;
+// the shortest rule that fits replaces all of the part.
 class Precompiled : public Normalizer {
  public:
   Precompiled(std::string_view charsmap, const std::string& where) : map_(charsmap, where) {}
@@ -202,8 +205,7 @@ class Bert : public Normalizer {
         if (!is_nonspacing_mark(c)) append_utf8(to, c);
       });
     }
-    if (options_.lowercase)
-      map_characters(text, [](char32_t c, std::string& to) { append_lowercase(to, c); });
+    if (options_.lowercase) map_characters(text, [](char32_t c, std::string& to) { append_lowercase(to, c); });
   }
 
  private:
@@ -247,8 +249,8 @@ void normalize(const Normalizers& steps, std::string& text, RegexScratch& scratc
 }
 
 std::unique_ptr<Normalizer> make_unicode_normalizer(const std::string& form) {
-  return std::make_unique<Unicode>(form == "NFC"   ? UnicodeForm::nfc
-                                   : form == "NFD" ? UnicodeForm::nfd
+  return std::make_unique<Unicode>(form == "NFC"    ? UnicodeForm::nfc
+                                   : form == "NFD"  ? UnicodeForm::nfd
                                    : form == "NFKC" ? UnicodeForm::nfkc
                                                     : UnicodeForm::nfkd);
 }

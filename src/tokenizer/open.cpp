@@ -38,8 +38,10 @@ std::string pattern_of(const std::string& path, const std::string& pattern) {
   if (const std::string known = tiktoken_pattern(pattern); !known.empty()) return known;
   const std::string beside = path + ".pattern";
   std::string text;
-  if (!pattern.empty() && exists(pattern)) text = read(pattern, most_pattern_file_bytes);
-  else if (pattern.empty() && exists(beside)) text = read(beside, most_pattern_file_bytes);
+  if (!pattern.empty() && exists(pattern))
+    text = read(pattern, most_pattern_file_bytes);
+  else if (pattern.empty() && exists(beside))
+    text = read(beside, most_pattern_file_bytes);
   else
     throw BadInput((pattern.empty() ? path + ": a tiktoken file holds no pattern, and " + beside + " isn't there"
                                     : "--pattern " + shown(pattern) + ": no name of a pattern and no file") +
@@ -51,7 +53,8 @@ std::string pattern_of(const std::string& path, const std::string& pattern) {
 // Where no file says it: the special token of the usual names, if there is just one.
 std::string usual_document_end(const TokenizerParts& parts) {
   std::string found;
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"}) {
+  for (const char* name :
+       {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"}) {
     const auto at = parts.ids.find(name);
     if (at == parts.ids.end() || static_cast<std::size_t>(at->second) >= parts.special.size() ||
         !parts.special[static_cast<std::size_t>(at->second)])

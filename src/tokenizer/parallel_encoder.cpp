@@ -58,8 +58,7 @@ void ParallelEncoder::run(std::size_t count, const std::function<void(Encoder&, 
       }
   };
   std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < encoders_.size() && t < count; ++t)
-    threads.emplace_back([&, t] { loop(*encoders_[t]); });
+  for (std::size_t t = 1; t < encoders_.size() && t < count; ++t) threads.emplace_back([&, t] { loop(*encoders_[t]); });
   loop(*encoders_[0]);
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& failure : failures)
@@ -137,7 +136,8 @@ void ParallelEncoder::encode_by_model(std::string_view part, std::vector<std::in
 
 // Each thread begins somewhere, and its pieces are the text's from the first boundary on that the thread before reaches
 // too: what follows a boundary depends on nothing before it.
-bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::int32_t>& ids, std::size_t chunk_bytes) {
+bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::int32_t>& ids,
+                                        std::size_t chunk_bytes) {
   struct Chunk {
     std::vector<std::int32_t> ids;
     std::vector<Encoder::Boundary> boundaries;
@@ -164,7 +164,8 @@ bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::
     }
     const auto& mine = chunk.boundaries;
     const auto& theirs = chunks[i + 1].boundaries;
-    auto a = std::lower_bound(mine.begin(), mine.end(), places[i + 1], [](const auto& b, std::size_t at) { return b.at < at; });
+    auto a = std::lower_bound(mine.begin(), mine.end(), places[i + 1],
+                              [](const auto& b, std::size_t at) { return b.at < at; });
     auto b = theirs.begin();
     while (a != mine.end() && b != theirs.end() && a->at != b->at) a->at < b->at ? void(++a) : void(++b);
     // What this chunk's ids say is certain only from where it met the one before.

@@ -44,14 +44,14 @@ class Cutter {
         out(begin, end);
         break;
       case SplitBehavior::contiguous:
-        open_ && matched == previous_ ? void(end_ = end) : start(begin, end);
+        open_&& matched == previous_ ? void(end_ = end) : start(begin, end);
         break;
       case SplitBehavior::merged_with_previous:
-        open_ && matched && !previous_ ? void(end_ = end) : start(begin, end);
+        open_&& matched && !previous_ ? void(end_ = end) : start(begin, end);
         break;
       case SplitBehavior::merged_with_next:
         // Of a run of matches the last one joins what follows.
-        open_ && previous_ && !matched ? void(end_ = end) : start(begin, end);
+        open_&& previous_ && !matched ? void(end_ = end) : start(begin, end);
         break;
     }
     previous_ = matched;

@@ -9,15 +9,15 @@
 
 namespace forge {
 
-// The fields of an untrusted message in protobuf's wire format, one after the other. Texts are views of the input; nothing
-// is read outside of it.
+// The fields of an untrusted message in protobuf's wire format, one after the other. Texts are views of the input;
+// nothing is read outside of it.
 class ProtobufReader {
  public:
   ProtobufReader(std::string_view bytes, const std::string& name) : rest_(bytes), name_(name) {}
 
   struct Field {
     std::uint32_t number = 0;
-    std::uint32_t wire = 0;      // 0: value; 1, 5: value, its 8 or 4 bytes; 2: bytes
+    std::uint32_t wire = 0;  // 0: value; 1, 5: value, its 8 or 4 bytes; 2: bytes
     std::uint64_t value = 0;
     std::string_view bytes;
   };
@@ -27,11 +27,16 @@ class ProtobufReader {
     const std::uint64_t key = varint();
     field = {static_cast<std::uint32_t>(key >> 3), static_cast<std::uint32_t>(key & 7), 0, {}};
     if (field.number == 0 || key >> 32 != 0) fail("has no field number");
-    if (field.wire == 0) field.value = varint();
-    else if (field.wire == 1) std::memcpy(&field.value, take(8).data(), 8);
-    else if (field.wire == 5) std::memcpy(&field.value, take(4).data(), 4);
-    else if (field.wire == 2) field.bytes = take(varint());
-    else fail("has a field of wire type " + std::to_string(field.wire));
+    if (field.wire == 0)
+      field.value = varint();
+    else if (field.wire == 1)
+      std::memcpy(&field.value, take(8).data(), 8);
+    else if (field.wire == 5)
+      std::memcpy(&field.value, take(4).data(), 4);
+    else if (field.wire == 2)
+      field.bytes = take(varint());
+    else
+      fail("has a field of wire type " + std::to_string(field.wire));
     return true;
   }
   static float as_float(const Field& field) {

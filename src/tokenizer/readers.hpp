@@ -7,8 +7,8 @@
 
 namespace forge {
 
-// Parts of a tokenizer from the bytes of its file. `name` stands in messages. BadInput: not such a file, or something that
-// is not available.
+// Parts of a tokenizer from the bytes of its file. `name` stands in messages. BadInput: not such a file, or something
+// that is not available.
 
 // tokenizer.json of the library tokenizers: models BPE and Unigram.
 TokenizerParts read_tokenizer_json(const std::string& text, const std::string& name);
@@ -19,8 +19,8 @@ TokenizerParts read_tiktoken(std::string_view text, const std::string& name, con
 // The pattern that has a name; "": none has.
 std::string tiktoken_pattern(const std::string& name);
 std::string tiktoken_pattern_names();
-// Makes the added tokens of a directory's tokenizer_config.json (added_tokens_decoder) known to a tokenizer whose file has
-// none, and takes the end of documents (eos_token) from it.
+// Makes the added tokens of a directory's tokenizer_config.json (added_tokens_decoder) known to a tokenizer whose file
+// has none, and takes the end of documents (eos_token) from it.
 void read_tokenizer_config(const std::string& text, const std::string& name, bool with_tokens, TokenizerParts& parts);
 
 }  // namespace forge

@@ -83,8 +83,8 @@ Regex::Regex(std::string_view pattern, RegexDialect dialect, const std::string& 
   auto made = std::make_shared<Code>();
   int error = 0;
   std::size_t offset = 0;
-  made->code =
-      compile(translated.text, dialect == RegexDialect::oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY, error, offset);
+  made->code = compile(translated.text, dialect == RegexDialect::oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY,
+                       error, offset);
   if (!made->code)
     throw BadInput(where + ": the pattern " + shown(std::string(pattern)) + " is not available: " + message_of(error) +
                    " (PCRE2, at byte " + std::to_string(offset) + " of " + shown(translated.text) + ")");

@@ -1,54 +1,14 @@
-#include <array>
 #include <cctype>
-#include <map>
 #include <vector>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "tokenizer/regex.hpp"
+#include "tokenizer/regex_sets.hpp"
 
 namespace forge {
 
 namespace {
-
-// The characters of \s and \w, to stand in a class. PCRE2's own \s has U+180E too, and its \w neither marks nor Pc.
-constexpr const char* spaces =
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
-// Oniguruma's \w has some fractions and powers of Latin-1, too.
-constexpr const char* words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-constexpr const char* rust_words = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
-constexpr const char* hexadecimal = "0-9a-fA-F";
-
-// A set of characters: what stands between brackets, and further expressions of one character each.
-struct Set {
-  std::string items;
-  std::vector<std::string> others;
-  std::string expression() const {
-    if (others.empty()) return items.empty() ? "(?!)" : "[" + items + "]";
-    std::string text = items.empty() ? "(?:" : "(?:[" + items + "]|";
-    for (std::size_t i = 0; i < others.size(); ++i) text += (i ? "|" : "") + others[i];
-    return text + ")";
-  }
-  std::string negated() const {
-    if (others.empty()) return items.empty() ? "(?s:.)" : "[^" + items + "]";
-    return "(?:(?!" + expression() + ")(?s:.))";
-  }
-};
-
-const std::map<std::string, std::string>& long_names() {
-  static const std::map<std::string, std::string> names{
-      {"letter", "L"}, {"uppercaseletter", "Lu"}, {"lowercaseletter", "Ll"}, {"titlecaseletter", "Lt"},
-      {"modifierletter", "Lm"}, {"otherletter", "Lo"}, {"casedletter", "L&"}, {"mark", "M"}, {"nonspacingmark", "Mn"},
-      {"spacingmark", "Mc"}, {"enclosingmark", "Me"}, {"number", "N"}, {"decimalnumber", "Nd"}, {"letternumber", "Nl"},
-      {"othernumber", "No"}, {"punctuation", "P"}, {"connectorpunctuation", "Pc"}, {"dashpunctuation", "Pd"},
-      {"openpunctuation", "Ps"}, {"closepunctuation", "Pe"}, {"initialpunctuation", "Pi"}, {"finalpunctuation", "Pf"},
-      {"otherpunctuation", "Po"}, {"symbol", "S"}, {"mathsymbol", "Sm"}, {"currencysymbol", "Sc"},
-      {"modifiersymbol", "Sk"}, {"othersymbol", "So"}, {"separator", "Z"}, {"spaceseparator", "Zs"},
-      {"lineseparator", "Zl"}, {"paragraphseparator", "Zp"}, {"other", "C"}, {"control", "Cc"}, {"format", "Cf"},
-      {"unassigned", "Cn"}, {"surrogate", "Cs"}, {"privateuse", "Co"}, {"lc", "L&"}, {"digit", "Nd"},
-      {"upper", "Uppercase"}, {"lower", "Lowercase"}, {"alpha", "Alphabetic"}};
-  return names;
-}
 
 class Translator {
  public:
@@ -80,7 +40,7 @@ class Translator {
     atom_ = out_.size();
     out_ += text;
   }
-  const char* word_items() const { return rust_ ? rust_words : words; }
+  const char* word_items() const { return rust_ ? regex_rust_words : regex_words; }
 
   void step() {
     const char c = in_[at_];
@@ -190,7 +150,7 @@ class Translator {
   }
 
   // \p, \P: what PCRE2 calls the property, as an item of a class.
-  Set property(bool negative) {
+  CharacterSet property(bool negative) {
     std::string name;
     if (at_ < in_.size() && in_[at_] == '{') {
       ++at_;
@@ -208,7 +168,7 @@ class Translator {
         own += c;
       }
     }
-    if (plain == "space" || plain == "whitespace") return group(spaces, negative);
+    if (plain == "space" || plain == "whitespace") return group(regex_spaces, negative);
     if (plain == "word") return group(word_items(), negative);
     if (plain == "alnum") return group("\\p{Alphabetic}\\p{Nd}", negative);
     if (plain == "punct" && !rust_) return group("\\p{P}$+<=>^`|~", negative);
@@ -216,38 +176,66 @@ class Translator {
       if (plain != "any") refuse("the property " + name);
       return group("\\x{0}-\\x{10ffff}", negative);
     }
-    const auto known = long_names().find(plain);
-    if (known != long_names().end()) own = known->second;
+    if (const char* const known = short_property(plain)) own = known;
     const std::string letter = negative ? "\\P{" : "\\p{";
     const bool script = kind.empty() || kind == "script" || kind == "sc";
-    for (const std::string& form : {script ? "sc:" + own : std::string(), kind == "scx" ? "scx:" + own : std::string(),
-                                    own})
+    for (const std::string& form :
+         {script ? "sc:" + own : std::string(), kind == "scx" ? "scx:" + own : std::string(), own})
       if (!form.empty() && Regex::compiles("\\p{" + form + "}")) return {letter + form + "}", {}};
     refuse("the property " + name);
   }
-  static Set group(const std::string& items, bool negative) {
+  static CharacterSet group(const std::string& items, bool negative) {
     if (!negative) return {items, {}};
     return {"", {"[^" + items + "]"}};
   }
 
   // An escape that stands for a set or a character, inside and outside of classes. False: it is another one.
-  bool common_escape(char c, Set& set) {
+  bool common_escape(char c, CharacterSet& set) {
     switch (c) {
-      case 's': set = group(spaces, false); return true;
-      case 'S': set = group(spaces, true); return true;
-      case 'd': set = {"\\p{Nd}", {}}; return true;
-      case 'D': set = {"\\P{Nd}", {}}; return true;
-      case 'w': set = group(word_items(), false); return true;
-      case 'W': set = group(word_items(), true); return true;
-      case 'p': set = property(false); return true;
-      case 'P': set = property(true); return true;
-      case 'v': set = {"\\x{b}", {}}; return true;
-      case 'x': set = {hexadecimal_escape('x'), {}}; return true;
-      case 'u': set = {hexadecimal_escape('u'), {}}; return true;
-      case 'n': case 'r': case 't': case 'f': case 'a': set = {std::string("\\") + c, {}}; return true;
-      default: break;
+      case 's':
+        set = group(regex_spaces, false);
+        return true;
+      case 'S':
+        set = group(regex_spaces, true);
+        return true;
+      case 'd':
+        set = {"\\p{Nd}", {}};
+        return true;
+      case 'D':
+        set = {"\\P{Nd}", {}};
+        return true;
+      case 'w':
+        set = group(word_items(), false);
+        return true;
+      case 'W':
+        set = group(word_items(), true);
+        return true;
+      case 'p':
+        set = property(false);
+        return true;
+      case 'P':
+        set = property(true);
+        return true;
+      case 'v':
+        set = {"\\x{b}", {}};
+        return true;
+      case 'x':
+        set = {hexadecimal_escape('x'), {}};
+        return true;
+      case 'u':
+        set = {hexadecimal_escape('u'), {}};
+        return true;
+      case 'n':
+      case 'r':
+      case 't':
+      case 'f':
+      case 'a':
+        set = {std::string("\\") + c, {}};
+        return true;
+      default:
+        break;
     }
-    if (!rust_ && (c == 'h' || c == 'H')) return set = group(hexadecimal, c == 'H'), true;
+    if (!rust_ && (c == 'h' || c == 'H')) return set = group(regex_hexadecimal, c == 'H'), true;
     if (!rust_ && c == 'e') return set = {"\\x{1b}", {}}, true;
     if (rust_ && c == 'U') return set = {hexadecimal_escape('U'), {}}, true;
     if (!std::isalnum(static_cast<unsigned char>(c))) {
@@ -264,7 +252,7 @@ class Translator {
   void escape() {
     ++at_;
     const char c = take();
-    Set set;
+    CharacterSet set;
     if (common_escape(c, set)) {
       // A character alone needs no brackets.
       const bool single = set.others.empty() && (set.items.size() <= 2 || set.items.rfind("\\x{", 0) == 0) &&
@@ -279,10 +267,14 @@ class Translator {
       case 'B':
         forward_ = false;
         return atom("(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))");
-      case 'A': case 'z': case 'Z': case 'G':
+      case 'A':
+      case 'z':
+      case 'Z':
+      case 'G':
         forward_ = false;
         return atom(std::string("\\") + c);
-      default: break;
+      default:
+        break;
     }
     if (std::isdigit(static_cast<unsigned char>(c)) || c == 'R' || c == 'X' || c == 'K' || c == 'k')
       return atom(std::string("\\") + c);
@@ -292,15 +284,15 @@ class Translator {
   // Behind a class's [.
   std::string set_expression() {
     bool negative = false;
-    const Set set = read_set(negative, 0);
+    const CharacterSet set = read_set(negative, 0);
     return negative ? set.negated() : set.expression();
   }
   // To the ] that closes it; && binds weaker than what stands side by side.
-  Set read_set(bool& negative, int depth) {
+  CharacterSet read_set(bool& negative, int depth) {
     if (depth > 20) refuse("classes nested deeper than 20");
     negative = at_ < in_.size() && in_[at_] == '^';
     if (negative) ++at_;
-    Set set, whole;
+    CharacterSet set, whole;
     bool intersects = false;
     for (bool first = true;; first = false) {
       if (at_ == in_.size()) refuse("a class without an end");
@@ -317,23 +309,26 @@ class Translator {
     ++at_;
     return intersects ? meet(whole, set) : set;
   }
-  static Set meet(const Set& a, const Set& b) { return {"", {"(?:(?=" + b.expression() + ")" + a.expression() + ")"}}; }
+  static CharacterSet meet(const CharacterSet& a, const CharacterSet& b) { return {"", {"(?:(?=" + b.expression() + ")" + a.expression() + ")"}}; }
 
-  void add_item(Set& set, int depth) {
+  void add_item(CharacterSet& set, int depth) {
     if (ahead("[:")) return add_posix(set);
     const char c = take();
     if (c == '[') {
       bool negative = false;
-      const Set inner = read_set(negative, depth + 1);
+      const CharacterSet inner = read_set(negative, depth + 1);
       if (negative) return void(set.others.push_back(inner.negated()));
       return append(set, inner);
     }
-    Set item;
+    CharacterSet item;
     if (c == '\\') {
       const char e = take();
-      if (e == 'b') item = {"\\x{8}", {}};
-      else if (e == '0') item = {"\\x{0}", {}};
-      else if (!common_escape(e, item)) refuse(std::string("the escape \\") + e + " in a class");
+      if (e == 'b')
+        item = {"\\x{8}", {}};
+      else if (e == '0')
+        item = {"\\x{0}", {}};
+      else if (!common_escape(e, item))
+        refuse(std::string("the escape \\") + e + " in a class");
     } else {
       item.items = c == '-' || c == ']' || c == '^' || c == '[' ? std::string("\\") + c : std::string(1, c);
       while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xC0) == 0x80) item.items += in_[at_++];
@@ -356,29 +351,20 @@ class Translator {
     if (items.rfind("\\x{", 0) == 0) return items.find('}') + 1 == items.size();
     return items.rfind("\\p", 0) != 0 && items.rfind("\\P", 0) != 0;
   }
-  static void append(Set& set, const Set& more) {
+  static void append(CharacterSet& set, const CharacterSet& more) {
     set.items += more.items;
     set.others.insert(set.others.end(), more.others.begin(), more.others.end());
   }
-  void add_posix(Set& set) {
+  void add_posix(CharacterSet& set) {
     const std::size_t close = in_.find(":]", at_);
     if (close == std::string_view::npos) refuse("a [: without :]");
     std::string name(in_.substr(at_ + 2, close - at_ - 2));
     at_ = close + 2;
     const bool negative = !name.empty() && name.front() == '^';
     if (negative) name.erase(0, 1);
-    static const std::map<std::string, std::string> items{
-        {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"space", spaces},
-        {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"}, {"punct", "\\p{P}$+<=>^`|~"}, {"word", words},
-        {"xdigit", hexadecimal}, {"cntrl", "\\p{Cc}"}, {"blank", "\\p{Zs}\\t"}};
-    static const std::map<std::string, std::string> ascii{
-        {"alpha", "a-zA-Z"}, {"digit", "0-9"}, {"alnum", "0-9a-zA-Z"}, {"space", "\\t\\n\\x{b}\\f\\r "},
-        {"upper", "A-Z"}, {"lower", "a-z"}, {"punct", "!-\\/:-@\\[-`{-~"}, {"word", "0-9a-zA-Z_"},
-        {"xdigit", hexadecimal}, {"cntrl", "\\x{0}-\\x{1f}\\x{7f}"}, {"blank", " \\t"}};
-    const auto& table = rust_ ? ascii : items;
-    const auto found = table.find(name);
-    if (found == table.end()) refuse("the class [:" + name + ":]");
-    append(set, group(found->second, negative));
+    const char* const found = posix_class(name, rust_);
+    if (!found) refuse("the class [:" + name + ":]");
+    append(set, group(found, negative));
     can_begin_range_ = false;
   }
 

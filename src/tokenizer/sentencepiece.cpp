@@ -50,7 +50,8 @@ Piece read_piece(std::string_view bytes, const std::string& name, std::size_t nu
     }
   }
   if (piece.text.empty() || !is_valid_utf8(piece.text))
-    throw BadInput(name + ": piece " + std::to_string(number) + " = " + shown(piece.text) + "; legal: UTF-8, not empty");
+    throw BadInput(name + ": piece " + std::to_string(number) + " = " + shown(piece.text) +
+                   "; legal: UTF-8, not empty");
   if (!(piece.score > -1e30f && piece.score < 1e30f))
     throw BadInput(name + ": the score of piece " + std::to_string(number) + " is no number");
   return piece;
@@ -176,7 +177,8 @@ Lookup check_pieces(const Spec& spec, const std::string& name) {
   std::set<std::string_view> normal, reserved;
   for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
     const Piece& piece = spec.pieces[id];
-    const bool is_normal = piece.type == PieceType::normal || piece.type == PieceType::user_defined || piece.type == PieceType::unused;
+    const bool is_normal =
+        piece.type == PieceType::normal || piece.type == PieceType::user_defined || piece.type == PieceType::unused;
     if (!(is_normal ? normal : reserved).insert(piece.text).second)
       throw BadInput(name + ": the piece " + shown(piece.text) + " is there twice");
     if (piece.type == PieceType::unknown) {
@@ -203,7 +205,8 @@ std::unique_ptr<TokenModel> make_bpe(const Spec& spec, const Lookup& lookup, con
   for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
     const Piece& piece = spec.pieces[id];
     if (piece.type == PieceType::unused)
-      throw BadInput(name + ": piece " + std::to_string(id) + " of a BPE model is unused; legal: models with all of their "
+      throw BadInput(name + ": piece " + std::to_string(id) +
+                     " of a BPE model is unused; legal: models with all of their "
                      "pieces");
     if (piece.type == PieceType::user_defined) frozen.push_back(piece.text);
     if (piece.type != PieceType::normal && piece.type != PieceType::user_defined) continue;
@@ -216,7 +219,8 @@ std::unique_ptr<TokenModel> make_bpe(const Spec& spec, const Lookup& lookup, con
   std::vector<std::int64_t> ranks(spec.pieces.size(), -1);
   for (const auto& [text, id] : table)
     ranks[to_size(id)] =
-        std::lower_bound(scores.begin(), scores.end(), spec.pieces[to_size(id)].score, std::greater<>()) - scores.begin();
+        std::lower_bound(scores.begin(), scores.end(), spec.pieces[to_size(id)].score, std::greater<>()) -
+        scores.begin();
   BpeOptions options;
   options.byte_fallback = spec.byte_fallback;
   options.fuse_unknown = true;
@@ -251,9 +255,13 @@ TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& nam
   TokenizerParts parts;
   parts.name = name;
   parts.normalizers.push_back(std::make_unique<SentencePieceNormalizer>(spec, name));
-  if (spec.model == ModelType::bpe) parts.model = make_bpe(spec, lookup, name);
-  else if (spec.model == ModelType::unigram) parts.model = make_unigram(spec, lookup);
-  else throw BadInput(name + ": model_type = " + std::to_string(static_cast<int>(spec.model)) + "; legal: 1 (unigram) | 2 (BPE)");
+  if (spec.model == ModelType::bpe)
+    parts.model = make_bpe(spec, lookup, name);
+  else if (spec.model == ModelType::unigram)
+    parts.model = make_unigram(spec, lookup);
+  else
+    throw BadInput(name + ": model_type = " + std::to_string(static_cast<int>(spec.model)) +
+                   "; legal: 1 (unigram) | 2 (BPE)");
   for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
     const Piece& piece = spec.pieces[id];
     parts.texts.push_back(piece.type == PieceType::unknown ? spec.unknown_surface : piece.text);

@@ -85,7 +85,8 @@ TokenizerParts read_tiktoken(std::string_view text, const std::string& name, con
   }
   for (int byte = 0; byte < 256; ++byte)
     if (table.find(std::string(1, static_cast<char>(byte))) < 0)
-      throw BadInput(name + ": no tiktoken file: the byte " + std::to_string(byte) + " is no token; legal: all 256 are");
+      throw BadInput(name + ": no tiktoken file: the byte " + std::to_string(byte) +
+                     " is no token; legal: all 256 are");
   std::vector<std::int64_t> ranks(parts.texts.size(), -1);
   for (const auto& [token, id] : table) ranks[to_size(id)] = id;
   BpeOptions options;

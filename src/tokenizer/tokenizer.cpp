@@ -30,8 +30,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 
 Encoder::Encoder(const Tokenizer& tokenizer)
     : parts_(tokenizer.parts()), model_(parts_.model->make_scratch()), steps_(parts_.pre_tokenizers.size()) {
-  for (std::size_t i = 0; i < steps_.size(); ++i)
-    emits_.push_back([this, i](TextPiece piece) { run(i + 1, piece); });
+  for (std::size_t i = 0; i < steps_.size(); ++i) emits_.push_back([this, i](TextPiece piece) { run(i + 1, piece); });
 }
 
 void Encoder::run(std::size_t step, TextPiece piece) {
@@ -80,8 +79,8 @@ void Encoder::encode_plain(std::string_view part, bool first, std::vector<std::i
   if (!part.empty()) run(0, {part, first});
 }
 
-bool Encoder::encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,
-                           std::vector<Boundary>& boundaries) {
+bool Encoder::encode_range(std::string_view text, std::string_view seen, const Range& range,
+                           std::vector<std::int32_t>& ids, std::vector<Boundary>& boundaries) {
   ids_ = &ids;
   const Regex& pattern = *parts_.pre_tokenizers.front()->cutting_pattern();
   std::size_t done = range.from;

@@ -40,9 +40,9 @@ struct TokenizerParts {
 class Tokenizer {
  public:
   explicit Tokenizer(TokenizerParts parts);
-  // `path` is a tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one of them; a tiktoken file
-  // has no pattern: `pattern` is the name of a known one or a file with one. BadInput: no such file, or what it holds is
-  // not available, with its part named.
+  // `path` is a tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one of them; a tiktoken
+  // file has no pattern: `pattern` is the name of a known one or a file with one. BadInput: no such file, or what it
+  // holds is not available, with its part named.
   static Tokenizer open(const std::string& path, const std::string& pattern = "");
 
   // One more than the largest id.
@@ -83,9 +83,9 @@ class Encoder {
   struct Boundary {
     std::size_t at, ids;
   };
-  // Where the first step cuts by a pattern that looks at nothing before a match: the pieces from `from` on, to the first
-  // boundary at or behind `until`, or the text's end. Boundaries before head_end and from tail_begin on are noted. False: the
-  // pattern matches nothing somewhere; `ids` is of no use.
+  // Where the first step cuts by a pattern that looks at nothing before a match: the pieces from `from` on, to the
+  // first boundary at or behind `until`, or the text's end. Boundaries before head_end and from tail_begin on are
+  // noted. False: the pattern matches nothing somewhere; `ids` is of no use.
   struct Range {
     std::size_t from, head_end, tail_begin, until;
   };

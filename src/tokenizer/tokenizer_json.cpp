@@ -69,7 +69,8 @@ std::vector<BpeMerge> read_merges(const JsonPart& model, const Vocabulary& vocab
     const auto [left, right] = read_merge(model, item, i);
     const auto id_of = [&](const std::string& text) {
       const std::int32_t id = vocabulary.table.find(text);
-      if (id < 0) model.refuse("merges[" + std::to_string(i) + "] needs the token " + shown(text) + ", which vocab lacks");
+      if (id < 0)
+        model.refuse("merges[" + std::to_string(i) + "] needs the token " + shown(text) + ", which vocab lacks");
       return id;
     };
     if (right.size() < prefix.size()) model.refuse("merges[" + std::to_string(i) + "]: the right side has no prefix");
@@ -102,8 +103,7 @@ void read_bpe(const JsonPart& model, PreTokenizerSteps& steps, TokenizerParts& p
   options.ignore_merges = model.flag("ignore_merges", false);
   if (const std::string unknown = model.text("unk_token", ""); !unknown.empty())
     options.unknown = vocabulary.table.find(unknown);
-  options.bytes =
-      steps.ends_in_bytes && !options.byte_fallback && options.prefix.empty() && options.suffix.empty();
+  options.bytes = steps.ends_in_bytes && !options.byte_fallback && options.prefix.empty() && options.suffix.empty();
   if (steps.ends_in_bytes && !options.bytes) steps.steps.push_back(make_byte_alphabet());
   const std::vector<BpeMerge> merges = read_merges(model, vocabulary, options.prefix, options.bytes);
   const auto byte_tokens = byte_tokens_of(vocabulary.table);
@@ -136,7 +136,8 @@ void read_unigram(const JsonPart& model, PreTokenizerSteps& steps, TokenizerPart
   }
   for (std::size_t i = pieces.size(); i-- > 0;) table.add(pieces[i].text, static_cast<std::int32_t>(i));
   if (model.find("unk_id"))
-    options.unknown = static_cast<std::int32_t>(model.integer("unk_id", 0, static_cast<std::int64_t>(pieces.size()) - 1));
+    options.unknown =
+        static_cast<std::int32_t>(model.integer("unk_id", 0, static_cast<std::int64_t>(pieces.size()) - 1));
   options.byte_fallback = model.flag("byte_fallback", false);
   options.byte_tokens = byte_tokens_of(table);
   parts.model = std::make_unique<Unigram>(std::move(pieces), options);
@@ -160,8 +161,10 @@ std::vector<AddedToken> read_added_tokens(const JsonPart& root, const TokenTable
     const auto same = std::find_if(tokens.begin(), tokens.end(), [&](const auto& t) { return t.text == token.text; });
     token.id = same != tokens.end() ? same->id : model_ids.find(token.text);
     if (token.id < 0) token.id = next++;
-    if (same != tokens.end()) *same = token;
-    else tokens.push_back(token);
+    if (same != tokens.end())
+      *same = token;
+    else
+      tokens.push_back(token);
   }
   return tokens;
 }
@@ -203,9 +206,12 @@ TokenizerParts read_tokenizer_json(const std::string& text, const std::string& n
   const JsonPart model = part_of("model");
   if (model.value.is_null()) root.refuse("model is missing");
   const std::string type = model.text("type", model.find("merges") ? "BPE" : "Unigram");
-  if (type == "BPE") read_bpe(model, steps, parts);
-  else if (type == "Unigram") read_unigram(model, steps, parts);
-  else model.refuse("type = " + shown(type) + "; legal: BPE | Unigram");
+  if (type == "BPE")
+    read_bpe(model, steps, parts);
+  else if (type == "Unigram")
+    read_unigram(model, steps, parts);
+  else
+    model.refuse("type = " + shown(type) + "; legal: BPE | Unigram");
   parts.pre_tokenizers = std::move(steps.steps);
   parts.spaced = part_of("decoder").value.is_null();
   read_decoders(part_of("decoder"), parts.decoders);

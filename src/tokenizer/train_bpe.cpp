@@ -123,15 +123,20 @@ std::string BpeTrainer::train(std::int64_t ids) {
   write_vocabulary(merges, vocab, list);
   return std::string("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n") +
          "  \"added_tokens\": [\n    {\"id\": 0, \"content\": \"" + trained_document_end +
-         "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}\n  ],\n" +
+         "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": "
+         "true}\n  ],\n" +
          "  \"normalizer\": null,\n  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [\n" +
          "    {\"type\": \"Split\", \"pattern\": {\"Regex\": " + nlohmann::json(pattern_).dump() +
          "}, \"behavior\": \"Isolated\", \"invert\": false},\n" +
-         "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}\n  ]},\n" +
+         "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}\n  "
+         "]},\n" +
          "  \"post_processor\": null,\n" +
-         "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n" +
-         "  \"model\": {\n    \"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null,\n" +
-         "    \"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n" +
+         "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": "
+         "true},\n" +
+         "  \"model\": {\n    \"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+         "\"continuing_subword_prefix\": null,\n" +
+         "    \"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": "
+         "false,\n" +
          "    \"vocab\": {\n" + vocab + "\n    },\n    \"merges\": [\n" + list + "\n    ]\n  }\n}\n";
 }
 
@@ -140,7 +145,8 @@ void BpeTrainer::write_vocabulary(const std::vector<Pair>& merges, std::string& 
   for (int byte = 0; byte < 256; ++byte) texts.push_back(utf8_of(character_of_byte(static_cast<std::uint8_t>(byte))));
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   for (const auto& [left, right] : merges) {
-    list += (list.empty() ? "      [" : ",\n      [") + quoted(texts[to_size(left)]) + ", " + quoted(texts[to_size(right)]) + "]";
+    list += (list.empty() ? "      [" : ",\n      [") + quoted(texts[to_size(left)]) + ", " +
+            quoted(texts[to_size(right)]) + "]";
     texts.push_back(texts[to_size(left)] + texts[to_size(right)]);
   }
   for (std::size_t id = 0; id < texts.size(); ++id)

@@ -14,8 +14,8 @@ namespace forge {
 // The text of a document's end in a tokenizer that forge trains; its id is 0.
 inline constexpr const char* trained_document_end = "<|endoftext|>";
 
-// Trains a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) on texts that are counted first. Deterministic: of
-// pairs that are equally frequent the one with the lower ids is merged first.
+// Trains a byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) on texts that are counted first. Deterministic:
+// of pairs that are equally frequent the one with the lower ids is merged first.
 class BpeTrainer {
  public:
   // `pattern`: cuts the text into the words within which bytes merge, by the rules of tokenizer.json.

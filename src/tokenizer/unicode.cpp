@@ -185,7 +185,8 @@ bool is_word_character(char32_t c) {
       (c >= 0x1F170 && c <= 0x1F189))
     return true;  // Other_Alphabetic that are symbols
   const int kind = later_category(c);
-  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_ME) || kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC;
+  return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_ME) || kind == UTF8PROC_CATEGORY_ND ||
+         kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC;
 }
 
 bool is_mark(char32_t c) {

@@ -37,11 +37,11 @@ std::string replace_ill_formed(std::string_view bytes);
 std::string_view with_stand_ins(std::string_view text, std::string& buffer);
 
 // Properties as the library tokenizers has them (unicode_tables.hpp).
-bool is_white_space(char32_t code);    // White_Space
-bool is_numeric(char32_t code);        // Nd, Nl, No
-bool is_punctuation(char32_t code);    // P*, or an ASCII symbol
+bool is_white_space(char32_t code);     // White_Space
+bool is_numeric(char32_t code);         // Nd, Nl, No
+bool is_punctuation(char32_t code);     // P*, or an ASCII symbol
 bool is_word_character(char32_t code);  // \w of UTS #18: Alphabetic, M, Nd, Pc, Join_Control
-bool is_mark(char32_t code);           // M*
+bool is_mark(char32_t code);            // M*
 bool is_nonspacing_mark(char32_t code);
 bool is_control(char32_t code);  // Cc, Cf, Co
 // One to one but for U+0130, which is two.

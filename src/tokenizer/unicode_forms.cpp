@@ -29,7 +29,8 @@ void append_decomposition(char32_t code, bool compatible, Codes& codes) {
   int boundary = 0;
   const auto options =
       static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0));
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), out.data(), out.size(), options, &boundary);
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), out.data(), out.size(), options, &boundary);
   require(count >= 0 && to_size(count) <= out.size(), "a decomposition of more than 32 characters");
   codes.insert(codes.end(), out.begin(), out.begin() + count);
 }

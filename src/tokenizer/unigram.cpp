@@ -88,13 +88,12 @@ void Unigram::find_path(std::string_view piece, Scratch& scratch) const {
       if (id == ByteTrie::none) continue;
       const UnigramPiece& token = pieces_[to_size(id)];
       const std::size_t bytes = i + 1 - at;
-      const auto score = static_cast<Score>(
-          token.user_defined ? user_defined_score * (static_cast<double>(bytes) - 1) : token.score);
+      const auto score =
+          static_cast<Score>(token.user_defined ? user_defined_score * (static_cast<double>(bytes) - 1) : token.score);
       offer(at, i + 1, id, score + till_here);
       has_character = has_character || bytes == character;
     }
-    if (!has_character)
-      offer(at, at + character, options_.unknown, unknown_score + till_here);
+    if (!has_character) offer(at, at + character, options_.unknown, unknown_score + till_here);
     at += character;
   }
 }

@@ -26,8 +26,9 @@ struct UnigramOptions {
   double least_score = 0;  // of all pieces
 };
 
-// The unigram language model (Kudo 2018): of all ways to write a piece as tokens the one with the largest sum of scores, by
-// the best path that ends at each place. Sums are made in the order and precision of the references, on which ties depend.
+// The unigram language model (Kudo 2018): of all ways to write a piece as tokens the one with the largest sum of
+// scores, by the best path that ends at each place. Sums are made in the order and precision of the references, on
+// which ties depend.
 class Unigram : public TokenModel {
  public:
   // `pieces`: by id. Of a text that is there twice the last id holds.

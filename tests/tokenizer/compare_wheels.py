@@ -48,7 +48,6 @@ def compare(forge, name, lines, train, folder, size):
     path, more, encode = shapes.SHAPES[name](train, folder, size)
     arguments = ["--tokenizer", path, *more]
     texts = [t for t in shapes.texts_of(lines) if t]
-    texts.append(" ".join(texts)[:3_000_000])  # a long one, which all threads share
     started = time.time()
     expected = [i for ids in encode(texts) for i in ids]
     wheel = time.time() - started
@@ -74,7 +73,17 @@ def compare(forge, name, lines, train, folder, size):
     if not np.array_equal(got, np.array(expected_broken, dtype=np.uint32)):
         print(f"{name}: DIFFERS for broken UTF-8")
         return False
-    print(f"{name}: {len(texts)} texts, {len(expected)} ids equal; wheel {wheel:.1f} s, forge {mine:.1f} s", flush=True)
+    # A long text, which the threads share.
+    long_text = "\n".join(texts)[:4_000_000]
+    with open(files[0] if files else jsonl + ".txt", "w", encoding="utf-8", newline="") as f:
+        f.write(long_text)
+    got = tokenize(forge, arguments, [f.name], folder)
+    expected_long = np.array(encode([long_text])[0], dtype=np.uint32)
+    if not np.array_equal(got, expected_long):
+        print(f"{name}: DIFFERS for a text of {len(long_text)} characters, from id "
+              f"{next((i for i, (a, b) in enumerate(zip(got, expected_long)) if a != b), -1)} on")
+        return False
+    print(f"{name}: {len(texts)} texts and one of {len(long_text)} characters, {len(expected)} ids equal; wheel {wheel:.1f} s, forge {mine:.1f} s", flush=True)
     return True
 
 

@@ -145,10 +145,12 @@ def llama2_json(texts, folder, size, metaspace=False):
     return save(t, folder)
 
 
-def unigram_json(texts, folder, size):
+def unigram_json(texts, folder, size, **rules):
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-    sp_path, _, _ = sentencepiece("unigram", folder=folder, texts=texts, size=size, normalization="nmt_nfkc", name="for_charsmap")
+    sp_path, _, _ = sentencepiece("unigram", folder=folder, texts=texts, size=size, name="for_charsmap", **(rules or {"normalization": "nmt_nfkc"}))
+    os.remove(os.path.join(folder, "for_charsmap.vocab"))
     charsmap = charsmap_of(sp_path)
+    os.remove(sp_path)
     t = Tokenizer(models.Unigram())
     t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Strip(left=False, right=True),
                                          normalizers.Replace(Regex(" {2,}"), "▁")])
