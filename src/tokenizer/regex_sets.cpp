@@ -58,17 +58,10 @@ constexpr Name properties[] = {
 };
 
 constexpr Name classes[] = {
-    {"alpha", "\\p{Alphabetic}"},
-    {"digit", "\\p{Nd}"},
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"space", regex_spaces},
-    {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"},
-    {"punct", "\\p{P}$+<=>^`|~"},
-    {"word", regex_words},
-    {"xdigit", regex_hexadecimal},
-    {"cntrl", "\\p{Cc}"},
-    {"blank", "\\p{Zs}\\t"},
+    {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"},        {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+    {"space", regex_spaces},      {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"},
+    {"punct", "\\p{P}$+<=>^`|~"}, {"word", regex_words},       {"xdigit", regex_hexadecimal},
+    {"cntrl", "\\p{Cc}"},         {"blank", "\\p{Zs}\\t"},
 };
 
 constexpr Name ascii_classes[] = {

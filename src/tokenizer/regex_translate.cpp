@@ -309,7 +309,9 @@ class Translator {
     ++at_;
     return intersects ? meet(whole, set) : set;
   }
-  static CharacterSet meet(const CharacterSet& a, const CharacterSet& b) { return {"", {"(?:(?=" + b.expression() + ")" + a.expression() + ")"}}; }
+  static CharacterSet meet(const CharacterSet& a, const CharacterSet& b) {
+    return {"", {"(?:(?=" + b.expression() + ")" + a.expression() + ")"}};
+  }
 
   void add_item(CharacterSet& set, int depth) {
     if (ahead("[:")) return add_posix(set);

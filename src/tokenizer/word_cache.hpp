@@ -40,7 +40,7 @@ class WordCache {
     return true;
   }
   void keep(const Key& key, const std::int32_t* ids, std::size_t count) {
-    if (count > most_ids) return;
+    if (count == 0 || count > most_ids) return;
     Entry& entry = entries_[key.place];
     entry.words = key.words;
     entry.count = static_cast<std::uint32_t>(count);
