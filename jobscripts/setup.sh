@@ -14,6 +14,7 @@ packages=(
   libopenmpi-dev openmpi-bin                                     # MPI
   libhdf5-dev libssl-dev                                         # checkpoints
   libyaml-cpp-dev nlohmann-json3-dev libboost-program-options-dev  # deck, config.json, command line
+  libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev            # tokenizers and compressed texts
   libdnnl-dev                                                    # oneDNN: matrix products on CPUs
   libgtest-dev                                                   # tests
   python3                                                        # pictures and reports in docs/

@@ -32,7 +32,7 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"calibrate", {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
       {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
-      {"tokenize", {Verb::tokenize, "TEXT…", "make a token file (byte vocabulary) from text"}},
+      {"tokenize", {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer"}},
       {"verify", {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references"}},
       {"verify-checkpoint", {Verb::verify_checkpoint, "DIR", "read and verify every byte of a checkpoint"}},
       {"help", {Verb::help, "[SECTION]", "the deck's keys, all or of one section"}},
@@ -110,11 +110,28 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::evaluate)
     o.add_options()("bytes", po::value(&c.text_bytes)->value_name("N"),
                     "bytes of the text behind the tokens, for bits per byte; default: one a token");
+  if (takes_trained_model(verb))
+    o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
+                    "default: model.tokenizer of the deck, else that of model.hf; bytes need none")(
+        "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text");
   if (verb == Verb::tokenize)
-    o.add_options()("document-end", po::bool_switch(&c.document_end), "write id 256 after each file");
+    o.add_options()(
+        "tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
+        "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
+        "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
+        "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
+        "document-end", po::bool_switch(&c.document_end),
+        "write the id that ends a document after each (of bytes: 256 after each file)")(
+        "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
+        "that id, where it isn't the tokenizer's own; implies --document-end")(
+        "format", po::value(&c.format)->value_name("uint16|uint32|npy"),
+        "default: uint16 where all ids fit, else uint32")("threads", po::value(&c.threads)->value_name("N"),
+                                                          "default: all cores")(
+        "train-bpe", po::value(&c.train_bpe)->value_name("IDS"),
+        "train a byte-level BPE of so many ids on the texts, and write its tokenizer.json to --output");
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
   if (verb == Verb::generate)
-    o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue (byte vocabulary)")(
+    o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue")(
         "tokens", po::value<std::string>()->value_name("1,2,3"), "the prompt as token ids")(
         "length", po::value(&c.length)->value_name("N"), "tokens to add (default 200)")(
         "temperature", po::value(&c.temperature)->value_name("X"), "0: always the most likely (default 0.7)")(
@@ -198,8 +215,26 @@ void check_plan(const CommandLine& c) {
     throw BadInput("--json and --trace are of the deck itself, without --search and --candidates");
 }
 
+void check_tokenize(const CommandLine& c) {
+  if (c.threads < 0 || c.threads > 4096) throw BadInput("--threads must be from 0 to 4096");
+  const bool trains = c.train_bpe != 0;
+  if (trains && (c.train_bpe < 257 || c.train_bpe > 1 << 20))
+    throw BadInput("--train-bpe must be from 257 (the bytes and the end of documents) to 1048576");
+  if (trains && !c.tokenizer.empty()) throw BadInput("--train-bpe and --tokenizer exclude each other");
+  if (!c.pattern.empty() && c.tokenizer.empty() && !trains) throw BadInput("--pattern needs --tokenizer");
+  const bool given = !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
+  if (c.tokenizer.empty() && !trains && given)
+    throw BadInput("--document-end-token, --format and --field need --tokenizer");
+  if (!c.format.empty() && c.format != "uint16" && c.format != "uint32" && c.format != "npy")
+    throw BadInput("--format " + c.format + ": legal are uint16, uint32 and npy");
+  if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
+    throw BadInput(
+        "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
+}
+
 void check_values(const CommandLine& c) {
   if (c.verb == Verb::plan) check_plan(c);
+  if (c.verb == Verb::tokenize) check_tokenize(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16")
     throw BadInput("--type " + c.type + ": legal are fp32 and bf16");
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");

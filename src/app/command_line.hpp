@@ -60,7 +60,14 @@ struct CommandLine {
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize
   bool document_end = false;
-  bool markdown = false;  // help
+  std::string document_end_token;  // its text or id; "": the tokenizer's own
+  std::string tokenizer;           // a file or a directory, also of evaluate and generate; "": bytes, or the model's
+  std::string pattern;             // of a tiktoken file: a name or a file
+  std::string field = "text";      // of .jsonl files
+  std::string format;              // "", uint16, uint32 or npy
+  int threads = 0;                 // 0: all cores
+  std::int64_t train_bpe = 0;      // ids of a tokenizer to train; 0: none
+  bool markdown = false;           // help
 };
 
 // Throws BadInput naming the option and what would be legal.

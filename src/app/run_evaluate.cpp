@@ -2,28 +2,55 @@
 #include <cstdio>
 
 #include "app/job.hpp"
+#include "app/model_text.hpp"
 #include "app/open_data.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "core/faults.hpp"
+#include "core/to_size.hpp"
 #include "train/trainer.hpp"
 
 namespace forge {
 
 namespace {
 
-// Only of bytes it is known how many a token stands for.
-std::string bits_text(const CommandLine& line, const Deck& deck, const EvaluationResult& result) {
+// Bytes of the text that the labels of the first sequences stand for; 0: the tokenizer is not known, or other labels
+// counted.
+std::int64_t bytes_of_labels(const CommandLine& line, const Deck& deck, const TokenSet& set, std::int64_t sequences,
+                             std::int64_t labels) {
+  const ModelText text(deck, line.tokenizer, line.pattern);
+  if (!text.tokenizer()) return 0;
+  std::vector<std::int64_t> bytes;
+  for (std::int64_t id = 0; id < deck.model.vocabulary; ++id)
+    bytes.push_back(text.bytes_of(static_cast<std::int32_t>(id)));
+  std::vector<std::int32_t> tokens(to_size(deck.train.sequence_tokens + 1));
+  std::int64_t sum = 0, counted = 0;
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    set.read(i, tokens);
+    for (std::size_t t = 1; t < tokens.size(); ++t) {
+      if (tokens[t - 1] == deck.data.document_end_token) continue;
+      sum += bytes[to_size(tokens[t])];
+      ++counted;
+    }
+  }
+  return counted == labels ? sum : 0;
+}
+
+// `bytes`: of the labels' text; 0: only of bytes it is known how many a token stands for.
+std::string bits_text(const CommandLine& line, const Deck& deck, const EvaluationResult& result, std::int64_t bytes) {
   const double labels = static_cast<double>(result.labels), bits = result.loss * labels / std::log(2.0);
   char text[128];
   if (line.text_bytes > 0)
     std::snprintf(text, sizeof text, "bits per byte %.10g", bits / static_cast<double>(line.text_bytes));
+  else if (bytes > 0)
+    std::snprintf(text, sizeof text, "bits per byte %.10g (%lld bytes of text)", bits / static_cast<double>(bytes),
+                  static_cast<long long>(bytes));
   else if (has_byte_vocabulary(deck))
     std::snprintf(text, sizeof text, "bits per byte %.10g (one byte a token%s)", bits / labels,
                   deck.model.vocabulary > byte_vocabulary ? ", document ends among them" : "");
   else
-    std::snprintf(text, sizeof text, "bits per token %.10g (--bytes N: bits per byte)", bits / labels);
+    std::snprintf(text, sizeof text, "bits per token %.10g (--tokenizer or --bytes N: bits per byte)", bits / labels);
   return text;
 }
 
@@ -44,12 +71,14 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   inject_fault(world.rank(), "evaluation");
   const EvaluationResult result = evaluate_set(*job.session, validation);
   if (world.rank() != 0) return;
+  const std::int64_t bytes =
+      line.text_bytes > 0 ? 0 : bytes_of_labels(line, deck, set, validation.sequences(), result.labels);
   if (const std::string from = parameters_text(deck); !from.empty()) std::printf("%s\n", from.c_str());
   for (const std::string& note : job.notes) std::printf("%s\n", note.c_str());
   std::printf("%s files, %lld sequences, %lld labels\n", data.validation ? "validation" : "training",
               static_cast<long long>(validation.sequences()), static_cast<long long>(result.labels));
   std::printf("loss %.17g nats a token\nperplexity %.10g\n", result.loss, std::exp(result.loss));
-  std::printf("%s\n", bits_text(line, deck, result).c_str());
+  std::printf("%s\n", bits_text(line, deck, result, bytes).c_str());
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include <cstdio>
 
 #include "app/job.hpp"
+#include "app/model_text.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
-#include "config/byte_vocabulary.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "train/report.hpp"
+#include "tokenizer/unicode.hpp"
 #include "train/restart.hpp"
 #include "train/sampling.hpp"
 
@@ -15,7 +15,7 @@ namespace forge {
 
 namespace {
 
-std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck) {
+std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck, const ModelText& text) {
   const std::int64_t ids = deck.model.vocabulary;
   std::vector<std::int32_t> prompt;
   for (const auto id : line.prompt_tokens) {
@@ -23,26 +23,31 @@ std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck) {
       throw BadInput("--tokens: id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(ids));
     prompt.push_back(static_cast<std::int32_t>(id));
   }
-  for (const char c : line.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (!line.prompt.empty() && !has_byte_vocabulary(deck))
-    throw BadInput("--prompt: this model has model.vocabulary = " + std::to_string(ids) +
-                   ", whose tokens are not bytes; legal: the prompt as --tokens from the model's own tokenizer, or a "
-                   "byte vocabulary (" +
-                   byte_vocabulary_text + ")");
+  if (!line.prompt.empty()) prompt = text.encode(line.prompt, "--prompt");
   if (prompt.empty()) throw BadInput("forge generate needs --prompt TEXT or --tokens 1,2,3");
   return prompt;
 }
 
-void print_tokens(const CommandLine& line, const std::vector<std::int32_t>& tokens) {
-  if (line.prompt_tokens.empty()) {
-    std::string text = line.prompt;
-    for (const auto t : tokens) text += t < byte_vocabulary ? static_cast<char>(t) : '\n';
-    std::printf("%s\n", printable(text).c_str());
-    return;
+// Prints each token as it comes: the prompt and its text, or ids where the prompt was ids.
+class Printer {
+ public:
+  Printer(const CommandLine& line, const ModelText& text) : text_(text), ids_(!line.prompt_tokens.empty()) {
+    if (!ids_) print(printable_text(replace_ill_formed(line.prompt)));
   }
-  for (std::size_t i = 0; i < tokens.size(); ++i) std::printf("%s%d", i ? "," : "", tokens[i]);
-  std::printf("\n");
-}
+  void add(std::int32_t id) {
+    print(ids_ ? (first_ ? "" : ",") + std::to_string(id) : text_.add(id));
+    first_ = false;
+  }
+  void finish() { print((ids_ ? "" : text_.finish()) + "\n"); }
+
+ private:
+  static void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  TextPrinter text_;
+  bool ids_, first_ = true;
+};
 
 const StorageKind weights_only{false, {}};
 
@@ -104,7 +109,8 @@ struct WholeModel {
 };
 
 template <class T>
-void generate(const CommandLine& line, const Deck& deck, const std::vector<std::int32_t>& prompt, const World& world) {
+void generate(const CommandLine& line, const Deck& deck, const std::vector<std::int32_t>& prompt, const ModelText& text,
+              const World& world) {
   const auto capacity = static_cast<std::int64_t>(prompt.size()) + line.length;
   if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
     throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
@@ -116,8 +122,10 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
   Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases);
-  print_tokens(line, continue_tokens(decoder, prompt, line.length,
-                                     {line.temperature, line.top_k, line.top_p, line.sampling_seed}));
+  Printer printer(line, text);
+  continue_tokens(decoder, prompt, line.length, {line.temperature, line.top_k, line.top_p, line.sampling_seed}, nullptr,
+                  [&](std::int32_t id) { printer.add(id); });
+  printer.finish();
 }
 
 }  // namespace
@@ -126,9 +134,10 @@ void run_generate(const CommandLine& line, const World& world) {
   if (world.size() > 1)
     throw BadInput("forge generate runs as one rank, which holds the whole model; start it without a launcher");
   Deck deck = load_deck(line, Needs::model_only, 1);
-  const auto prompt = prompt_of(line, deck);
+  const ModelText text(deck, line.tokenizer, line.pattern);
+  const auto prompt = prompt_of(line, deck, text);
   choose_parameters(line, deck, true);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, world); });
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, text, world); });
 }
 
 }  // namespace forge

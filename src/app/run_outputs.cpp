@@ -2,12 +2,15 @@
 
 #include <filesystem>
 
+#include "app/model_text.hpp"
+#include "checkpoint/export_hf.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "hf/config.hpp"
+#include "tokenizer/unicode.hpp"
 #include "train/report.hpp"
 #include "train/sampling.hpp"
 
@@ -38,21 +41,25 @@ std::string memory_report(Job<T>& job, std::size_t outside) {
 template <class T>
 void write_sample(Job<T>& job, const TrainingLog& log) {
   const OutputDeck& o = job.setup.deck.output;
-  std::vector<std::int32_t> prompt;
-  for (const char c : o.sample_prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (prompt.empty()) prompt.push_back('\n');
+  const ModelText model_text(job.setup.deck);
+  std::vector<std::int32_t> prompt =
+      model_text.encode(o.sample_prompt.empty() ? "\n" : o.sample_prompt, "output.sample_prompt");
+  if (prompt.empty())
+    prompt.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, job.setup.deck.data.document_end_token)));
   WholeTensors<T> tensors = job.whole_tensors();
   const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
   if (!tensors.receives()) return;
   Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, whole.units, whole.weights,
                      static_cast<std::int64_t>(prompt.size()) + o.sample_tokens,
                      job.session->routers().read_biases(job.session->stream()));
-  std::string text = o.sample_prompt;
-  for (const auto t :
-       continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed},
-                       job.session->heartbeat()))
-    text += t < 256 ? static_cast<char>(t) : '\n';
-  log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" + printable(text) + "\n");
+  TextPrinter printer(model_text);
+  log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" +
+          printable_text(replace_ill_formed(o.sample_prompt)));
+  continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed},
+                  job.session->heartbeat(), [&](std::int32_t id) {
+                    if (const std::string text = printer.add(id); !text.empty()) log.say(text);
+                  });
+  log.say(printer.finish() + "\n");
 }
 
 // All ranks; the first one has the directory.
@@ -65,6 +72,7 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
                    job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
                    job.session->routers().read_biases(job.session->stream()));
   if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
+  if (directory) copy_tokenizer(job.setup.deck.model, path);
   log.say("model written to " + path + "\n");
 }
 

@@ -1,16 +1,91 @@
+#include <charconv>
 #include <cstdio>
 
 #include "app/verbs.hpp"
+#include "config/file_handle.hpp"
+#include "config/text.hpp"
+#include "core/error.hpp"
 #include "data/tokenize.hpp"
+#include "data/tokenize_text.hpp"
+#include "tokenizer/readers.hpp"
+#include "tokenizer/train_bpe.hpp"
 
 namespace forge {
 
-void run_tokenize(const CommandLine& line) {
+namespace {
+
+void tokenize_as_bytes(const CommandLine& line) {
   const DocumentEnd end = line.document_end ? DocumentEnd::file : DocumentEnd::none;
   const TokenizeResult result = tokenize_bytes({line.inputs, line.output, end});
   std::printf("%s: %lld tokens (uint16, byte vocabulary) of %lld bytes, %lld document ends\n", line.output.c_str(),
               static_cast<long long>(result.tokens), static_cast<long long>(result.bytes),
               static_cast<long long>(result.documents));
+}
+
+std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer) {
+  const std::string& given = line.document_end_token;
+  if (given.empty() && !line.document_end) return -1;
+  if (given.empty()) {
+    if (tokenizer.document_end() >= 0) return tokenizer.document_end();
+    throw BadInput("--document-end: " + tokenizer.name() +
+                   " names no token that ends a document (eos_token of tokenizer_config.json beside it); legal: "
+                   "--document-end-token with its text or id");
+  }
+  if (const std::int32_t id = tokenizer.id_of(given); id >= 0) return id;
+  std::int64_t id = -1;
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), id);
+  if (error == std::errc() && end == given.data() + given.size() && id >= 0 && id < tokenizer.vocabulary())
+    return static_cast<std::int32_t>(id);
+  throw BadInput("--document-end-token " + shown(given) + ": no token of " + tokenizer.name() +
+                 "; legal: a token's text, or an id from 0 to " + std::to_string(tokenizer.vocabulary() - 1));
+}
+
+OutputFormat format_of(const std::string& name) {
+  return name == "uint16"   ? OutputFormat::uint16
+         : name == "uint32" ? OutputFormat::uint32
+         : name == "npy"    ? OutputFormat::npy
+                            : OutputFormat::smallest;
+}
+
+// --train-bpe: the output is the tokenizer's file.
+void train_tokenizer(const CommandLine& line) {
+  const std::string name = line.pattern.empty() ? "llama3" : line.pattern;
+  const std::string known = tiktoken_pattern(name);
+  BpeTrainer trainer(known.empty() ? read_text_file(name, 1 << 16, "--pattern") : known);
+  TokenizeTextOptions options;
+  options.inputs = line.inputs;
+  options.field = line.field;
+  const std::int64_t bytes = read_documents(options, [&](std::string_view text) { trainer.add(text); });
+  if (bytes == 0) throw BadInput("tokenize: the text is empty");
+  const std::string text = trainer.train(line.train_bpe);
+  const Tokenizer made(read_tokenizer_json(text, line.output));
+  FileHandle file = FileHandle::open_to_write(line.output + ".partial");
+  file.write_at(0, text.data(), text.size());
+  file.commit_as(line.output);
+  std::printf("%s: a byte-level BPE of %lld ids, trained on %lld bytes\n", line.output.c_str(),
+              static_cast<long long>(made.vocabulary()), static_cast<long long>(bytes));
+}
+
+}  // namespace
+
+void run_tokenize(const CommandLine& line) {
+  if (line.train_bpe > 0) return train_tokenizer(line);
+  if (line.tokenizer.empty()) return tokenize_as_bytes(line);
+  const Tokenizer tokenizer = Tokenizer::open(line.tokenizer, line.pattern);
+  TokenizeTextOptions options;
+  options.inputs = line.inputs;
+  options.output = line.output;
+  options.field = line.field;
+  options.document_end = document_end_of(line, tokenizer);
+  options.format = format_of(line.format);
+  options.threads = line.threads;
+  options.say = [](const std::string& text) { std::fprintf(stderr, "forge: tokenize: %s\n", text.c_str()); };
+  const TokenizeTextResult result = tokenize_text(tokenizer, options);
+  const long long ends = options.document_end >= 0 ? result.documents : 0;
+  std::printf("%s: %lld tokens (%s, vocabulary %lld) of %lld bytes, %lld documents, %lld document ends\n",
+              line.output.c_str(), static_cast<long long>(result.tokens), result.wide ? "uint32" : "uint16",
+              static_cast<long long>(tokenizer.vocabulary()), static_cast<long long>(result.bytes),
+              static_cast<long long>(result.documents), ends);
 }
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/model_text.hpp"
 #include "app/open_data.hpp"
 #include "app/run_outputs.hpp"
 #include "app/run_start.hpp"
@@ -127,6 +128,8 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const TrainingData data = open_data(setup, world);
   data.stream(setup).check_ends(deck.train.steps, deck.train.global_batch_sequences);
   read_first_sample(setup, data);
+  if (deck.output.sample_tokens > 0 && world.rank() == 0)
+    ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   setup = with_parameters_of(start, std::move(setup));

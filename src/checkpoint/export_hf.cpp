@@ -8,6 +8,7 @@
 #include "checkpoint/storage_state.hpp"
 #include "config/file_handle.hpp"
 #include "config/read.hpp"
+#include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "hf/config.hpp"
 #include "hf/safetensors.hpp"
@@ -143,6 +144,33 @@ std::string index_text(const std::vector<Exported>& tensors, const std::vector<s
 
 }  // namespace
 
+void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
+  static constexpr const char* names[] = {"tokenizer.json",
+                                          "tokenizer.model",
+                                          "tokenizer_config.json",
+                                          "vocab.json",
+                                          "merges.txt",
+                                          "added_tokens.json",
+                                          "chat_template.jinja",
+                                          "special_tokens_map.json",
+                                          "generation_config.json"};
+  std::error_code error;
+  const auto copy = [&](const fs::path& from) {
+    const fs::path to = fs::path(directory) / from.filename();
+    if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
+    const std::string text = read_text_file(from.string(), std::size_t{1} << 30, "the tokenizer");
+    write_text(to, text);
+  };
+  const std::string source = model.tokenizer.empty() ? model.hf : model.tokenizer;
+  if (source.empty()) return;
+  if (!fs::is_directory(source, error)) return copy(source);
+  for (const char* name : names) copy(fs::path(source) / name);
+  for (const auto& entry : fs::directory_iterator(source, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".tiktoken") || name.ends_with(".tiktoken.pattern")) copy(entry.path());
+  }
+}
+
 void export_hf(const std::string& checkpoint, const std::string& directory, DType type, std::uint64_t most_file_bytes) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
@@ -165,6 +193,7 @@ void export_hf(const std::string& checkpoint, const std::string& directory, DTyp
     writer.finish();
   }
   if (count > 1) write_text(fs::path(directory) / "model.safetensors.index.json", index_text(tensors, files));
+  copy_tokenizer(deck.model, directory);
   write_text(fs::path(directory) / "config.json", write_hf_config(spec.options));
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "config/deck.hpp"
 #include "core/types.hpp"
 
 namespace forge {
@@ -12,5 +13,9 @@ namespace forge {
 // Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family
 // cannot say what the model is, IoFailed.
 void export_hf(const std::string& checkpoint, const std::string& directory, DType type, std::uint64_t most_file_bytes);
+
+// Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck
+// names none, nothing.
+void copy_tokenizer(const ModelDeck& model, const std::string& directory);
 
 }  // namespace forge

@@ -171,15 +171,17 @@ void check_profile(const Deck& deck, Report& report) {
                        equation("train.steps", deck.train.steps));
 }
 
-// The sample at the end is text, as its prompt is.
+// The sample at the end is text, as its prompt is. Whether model.hf has a tokenizer is seen when it is opened.
 void check_sample_vocabulary(const Deck& deck, Report& report) {
   const OutputDeck& o = deck.output;
-  if (has_byte_vocabulary(deck) || (o.sample_tokens == 0 && o.sample_prompt.empty())) return;
+  const bool has_tokenizer = !deck.model.tokenizer.empty() || !deck.model.hf.empty();
+  if (has_tokenizer || has_byte_vocabulary(deck) || (o.sample_tokens == 0 && o.sample_prompt.empty())) return;
   const bool prompt = o.sample_tokens == 0;
-  report.add("", (prompt ? "output.sample_prompt" : equation("output.sample_tokens", o.sample_tokens)) + " with " +
-                     equation("model.vocabulary", deck.model.vocabulary) +
-                     ": a sample is text, and only tokens that are bytes can be read as text (" + byte_vocabulary_text +
-                     "); legal: " + (prompt ? "no prompt" : "0"));
+  report.add("",
+             (prompt ? "output.sample_prompt" : equation("output.sample_tokens", o.sample_tokens)) + " with " +
+                 equation("model.vocabulary", deck.model.vocabulary) +
+                 ": a sample is text, and without model.tokenizer only tokens that are bytes can be read as text (" +
+                 byte_vocabulary_text + "); legal: model.tokenizer, or " + (prompt ? "no prompt" : "0"));
 }
 
 void check_output(const Deck& deck, Report& report) {

@@ -51,6 +51,7 @@ inline constexpr std::size_t most_sources = 256;  // of a mixture
 struct ModelDeck {
   std::string hf;  // Hugging Face directory; "" = dimensions from the deck
   bool load_weights = false;
+  std::string tokenizer;  // directory or file; "" = that of hf, if it has one
   Family family{};
   std::int64_t layers = 0;      // L
   std::int64_t width = 0;       // C
@@ -243,7 +244,7 @@ struct CheckpointDeck {
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
-  std::string sample_prompt;       // the text that the sample at the end continues (byte vocabulary)
+  std::string sample_prompt;       // the text that the sample at the end continues
   std::int64_t sample_tokens = 0;  // 0 = no sample
   double sample_temperature = 0.7;
   bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf

@@ -57,6 +57,13 @@ FileHandle FileHandle::open_to_write(const std::string& path) {
   return {descriptor, path};
 }
 
+FileHandle FileHandle::open_to_append(const std::string& path) {
+  io_call("open", path);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) fail("open", path, errno);
+  return {descriptor, path};
+}
+
 FileHandle::FileHandle(FileHandle&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
 

@@ -16,6 +16,8 @@ class FileHandle {
   static FileHandle open_to_read(const std::string& path, const std::string& what);
   // A new or emptied file. Throws IoFailed.
   static FileHandle open_to_write(const std::string& path);
+  // The same, but what the file has stays.
+  static FileHandle open_to_append(const std::string& path);
 
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) = delete;

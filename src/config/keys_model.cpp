@@ -18,11 +18,15 @@ void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf", may_change,
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-      "repeat what it says, except load_weights, dropout, initial_std, residual_scaling, auxiliary losses, router "
+      "repeat what it says, except load_weights, tokenizer, dropout, initial_std, residual_scaling, auxiliary losses, "
+      "router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>(
       "load_weights", may_change,
       "start from the safetensors files of model.hf instead of initial values; implied for evaluate and generate");
+  k.path<&M::tokenizer>("tokenizer", may_change,
+                        "directory or file of the tokenizer whose ids the data has, for prompts, samples and bits per "
+                        "byte; default: that of model.hf, where it has one");
   k.choice<&M::family>("family", stays, {family_words.begin(), family_words.end()}, {},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", stays, 1, most_layers, "", "blocks, L").required = Required::dimension;

@@ -224,7 +224,7 @@ void add_output(std::vector<Key>& keys) {
       .required = Required::training;
   k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
                              "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
-  k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues (byte vocabulary)");
+  k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues");
   k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
                                    "of that sample; 0 = the likeliest token");

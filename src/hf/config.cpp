@@ -184,6 +184,7 @@ void read_family(const JsonObject& config, ModelDeck& model) {
 // replace.
 constexpr std::array own_keys = {"hf",
                                  "load_weights",
+                                 "tokenizer",
                                  "dropout",
                                  "residual_scaling",
                                  "auxiliary_loss_scope",

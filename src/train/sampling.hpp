@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/heartbeat.hpp"
@@ -21,16 +22,18 @@ struct SamplingOptions {
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
 
 // Continues a prompt by `count` tokens (fewer when the decoder is full); the result holds only the new ones. The
-// heartbeat, if any, beats behind each.
+// heartbeat, if any, beats behind each, and `each`, if any, gets it at once.
 template <class T>
 std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
                                           std::int64_t count, const SamplingOptions& options,
-                                          Heartbeat* heartbeat = nullptr) {
+                                          Heartbeat* heartbeat = nullptr,
+                                          const std::function<void(std::int32_t)>& each = {}) {
   std::vector<std::int32_t> out;
   std::vector<double> logits = decoder.append(prompt);
   while (static_cast<std::int64_t>(out.size()) < count) {
     out.push_back(sample_token(logits, options, decoder.length()));
     if (heartbeat) heartbeat->beat();
+    if (each) each(out.back());
     if (decoder.length() == decoder.capacity()) break;
     logits = decoder.append({out.back()});
   }

@@ -1,0 +1,92 @@
+#include "app/model_text.hpp"
+
+#include "config/byte_vocabulary.hpp"
+#include "core/error.hpp"
+#include "core/to_size.hpp"
+#include "tokenizer/byte_alphabet.hpp"
+#include "tokenizer/unicode.hpp"
+#include "train/report.hpp"
+
+namespace forge {
+
+ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::string& pattern)
+    : vocabulary_(deck.model.vocabulary),
+      document_end_(deck.data.document_end_token),
+      bytes_(has_byte_vocabulary(deck)) {
+  const bool beside = deck.model.tokenizer.empty() && !deck.model.hf.empty() && has_tokenizer(deck.model.hf);
+  const std::string path = !tokenizer.empty()              ? tokenizer
+                           : !deck.model.tokenizer.empty() ? deck.model.tokenizer
+                           : beside                        ? deck.model.hf
+                                                           : "";
+  if (!path.empty()) tokenizer_.emplace(Tokenizer::open(path, pattern));
+  if (tokenizer_) bytes_ = false;
+}
+
+std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::string& option) const {
+  std::vector<std::int32_t> ids;
+  if (tokenizer_) {
+    Encoder(*tokenizer_).encode(replace_ill_formed(text), ids);
+  } else if (bytes_) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  } else {
+    throw BadInput(
+        option + ": this model has model.vocabulary = " + std::to_string(vocabulary_) +
+        ", whose tokens are not bytes, and no tokenizer is known; legal: model.tokenizer or --tokenizer with a "
+        "directory or a file, the prompt as --tokens, or a byte vocabulary (" +
+        byte_vocabulary_text + ")");
+  }
+  for (const std::int32_t id : ids)
+    if (id >= vocabulary_)
+      throw BadInput(option + ": " + (tokenizer_ ? tokenizer_->name() : "its bytes") + " give the id " +
+                     std::to_string(id) + ", model.vocabulary is " + std::to_string(vocabulary_) +
+                     "; legal: the model's own tokenizer");
+  return ids;
+}
+
+std::int64_t ModelText::bytes_of(std::int32_t id) const {
+  if (!tokenizer_) return id < byte_vocabulary ? 1 : 0;
+  const TokenizerParts& parts = tokenizer_->parts();
+  if (id < 0 || to_size(id) >= parts.texts.size() || parts.special[to_size(id)]) return 0;
+  // Between two others, so that nothing is stripped of it.
+  std::vector<std::string> around{"a", parts.texts[to_size(id)], "a"};
+  RegexScratch scratch;
+  for (const auto& step : parts.decoders) step->apply(around, scratch);
+  std::size_t bytes = 0;
+  for (const std::string& part : around) bytes += part.size();
+  // A byte alone is shown as U+FFFD.
+  if (byte_of_token(parts.texts[to_size(id)]) >= 0) return 1;
+  return static_cast<std::int64_t>(bytes) - 2;
+}
+
+TextPrinter::TextPrinter(const ModelText& text) : text_(text) {
+  if (text.tokenizer_) stream_.emplace(*text.tokenizer_);
+}
+
+std::string TextPrinter::add(std::int32_t id) {
+  const bool ends = id == text_.document_end_;
+  if (!stream_) return ends || id >= byte_vocabulary ? "\n" : printable(std::string(1, static_cast<char>(id)));
+  if (!ends) return printable_text(stream_->add(id));
+  std::string text = printable_text(stream_->finish()) + "\n";
+  stream_.emplace(*text_.tokenizer_);
+  return text;
+}
+
+std::string TextPrinter::finish() {
+  return stream_ ? printable_text(stream_->finish()) : "";
+}
+
+std::string printable_text(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const Decoded c = decode_valid(text, at);
+    const bool control = (c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7F && c.code < 0xA0);
+    if (control)
+      out += '?';
+    else
+      out.append(text, at, c.bytes);
+    at += c.bytes;
+  }
+  return out;
+}
+
+}  // namespace forge

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tokenizer/tokenizer.hpp"
+
+namespace forge {
+
+enum class OutputFormat { smallest, uint16, uint32, npy };
+
+struct TokenizeTextOptions {
+  std::vector<std::string> inputs;  // one behind the other
+  std::string output;
+  std::string field = "text";      // of .jsonl files
+  std::int32_t document_end = -1;  // the id behind each document; -1: none
+  OutputFormat format = OutputFormat::smallest;
+  int threads = 0;                                // 0: as many as there are cores
+  std::size_t round_bytes = 0;                    // of text that is worked on at a time; 0: 8 MiB a thread
+  std::function<void(const std::string&)> say{};  // progress, a line each; may be empty
+  std::function<void()> after_round{};            // behind each round's note, for tests; may be empty
+};
+
+struct TokenizeTextResult {
+  std::int64_t bytes = 0;      // of text
+  std::int64_t tokens = 0;     // written
+  std::int64_t documents = 0;  // with text
+  bool wide = false;           // uint32
+  bool resumed = false;
+};
+
+// Writes the token file of texts: each file a document, or each line of a .jsonl file. Ill-formed UTF-8 becomes U+FFFD.
+// The output appears under its name when it is complete and on the disk. What a killed run has written stays beside it
+// (output.partial, output.progress), and the same call goes on there; the result is the same. A failure leaves nothing.
+TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options);
+
+// Calls `use` for each document of the inputs, in order, as tokenize_text reads them. Returns their bytes.
+std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use);
+
+}  // namespace forge

@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "config/text.hpp"
+#include "core/error.hpp"
+#include "tokenizer/readers.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t most_file_bytes = std::size_t{1} << 30, most_pattern_file_bytes = 1 << 16;
+
+std::string read(const std::string& path, std::size_t most = most_file_bytes) {
+  return read_text_file(path, most, "the tokenizer");
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+// The only file of a directory whose name ends so; "": there is none.
+std::string only_file(const std::string& directory, const std::string& end) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error))
+    if (entry.path().filename().string().ends_with(end)) found.push_back(entry.path().string());
+  if (error) throw BadInput("the tokenizer " + directory + ": " + error.message());
+  if (found.size() < 2) return found.empty() ? "" : found.front();
+  std::sort(found.begin(), found.end());
+  throw BadInput("the tokenizer " + directory + ": has " + found[0] + " and " + found[1] + "; legal: the file itself");
+}
+
+std::string pattern_of(const std::string& path, const std::string& pattern) {
+  if (const std::string known = tiktoken_pattern(pattern); !known.empty()) return known;
+  const std::string beside = path + ".pattern";
+  std::string text;
+  if (!pattern.empty() && exists(pattern))
+    text = read(pattern, most_pattern_file_bytes);
+  else if (pattern.empty() && exists(beside))
+    text = read(beside, most_pattern_file_bytes);
+  else
+    throw BadInput((pattern.empty() ? path + ": a tiktoken file holds no pattern, and " + beside + " isn't there"
+                                    : "--pattern " + shown(pattern) + ": no name of a pattern and no file") +
+                   "; legal: --pattern with a file or a name: " + tiktoken_pattern_names());
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+// Where no file says it: the special token of the usual names, if there is just one.
+std::string usual_document_end(const TokenizerParts& parts) {
+  std::string found;
+  for (const char* name :
+       {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "<｜end▁of▁sentence｜>"}) {
+    const auto at = parts.ids.find(name);
+    if (at == parts.ids.end() || static_cast<std::size_t>(at->second) >= parts.special.size() ||
+        !parts.special[static_cast<std::size_t>(at->second)])
+      continue;
+    if (!found.empty()) return "";
+    found = name;
+  }
+  return found;
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return false;
+  for (const char* name : {"/tokenizer.json", "/tokenizer.model"})
+    if (exists(directory + name)) return true;
+  return !only_file(directory, ".tiktoken").empty();
+}
+
+Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
+  std::error_code ignored;
+  const bool directory = fs::is_directory(path, ignored);
+  std::string file = path;
+  if (directory) {
+    file = exists(path + "/tokenizer.json")    ? path + "/tokenizer.json"
+           : exists(path + "/tokenizer.model") ? path + "/tokenizer.model"
+                                               : only_file(path, ".tiktoken");
+    if (file.empty()) file = only_file(path, ".model");
+    if (file.empty())
+      throw BadInput("the tokenizer " + path +
+                     ": a directory without tokenizer.json, tokenizer.model and a .tiktoken file; legal: one of them");
+  }
+  const std::string text = read(file);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool json = begin != std::string::npos && text[begin] == '{';
+  // A model's first field is its pieces: number 1, with a length.
+  const bool sentencepiece = !text.empty() && text[0] == '\n';
+  if (!pattern.empty() && (json || sentencepiece))
+    throw BadInput("--pattern " + shown(pattern) + ": " + file + " has its own; legal: for a tiktoken file");
+  TokenizerParts parts = json            ? read_tokenizer_json(text, file)
+                         : sentencepiece ? read_sentencepiece(text, file)
+                                         : read_tiktoken(text, file, pattern_of(file, pattern));
+  parts.digest = std::hash<std::string>()(text + '\n' + pattern);
+  const std::string config = fs::path(file).parent_path().string() + "/tokenizer_config.json";
+  if (directory && exists(config)) read_tokenizer_config(read(config), config, !json && !sentencepiece, parts);
+  if (parts.document_end.empty() && json) parts.document_end = usual_document_end(parts);
+  return Tokenizer(std::move(parts));
+}
+
+}  // namespace forge

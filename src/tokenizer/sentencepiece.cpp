@@ -1,0 +1,279 @@
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "config/text.hpp"
+#include "core/to_size.hpp"
+#include "tokenizer/bpe.hpp"
+#include "tokenizer/charsmap.hpp"
+#include "tokenizer/protobuf.hpp"
+#include "tokenizer/readers.hpp"
+#include "tokenizer/unicode.hpp"
+#include "tokenizer/unigram.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::string_view space_symbol = "\xE2\x96\x81";
+
+// sentencepiece_model.proto.
+enum class PieceType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+enum class ModelType { unigram = 1, bpe = 2, word = 3, character = 4 };
+
+struct Piece {
+  std::string text;
+  float score = 0;
+  PieceType type = PieceType::normal;
+};
+struct Spec {
+  std::vector<Piece> pieces;
+  ModelType model = ModelType::unigram;
+  bool byte_fallback = false, space_as_suffix = false;
+  bool dummy_prefix = true, remove_extra_spaces = true, escape_spaces = true;
+  std::string charsmap;
+  std::int64_t end_id = 2;
+  std::string end_piece = "</s>", unknown_surface = " \xE2\x81\x87 ";
+};
+
+Piece read_piece(std::string_view bytes, const std::string& name, std::size_t number) {
+  Piece piece;
+  ProtobufReader reader(bytes, name);
+  for (ProtobufReader::Field field; reader.next(field);) {
+    if (field.number == 1 && field.wire == 2) piece.text = field.bytes;
+    if (field.number == 2 && field.wire == 5) piece.score = ProtobufReader::as_float(field);
+    if (field.number == 3 && field.wire == 0) {
+      if (field.value < 1 || field.value > 6)
+        throw BadInput(name + ": piece " + std::to_string(number) + " has type " + std::to_string(field.value) +
+                       "; legal: 1 to 6");
+      piece.type = static_cast<PieceType>(field.value);
+    }
+  }
+  if (piece.text.empty() || !is_valid_utf8(piece.text))
+    throw BadInput(name + ": piece " + std::to_string(number) + " = " + shown(piece.text) +
+                   "; legal: UTF-8, not empty");
+  if (!(piece.score > -1e30f && piece.score < 1e30f))
+    throw BadInput(name + ": the score of piece " + std::to_string(number) + " is no number");
+  return piece;
+}
+
+void read_trainer(std::string_view bytes, const std::string& name, Spec& spec) {
+  ProtobufReader reader(bytes, name);
+  for (ProtobufReader::Field field; reader.next(field);) {
+    if (field.wire == 0) {
+      if (field.number == 3) spec.model = static_cast<ModelType>(field.value > 4 ? 0 : field.value);
+      if (field.number == 24) spec.space_as_suffix = field.value != 0;
+      if (field.number == 35) spec.byte_fallback = field.value != 0;
+      if (field.number == 42) spec.end_id = static_cast<std::int32_t>(field.value);
+    } else if (field.wire == 2) {
+      if (field.number == 44) spec.unknown_surface = field.bytes;
+      if (field.number == 47) spec.end_piece = field.bytes;
+    }
+  }
+}
+
+void read_normalizer(std::string_view bytes, const std::string& name, Spec& spec) {
+  ProtobufReader reader(bytes, name);
+  for (ProtobufReader::Field field; reader.next(field);) {
+    if (field.number == 2 && field.wire == 2) spec.charsmap = field.bytes;
+    if (field.wire != 0) continue;
+    if (field.number == 3) spec.dummy_prefix = field.value != 0;
+    if (field.number == 4) spec.remove_extra_spaces = field.value != 0;
+    if (field.number == 5) spec.escape_spaces = field.value != 0;
+  }
+}
+
+Spec read_spec(std::string_view bytes, const std::string& name) {
+  Spec spec;
+  ProtobufReader reader(bytes, name);
+  for (ProtobufReader::Field field; reader.next(field);) {
+    if (field.wire != 2) continue;
+    if (field.number == 1) spec.pieces.push_back(read_piece(field.bytes, name, spec.pieces.size()));
+    if (field.number == 2) read_trainer(field.bytes, name, spec);
+    if (field.number == 3) read_normalizer(field.bytes, name, spec);
+  }
+  if (spec.pieces.empty()) throw BadInput(name + ": no SentencePiece model: it has no pieces");
+  if (static_cast<std::int64_t>(spec.pieces.size()) > most_token_ids)
+    throw BadInput(name + ": has " + std::to_string(spec.pieces.size()) + " pieces; legal: at most " +
+                   std::to_string(most_token_ids));
+  return spec;
+}
+
+// SentencePiece's normalisation of a whole text: rules of the charsmap, the longest first; user-defined symbols stay.
+class SentencePieceNormalizer : public Normalizer {
+ public:
+  SentencePieceNormalizer(const Spec& spec, const std::string& name)
+      : map_(spec.charsmap, name + ": precompiled_charsmap"),
+        spaces_(spec.escape_spaces ? space_symbol : " "),
+        prefix_(spec.dummy_prefix),
+        suffix_(spec.space_as_suffix),
+        remove_(spec.remove_extra_spaces) {
+    std::vector<std::pair<std::string_view, std::int32_t>> symbols;
+    for (const Piece& piece : spec.pieces)
+      if (piece.type == PieceType::user_defined) symbols.emplace_back(piece.text, 0);
+    symbols_ = ByteTrie(std::move(symbols));
+  }
+
+  void apply(std::string& text, RegexScratch&) const override {
+    const std::string input = std::move(text);
+    std::string_view rest = input;
+    text.clear();
+    while (remove_ && !rest.empty()) {
+      const auto [bytes, replacement] = next(rest);
+      if (replacement != " ") break;
+      rest.remove_prefix(bytes);
+    }
+    if (rest.empty()) return;
+    text.reserve(rest.size() + rest.size() / 2);
+    if (prefix_ && !suffix_) text += spaces_;
+    bool after_space = remove_;
+    while (!rest.empty()) {
+      auto [bytes, replacement] = next(rest);
+      while (after_space && replacement.starts_with(' ')) replacement.remove_prefix(1);
+      if (!replacement.empty()) {
+        for (const char c : replacement) c == ' ' ? void(text += spaces_) : text.push_back(c);
+        after_space = replacement.ends_with(' ');
+      }
+      rest.remove_prefix(bytes);
+      if (!remove_) after_space = false;
+    }
+    while (remove_ && text.ends_with(spaces_)) text.resize(text.size() - spaces_.size());
+    if (prefix_ && suffix_) text += spaces_;
+  }
+
+ private:
+  Charsmap::Rule next(std::string_view text) const {
+    if (!symbols_.empty()) {
+      std::size_t bytes = 0;
+      std::int32_t node = 0;
+      for (std::size_t i = 0; i < text.size(); ++i) {
+        node = symbols_.step(node, static_cast<std::uint8_t>(text[i]));
+        if (node == ByteTrie::none) break;
+        if (symbols_.value(node) != ByteTrie::none) bytes = i + 1;
+      }
+      if (bytes > 0) return {bytes, text.substr(0, bytes)};
+    }
+    if (!map_.empty())
+      if (const auto rule = map_.longest(text); rule.bytes > 0) return rule;
+    const std::size_t bytes = decode_valid(text, 0).bytes;
+    return {bytes, text.substr(0, bytes)};
+  }
+
+  Charsmap map_;
+  ByteTrie symbols_;
+  std::string spaces_;
+  bool prefix_, suffix_, remove_;
+};
+
+struct Lookup {
+  std::array<std::int32_t, 256> byte_tokens;
+  std::int32_t unknown = -1;
+};
+
+// What the library itself refuses is refused here too.
+Lookup check_pieces(const Spec& spec, const std::string& name) {
+  Lookup lookup;
+  lookup.byte_tokens.fill(-1);
+  std::set<std::string_view> normal, reserved;
+  for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
+    const Piece& piece = spec.pieces[id];
+    const bool is_normal =
+        piece.type == PieceType::normal || piece.type == PieceType::user_defined || piece.type == PieceType::unused;
+    if (!(is_normal ? normal : reserved).insert(piece.text).second)
+      throw BadInput(name + ": the piece " + shown(piece.text) + " is there twice");
+    if (piece.type == PieceType::unknown) {
+      if (lookup.unknown >= 0) throw BadInput(name + ": has two unknown pieces; legal: one");
+      lookup.unknown = static_cast<std::int32_t>(id);
+    }
+    if (piece.type != PieceType::byte) continue;
+    const int byte = byte_of_token(piece.text);
+    if (byte < 0 || !spec.byte_fallback)
+      throw BadInput(name + ": the byte piece " + shown(piece.text) +
+                     (byte < 0 ? " is no byte; legal: <0x00> to <0xFF>" : " without byte_fallback"));
+    lookup.byte_tokens[to_size(byte)] = static_cast<std::int32_t>(id);
+  }
+  if (lookup.unknown < 0) throw BadInput(name + ": has no unknown piece; legal: one");
+  if (spec.byte_fallback && std::count(lookup.byte_tokens.begin(), lookup.byte_tokens.end(), -1) > 0)
+    throw BadInput(name + ": byte_fallback without 256 byte pieces");
+  return lookup;
+}
+
+std::unique_ptr<TokenModel> make_bpe(const Spec& spec, const Lookup& lookup, const std::string& name) {
+  TokenTable table;
+  std::vector<std::string> frozen;
+  std::vector<float> scores;
+  for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
+    const Piece& piece = spec.pieces[id];
+    if (piece.type == PieceType::unused)
+      throw BadInput(name + ": piece " + std::to_string(id) +
+                     " of a BPE model is unused; legal: models with all of their "
+                     "pieces");
+    if (piece.type == PieceType::user_defined) frozen.push_back(piece.text);
+    if (piece.type != PieceType::normal && piece.type != PieceType::user_defined) continue;
+    table.add(piece.text, static_cast<std::int32_t>(id));
+    scores.push_back(piece.score);
+  }
+  // Equal scores are one rank: ties go to the left.
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  std::vector<std::int64_t> ranks(spec.pieces.size(), -1);
+  for (const auto& [text, id] : table)
+    ranks[to_size(id)] =
+        std::lower_bound(scores.begin(), scores.end(), spec.pieces[to_size(id)].score, std::greater<>()) -
+        scores.begin();
+  BpeOptions options;
+  options.byte_fallback = spec.byte_fallback;
+  options.fuse_unknown = true;
+  options.unknown = lookup.unknown;
+  options.first_virtual = static_cast<std::int32_t>(spec.pieces.size());
+  const auto merges = Bpe::merges_of_ranks(table, ranks, false, options.first_virtual);
+  return std::make_unique<Bpe>(std::move(table), merges, lookup.byte_tokens, options, frozen);
+}
+
+std::unique_ptr<TokenModel> make_unigram(const Spec& spec, const Lookup& lookup) {
+  UnigramOptions options;
+  options.sentencepiece = true;
+  options.unknown = lookup.unknown;
+  options.byte_fallback = spec.byte_fallback;
+  options.byte_tokens = lookup.byte_tokens;
+  float least = std::numeric_limits<float>::max();
+  std::vector<UnigramPiece> pieces;
+  for (const Piece& piece : spec.pieces) {
+    if (piece.type == PieceType::normal) least = std::min(least, piece.score);
+    const bool matches = piece.type == PieceType::normal || piece.type == PieceType::user_defined;
+    pieces.push_back({piece.text, piece.score, piece.type == PieceType::user_defined, matches});
+  }
+  options.least_score = least;
+  return std::make_unique<Unigram>(std::move(pieces), options);
+}
+
+}  // namespace
+
+TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& name) {
+  const Spec spec = read_spec(bytes, name);
+  const Lookup lookup = check_pieces(spec, name);
+  TokenizerParts parts;
+  parts.name = name;
+  parts.normalizers.push_back(std::make_unique<SentencePieceNormalizer>(spec, name));
+  if (spec.model == ModelType::bpe)
+    parts.model = make_bpe(spec, lookup, name);
+  else if (spec.model == ModelType::unigram)
+    parts.model = make_unigram(spec, lookup);
+  else
+    throw BadInput(name + ": model_type = " + std::to_string(static_cast<int>(spec.model)) +
+                   "; legal: 1 (unigram) | 2 (BPE)");
+  for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
+    const Piece& piece = spec.pieces[id];
+    parts.texts.push_back(piece.type == PieceType::unknown ? spec.unknown_surface : piece.text);
+    parts.special.push_back(piece.type == PieceType::control);
+    parts.ids.emplace(piece.text, static_cast<std::int32_t>(id));
+  }
+  if (spec.end_id >= 0) parts.document_end = spec.end_piece;
+  parts.decoders.push_back(make_replace_decoder(std::string(space_symbol), " "));
+  parts.decoders.push_back(make_byte_fallback_decoder());
+  parts.decoders.push_back(make_fuse_decoder());
+  if (spec.dummy_prefix || spec.remove_extra_spaces) parts.decoders.push_back(make_strip_decoder(" ", 1, 0));
+  return parts;
+}
+
+}  // namespace forge

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer/added_tokens.hpp"
+#include "tokenizer/decoder.hpp"
+#include "tokenizer/model.hpp"
+#include "tokenizer/normalizer.hpp"
+#include "tokenizer/pre_tokenizer.hpp"
+
+namespace forge {
+
+// The largest vocabulary that is read.
+inline constexpr std::int64_t most_token_ids = std::int64_t{1} << 24;
+
+// What a tokenizer file says, in the order in which a text passes it.
+struct TokenizerParts {
+  AddedTokenFinder raw_tokens;  // added tokens that are looked for in the text as it is
+  Normalizers normalizers;
+  AddedTokenFinder normalized_tokens;  // those that are looked for in the normalised text
+  std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;
+  std::unique_ptr<TokenModel> model;
+  bool spaced = false;  // decoding puts a space between tokens
+  std::vector<std::unique_ptr<DecoderStep>> decoders;
+  std::vector<std::string> texts;  // of each id; "": none
+  std::vector<bool> special;       // of each id: says nothing to a reader
+  std::unordered_map<std::string, std::int32_t> ids;
+  std::string document_end;  // the text of the token that ends a document; "": the file names none
+  std::string name;          // "llama/tokenizer.json"
+  std::uint64_t digest = 0;  // of its file, to tell it from another one
+};
+
+// A tokenizer: const, and shared by threads; each has an Encoder of its own.
+class Tokenizer {
+ public:
+  explicit Tokenizer(TokenizerParts parts);
+  // `path` is a tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one of them; a tiktoken
+  // file has no pattern: `pattern` is the name of a known one or a file with one. BadInput: no such file, or what it
+  // holds is not available, with its part named.
+  static Tokenizer open(const std::string& path, const std::string& pattern = "");
+
+  // One more than the largest id.
+  std::int64_t vocabulary() const { return static_cast<std::int64_t>(parts_.texts.size()); }
+  // Of a token by its text; -1: there is none.
+  std::int32_t id_of(const std::string& text) const;
+  // Of the token that ends a document: tokenizer_config.json's or the model's own; -1: none is named.
+  std::int32_t document_end() const { return id_of(parts_.document_end); }
+  const TokenizerParts& parts() const { return parts_; }
+  const std::string& name() const { return parts_.name; }
+  std::uint64_t digest() const { return parts_.digest; }
+
+  // The text that ids stand for, valid UTF-8, without special tokens.
+  std::string decode(std::span<const std::int32_t> ids) const;
+
+ private:
+  TokenizerParts parts_;
+};
+
+// Whether a directory has a file that Tokenizer::open would take.
+bool has_tokenizer(const std::string& directory);
+
+// Texts to ids, for one thread.
+class Encoder {
+ public:
+  explicit Encoder(const Tokenizer& tokenizer);
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
+
+  // Appends the ids of a whole text, which is valid UTF-8.
+  void encode(std::string_view text, std::vector<std::int32_t>& ids);
+
+  // The steps of encode, for who deals parts of one text out to threads. A part without raw tokens, normalised:
+  std::string normalized(std::string_view part);
+  // Ids of a normalised part without added tokens.
+  void encode_plain(std::string_view part, bool first, std::vector<std::int32_t>& ids);
+  // A place where one piece ends and the next begins, and the ids that stand before it.
+  struct Boundary {
+    std::size_t at, ids;
+  };
+  // Where the first step cuts by a pattern that looks at nothing before a match: the pieces from `from` on, to the
+  // first boundary at or behind `until`, or the text's end. Boundaries before head_end and from tail_begin on are
+  // noted. False: the pattern matches nothing somewhere; `ids` is of no use.
+  struct Range {
+    std::size_t from, head_end, tail_begin, until;
+  };
+  // `seen`: the text with stand-ins.
+  bool encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,
+                    std::vector<Boundary>& boundaries);
+
+ private:
+  void encode_part(std::string_view part, bool first);
+  void run(std::size_t step, TextPiece piece);
+
+  const TokenizerParts& parts_;
+  RegexScratch regex_;
+  std::unique_ptr<ModelScratch> model_;
+  std::vector<PreTokenizer::Scratch> steps_;
+  std::vector<PreTokenizer::Emit> emits_;
+  std::vector<AddedTokenFinder::Part> raw_, normalized_;
+  std::string text_;
+  std::vector<std::int32_t>* ids_ = nullptr;
+};
+
+// Ids to text as they come: what may still change waits.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // What is certain now, behind what was returned before.
+  std::string add(std::int32_t id);
+  // What is left.
+  std::string finish();
+
+ private:
+  std::string rest(bool all);
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> ids_;  // since some that are printed
+  std::size_t printed_ = 0;        // bytes of their text
+};
+
+}  // namespace forge

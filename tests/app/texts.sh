@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# tests/app/texts.sh FORGE: docs/data.md's walk from a folder of texts to a trained model, as it is typed there but for fewer steps; text in
+# and out of the model; a killed forge tokenize goes on.
+set -euo pipefail
+forge=$(realpath "$1")
+root=$PWD
+. tests/app/expect.sh
+mkdir -p "$work/texts"
+for doc in docs/*.md; do cp "$doc" "$work/texts/$(basename "${doc%.md}").txt"; done
+ln -s "$root/inputs" "$root/jobscripts" "$work/"
+cd "$work"
+mkdir bin
+ln -s "$forge" bin/forge
+export PATH=$work/bin:$PATH FORGE=$forge
+
+mapfile -t commands < <(sed -n '/^## From a folder of texts/,/^## The quickstart/p' "$root/docs/data.md" | sed -n 's/^    //p')
+[ "${#commands[@]}" -eq 3 ] || fail "docs/data.md has ${#commands[@]} commands, not 3"
+few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)
+for command in "${commands[@]}"; do
+  read -ra words <<< "$command"
+  if [ "${words[0]}" = forge ]; then words+=("${few[@]}"); fi
+  expect 0 "" "${words[@]}"
+done
+grep -qE "^perplexity [0-9]" output || fail "no perplexity: $(cat output)"
+grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" output || fail "no bits per byte: $(cat output)"
+grep -q "sample (temperature 0.70):" runs/texts/log.txt || fail "no sample in the log"
+cmp data/texts/tokenizer.json runs/texts/hf/tokenizer.json || fail "the tokenizer isn't in the exported directory"
+
+# a prompt, from the deck's tokenizer and from that of an exported directory; a tokenizer that isn't there
+expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --checkpoint latest --prompt "A rank " --length 5
+expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --initial --prompt "A rank " --length 5 --tokenizer runs/texts/hf
+expect 0 "written to" forge export checkpoints/texts --output exported
+cmp data/texts/tokenizer.json exported/tokenizer.json || fail "export has not copied the tokenizer"
+expect 2 "the tokenizer none" forge generate inputs/texts.yaml "${few[@]}" --initial --prompt a --tokenizer none
+
+# what forge tokenize refuses
+tokenize=(forge tokenize texts/data.txt --tokenizer data/texts/tokenizer.json)
+expect 2 "--document-end-token 'nothing at all'" "${tokenize[@]}" --document-end-token "nothing at all" --output x.bin
+expect 2 "--format npy and a name" "${tokenize[@]}" --format npy --output x.bin
+expect 2 "has its own" "${tokenize[@]}" --pattern gpt2 --output x.bin
+expect 2 "need --tokenizer" forge tokenize texts/data.txt --format npy --output x.npy
+expect 0 "tokens" "${tokenize[@]}" --format npy --output x.npy
+python3 - << 'PYTHON' || fail "x.npy is no array of what x.bin has"
+import subprocess
+subprocess.run("forge tokenize texts/data.txt --tokenizer data/texts/tokenizer.json --output x.bin".split(), check=True, stdout=subprocess.DEVNULL)
+a, b = open("x.npy", "rb").read(), open("x.bin", "rb").read()
+assert a[:6] == b"\x93NUMPY" and a[128:] == b and f"({len(b) // 2},)".encode() in a[:128]
+PYTHON
+
+# killed at some moment, then the same command
+python3 - << 'PYTHON'
+import json
+with open("many.jsonl", "w") as f:
+    for i in range(400000):
+        f.write(json.dumps({"text": f"document {i}: " + "the quick brown fox " * (i % 9)}) + "\n")
+PYTHON
+many=(forge tokenize many.jsonl --tokenizer data/texts/tokenizer.json --document-end --threads 1)
+"${many[@]}" --output whole.bin > /dev/null
+"${many[@]}" --output out.bin > /dev/null 2>&1 &
+process=$!
+for _ in $(seq 200); do
+  [ -f out.bin.progress ] && break
+  sleep 0.02
+done
+kill -9 $process 2> /dev/null || true
+wait $process 2> /dev/null || true
+[ -f out.bin ] || expect 0 "tokens" "${many[@]}" --output out.bin
+cmp whole.bin out.bin || fail "a run that was killed and went on has other ids"
+[ ! -e out.bin.partial ] && [ ! -e out.bin.progress ] || fail "something is left beside out.bin"
+finish

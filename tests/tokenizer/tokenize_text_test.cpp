@@ -1,0 +1,156 @@
+#include "data/tokenize_text.hpp"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include "../data/files.hpp"
+#include "data/json_line.hpp"
+#include "data/text_file.hpp"
+
+namespace forge {
+namespace {
+
+using namespace test;
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer made = Tokenizer::open("tests/tokenizer/data/gpt2");
+  return made;
+}
+
+std::vector<std::uint16_t> ids_at(const std::string& path) {
+  const std::string bytes = read_text(path);
+  std::vector<std::uint16_t> ids(bytes.size() / 2);
+  std::memcpy(ids.data(), bytes.data(), 2 * ids.size());
+  return ids;
+}
+
+std::string lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += "{\"id\": " + std::to_string(i) + ", \"text\": \"line " + std::to_string(i) + " \\u00e9\\n\"}\n";
+  return text;
+}
+
+void write_gzip(const std::string& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  // Two members.
+  gzwrite(file, text.data(), static_cast<unsigned>(text.size() / 2));
+  gzclose(file);
+  file = gzopen(path.c_str(), "ab");
+  gzwrite(file, text.data() + text.size() / 2, static_cast<unsigned>(text.size() - text.size() / 2));
+  gzclose(file);
+}
+
+void write_zstd(const std::string& path, const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
+  write_text(path, out);
+}
+
+TEST(TokenizeText, CompressedLinesAreTheSame) {
+  const Directory dir;
+  const std::string text = lines(3000);
+  write_text(dir / "a.jsonl", text);
+  write_gzip(dir / "a.jsonl.gz", text);
+  write_zstd(dir / "a.jsonl.zst", text);
+  TokenizeTextOptions options{{dir / "a.jsonl"}, dir / "plain.bin"};
+  const auto plain = tokenize_text(tokenizer(), options);
+  EXPECT_EQ(plain.documents, 3000);
+  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst"}) {
+    options.inputs = {dir / name};
+    options.output = dir / "other.bin";
+    options.round_bytes = 10'000;
+    EXPECT_EQ(tokenize_text(tokenizer(), options).tokens, plain.tokens);
+    EXPECT_EQ(read_text(dir / "other.bin"), read_text(dir / "plain.bin"));
+    const std::string broken = read_text(dir / name);
+    write_text(dir / name, broken.substr(0, broken.size() - 20));
+    EXPECT_THROW(tokenize_text(tokenizer(), options), BadInput);
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir / "other.bin.partial"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "other.bin.progress"));
+}
+
+TEST(TokenizeText, DocumentsEndWithTheirId) {
+  const Directory dir;
+  write_text(dir / "a.txt", "a");
+  write_text(dir / "none.txt", "");
+  write_text(dir / "b.txt", "b\r\n");
+  TokenizeTextOptions options{{dir / "a.txt", dir / "none.txt", dir / "b.txt"}, dir / "out.bin"};
+  options.document_end = 0;
+  const auto result = tokenize_text(tokenizer(), options);
+  EXPECT_EQ(result.documents, 2);
+  const auto ids = ids_at(dir / "out.bin");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 0), 2);
+  EXPECT_EQ(ids.back(), 0);
+}
+
+// A run that is killed leaves what it has; here the process lives on, and the failure of a later file is what ends it.
+TEST(TokenizeText, GoesOnWhereAKilledRunStopped) {
+  const Directory dir;
+  write_text(dir / "a.jsonl", lines(4000));
+  write_text(dir / "b.txt", "the end");
+  TokenizeTextOptions options{{dir / "a.jsonl", dir / "b.txt"}, dir / "whole.bin"};
+  options.round_bytes = 20'000;
+  tokenize_text(tokenizer(), options);
+  options.output = dir / "out.bin";
+  // What the run has written is kept at each progress, as if it died there.
+  int rounds = 0;
+  for (const int stop : {1, 3, 5}) {
+    rounds = 0;
+    const std::filesystem::path partial = dir / "out.bin.partial", note = dir / "out.bin.progress";
+    std::filesystem::copy_options over = std::filesystem::copy_options::overwrite_existing;
+    options.after_round = [&] {
+      if (++rounds != stop) return;
+      std::filesystem::copy_file(partial, dir / "kept", over);
+      std::filesystem::copy_file(note, dir / "kept.note", over);
+    };
+    tokenize_text(tokenizer(), options);
+    std::filesystem::copy_file(dir / "kept", partial, over);
+    std::filesystem::copy_file(dir / "kept.note", note, over);
+    std::filesystem::remove(dir / "out.bin");
+    options.after_round = {};
+    EXPECT_TRUE(tokenize_text(tokenizer(), options).resumed);
+    EXPECT_EQ(read_text(dir / "out.bin"), read_text(dir / "whole.bin")) << stop;
+    EXPECT_FALSE(std::filesystem::exists(note));
+    // Of another call nothing is taken.
+    std::filesystem::copy_file(dir / "kept", partial, over);
+    std::filesystem::copy_file(dir / "kept.note", note, over);
+    auto other = options;
+    other.document_end = 0;
+    EXPECT_FALSE(tokenize_text(tokenizer(), other).resumed);
+  }
+}
+
+TEST(TokenizeText, BadLinesAreNamed) {
+  const Directory dir;
+  const auto refuse = [&](const std::string& line, const std::vector<std::string>& words) {
+    write_text(dir / "a.jsonl", "{\"text\": \"good\"}\n\n" + line + "\n");
+    expect_mentions(refusal([&] { tokenize_text(tokenizer(), {{dir / "a.jsonl"}, dir / "out.bin"}); }), words);
+    EXPECT_FALSE(std::filesystem::exists(dir / "out.bin.partial"));
+  };
+  refuse("{\"text\": \"x\"", {"a.jsonl:3", "not JSON"});
+  refuse("{\"text\": 1}", {"a.jsonl:3", "'text'", "no text"});
+  refuse("{\"Text\": \"\"}", {"a.jsonl:3", "missing"});
+  refuse("[]", {"a.jsonl:3", "not JSON"});
+  expect_mentions(refusal([&] { text_file_kind("x.parquet"); }), {"Parquet", "parquet_to_jsonl.py"});
+}
+
+TEST(JsonLine, ReadsTextsAsJsonDoes) {
+  std::string text;
+  std::size_t at = 0;
+  const auto read = [&](const std::string& line) { return read_json_field(line, "t", text, at); };
+  EXPECT_EQ(read(R"({"a": [1, -2.5e3, {"t": "no"}], "t": "\u00e9\ud83d\ude00\n\"\\\/\ud800x", "z": null})"),
+            JsonLine::found);
+  EXPECT_EQ(text, "\xC3\xA9\xF0\x9F\x98\x80\n\"\\/\xEF\xBF\xBDx");
+  EXPECT_EQ(read(R"( {"t":"a","t":"b"} )"), JsonLine::found);
+  EXPECT_EQ(text, "b");
+  EXPECT_EQ(read("{}"), JsonLine::no_field);
+  EXPECT_EQ(read(R"({"t": null})"), JsonLine::other_type);
+  for (const char* bad : {"", "{", "{\"t\"}", "{\"t\":}", "{\"t\":\"a\"}x", "{\"t\":\"a\",}", "{\"t\":01}",
+                          "{\"t\":\"\\x\"}", "{\"t\":1.}"})
+    EXPECT_EQ(read(bad), JsonLine::no_json) << bad;
+  EXPECT_EQ(read("{\"a\":" + std::string(100'000, '[')), JsonLine::no_json);
+}
+
+}  // namespace
+}  // namespace forge
