@@ -1,5 +1,7 @@
 #include "app/command_line.hpp"
 
+#include <algorithm>
+#include <array>
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <map>
@@ -124,9 +126,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "write the id that ends a document after each (of bytes: 256 after each file)")(
         "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
         "that id, where it isn't the tokenizer's own; implies --document-end")(
-        "format", po::value(&c.format)->value_name("uint16|uint32|npy"),
-        "default: uint16 where all ids fit, else uint32")("threads", po::value(&c.threads)->value_name("N"),
-                                                          "default: all cores")(
+        "format", po::value(&c.format)->value_name("FORMAT"), "default: uint16 where all ids fit, else uint32")(
+        "threads", po::value(&c.threads)->value_name("N"), "default: all cores")(
         "train-bpe", po::value(&c.train_bpe)->value_name("IDS"),
         "train a byte-level BPE of so many ids on the texts, and write its tokenizer.json to --output");
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
@@ -225,8 +226,9 @@ void check_tokenize(const CommandLine& c) {
   const bool given = !c.document_end_token.empty() || !c.format.empty() || c.field != "text";
   if (c.tokenizer.empty() && !trains && given)
     throw BadInput("--document-end-token, --format and --field need --tokenizer");
-  if (!c.format.empty() && c.format != "uint16" && c.format != "uint32" && c.format != "npy")
-    throw BadInput("--format " + c.format + ": legal are uint16, uint32 and npy");
+  constexpr std::array formats{"uint16", "uint32", "npy", "megatron", "llm.c", "ds"};
+  if (!c.format.empty() && std::find(formats.begin(), formats.end(), c.format) == formats.end())
+    throw BadInput("--format " + c.format + ": legal are uint16, uint32, npy, megatron, llm.c and ds");
   if (trains && (c.document_end || !c.document_end_token.empty() || !c.format.empty()))
     throw BadInput(
         "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");

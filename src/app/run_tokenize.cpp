@@ -41,10 +41,13 @@ std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer
 }
 
 OutputFormat format_of(const std::string& name) {
-  return name == "uint16"   ? OutputFormat::uint16
-         : name == "uint32" ? OutputFormat::uint32
-         : name == "npy"    ? OutputFormat::npy
-                            : OutputFormat::smallest;
+  return name == "uint16"     ? OutputFormat::uint16
+         : name == "uint32"   ? OutputFormat::uint32
+         : name == "npy"      ? OutputFormat::npy
+         : name == "megatron" ? OutputFormat::megatron
+         : name == "llm.c"    ? OutputFormat::llm_c
+         : name == "ds"       ? OutputFormat::ds
+                              : OutputFormat::smallest;
 }
 
 // --train-bpe: the output is the tokenizer's file.

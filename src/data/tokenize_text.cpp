@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <optional>
 
 #include "config/text.hpp"
@@ -12,8 +13,9 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "data/json_line.hpp"
-#include "data/text_file.hpp"
 #include "data/resumable_tokens.hpp"
+#include "data/text_file.hpp"
+#include "data/token_writer.hpp"
 #include "tokenizer/parallel_encoder.hpp"
 #include "tokenizer/unicode.hpp"
 
@@ -43,6 +45,7 @@ struct Round {
 
 struct Encoded {
   std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;  // of documents, in ids
   std::int64_t bytes = 0, documents = 0;
 };
 
@@ -214,6 +217,7 @@ class RoundEncoder {
     to.bytes += static_cast<std::int64_t>(bytes.size());
     ++to.documents;
     if (options_.document_end >= 0) to.ids.push_back(options_.document_end);
+    to.ends.push_back(to.ids.size());
   }
   void encode_lines(Encoder& encoder, const Task& task, Encoded& to) const {
     use_lines(options_, task, [&](std::string_view line) {
@@ -286,12 +290,61 @@ std::int64_t read_documents(const TokenizeTextOptions& options, const std::funct
   }
 }
 
+namespace {
+
+// Of formats whose documents or headers need a writer of their own.
+std::optional<TokenFormat> format_of(OutputFormat format) {
+  switch (format) {
+    case OutputFormat::megatron:
+      return TokenFormat::megatron;
+    case OutputFormat::llm_c:
+      return TokenFormat::llm_c;
+    case OutputFormat::ds:
+      return TokenFormat::ds;
+    default:
+      return {};
+  }
+}
+
+// A token file from front to back: one that a killed run goes on with, or one of a format that has none of that.
+class Output {
+ public:
+  Output(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
+    if (const auto format = format_of(options.format))
+      formatted_ = TokenWriter::open(options.output, *format, tokenizer.vocabulary());
+    else
+      resumable_.emplace(tokenizer, options, wide);
+  }
+
+  TokenizeTextResult resumed() const { return resumable_ ? resumable_->resumed() : TokenizeTextResult{}; }
+  TokenizePosition position() const { return resumable_ ? resumable_->position() : TokenizePosition{}; }
+  void write(const Encoded& part) {
+    if (resumable_) return resumable_->write(part.ids);
+    std::size_t begin = 0;
+    for (const std::size_t end : part.ends) {
+      formatted_->append({part.ids.data() + begin, end - begin});
+      formatted_->end_document();
+      begin = end;
+    }
+  }
+  void keep(const TokenizePosition& position, const TokenizeTextResult& result) {
+    if (resumable_) resumable_->keep(position, result);
+  }
+  void finish() { resumable_ ? resumable_->finish() : formatted_->finish(); }
+
+ private:
+  std::optional<ResumableTokens> resumable_;
+  std::unique_ptr<TokenWriter> formatted_;
+};
+
+}  // namespace
+
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
   check(tokenizer, options);
   RoundEncoder encoder(tokenizer, options);
   const bool wide = options.format == OutputFormat::uint32 ||
                     (options.format != OutputFormat::uint16 && tokenizer.vocabulary() > 65536);
-  ResumableTokens writer(tokenizer, options, wide);
+  Output writer(tokenizer, options, wide);
   TokenizeTextResult result = writer.resumed();
   result.wide = wide;
   const std::size_t round_bytes =
@@ -309,7 +362,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
     if (round.tasks.empty() && round.end.file == options.inputs.size()) break;
     next = std::async(std::launch::async, [&] { return reader.next(); });
     for (const Encoded& part : encoder.encode(round)) {
-      writer.write(part.ids);
+      writer.write(part);
       result.bytes += part.bytes;
       result.documents += part.documents;
       result.tokens += static_cast<std::int64_t>(part.ids.size());

@@ -9,7 +9,8 @@
 
 namespace forge {
 
-enum class OutputFormat { smallest, uint16, uint32, npy };
+// The last three have documents or headers of their own (data/token_writer.hpp); a killed run begins anew with them.
+enum class OutputFormat { smallest, uint16, uint32, npy, megatron, llm_c, ds };
 
 struct TokenizeTextOptions {
   std::vector<std::string> inputs;  // one behind the other

@@ -58,6 +58,7 @@ TokenizerParts read_tiktoken(std::string_view text, const std::string& name, con
   parts.name = name;
   TokenTable table;
   std::size_t line_number = 0;
+  const std::int64_t most_ids = most_ids_of(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')));
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
@@ -71,7 +72,7 @@ TokenizerParts read_tiktoken(std::string_view text, const std::string& name, con
     bool good = space != std::string_view::npos && decode_base64(line.substr(0, space), bytes) && !bytes.empty();
     if (good) {
       const auto [stop, error] = std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
-      good = error == std::errc() && stop == line.data() + line.size() && rank >= 0 && rank < most_token_ids;
+      good = error == std::errc() && stop == line.data() + line.size() && rank >= 0 && rank < most_ids;
     }
     if (!good)
       throw BadInput(name + ":" + std::to_string(line_number) +

@@ -18,6 +18,11 @@ namespace forge {
 
 // The largest vocabulary that is read.
 inline constexpr std::int64_t most_token_ids = std::int64_t{1} << 24;
+// One more than the largest id that a file with so many tokens may name: a few tokens must not cost much memory.
+constexpr std::int64_t most_ids_of(std::size_t tokens) {
+  const std::int64_t few = std::int64_t{1} << 20, many = 8 * static_cast<std::int64_t>(tokens);
+  return many < few ? few : many < most_token_ids ? many : most_token_ids;
+}
 
 // What a tokenizer file says, in the order in which a text passes it.
 struct TokenizerParts {

@@ -33,10 +33,11 @@ Vocabulary read_vocabulary(const JsonPart& model) {
   const json* vocab = model.find("vocab");
   if (!vocab || !vocab->is_object()) model.refuse("vocab: legal is a map from texts to ids");
   Vocabulary read;
+  const std::int64_t most = most_ids_of(vocab->size());
   for (const auto& [text, id] : vocab->items()) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= most_token_ids)
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= most)
       model.refuse("vocab: " + shown(text) + " = " + shown_json(id) + "; legal: integer, 0 to " +
-                   std::to_string(most_token_ids - 1));
+                   std::to_string(most - 1));
     const auto number = static_cast<std::int32_t>(id.get<std::int64_t>());
     read.table.add(text, number);
     set_text(read.texts, number, text);
@@ -249,7 +250,7 @@ void read_tokenizer_config(const std::string& text, const std::string& name, boo
       id = std::stoll(key, &used);
     } catch (const std::exception&) {
     }
-    if (used != key.size() || id < 0 || id >= most_token_ids) part.refuse("legal: an id as the key");
+    if (used != key.size() || id < 0 || id >= most_ids_of(parts.texts.size())) part.refuse("legal: an id as the key");
     if (token.text.empty()) continue;
     token.id = static_cast<std::int32_t>(id);
     token.special = part.flag("special", true);

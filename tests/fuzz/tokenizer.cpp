@@ -3,6 +3,7 @@
 // decoded.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -61,6 +62,24 @@ void run(const std::uint8_t* data, std::size_t size) {
 
 }  // namespace
 }  // namespace forge
+
+// --seeds DIRECTORY: writes the first inputs there, the tokenizers of tests/tokenizer/data and some patterns, and ends.
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  if (*argc != 3 || std::string((*argv)[1]) != "--seeds") return 0;
+  int number = 0;
+  const auto write = [&](char kind, const std::string& bytes) {
+    std::ofstream((*argv)[2] + ("/" + std::to_string(number++)), std::ios::binary) << kind << bytes;
+  };
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(FORGE_TOKENIZERS)) {
+    const std::string name = entry.path().string();
+    const int kind = name.ends_with(".json") ? 0 : name.ends_with(".model") ? 1 : name.ends_with(".tiktoken") ? 2 : -1;
+    if (kind < 0) continue;
+    std::ifstream in(name, std::ios::binary);
+    write(static_cast<char>(kind), std::string(std::istreambuf_iterator<char>(in), {}));
+  }
+  for (const char* name : {"gpt2", "cl100k_base", "o200k_base", "kimi"}) write(3, forge::tiktoken_pattern(name));
+  std::exit(number > 4 ? 0 : 1);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   forge::run(data, size);
