@@ -47,6 +47,31 @@ void write_zstd(const std::string& path, const std::string& text) {
   write_text(path, out);
 }
 
+// What other programs read, with their documents, holds the ids of the raw file.
+TEST(TokenizeText, OtherProgramsFormats) {
+  const Directory dir;
+  write_text(dir / "a.jsonl", lines(300));
+  TokenizeTextOptions options{{dir / "a.jsonl"}, dir / "plain.bin"};
+  tokenize_text(tokenizer(), options);
+  const std::vector<std::uint16_t> ids = ids_at(dir / "plain.bin");
+  for (const auto& [format, name] :
+       {std::pair{OutputFormat::megatron, "m.bin"}, {OutputFormat::llm_c, "c.bin"}, {OutputFormat::ds, "d.ds"}}) {
+    options.format = format;
+    options.output = dir / name;
+    options.round_bytes = 1000;
+    EXPECT_EQ(tokenize_text(tokenizer(), options).documents, 300) << name;
+    std::string stored = read_text(dir / name);
+    if (format == OutputFormat::llm_c) stored.erase(0, 1024);
+    EXPECT_EQ(stored, read_text(dir / "plain.bin")) << name;
+  }
+  // An index of 300 documents: 34 bytes, then lengths, offsets and documents.
+  EXPECT_EQ(read_text(dir / "m.idx").size(), 34u + 300 * 4 + 300 * 8 + 301 * 8);
+  EXPECT_EQ(read_text(dir / "d.ds.index").size(), 300u * 8);
+  std::int64_t last = 0;
+  std::memcpy(&last, read_text(dir / "d.ds.index").data() + 299 * 8, 8);
+  EXPECT_EQ(last, static_cast<std::int64_t>(ids.size()));
+}
+
 TEST(TokenizeText, CompressedLinesAreTheSame) {
   const Directory dir;
   const std::string text = lines(3000);
