@@ -6,46 +6,17 @@
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "schedule/check_deck.hpp"
-#include "support.hpp"
+#include "small_deck.hpp"
 
 // Everything that a deck is held against, as check_deck reports it.
 
 namespace forge {
 namespace {
 
+using test::checked;
 using test::expect_bad_input;
-
-Deck small_deck() {
-  Deck deck;
-  deck.model.layers = 2;
-  deck.model.width = 32;
-  deck.model.heads = 4;
-  deck.model.ffn = 64;
-  deck.model.vocabulary = 256;
-  deck.train.steps = 10;
-  deck.train.global_batch_sequences = 8;
-  deck.train.microbatch_sequences = 2;
-  deck.train.sequence_tokens = 16;
-  deck.optimizer.learning_rate = 1e-3;
-  deck.data.files = {"a.npy"};
-  deck.output.directory = "runs/x";
-  return deck;
-}
-
-template <class Change>
-void expect_refused(Change&& change, std::initializer_list<const char*> parts, int world = 1) {
-  Deck deck = small_deck();
-  change(deck);
-  expect_bad_input([&] { check_deck(deck, world); }, parts);
-}
-
-template <class Change>
-Deck checked(Change&& change, int world = 1, Needs needs = Needs::training) {
-  Deck deck = small_deck();
-  change(deck);
-  check_deck(deck, world, needs);
-  return deck;
-}
+using test::expect_refused;
+using test::small_deck;
 
 TEST(Check, ResolvesWhatIsDerived) {
   const Deck deck = checked([](Deck& d) { d.optimizer.warmup_steps = 3; }, 4);
@@ -160,56 +131,6 @@ TEST(Check, DataAndOutput) {
   EXPECT_NO_THROW(checked([](Deck& d) { d.data.files = {"b.bin"}; }));  // its header may say it
 }
 
-TEST(Check, Mixtures) {
-  const auto mixed = [](Deck& d) {
-    d.data.files.clear();
-    d.data.sources = {{"a", {"a.bin"}, {}, 3, 0}, {"b", {"b.bin"}, {}, 1, 2}};
-  };
-  const auto refused = [&](auto change, std::initializer_list<const char*> words) {
-    expect_refused([&](Deck& d) { mixed(d), change(d); }, words);
-  };
-  EXPECT_NO_THROW(checked([&](Deck& d) {
-    mixed(d);
-    d.data.phases = {{5, 0, {{"b", 1}}}, {0, std::int64_t{1} << 40, {{"a", 1}}}};
-  }));
-  refused([](Deck& d) { d.data.files = {"c.bin"}; }, {"data.files and data.sources are both given"});
-  refused([](Deck& d) { d.data.sources[1].name = "a"; }, {"data.sources [1].name = a", "another source"});
-  refused([](Deck& d) { d.data.sources[0].name = "a b"; }, {"data.sources [0].name", "letters, digits"});
-  refused([](Deck& d) { d.data.sources[0].files = {}; }, {"[0].files = []", "at least one path"});
-  refused([](Deck& d) { d.data.sources[0].mask_files = {"x", "y"}; }, {"[0].mask_files has 2", "legal: 1"});
-  refused([](Deck& d) { d.data.sources[0].weight = -1; }, {"a weight for 1 of 2", "legal: all, or none"});
-  refused([](Deck& d) { d.data.sources[0].weight = d.data.sources[1].weight = 0; }, {"weights of sum 0"});
-  refused([](Deck& d) { d.data.phases = {{5, 0, {{"c", 1}}}}; }, {"data.phases[0].weights names 'c'"});
-  refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 0}}}}; }, {"data.phases [0].weights", "sum of 0"});
-  refused([](Deck& d) { d.data.phases = {{5, 7, {{"a", 1}}}}; }, {"both of from_step and from_tokens"});
-  refused(
-      [](Deck& d) {
-        d.data.phases = {{5, 0, {{"a", 1}}}, {5, 0, {{"b", 1}}}};
-      },
-      {"data.phases[1] begins with step 5, the one before with step 5"});
-  refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}, {0, 1, {{"b", 1}}}}; }, {"data.phases[1]", "step 2"});
-  expect_refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}}; }, {"data.phases", "without data.sources"});
-  expect_refused([](Deck& d) { d.data.temperature = 2; }, {"data.temperature = 2 without data.sources", "legal: 1"});
-}
-
-TEST(Check, DocumentsAndPacking) {
-  expect_refused([](Deck& d) { d.data.packing = Packing::best_fit; }, {"data.packing = best_fit without documents"});
-  expect_refused([](Deck& d) { d.data.positions = PositionOrigin::document; },
-                 {"data.positions = document without documents", "document_end_token"});
-  expect_refused([](Deck& d) { d.data.packing_directory = "x"; }, {"data.packing_directory", "without data.packing"});
-  expect_refused([](Deck& d) { d.data.document_end_token = 3, d.data.document_ends = DocumentEnds::index; },
-                 {"document_end_token = 3 with data.document_ends = index", "legal: -1"});
-  expect_refused([](Deck& d) { d.data.mask_files = {"m", "n"}; }, {"data.mask_files has 2 paths", "legal: 1"});
-  expect_refused([](Deck& d) { d.data.validation_mask_files = {"m"}; }, {"data.validation_mask_files has 1 paths"});
-  EXPECT_NO_THROW(checked([](Deck& d) {
-    d.data.document_ends = DocumentEnds::index;
-    d.data.packing = Packing::best_fit;
-    d.data.positions = PositionOrigin::document;
-    d.data.mask_files = {"m.npy"};
-  }));
-}
-
-// Text is for vocabularies whose tokens are bytes.
 TEST(Check, SampleIsText) {
   for (const std::int64_t ids : {97, 255, 257, 32000}) {
     const std::string vocabulary = "model.vocabulary = " + std::to_string(ids);

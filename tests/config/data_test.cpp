@@ -1,0 +1,63 @@
+#include "small_deck.hpp"
+
+// What decks say of mixtures, documents and packing.
+
+namespace forge {
+namespace {
+
+using test::checked;
+using test::expect_refused;
+
+TEST(Check, Mixtures) {
+  const auto mixed = [](Deck& d) {
+    d.data.files.clear();
+    d.data.sources = {{"a", {"a.bin"}, {}, 3, 0}, {"b", {"b.bin"}, {}, 1, 2}};
+  };
+  const auto refused = [&](auto change, std::initializer_list<const char*> words) {
+    expect_refused([&](Deck& d) { mixed(d), change(d); }, words);
+  };
+  EXPECT_NO_THROW(checked([&](Deck& d) {
+    mixed(d);
+    d.data.phases = {{5, 0, {{"b", 1}}}, {0, std::int64_t{1} << 40, {{"a", 1}}}};
+  }));
+  refused([](Deck& d) { d.data.files = {"c.bin"}; }, {"data.files and data.sources are both given"});
+  refused([](Deck& d) { d.data.sources[1].name = "a"; }, {"data.sources [1].name = a", "another source"});
+  refused([](Deck& d) { d.data.sources[0].name = "a b"; }, {"data.sources [0].name", "letters, digits"});
+  refused([](Deck& d) { d.data.sources[0].files = {}; }, {"[0].files = []", "at least one path"});
+  refused([](Deck& d) { d.data.sources[0].mask_files = {"x", "y"}; }, {"[0].mask_files has 2", "legal: 1"});
+  refused([](Deck& d) { d.data.sources[0].weight = -1; }, {"a weight for 1 of 2", "legal: all, or none"});
+  refused([](Deck& d) { d.data.sources[0].weight = d.data.sources[1].weight = 0; }, {"weights of sum 0"});
+  refused([](Deck& d) { d.data.phases = {{5, 0, {{"c", 1}}}}; }, {"data.phases[0].weights names 'c'"});
+  refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 0}}}}; }, {"data.phases [0].weights", "sum of 0"});
+  refused([](Deck& d) { d.data.phases = {{5, 7, {{"a", 1}}}}; }, {"both of from_step and from_tokens"});
+  refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {{"a", 1}}}, {5, 0, {{"b", 1}}}};
+      },
+      {"data.phases[1] begins with step 5, the one before with step 5"});
+  refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}, {0, 1, {{"b", 1}}}}; }, {"data.phases[1]", "step 2"});
+  expect_refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}}; }, {"data.phases", "without data.sources"});
+  expect_refused([](Deck& d) { d.data.temperature = 2; }, {"data.temperature = 2 without data.sources", "legal: 1"});
+}
+
+TEST(Check, DocumentsAndPacking) {
+  expect_refused([](Deck& d) { d.data.packing = Packing::best_fit; }, {"data.packing = best_fit without documents"});
+  expect_refused([](Deck& d) { d.data.positions = PositionOrigin::document; },
+                 {"data.positions = document without documents", "document_end_token"});
+  expect_refused([](Deck& d) { d.data.packing_directory = "x"; }, {"data.packing_directory", "without data.packing"});
+  expect_refused([](Deck& d) { d.data.document_end_token = 3, d.data.document_ends = DocumentEnds::index; },
+                 {"document_end_token = 3 with data.document_ends = index", "legal: -1"});
+  expect_refused([](Deck& d) { d.data.mask_files = {"m", "n"}; }, {"data.mask_files has 2 paths", "legal: 1"});
+  expect_refused([](Deck& d) { d.data.validation_mask_files = {"m"}; }, {"data.validation_mask_files has 1 paths"});
+  EXPECT_NO_THROW(checked([](Deck& d) {
+    d.data.document_ends = DocumentEnds::index;
+    d.data.packing = Packing::best_fit;
+    d.data.positions = PositionOrigin::document;
+    d.data.mask_files = {"m.npy"};
+  }));
+}
+
+// Text is for vocabularies whose tokens are bytes.
+
+}  // namespace
+}  // namespace forge
