@@ -63,7 +63,8 @@ for pair in 'mpi.h train comm' 'nccl.h parallel comm' 'cuda_runtime.h kernels de
 done
 plant src/train/a.cpp '#include "mpi.h"' && expect '<mpi.h> belongs into comm/'
 plant tests/core/a_test.cpp '#include <mpi.h>' && expect '<mpi.h> belongs into comm/, not into core/'
-plant src/core/a.cpp '#include <zlib.h>' && expect '<zlib.h> has no home'
+plant src/core/a.cpp '#include <bzlib.h>' && expect '<bzlib.h> has no home'
+plant src/core/a.cpp '#include <zlib.h>' && expect '<zlib.h> belongs into data tokenizer/'
 plant src/kernels/a.cpp '#ifdef FORGE_CUDA' && expect 'a backend #if stands only'
 plant src/comm/a.cpp '#if defined(FORGE_NCCL)' && expect 'a backend #if stands only'
 plant src/nn/a.cpp '#elif defined(__CUDACC__)' && expect 'a backend #if stands only'

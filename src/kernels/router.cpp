@@ -178,7 +178,8 @@ void balanced_experts(Stream& stream, std::int64_t experts_in_all, View<const st
 
 // With g = d_weights, D the divisor and w = scale · s / D of the chosen:
 //   d_s = scale · (g − [renormalised] Σ g s / D) / D      of the chosen, and what comes from d_scores
-//   d_x = s (d_s − Σ d_s s) where the scores sum to one, else d_s ds/dx
+//   d_x = s (d_s − Σ d_s s) where the scores sum to one, else d_s ds/dx. Renormalised weights add nothing to Σ d_s s:
+//   it is left out there, so that the logits of experts that nobody chose have a gradient of zero, not of its rounding
 //   chosen by logit, with p the softmax over the chosen:  d_x += scale · p (g − Σ g p)
 template <class A>
 void router_backward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
@@ -191,17 +192,20 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
     const std::int32_t* e = experts.row(r);
     const A scale = A(options.scale);
     A* d = d_logits.row(r);
+    A dot = more ? team.template sum<A>(E, [=](std::int64_t j) { return more[j] * s[j]; }) : A(0);
     team.each(E, [=](std::int64_t j) { d[j] = more ? more[j] : A(0); });
     if (!chosen_by_logit(options.score)) {
       const A D = divisor(options, s, e);
       A mean = 0;
-      if (options.renormalise)
-        for (std::int64_t i = 0; i < k; ++i) mean += g[i] * (s[e[i]] / D);
+      for (std::int64_t i = 0; i < k; ++i) mean += g[i] * (s[e[i]] / D);
+      if (!options.renormalise) {
+        dot += scale * mean;
+        mean = 0;
+      }
       team.each(k, [=](std::int64_t i) { d[e[i]] += scale * (g[i] - mean) / D; });
     }
     if (const ScoreKind kind = options.score; !sums_to_one(kind))
       return team.each(E, [=](std::int64_t j) { d[j] *= slope_of_score(kind, s[j]); });
-    const A dot = team.template sum<A>(E, [=](std::int64_t j) { return d[j] * s[j]; });
     team.each(E, [=](std::int64_t j) { d[j] = s[j] * (d[j] - dot); });
     if (!chosen_by_logit(options.score)) return;
     const ChosenSoftmax<A> p(k, logits.row(r), e);

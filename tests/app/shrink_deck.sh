@@ -70,10 +70,10 @@ shrink_deck() {
   chunks=$(value "$shown" schedule virtual_stages)
   [ "$(value "$shown" model kv_heads)" != "$(value "$shown" model heads)" ] || kv_heads=$heads
   local vocabulary=257 # no multiple of tp; where a token is a byte, samples are text
-  [ "$(value "$shown" model vocabulary)" -ne 256 ] || vocabulary=256
+  [ "$(value "$shown" model vocabulary)" -ne 256 ] && [ "$(value "$shown" model tokenizer)" = '""' ] || vocabulary=256
   local microbatches=$((2 * pp))  # a multiple of pp, for interleaved schedules
   small=(--set model.layers=$((pp * chunks + 1)) --set model.width=32 --set model.heads=$heads --set model.kv_heads=$kv_heads
-    --set model.head_dim=4 --set model.ffn=48 --set model.vocabulary=$vocabulary --set model.rope_original_positions=0
+    --set model.head_dim=4 --set model.ffn=48 --set model.vocabulary=$vocabulary --set model.tokenizer= --set model.rope_original_positions=0
     --set model.rope_scaling=none --set model.rope_factor=1 --set model.rope_mscale=0 --set model.rope_mscale_all_dim=0
     --set model.initial_std=0.2 --set train.sequence_tokens=64
     --set train.microbatch_sequences=1 --set train.global_batch_sequences=$((replicate * shard * microbatches))

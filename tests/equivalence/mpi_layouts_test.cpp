@@ -64,8 +64,8 @@ TEST(MpiLayouts, EqualOneRank) {
     const auto group = world->split(mine < groups ? static_cast<int>(mine) : -1, world->rank());
     for (std::size_t i = mine; group && i < cases.size(); i += groups) {
       std::string wrong;
+      std::optional<OptimizerName> optimizer;
       try {
-        std::optional<OptimizerName> optimizer;
         if (i % 7 == 3) optimizer = optimizer_of(i / 7 + static_cast<std::size_t>(ranks), cases[i].deck);
         wrong = run_case(cases[i], *group, references, optimizer);
       } catch (const std::exception& error) {
@@ -74,7 +74,9 @@ TEST(MpiLayouts, EqualOneRank) {
         environment->abort(1);
       }
       if (group->rank() == 0) ++run;
-      if (!wrong.empty()) failures += cases[i].name + ": " + text_of(cases[i].deck) + ": " + wrong + "\n";
+      if (wrong.empty()) continue;
+      const std::string trained = optimizer ? " with " + std::string(row_of(*optimizer).word) : "";
+      failures += cases[i].name + ": " + text_of(cases[i].deck) + trained + ": " + wrong + "\n";
     }
   }
   std::string all;
