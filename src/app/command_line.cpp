@@ -74,7 +74,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::export_model)
     o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
         "type", po::value(&c.type)->value_name("fp32|bf16"), "of the tensors (default fp32)")(
-        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)");
+        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
+        "optimizer", po::bool_switch(&c.optimizer),
+        "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors");
   if (verb == Verb::show)
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "show what so many ranks would do (default: as many as the deck's mesh asks for)")(

@@ -56,6 +56,7 @@ struct CommandLine {
   // export
   std::string type = "fp32";          // or bf16
   std::int64_t most_file_mib = 4096;  // of a safetensors file
+  bool optimizer = false;             // what it keeps, too
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize

@@ -38,7 +38,7 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
 void check_checkpoint(const Deck& deck, Report& report) {
   const CheckpointDeck& c = deck.checkpoint;
   for (const auto& key : all_keys())
-    if (key.section == "checkpoint" && key.name != "model_from" && c.directory.empty() && !is_default(key, deck))
+    if (key.section == "checkpoint" && !key.name.ends_with("_from") && c.directory.empty() && !is_default(key, deck))
       report.add("", key.qualified() + " = " + value_text(key, deck) +
                          " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
   if (c.keep_every_steps > 0 && c.keep_last == 0)
@@ -53,6 +53,16 @@ void check_start(const Deck& deck, Report& report) {
     report.add("", "checkpoint.model_from = " + from +
                        " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
                        "false, or no model_from");
+  const std::string& optimizer = deck.checkpoint.optimizer_from;
+  if (optimizer.empty()) return;
+  const std::string key = "checkpoint.optimizer_from = " + optimizer;
+  if (from.empty() && !deck.model.load_weights)
+    report.add("", key +
+                       " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
+                       "model.load_weights = true");
+  if (!in_torch(deck.optimizer.name))
+    report.add("", key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
+                       ", which torch.optim doesn't have; legal: " + torch_optimizers + ", or no optimizer_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.

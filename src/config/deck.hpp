@@ -240,6 +240,7 @@ struct CheckpointDeck {
   Resume resume = Resume::never;
   bool reset_optimizer = false;          // a restart takes nothing of the optimizer from another run's checkpoint
   std::string model_from;                // a checkpoint whose parameters a run starts with; "" = none
+  std::string optimizer_from;            // files of what the optimizer starts with; "" = zeros
   bool stop_on_failure = true;           // false: training goes on when saving fails
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };

@@ -206,6 +206,11 @@ void add_checkpoint(std::vector<Key>& keys) {
       "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
+  k.path<&C::optimizer_from>(
+      "optimizer_from", may_change,
+      "directory with optimizer.safetensors, or such a file, in PyTorch's names (docs/optimizers.md): what the "
+      "optimizer has kept so far, and its number of updates, of a run that starts with step 1 and the parameters of "
+      "model.hf or checkpoint.model_from");
   k.flag<&C::reset_optimizer>("reset_optimizer", may_change,
                               "true: a restart from a checkpoint whose deck doesn't say so takes parameters, step and "
                               "data from there, and keys of "
