@@ -151,6 +151,21 @@ void check_groups(const Deck& deck, Report& report) {
   }
 }
 
+// What bounds logits by scaling weights needs logits that follow them, and weights that are trained themselves.
+void check_qk_clip(const Deck& deck, Report& report) {
+  const OptimizerDeck& o = deck.optimizer;
+  if (o.qk_clip == 0) return;
+  const std::string clip = "optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
+  if (deck.model.qk_norm)
+    report.add("", clip +
+                       " with model.qk_norm = true: normalised queries and keys are as long as before when their "
+                       "projections are scaled; legal: 0");
+  if (row_of(o.name).averages)
+    report.add("", clip + " with optimizer.name = " + row_of(o.name).word +
+                       ", whose weights to use are averages of those that it would scale; legal: 0, or another "
+                       "optimizer");
+}
+
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
@@ -172,6 +187,7 @@ void check_optimizer(Deck& deck, Report& report) {
                        std::to_string(std::max<std::int64_t>(steps - o.warmup_steps, 0)));
   check_rates(deck, report);
   check_groups(deck, report);
+  check_qk_clip(deck, report);
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 
@@ -210,6 +226,10 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("",
                "machine.attention = tensor_cores without train.precision = bf16, which alone they compute in; "
                "legal: cuda_cores, or precision bf16");
+  if (deck.machine.attention == AttentionKernel::tensor_cores && deck.model.attention_soft_cap > 0)
+    report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
+                       value_text(*find_key("model", "attention_soft_cap"), deck) +
+                       ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ struct ModelDeck {
   double rope_mscale_all_dim = 0;
   bool rope_truncate = true;  // yarn: round the correction range to whole dimensions
   bool qk_norm = false;
+  double attention_soft_cap = 0;  // of scaled scores; 0 = none
+  double logit_soft_cap = 0;      // of the head's logits; 0 = none
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
@@ -185,6 +187,7 @@ struct OptimizerDeck {
   double restart_factor = 1;       // of cosine_restarts: each period is so many times the one before
   std::string rate_points;         // of piecewise: "step:ratio, …" (config/rate_points.hpp)
   std::int64_t cooldown_from = 0;  // the step from which the rate falls to its end; 0 = none
+  double qk_clip = 0;              // largest attention logit that leaves queries and keys as they are; 0 = any
   MomentType moments = MomentType::compute_default;
   std::vector<OptimizerGroup> groups;  // of several that match, the first
 };
@@ -245,8 +248,9 @@ struct CheckpointDeck {
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
-  std::string sample_prompt;       // the text that the sample at the end continues
-  std::int64_t sample_tokens = 0;  // 0 = no sample
+  std::int64_t norms_every_steps = 0;  // between norms of weights and updates by unit; 0 = never
+  std::string sample_prompt;           // the text that the sample at the end continues
+  std::int64_t sample_tokens = 0;      // 0 = no sample
   double sample_temperature = 0.7;
   bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf
   std::int64_t profile = 0;  // the step whose timeline each rank writes; 0 = none

@@ -139,6 +139,9 @@ void add_optimizer(std::vector<Key>& keys) {
       "groups", may_change,
       "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
       "an optimizer of their own; muon and normuon leave matrices of groups with optimizer: adamw to AdamW");
+  k.number<&O::qk_clip>("qk_clip", may_change, at_least(0),
+                        "QK-clip's tau (docs/optimizers.md): behind an update, queries and keys of heads whose largest "
+                        "attention logit of the step was above it are scaled down to it; 0 = none");
   k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
                         "type of moments; default = fp32, or fp64 with precision fp64");
 }
@@ -229,6 +232,9 @@ void add_output(std::vector<Key>& keys) {
       .required = Required::training;
   k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
                              "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
+  k.integer<&O::norms_every_steps>("norms_every_steps", may_change, 0, most_steps, "",
+                                   "steps between norms of weights and of their updates, by unit, in metrics.jsonl; 0 "
+                                   "= never");
   k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues");
   k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),

@@ -90,6 +90,7 @@ struct Context {
   RouterRun<T> router = {};
   OperationTape* operations = nullptr;  // for tests
   AttentionKernel attention = AttentionKernel::cuda_cores;
+  View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

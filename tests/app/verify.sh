@@ -4,7 +4,7 @@
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
-problems=24
+problems=28
 
 expect 0 "$((2 * problems)) of $((2 * problems)) agree with their references" "$forge" verify
 cat "$work/output"
