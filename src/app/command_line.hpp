@@ -64,6 +64,7 @@ struct CommandLine {
   std::string document_end_token;  // its text or id; "": the tokenizer's own
   std::string tokenizer;           // a file or a directory, also of evaluate and generate; "": bytes, or the model's
   std::string pattern;             // of a tiktoken file: a name or a file
+  std::string files_from;          // a file with the paths of more texts; "": none
   std::string field = "text";      // of .jsonl files
   std::string format;              // "", uint16, uint32 or npy
   int threads = 0;                 // 0: all cores

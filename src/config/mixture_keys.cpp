@@ -50,11 +50,29 @@ std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources)
   });
 }
 
+// What else changes in annealing, and where it is said.
+std::vector<Member> members_elsewhere() {
+  std::vector<Member> members;
+  for (const char* name : {"rate", "learning_rate", "rate_factor"})
+    members.push_back({name, [](const YamlNode&) {
+                         return "is no member of a phase: the rate follows optimizer.schedule; legal: wsd, or "
+                                "piecewise with rate_points at the phase's step";
+                       }});
+  for (const char* name : {"length", "sequence_tokens"})
+    members.push_back({name, [](const YamlNode&) {
+                         return "is no member of a phase: a run has one train.sequence_tokens; legal: a second run "
+                                "of another length, with checkpoint.model_from";
+                       }});
+  return members;
+}
+
 std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases) {
   return read_map_list(node, phases, legal_phases(), [](PhaseDeck& p) {
-    return std::vector<Member>{{"from_step", integer_reader(p.from_step, 2, most_phase)},
-                               {"from_tokens", integer_reader(p.from_tokens, 1, most_phase)},
-                               {"weights", weights_reader(p.weights)}};
+    std::vector<Member> members = members_elsewhere();
+    members.push_back({"from_step", integer_reader(p.from_step, 2, most_phase)});
+    members.push_back({"from_tokens", integer_reader(p.from_tokens, 1, most_phase)});
+    members.push_back({"weights", weights_reader(p.weights)});
+    return members;
   });
 }
 

@@ -73,6 +73,8 @@ void AddedTokenFinder::split(std::string_view text, std::vector<Part>& parts) co
         if (!is_white_space(c.code)) break;
         end += c.bytes;
       }
+    // White space that the token before has taken.
+    if (begin >= end) continue;
     if (done < begin) parts.push_back({done, begin, -1});
     parts.push_back({begin, end, token.id});
     done = end;

@@ -276,7 +276,7 @@ class Translator {
       default:
         break;
     }
-    if (std::isdigit(static_cast<unsigned char>(c)) || c == 'R' || c == 'X' || c == 'K' || c == 'k')
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == 'R' || c == 'K' || c == 'k')
       return atom(std::string("\\") + c);
     refuse(std::string("the escape \\") + c);
   }

@@ -93,7 +93,13 @@ expect 2 "ends at step" "$forge" "$deck" "${mix[@]}" --set data.at_end=error --s
 expect 2 "both given" "$forge" "$deck" --set "data.sources=$(cat "$work/sources")"
 expect 2 "names 'other', which is no source" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, weights: {other: 1}}]"
 expect 2 "legal: all, or none" "$forge" "$deck" --set data.files=[] --set "data.sources=$(sed 's/, weight: 3//' "$work/sources")"
-expect 2 "unknown; legal: list of {from_step or" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, learning_rate: 1}]"
+expect 2 "unknown; legal: list of {from_step or" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, order: shuffled}]"
+expect 2 "the rate follows optimizer.schedule; legal: wsd, or piecewise" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, learning_rate: 1}]"
+expect 2 "a run has one train.sequence_tokens; legal: a second run" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, length: 8}]"
+# what was written after a checkpoint is named: only some samples are compared
+touch -d "+1 hour" "$work/raw.bin"
+rm -rf "$work/other" "$work/other_run"
+expect 0 "raw.bin was written after the checkpoint" "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003"
 
 # ---- packing: the plan is made once, on any number of ranks, and the log says how full samples are
 pack=(--set data.packing=best_fit --set data.positions=document --set "data.packing_directory=$work/plans" --set "output.directory=$work/packed"
