@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -204,9 +205,11 @@ struct SourceDeck {
 
 // Weights from a step on; of sources that it doesn't name, 0.
 struct PhaseDeck {
-  std::int64_t from_step = 0;    // 0 = from_tokens
-  std::int64_t from_tokens = 0;  // the first step behind so many tokens of training
-  std::vector<std::pair<std::string, double>> weights;
+  std::int64_t from_step = 0;                           // 0 = from_tokens
+  std::int64_t from_tokens = 0;                         // the first step behind so many tokens of training
+  std::vector<std::pair<std::string, double>> weights;  // none: the sources' own
+  std::int64_t sequence_tokens = 0;  // a divisor of T: samples are pieces of so many tokens; 0: whole
+  std::optional<double> rate = {};   // what learning rates are multiplied by
   bool operator==(const PhaseDeck&) const = default;
 };
 
@@ -228,6 +231,10 @@ struct DataDeck {
   PositionOrigin positions = PositionOrigin::sample;
 
   bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
+  // Samples are pieces in some phase.
+  bool has_pieces() const {
+    return std::any_of(phases.begin(), phases.end(), [](const PhaseDeck& p) { return p.sequence_tokens > 0; });
+  }
 };
 
 struct CheckpointDeck {

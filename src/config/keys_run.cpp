@@ -158,9 +158,11 @@ void add_data(std::vector<Key>& keys) {
   k.sources<&D::sources>("sources", stays,
                          "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
                          "weights: all or none (its number of samples); paths may change at a restart");
-  k.phases<&D::phases>("phases", stays,
-                       "other weights of the sources from a step, or from a number of tokens, on; those that begin "
-                       "behind the checkpoint's step may change at a restart");
+  k.phases<&D::phases>(
+      "phases", stays,
+      "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces of "
+      "sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those that "
+      "begin behind the checkpoint's step may change at a restart");
   k.number<&D::temperature>("temperature", stays, more_than(0),
                             "weights of a mixture are taken to the power of 1 / temperature");
   k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"}, {},

@@ -97,7 +97,7 @@ void Trainer<T>::step(std::int64_t s) {
   session_.compute_gradients(feed, s, labels);
   enter("update");
   const OptimizerDeck& optimizer = session_.setup().deck.optimizer;
-  const StepRates rates{optimizer, train().steps, s};
+  const StepRates rates = rates_of_step(session_.setup().deck, s);
   StepResult result;
   {
     const auto timer = session_.timers().start(Phase::optimizer);
