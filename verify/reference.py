@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import fp8
 import multi_token
 import optimizers
 
@@ -301,6 +302,8 @@ def train(
     """
     model_options = model_options or {}
     model = load_model(directory, precision, model_options.get("mtp_depth", 0))
+    if train_options.get("precision") == "fp8":
+        fp8.attach(model, train_options)
     routers = Routers(model)
     auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"

@@ -10,6 +10,7 @@
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
+#include "model/fp8_options.hpp"
 #include "model/optimizer_state.hpp"
 #include "model/spec.hpp"
 
@@ -66,6 +67,7 @@ struct BufferContext {
   OptimizerState optimizer{};
   std::int64_t sources = 0;         // of the data, whose losses are summed apart; 0 = not apart
   bool document_positions = false;  // positions of tables start anew with each document
+  Fp8Options fp8{};
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
