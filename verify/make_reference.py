@@ -29,15 +29,18 @@ README = """# {name}
 - {tokens}: random tokens in which three of four follow from the one before.
 - `input.yaml`: the deck, run from the repository's root. `forge verify verify/{name}/input.yaml` compares.
 - `reference.yaml`: loss, total_loss, grad_norm and learning_rate of {steps} steps, and each gradient's largest entry in
-  step 1, in fp64 and fp32. `gradients.safetensors`: step 1's gradients in fp64, before clipping.
+  step 1, in {precisions}. `gradients.safetensors`: step 1's gradients in fp64, before clipping.
 
 The references were computed by `python3 verify/make_reference.py {name}` with the class
 {architecture} of transformers {transformers} on PyTorch {torch}, in one process, the global batch at once. In fp64 the
 class's own casts to fp32 were replaced by casts to fp64, and the type of every operation's result was checked
 (`verify/reference.py`).
-`verify/check_reference.py` compares the loss with an independent implementation in 80-bit arithmetic, and the gradients
-with its difference quotients.
+{checked}
 """
+CHECKED = """`verify/check_reference.py` compares the loss with an independent implementation in 80-bit arithmetic, and the gradients
+with its difference quotients."""
+FP8 = """Its linear layers were replaced by products whose operands `verify/fp8.py` rounds, in numpy, with tables of all codes made
+from the specification's definition; all else is in fp64. What is rounded has no difference quotients."""
 
 
 def deck(name, problem):
@@ -49,7 +52,7 @@ def deck(name, problem):
         data["document_end_token"] = problem.end_token
     return {
         "model": {"hf": f"{folder}/model", "load_weights": True} | problem.model,
-        "train": problem.train | {"precision": "fp64"},
+        "train": {"precision": "fp64"} | problem.train,
         "optimizer": problem.optimizer,
         "data": data,
         "output": {"directory": f"runs/verify/{name}"},
@@ -72,7 +75,7 @@ def make(name, problem, base):
         precision: reference.train(
             model, tokens, problem.train, problem.optimizer, problem.end_token, precision, problem.model
         )
-        for precision in ("fp64", "fp32")
+        for precision in (("fp64",) if problem.in_fp8 else ("fp64", "fp32"))
     }
     with open(os.path.join(folder, "reference.yaml"), "w") as file:
         file.write(files.reference_text(records))
@@ -83,6 +86,8 @@ def make(name, problem, base):
             README.format(
                 name=name,
                 shows=textwrap.fill(problem.shows, 118),
+                precisions="fp64" if problem.in_fp8 else "fp64 and fp32",
+                checked=FP8 if problem.in_fp8 else CHECKED,
                 storage=problem.storage,
                 parameters=parameters,
                 tokens=", ".join(f"`{f}`" for f in problem.token_files),
@@ -110,7 +115,7 @@ def main():
     )
     for name in chosen:
         records, parameters = make(name, PROBLEMS[name], arguments.folder)
-        double, single = records["fp64"][0], records["fp32"][0]
+        double, single = records["fp64"][0], records.get("fp32", records["fp64"])[0]
         distance = numpy.max(numpy.abs(numpy.subtract(double["loss"], single["loss"])))
         print(
             f"{name:14s} {parameters:10d} {double['loss'][0]:11.6f} {double['loss'][-1]:11.6f} "

@@ -18,6 +18,10 @@ class Problem:
     model: dict = dataclasses.field(default_factory=dict)  # keys of the deck's model section besides hf
     notes: str = ""
 
+    @property
+    def in_fp8(self):
+        return self.train.get("precision") == "fp8"
+
 
 def llama(**changes):
     base = {
@@ -550,5 +554,38 @@ PROBLEMS = {
                 {"pattern": "embedding.*", "learning_rate": 0},
             ],
         },
+    ),
+    "fp8_current": Problem(
+        shows=(
+            "FP8 with current scales on a Qwen3 with QK-norm: one of a sequence's activations and of each product's "
+            "matrix, E4M3, and E5M2 for output gradients."
+        ),
+        config=qwen("qwen3", num_hidden_layers=3, head_dim=12),
+        train=run(32, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="current"),
+        token_files={"tokens.bin": 1401},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
+    "fp8_row": Problem(
+        shows=(
+            "FP8 with a scale for each token and each row of a product's result, which are not powers of two, on a Qwen2 "
+            "with biases; the first block isn't in FP8. Gradients of weights aren't."
+        ),
+        config=qwen("qwen2", num_hidden_layers=3),
+        train=run(
+            32, precision="fp8", fp8_carrier="fp64", fp8_recipe="row", fp8_scale="exact", fp8_first_layers_bf16=1
+        ),
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
+    "fp8_block": Problem(
+        shows=(
+            "FP8 as in DeepSeek-V3's training: a scale for 1 x 128 of activations and gradients and 128 x 128 of a weight, "
+            "E4M3 throughout, on its model with latent attention, a shared expert and routed ones, which aren't in FP8. "
+            "The dense layer is wider than a block."
+        ),
+        config=deepseek_v3(num_hidden_layers=3, intermediate_size=136),
+        train=run(30, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block"),
+        token_files={"tokens.bin": 1201},
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
 }

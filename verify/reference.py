@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import attention
+import fp8
 import multi_token
 import optimizers
 
@@ -309,6 +310,8 @@ def train(
     model = load_model(
         directory, precision, model_options.get("mtp_depth", 0), attention.NAME if own else "eager"
     )
+    if train_options.get("precision") == "fp8":
+        fp8.attach(model, train_options)
     routers = Routers(model)
     auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"

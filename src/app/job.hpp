@@ -58,14 +58,7 @@ struct Job {
 // Calls f(T{}) with the compute type of the deck.
 template <class F>
 void with_compute_type(const Deck& deck, F&& f) {
-  switch (deck.train.precision) {
-    case PrecisionName::fp64:
-      return f(std::type_identity<double>{});
-    case PrecisionName::fp32:
-      return f(std::type_identity<float>{});
-    case PrecisionName::bf16:
-      return f(std::type_identity<bf16>{});
-  }
+  with_compute_type(precision_of(deck), [&](auto type) { f(std::type_identity<decltype(type)>{}); });
 }
 
 }  // namespace forge

@@ -6,6 +6,7 @@
 #include "app/cost_text.hpp"
 #include "app/device_fit.hpp"
 #include "app/expert_text.hpp"
+#include "app/fp8_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
 #include "app/rate_text.hpp"
@@ -244,6 +245,7 @@ void run_show(const CommandLine& line) {
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());
   print_flops(setup);
+  std::printf("%s", fp8_text(setup).c_str());
   print_saved(setup);
   print_memory(setup, memory);
   print_allowances(setup);

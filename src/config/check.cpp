@@ -222,14 +222,39 @@ void check_output(const Deck& deck, Report& report) {
 }
 
 void check_machine(const Deck& deck, Report& report) {
-  if (deck.machine.attention == AttentionKernel::tensor_cores && deck.train.precision != PrecisionName::bf16)
+  const TrainDeck& t = deck.train;
+  const bool bf16 =
+      t.precision == PrecisionName::bf16 || (t.precision == PrecisionName::fp8 && t.fp8_carrier == Fp8Carrier::bf16);
+  if (deck.machine.attention == AttentionKernel::tensor_cores && !bf16)
     report.add("",
                "machine.attention = tensor_cores without train.precision = bf16, which alone they compute in; "
-               "legal: cuda_cores, or precision bf16");
+               "legal: cuda_cores, or precision bf16, or fp8 with fp8_carrier: bf16");
   if (deck.machine.attention == AttentionKernel::tensor_cores && deck.model.attention_soft_cap > 0)
     report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
                        value_text(*find_key("model", "attention_soft_cap"), deck) +
                        ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
+}
+
+// Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.
+void check_fp8(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const ModelDeck& m = deck.model;
+  if (t.precision != PrecisionName::fp8) {
+    for (const Key& key : all_keys())
+      if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && !is_default(key, deck))
+        report.add("", key.qualified() + " = " + value_text(key, deck) +
+                           " without train.precision = fp8; legal: " + default_text(key) + ", or precision: fp8");
+    return;
+  }
+  const std::int64_t blocks = m.layers + m.mtp_depth;
+  if (t.fp8_first_layers_bf16 + t.fp8_last_layers_bf16 >= blocks && blocks > 0)
+    report.add("", equation("train.fp8_first_layers_bf16", t.fp8_first_layers_bf16) + " + " +
+                       equation("train.fp8_last_layers_bf16", t.fp8_last_layers_bf16) + " leave none of the " +
+                       std::to_string(blocks) + " blocks in fp8; legal: a sum of less than " + std::to_string(blocks) +
+                       ", or precision: bf16");
+  if (t.fp8_experts)
+    report.add("",
+               "train.fp8_experts = true: experts' products in fp8 are not available in this version; legal: false");
 }
 
 }  // namespace
@@ -242,6 +267,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
   check_start(deck, report);
   if (good({"train", "machine"})) check_machine(deck, report);
+  if (good({"model", "train"})) check_fp8(deck, report);
   if (needs == Needs::training) {
     if (good({"checkpoint"})) check_checkpoint(deck, report);
     if (good({"train"})) check_zero(deck.train, report);

@@ -24,7 +24,10 @@ enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
-enum class PrecisionName { fp64, fp32, bf16 };
+enum class PrecisionName { fp64, fp32, bf16, fp8 };
+enum class Fp8Recipe { current, row, block };  // what has one scale (model/fp8.hpp)
+enum class Fp8Scale { power_of_two, exact };
+enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
@@ -151,6 +154,12 @@ struct TrainDeck {
   std::int64_t microbatch_sequences = 1;
   std::int64_t sequence_tokens = 0;  // T
   PrecisionName precision = PrecisionName::bf16;
+  Fp8Recipe fp8_recipe = Fp8Recipe::current;
+  Fp8Scale fp8_scale = Fp8Scale::power_of_two;
+  Fp8Carrier fp8_carrier = Fp8Carrier::bf16;
+  bool fp8_experts = false;                // the experts' products, too
+  std::int64_t fp8_first_layers_bf16 = 0;  // blocks whose products stay in the carrier's type, …
+  std::int64_t fp8_last_layers_bf16 = 0;   // … those of multi-token prediction counted behind the others
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
   std::int64_t zero_stage = 0;

@@ -66,8 +66,23 @@ void add_train(std::vector<Key>& keys) {
                                       "sequences that a rank takes at a time, B");
   k.integer<&T::sequence_tokens>("sequence_tokens", stays, 1, most_tokens, "", "tokens of a sequence, T").required =
       Required::training;
-  k.choice<&T::precision>("precision", stays, {"fp64", "fp32", "bf16"}, {"fp8"},
-                          "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums");
+  k.choice<&T::precision>(
+      "precision", stays, {"fp64", "fp32", "bf16", "fp8"}, {},
+      "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums, and so does fp8, which "
+      "rounds the operands of blocks' products (docs/fp8.md)");
+  k.choice<&T::fp8_recipe>("fp8_recipe", stays, {"current", "row", "block"}, {"delayed"},
+                           "what has one scale: a sequence's activations and a whole matrix; a token and an output "
+                           "row; 1 x 128 of a token and 128 x 128 of a matrix");
+  k.choice<&T::fp8_scale>("fp8_scale", stays, {"power_of_two", "exact"}, {},
+                          "a scale is the largest power of two that fits, or largest number / amax");
+  k.choice<&T::fp8_carrier>("fp8_carrier", stays, {"bf16", "fp64"}, {},
+                            "type of all that fp8 doesn't round; fp64 compares layouts to rounding");
+  k.flag<&T::fp8_experts>("fp8_experts", stays, "experts' products in fp8, too");
+  k.integer<&T::fp8_first_layers_bf16>("fp8_first_layers_bf16", stays, 0, 1 << 20, "",
+                                       "first blocks whose products fp8 leaves in the carrier's type");
+  k.integer<&T::fp8_last_layers_bf16>(
+      "fp8_last_layers_bf16", stays, 0, 1 << 20, "",
+      "last blocks likewise, those of multi-token prediction counted behind the others");
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
   k.choice<&T::recompute>(
       "recompute", may_change, {"none", "selective", "full"}, {},

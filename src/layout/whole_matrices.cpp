@@ -249,9 +249,9 @@ void add_round_operations(Operations& o, const MatrixRound& round) {
   const DType type = o.c.precision.compute;
   const auto add = [&](bool sums, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
     if (B == 1 && sums)
-      o.products.push_back({columns, inner, rows, type, type});
+      o.products.push_back({columns, inner, rows, type, type, false});
     else if (B == 1)
-      o.products.push_back({rows, columns, inner, type, type});
+      o.products.push_back({rows, columns, inner, type, type, false});
     else
       o.expert_products.push_back({sums, B, B * rows, columns, inner, type, type});
   };

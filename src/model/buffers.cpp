@@ -23,9 +23,31 @@ void place(const BufferList& list, void* memory) {
 }
 
 Precision precision_of(const Deck& deck) {
-  return deck.train.precision == PrecisionName::fp64   ? fp64_precision
-         : deck.train.precision == PrecisionName::fp32 ? fp32_precision
-                                                       : bf16_precision;
+  switch (deck.train.precision) {
+    case PrecisionName::fp64:
+      return fp64_precision;
+    case PrecisionName::fp32:
+      return fp32_precision;
+    case PrecisionName::bf16:
+      return bf16_precision;
+    case PrecisionName::fp8:
+      break;
+  }
+  return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : bf16_precision;
+}
+
+Fp8Options fp8_options(const Deck& deck) {
+  const TrainDeck& t = deck.train;
+  const ModelDeck& m = deck.model;
+  if (t.precision != PrecisionName::fp8) return {};
+  const std::int64_t keys = m.kv_heads > 0 ? m.kv_heads : m.heads;
+  return {true,
+          t.fp8_recipe,
+          t.fp8_scale == Fp8Scale::exact,
+          t.fp8_experts,
+          t.fp8_first_layers_bf16,
+          m.layers + m.mtp_depth - t.fp8_last_layers_bf16,
+          std::max<std::int64_t>(deck.mesh.tp / keys, 1)};
 }
 
 namespace {
@@ -68,7 +90,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           static_cast<std::int64_t>(deck.data.sources.size()),
           deck.data.positions == PositionOrigin::document || deck.data.has_pieces(),
           deck.optimizer.qk_clip > 0,
-          deck.output.norms_every_steps > 0 ? unit_count(local) : 0};
+          deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
+          fp8_options(deck)};
 }
 
 }  // namespace forge

@@ -10,6 +10,7 @@
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
 #include "core/view.hpp"
+#include "model/fp8_options.hpp"
 #include "model/optimizer_state.hpp"
 #include "model/spec.hpp"
 
@@ -68,6 +69,7 @@ struct BufferContext {
   bool document_positions = false;  // positions of tables start anew with each document
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
+  Fp8Options fp8{};
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }

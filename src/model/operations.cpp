@@ -93,6 +93,23 @@ double AttentionProduct::flops() const {
   return static_cast<double>(sequences * heads) * pairs() * 2 * (backward ? 3 * D + 2 * Dv : D + Dv);
 }
 
+void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+  const std::int64_t N = w.rows.count(), K = w.columns.count();
+  if (of == ProductOf::output)
+    linear(rows, N, K);
+  else if (of == ProductOf::input_gradient)
+    linear_backward_input(rows, N, K);
+  else
+    linear_backward_weight(rows, N, K);
+  if (!fp8 || !rounds_product(c.fp8.recipe, of)) return;
+  products.back().fp8 = true;
+  scaled.push_back(scaled_product(c, of, rows, w, 0));
+  for (const ScaledOperand& x : {scaled.back().a, scaled.back().b}) {
+    over_rows("fp8_amax", x.rows, x.columns, 1, 0);
+    over_rows("fp8_round", x.rows, x.columns, 1, 1);
+  }
+}
+
 double Operations::flops() const {
   return sum_of_flops(products) + sum_of_flops(expert_products) + sum_of_flops(attention);
 }

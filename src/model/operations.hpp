@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/buffers.hpp"
+#include "model/scaled_product.hpp"
 
 namespace forge {
 
@@ -16,6 +16,7 @@ namespace forge {
 struct Product {
   std::int64_t m, n, k;
   DType operands, result;
+  bool fp8 = false;  // operands were rounded to it
 
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const Product&) const = default;
@@ -79,12 +80,16 @@ class Operations {
   std::vector<ExpertProduct> expert_products;
   std::vector<AttentionProduct> attention;
   std::vector<RowKernel> row_kernels;
+  std::vector<ScaledProduct> scaled;  // of the products in FP8, in their order
+  bool fp8 = false;                   // what follows is of a block whose products are
 
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
   void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }
   void linear_to_sums(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, sum()); }
   void linear_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, in, out, value()); }
   void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) { add(out, in, rows, sum()); }
+  // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
+  void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // Of this rank's experts, each (out, in).
   void experts(std::int64_t rows, std::int64_t out, std::int64_t in) { add_experts(false, rows, out, in, value()); }
   void experts_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) {
@@ -119,7 +124,7 @@ class Operations {
   DType sum() const { return c.precision.accumulate; }
   static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
   void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result) {
-    products.push_back({m, n, k, value(), result});
+    products.push_back({m, n, k, value(), result, false});
   }
   void add_experts(bool sums, std::int64_t rows, std::int64_t n, std::int64_t k, DType result) {
     expert_products.push_back({sums, spec.E() / c.ep, rows, n, k, value(), result});

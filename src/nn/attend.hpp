@@ -77,7 +77,7 @@ void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHea
 template <class T>
 void join_attention(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
                     View<T, 2> branch, const RowScratch<T>& rows) {
-  row_parallel_forward<T>(p.ctx, b.o, w.out, w.out_bias, branch, rows);
+  row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows);
   residual_add<T>(p.ctx.stream, p.x, branch, b.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
 }
 
@@ -87,7 +87,7 @@ void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, 
                      const AttendScratch<T>& s, const AttentionHeads<T>& in, const AttentionHeads<T>& d) {
   const ModelSpec& m = p.spec();
   const auto d_branch = output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
-  linear_backward_input<T>(p.ctx, d_branch, w.out, s.d_o);
+  block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
   context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, b.lse, s.delta, s.d_q_sums, d);
 }
@@ -97,7 +97,7 @@ template <class T>
 void join_attention_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
                                     const AttendBuffers<T>& b, const RowScratch<T>& rows) {
   const View<const T, 2> d_branch = b.d_out.empty() ? b.d_h : b.d_out;
-  linear_backward_weight<T>(p.ctx, d_branch, b.o, g.out);
+  block_linear_backward_weight<T>(p.ctx, attention_out_split(p.spec()), d_branch, b.o, g.out);
   // The output's bias was added to this rank's rows only.
   bias_backward<T>(p.ctx, own_rows(p.ctx.groups, d_branch), g.out_bias, rows);
 }

@@ -4,6 +4,10 @@
 
 namespace forge {
 
+MatrixSplit attention_out_split(const ModelSpec& s) {
+  return {whole_lines(s.C()), split_lines(s.o_columns())};
+}
+
 void add_attention_sends(Sends& sends, Pass pass) {
   const std::int64_t inputs = sends.c.spec.attention_input_columns();
   if (pass != Pass::backward_input) sends.rows(Collective::all_gather, inputs);
@@ -20,16 +24,16 @@ void add_attend_operations(Operations& o, std::int64_t layer, Pass pass) {
   switch (pass) {
     case Pass::forward:
       add_context_operations(o, layer, pass);
-      o.linear(o.R, s.C(), s.o_columns());
+      o.block_linear(ProductOf::output, o.R, attention_out_split(s));
       if (biased) o.over_rows("add_bias", o.S, s.C(), 1, 1);
       return o.over_rows("residual_add", o.S, s.C(), 2, 1);
     case Pass::backward_input:
       if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
-      o.linear_backward_input(o.R, s.C(), s.o_columns());
+      o.block_linear(ProductOf::input_gradient, o.R, attention_out_split(s));
       o.over_rows("attention_delta", o.R, s.o_columns(), 2, 0);
       return add_context_operations(o, layer, pass);
     case Pass::backward_weight:
-      o.linear_backward_weight(o.R, s.C(), s.o_columns());
+      o.block_linear(ProductOf::weight_gradient, o.R, attention_out_split(s));
       if (biased) o.over_rows("column_sum", o.S, s.C(), 1, 0);
   }
 }

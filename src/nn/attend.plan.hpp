@@ -75,6 +75,9 @@ struct AttendScratch {
   void list_d_n1(BufferLister& l) { l.add(d_n1, "gradient of norm output", l.S, l.spec.C()); }
 };
 
+// How tp splits the output projection.
+MatrixSplit attention_out_split(const ModelSpec& spec);
+
 // The collectives of an attention layer of either kind.
 void add_attention_sends(Sends& sends, Pass pass);
 

@@ -1,5 +1,8 @@
 #include "nn/attention_layer.hpp"
 
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
+
 namespace forge {
 
 // The heads of q, k and v inside the fused (R, (H + 2K) D).
@@ -32,7 +35,7 @@ void AttentionLayer<T>::rotate(const AttentionHeads<T>& heads, bool inverse) con
 // n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
-  linear_forward<T>(p.ctx, gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv);
+  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv);
   const AttentionHeads<T> to = inputs();
   if (p.spec().options.qk_norm) {
     const AttentionHeads<T> raw = split_heads(b.qkv);
@@ -56,6 +59,25 @@ void AttentionLayer<T>::backward_positions(const AttentionHeads<T>& d, const Row
   head_norm_backward<T>(p.ctx.stream, d.k, raw.k, w.k_norm, k_rstd(), d.k);
 }
 
+// tp neighbours with the same key heads have their own query heads' parts of the gradient. Rounding takes the sum: the
+// first of them gets it, the others nothing.
+template <class T>
+void AttentionLayer<T>::sum_copies() const {
+  Context<T>& ctx = p.ctx;
+  const std::int64_t copies = ctx.buffers.fp8.kv_copies, columns = 2 * p.spec().kv_columns();
+  if (!ctx.fp8_block || copies == 1) return;
+  const View<T, 2> d = columns_of(b.d_qkv, p.spec().q_columns(), columns);
+  const std::int64_t count = d.rows() * columns, rank = ctx.groups.tp_rank();
+  const View<T, 1> own = ctx.fp8.a.slice(0, count), all = ctx.fp8.a.slice(count, count * (1 + ctx.groups.tp_size()));
+  const View<T, 2> sum(own.data, {{d.rows(), columns}});
+  copy_rows<T>(ctx.stream, d, sum);
+  ctx.groups.tp->all_gather(ctx.stream, View<const T, 1>(own), all);
+  if (rank % copies > 0) fill_zero(ctx.stream, own.data, to_size(count) * sizeof(T));
+  for (std::int64_t other = rank + 1; rank % copies == 0 && other < rank + copies; ++other)
+    add<T>(ctx.stream, all.slice(other * count, (other + 1) * count), own);
+  copy_rows<T>(ctx.stream, sum, d);
+}
+
 template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
   norm1_forward<T>(p, w, b, b.n1);
@@ -76,14 +98,15 @@ void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
   const AttentionHeads<T> d = split_heads(b.d_qkv);
   attend_backward<T>(p, w, b, s, inputs(), d);
   backward_positions(d, s.rows);
-  column_parallel_backward_input<T>(p.ctx, b.d_qkv, w.qkv, s.d_n1, s.rows);
+  sum_copies();
+  column_parallel_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, s.d_n1, s.rows);
   norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);
 }
 
 template <class T>
 void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
   join_attention_backward_weight<T>(p, g, b, rows);
-  linear_backward_weight<T>(p.ctx, b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), g.qkv);
+  block_linear_backward_weight<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), g.qkv);
   bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
 }
 

@@ -28,6 +28,7 @@ struct AttentionLayer {
   View<acc_t<T>, 2> k_rstd() const { return columns_of(b.qk_rstd, p.spec().H(), p.spec().K()); }
   void rotate(const AttentionHeads<T>& heads, bool inverse) const;
   void project(const RowScratch<T>& rows) const;
+  void sum_copies() const;
   void backward_positions(const AttentionHeads<T>& d, const RowScratch<T>& rows) const;
 };
 

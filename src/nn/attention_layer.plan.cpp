@@ -24,13 +24,28 @@ void add_to_heads(Operations& o, const char* name, std::int64_t reads, std::int6
 
 }  // namespace
 
+MatrixSplit qkv_split(const BufferContext& c) {
+  MatrixLines rows = split_lines(c.spec.q_columns());
+  for (int part = 0; part < 2; ++part) rows.parts.push_back({c.spec.kv_columns(), c.fp8.kv_copies});
+  return {rows, whole_lines(c.spec.C())};
+}
+
+std::int64_t copied_gradients(const BufferContext& c) {
+  return !c.spec.mla() && c.fp8.kv_copies > 1 ? c.microbatch.rows() * 2 * c.spec.kv_columns() : 0;
+}
+void add_sends_of_copies(Sends& sends) {
+  const std::int64_t count = copied_gradients(sends.c);
+  if (count > 0) sends.add(Group::tp, Collective::all_gather, count, sends.c.precision.compute);
+}
+
 void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
   const ModelSpec& s = o.spec;
+  const MatrixSplit qkv = qkv_split(o.c);
   const bool normalised = s.options.qk_norm;
   switch (pass) {
     case Pass::forward:
       add_norm_operations(o, pass, o.S, s.C());
-      o.linear(o.R, s.qkv_columns(), s.C());
+      o.block_linear(ProductOf::output, o.R, qkv);
       if (s.options.qkv_bias) o.over_rows("add_bias", o.R, s.qkv_columns(), 1, 1);
       if (normalised) add_to_heads(o, "head_norm_forward", 1, 1);
       if (s.rope()) add_to_heads(o, "rotary", 1, 1);
@@ -42,11 +57,11 @@ void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
         add_to_heads(o, "head_norm_weight_gradient", 2, 0);
         add_to_heads(o, "head_norm_backward", 2, 1);
       }
-      o.linear_backward_input(o.R, s.qkv_columns(), s.C());
+      o.block_linear(ProductOf::input_gradient, o.R, qkv);
       return add_norm_operations(o, pass, o.S, s.C());
     case Pass::backward_weight:
       add_attend_operations(o, layer, pass);
-      o.linear_backward_weight(o.R, s.qkv_columns(), s.C());
+      o.block_linear(ProductOf::weight_gradient, o.R, qkv);
       if (s.options.qkv_bias) o.over_rows("column_sum", o.R, s.qkv_columns(), 1, 0);
   }
 }

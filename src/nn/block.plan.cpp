@@ -29,6 +29,11 @@ void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute
   if (recompute) pass = Pass::forward;
   add_attention_sends(sends, pass);
   sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute) : add_mlp_sends(sends, pass, !recompute);
+  if (!sends.c.fp8.has_block(layer)) return;
+  Operations operations(sends.c);
+  add_block_operations(operations, layer, pass, recompute);
+  sends.amaxes(operations);
+  if (pass == Pass::backward_input) add_sends_of_copies(sends);
 }
 
 namespace {
@@ -52,6 +57,7 @@ void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool rec
     s.is_moe(layer) ? add_moe_operations(o, pass, recompute)
                     : add_mlp_operations(o, pass, s.F(), s.options.mlp_bias, !recompute);
   };
+  o.fp8 = o.c.fp8.has_block(layer);
   if (recompute && o.c.recompute == Recompute::none) return;
   if (recompute && o.c.recompute == Recompute::selective) return add_selective_recompute(o, layer);
   if (recompute) pass = Pass::forward;

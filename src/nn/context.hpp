@@ -60,6 +60,8 @@ class OperationTape {
   virtual ~OperationTape() = default;
   virtual void product(const Product& product) = 0;
   virtual void experts(const ExpertProduct& product) = 0;
+  // The largest magnitudes that give the scales of an operand in FP8, on the device.
+  virtual void scales(Stream& stream, View<const float, 1> amax) = 0;
   // `heads`: without its positions, which the mask has, on the device: of what the stream was given before.
   virtual void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                          const AttentionProduct& heads) = 0;
@@ -91,6 +93,8 @@ struct Context {
   OperationTape* operations = nullptr;  // for tests
   AttentionKernel attention = AttentionKernel::cuda_cores;
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
+  Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
+  bool fp8_block = false;        // what runs now is a block whose products are
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

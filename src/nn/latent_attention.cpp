@@ -59,8 +59,8 @@ template <class T>
 void LatentAttention<T>::project_down() const {
   const View<T, 2> n = normalised();
   norm1_forward<T>(p, w, b, n);
-  if (p.spec().q_lora() > 0) linear_forward<T>(p.ctx, n, w.q_down, {}, b.q_down);
-  linear_forward<T>(p.ctx, n, w.kv_down, {}, b.kv_down);
+  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
+  block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down);
   make_latents();
 }
 
@@ -77,8 +77,8 @@ void LatentAttention<T>::project_up() const {
   const auto s = workspace<LatentForward<T>>(p.ctx);
   const Latents<const T> in = gather(s.all);
   const AttentionHeads<T> to = heads(b.q, b.k, b.v);
-  linear_forward<T>(p.ctx, in.q, w.q_up, {}, b.q);
-  linear_forward<T>(p.ctx, in.kv, w.kv_up, {}, s.kv_up);
+  block_linear_forward<T>(p.ctx, splits().q_up, in.q, w.q_up, {}, b.q);
+  block_linear_forward<T>(p.ctx, splits().kv_up, in.kv, w.kv_up, {}, s.kv_up);
   rotate(to.q, p.batch.table_positions(), false);
   latent_keys_forward<T>(p.ctx.stream, up_heads(s.kv_up), in.key, to.k, to.v);
 }
@@ -90,8 +90,8 @@ void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, const AllLatent
   const Latents<T> to = split(partial);
   rotate(d.q, p.batch.table_positions(), true);
   latent_keys_backward<T>(p.ctx.stream, d.k, d.v, up_heads(b.d_kv_up), to.key);
-  linear_backward_input<T>(p.ctx, b.d_q, w.q_up, to.q);
-  linear_backward_input<T>(p.ctx, b.d_kv_up, w.kv_up, to.kv);
+  block_linear_backward_input<T>(p.ctx, splits().q_up, b.d_q, w.q_up, to.q);
+  block_linear_backward_input<T>(p.ctx, splits().kv_up, b.d_kv_up, w.kv_up, to.kv);
   reduce_rows(p.ctx, partial, b.d_latents);
 }
 
@@ -114,9 +114,9 @@ View<const T, 2> LatentAttention<T>::backward_down(const LatentBackward<T>& s) c
   if (m.q_lora() > 0) {
     backward_norm(b.q_down, w.q_down_norm, b.q_down_rstd, g.q_down_norm, d.q, s.rows);
     d_n1 = s.d_n1;
-    linear_backward_input<T>(p.ctx, d.q, w.q_down, d_n1);
+    block_linear_backward_input<T>(p.ctx, splits().q_down, d.q, w.q_down, d_n1);
   }
-  linear_backward_input<T>(p.ctx, d.down, w.kv_down, d_n1, true);
+  block_linear_backward_input<T>(p.ctx, splits().kv_down, d.down, w.kv_down, d_n1, true);
   return d_n1;
 }
 
@@ -148,12 +148,12 @@ template <class T>
 void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const {
   join_attention_backward_weight<T>(p, g, b, rows);
   const Latents<const T> in = gather(all);
-  linear_backward_weight<T>(p.ctx, b.d_q, in.q, g.q_up);
-  linear_backward_weight<T>(p.ctx, b.d_kv_up, in.kv, g.kv_up);
+  block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
+  block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);
   const Latents<T> d = split(b.d_latents);
   const View<const T, 2> n = normalised();
-  if (p.spec().q_lora() > 0) linear_backward_weight<T>(p.ctx, d.q, n, g.q_down);
-  linear_backward_weight<T>(p.ctx, d.down, n, g.kv_down);
+  if (p.spec().q_lora() > 0) block_linear_backward_weight<T>(p.ctx, splits().q_down, d.q, n, g.q_down);
+  block_linear_backward_weight<T>(p.ctx, splits().kv_down, d.down, n, g.kv_down);
 }
 
 FORGE_INSTANTIATE_CLASS(LatentAttention);

@@ -41,6 +41,7 @@ struct LatentAttention {
   Latents<const T> gather(const AllLatents<T>& all) const;
   AttentionHeads<T> heads(View<T, 2> q, View<T, 2> k, View<T, 2> v) const;
   View<T, 3> up_heads(View<T, 2> x) const;
+  LatentSplits splits() const { return latent_splits(p.spec()); }
   View<T, 2> normalised() const;
   void rotate(View<T, 3> x, View<const std::int32_t, 1> positions, bool inverse) const;
   void rotate_key(View<T, 2> key, bool inverse) const;

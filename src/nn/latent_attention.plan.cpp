@@ -33,6 +33,13 @@ void LatentParameters<P>::list(ParameterLister& l) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
+LatentSplits latent_splits(const ModelSpec& s) {
+  return {{whole_lines(s.q_lora()), whole_lines(s.C())},
+          {whole_lines(s.kv_down_columns()), whole_lines(s.C())},
+          {split_lines(s.q_columns()), whole_lines(s.q_up_inputs())},
+          {split_lines(s.kv_up_columns()), whole_lines(s.kv_lora())}};
+}
+
 void add_latent_norm_operations(Operations& o) {
   const ModelSpec& s = o.spec;
   if (s.q_lora() > 0) add_norm_operations(o, Pass::forward, o.S, s.q_lora());
@@ -45,12 +52,13 @@ namespace {
 
 void add_forward(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
+  const LatentSplits w = latent_splits(s);
   add_norm_operations(o, Pass::forward, o.S, s.C());
-  if (s.q_lora() > 0) o.linear(o.S, s.q_lora(), s.C());
-  o.linear(o.S, s.kv_down_columns(), s.C());
+  if (s.q_lora() > 0) o.block_linear(ProductOf::output, o.S, w.q_down);
+  o.block_linear(ProductOf::output, o.S, w.kv_down);
   add_latent_norm_operations(o);
-  o.linear(o.R, s.q_columns(), s.q_up_inputs());
-  o.linear(o.R, s.kv_up_columns(), s.kv_lora());
+  o.block_linear(ProductOf::output, o.R, w.q_up);
+  o.block_linear(ProductOf::output, o.R, w.kv_up);
   o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
   o.over_rows("latent_keys_forward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
   add_attend_operations(o, layer, Pass::forward);
@@ -58,6 +66,7 @@ void add_forward(Operations& o, std::int64_t layer) {
 
 void add_backward_input(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
+  const LatentSplits w = latent_splits(s);
   const auto norm_of_latent = [&](std::int64_t columns) {
     o.over_rows("norm_weight_gradient", o.S, columns, 2, 0);
     o.over_rows("norm_backward", o.S, columns, 2, 1);
@@ -65,15 +74,15 @@ void add_backward_input(Operations& o, std::int64_t layer) {
   add_attend_operations(o, layer, Pass::backward_input);
   o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
   o.over_rows("latent_keys_backward", o.R, s.kv_columns() + s.v_columns(), 1, 1);
-  o.linear_backward_input(o.R, s.q_columns(), s.q_up_inputs());
-  o.linear_backward_input(o.R, s.kv_up_columns(), s.kv_lora());
+  o.block_linear(ProductOf::input_gradient, o.R, w.q_up);
+  o.block_linear(ProductOf::input_gradient, o.R, w.kv_up);
   o.over_rows("rotary", o.S, s.rotary_dim(), 1, 1);
   norm_of_latent(s.kv_lora());
   if (s.q_lora() > 0) {
     norm_of_latent(s.q_lora());
-    o.linear_backward_input(o.S, s.q_lora(), s.C());
+    o.block_linear(ProductOf::input_gradient, o.S, w.q_down);
   }
-  o.linear_backward_input(o.S, s.kv_down_columns(), s.C());
+  o.block_linear(ProductOf::input_gradient, o.S, w.kv_down);
   add_norm_operations(o, Pass::backward_input, o.S, s.C());
 }
 
@@ -81,13 +90,14 @@ void add_backward_input(Operations& o, std::int64_t layer) {
 
 void add_latent_operations(Operations& o, std::int64_t layer, Pass pass) {
   const ModelSpec& s = o.spec;
+  const LatentSplits w = latent_splits(s);
   if (pass == Pass::forward) return add_forward(o, layer);
   if (pass == Pass::backward_input) return add_backward_input(o, layer);
   add_attend_operations(o, layer, pass);
-  o.linear_backward_weight(o.R, s.q_columns(), s.q_up_inputs());
-  o.linear_backward_weight(o.R, s.kv_up_columns(), s.kv_lora());
-  if (s.q_lora() > 0) o.linear_backward_weight(o.S, s.q_lora(), s.C());
-  o.linear_backward_weight(o.S, s.kv_down_columns(), s.C());
+  o.block_linear(ProductOf::weight_gradient, o.R, w.q_up);
+  o.block_linear(ProductOf::weight_gradient, o.R, w.kv_up);
+  if (s.q_lora() > 0) o.block_linear(ProductOf::weight_gradient, o.S, w.q_down);
+  o.block_linear(ProductOf::weight_gradient, o.S, w.kv_down);
 }
 
 }  // namespace forge

@@ -92,6 +92,12 @@ struct LatentBackward : AttendScratch<T> {  // d_n1 only with q_lora
   }
 };
 
+// How tp splits the projections; those down it doesn't.
+struct LatentSplits {
+  MatrixSplit q_down, kv_down, q_up, kv_up;
+};
+LatentSplits latent_splits(const ModelSpec& spec);
+
 void add_latent_operations(Operations& o, std::int64_t layer, Pass pass);
 // From the down-projections' outputs to the inputs of the up-projections: what selective recomputation does again.
 void add_latent_norm_operations(Operations& o);

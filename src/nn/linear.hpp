@@ -6,8 +6,8 @@ namespace forge {
 
 // C(m,n) = or += A(m,k) B(k,n) runs next.
 template <class T, class TC>
-void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k) {
-  if (ctx.operations) ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>});
+void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, bool fp8 = false) {
+  if (ctx.operations) ctx.operations->product({c.rows(), c.columns(), k, dtype_of<T>, dtype_of<TC>, fp8});
 }
 // The experts' products of so many columns run next.
 template <class T>
@@ -21,8 +21,9 @@ void note_experts(const Context<T>& ctx, bool sums, const std::vector<std::int64
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
 template <class T, class TY = T>
-void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y) {
-  note_product(ctx, y, x.columns());
+void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<TY, 2> y,
+                    bool fp8 = false) {
+  note_product(ctx, y, x.columns(), fp8);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::yes, 1.0, x, w, 0.0, y);
   if constexpr (std::is_same_v<T, TY>)
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
@@ -30,8 +31,9 @@ void linear_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, Vie
 
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
-void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx, bool adds = false) {
-  note_product(ctx, dx, dy.columns());
+void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx, bool adds = false,
+                           bool fp8 = false) {
+  note_product(ctx, dx, dy.columns(), fp8);
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
@@ -50,8 +52,9 @@ void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, c
 
 // dW(N,K) += dyᵀ x.
 template <class T>
-void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw) {
-  note_product(ctx, dw, dy.rows());
+void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
+                            bool fp8 = false) {
+  note_product(ctx, dw, dy.rows(), fp8);
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
 }
 

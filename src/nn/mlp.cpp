@@ -22,32 +22,32 @@ void Mlp<T>::activate() const {
 
 template <class T>
 void Mlp<T>::forward_to_activation(View<const T, 2> x, const RowScratch<T>& scratch) const {
-  linear_forward<T>(ctx, gather_rows<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
+  block_linear_forward<T>(ctx, up_split(), gather_rows<T>(ctx, x, scratch), w.up, w.up_bias, b.up);
   activate();
 }
 
 template <class T>
 void Mlp<T>::forward_output(View<T, 2> y, const RowScratch<T>& scratch) const {
-  row_parallel_forward<T>(ctx, b.act, w.down, w.down_bias, y, scratch);
+  row_parallel_forward<T>(ctx, down_split(), b.act, w.down, w.down_bias, y, scratch);
 }
 
 // d_act = dy Wdown;  d_up = d_act ∂act;  dx = d_up Wup
 template <class T>
 void Mlp<T>::backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const {
-  linear_backward_input<T>(ctx, dy, w.down, d_act);
+  block_linear_backward_input<T>(ctx, down_split(), dy, w.down, d_act);
   if (ctx.spec().gated())
     swiglu_backward<T>(ctx.stream, b.up, d_act, b.up);
   else
     pointwise_backward<T>(ctx.stream, pointwise_of(ctx.spec().options.activation), b.up, d_act, b.up);
-  column_parallel_backward_input<T>(ctx, b.up, w.up, dx, scratch);
+  column_parallel_backward_input<T>(ctx, up_split(), b.up, w.up, dx, scratch);
 }
 
 // dWdown += dyᵀ act;  dWup += d_upᵀ x
 template <class T>
 void Mlp<T>::backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const {
   const View<const T, 2> d_up = b.up;
-  linear_backward_weight<T>(ctx, dy, b.act, g.down);
-  linear_backward_weight<T>(ctx, d_up, gather_rows<T>(ctx, x, scratch), g.up);
+  block_linear_backward_weight<T>(ctx, down_split(), dy, b.act, g.down);
+  block_linear_backward_weight<T>(ctx, up_split(), d_up, gather_rows<T>(ctx, x, scratch), g.up);
   // The output's bias was added to this rank's rows only.
   bias_backward<T>(ctx, own_rows(ctx.groups, dy), g.down_bias, scratch);
   bias_backward<T>(ctx, d_up, g.up_bias, scratch);

@@ -24,6 +24,10 @@ struct Mlp {
   // B: dx(S,C) from dy(R,C), the gradient of y on all tp ranks; d_act(R,F) is workspace.
   void backward_input(View<const T, 2> dy, View<T, 2> d_act, View<T, 2> dx, const RowScratch<T>& scratch) const;
   void backward_weight(View<const T, 2> x, View<const T, 2> dy, const RowScratch<T>& scratch) const;
+
+ private:
+  MatrixSplit up_split() const { return mlp_up_split(ctx.spec(), b.act.columns()); }
+  MatrixSplit down_split() const { return mlp_down_split(ctx.spec(), b.act.columns()); }
 };
 
 }  // namespace forge

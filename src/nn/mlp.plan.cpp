@@ -41,6 +41,15 @@ void MlpParameters<P>::list(ParameterLister& l, std::int64_t ffn, bool biases, c
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
+MatrixSplit mlp_up_split(const ModelSpec& s, std::int64_t ffn) {
+  MatrixLines rows = split_lines(ffn);
+  if (s.gated()) rows.parts.push_back({ffn, 1});
+  return {rows, whole_lines(s.C())};
+}
+MatrixSplit mlp_down_split(const ModelSpec& s, std::int64_t ffn) {
+  return {whole_lines(s.C()), split_lines(ffn)};
+}
+
 void add_mlp_sends(Sends& sends, Pass pass, bool output) {
   sends.rows(Collective::all_gather);
   if (pass == Pass::backward_input || (pass == Pass::forward && output)) sends.rows(Collective::reduce_scatter);
@@ -53,22 +62,23 @@ void add_activation_operations(Operations& o, std::int64_t ffn) {
 void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases, bool output) {
   const ModelSpec& s = o.spec;
   const std::int64_t up = s.up_columns(ffn);
+  const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
   switch (pass) {
     case Pass::forward:
-      o.linear(o.R, up, s.C());
+      o.block_linear(ProductOf::output, o.R, up_split);
       if (biases) o.over_rows("add_bias", o.R, up, 1, 1);
       add_activation_operations(o, ffn);
       if (!output) return;
-      o.linear(o.R, s.C(), ffn);
+      o.block_linear(ProductOf::output, o.R, down_split);
       if (biases) o.over_rows("add_bias", o.S, s.C(), 1, 1);
       return;
     case Pass::backward_input:
-      o.linear_backward_input(o.R, s.C(), ffn);
+      o.block_linear(ProductOf::input_gradient, o.R, down_split);
       o.over_rows(s.gated() ? "swiglu_backward" : "pointwise_backward", o.R, ffn, s.gated() ? 3 : 2, s.gated() ? 2 : 1);
-      return o.linear_backward_input(o.R, up, s.C());
+      return o.block_linear(ProductOf::input_gradient, o.R, up_split);
     case Pass::backward_weight:
-      o.linear_backward_weight(o.R, s.C(), ffn);
-      o.linear_backward_weight(o.R, up, s.C());
+      o.block_linear(ProductOf::weight_gradient, o.R, down_split);
+      o.block_linear(ProductOf::weight_gradient, o.R, up_split);
       if (!biases) return;
       o.over_rows("column_sum", o.S, s.C(), 1, 0);
       o.over_rows("column_sum", o.R, up, 1, 0);

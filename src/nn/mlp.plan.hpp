@@ -37,6 +37,10 @@ struct MlpBuffers {
   }
 };
 
+// How tp splits the two matrices of a feed-forward layer of `ffn` columns on this rank.
+MatrixSplit mlp_up_split(const ModelSpec& spec, std::int64_t ffn);
+MatrixSplit mlp_down_split(const ModelSpec& spec, std::int64_t ffn);
+
 // The collectives of a pass; `output`: with the last product.
 void add_mlp_sends(Sends& sends, Pass pass, bool output = true);
 

@@ -92,7 +92,7 @@ void add_forward(Operations& o, bool recompute) {
   add_operations_out(o);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
   if (gate) o.linear_to_sums(o.S, 1, s.C());
-  if (s.Fs() > 0 && (!recompute || gate)) o.linear(o.R, s.C(), s.Fs());
+  if (s.Fs() > 0 && (!recompute || gate)) o.block_linear(ProductOf::output, o.R, mlp_down_split(s, s.Fs()));
   if (gate && !recompute) o.over_rows("gate_rows", o.S, s.C(), 1, 1);
   o.experts(rows, 2 * m.ffn, s.C());
   o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/linear.hpp"
+#include "nn/block_linear.hpp"
 
 namespace forge {
 
@@ -40,20 +40,20 @@ void reduce_rows(Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
 
 // y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
 template <class T>
-void row_parallel_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 2> w, View<const T, 1> b, View<T, 2> y,
-                          const RowScratch<T>& scratch) {
+void row_parallel_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
+                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch) {
   const View<T, 2> partial = partial_rows(ctx, scratch, y);
-  linear_forward<T>(ctx, x, w, {}, partial);
+  block_linear_forward<T>(ctx, split, x, w, {}, partial);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }
 
 // dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
 template <class T>
-void column_parallel_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> w, View<T, 2> dx,
-                                    const RowScratch<T>& scratch) {
+void column_parallel_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
+                                    View<T, 2> dx, const RowScratch<T>& scratch) {
   const View<T, 2> partial = partial_rows(ctx, scratch, dx);
-  linear_backward_input<T>(ctx, dy, w, partial);
+  block_linear_backward_input<T>(ctx, split, dy, w, partial);
   reduce_rows(ctx, partial, dx);
 }
 

@@ -36,6 +36,13 @@ class Sends {
   void add(Group group, Collective collective, std::int64_t count, DType type, std::int64_t times = 1) {
     if (times > 0) list.push_back({group, collective, count, type, times});
   }
+  // The largest magnitudes of a block's products in FP8.
+  void amaxes(const Operations& operations) {
+    for (const ScaledProduct& p : operations.scaled) {
+      if (p.over_tp() > 0) add(Group::tp, Collective::all_gather, p.over_tp(), DType::f32);
+      if (p.over_cp() > 0) add(Group::cp, Collective::all_gather, p.over_cp(), DType::f32);
+    }
+  }
   // Rows of the residual stream over tp, C wide unless said.
   void rows(Collective collective) { rows(collective, c.spec.C()); }
   void rows(Collective collective, std::int64_t columns) {

@@ -155,6 +155,7 @@ void Executor<T>::run_layer(const Task& task) {
       &Executor::run_arrivals, &Executor::run_embedding, &Executor::run_block,     &Executor::run_norm,
       &Executor::run_head,     &Executor::run_mtp_input, &Executor::run_departures};
   const StageLayer& layer = layers(task)[to_size(task.layer)];
+  context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
   (this->*run[to_size(layer.kind)])(task, layer);
 }
 

@@ -5,6 +5,7 @@
 #include "core/bytes.hpp"
 #include "layout/stage_buffers.hpp"
 #include "nn/run.plan.hpp"
+#include "plan/operations.hpp"
 #include "plan/slots.hpp"
 
 namespace forge {
@@ -113,7 +114,10 @@ MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Sch
   for (const Task& task : tasks) frames.run(task);
   if (kind == RunKind::training)
     for (const Task& task : optimizer_tasks(share)) frames.run(task);
-  plan.of(Category::workspace) = frames.most;
+  Fp8Sizes rounded = fp8_sizes(c, share);
+  plan.of(Category::workspace) = frames.most + with_compute_type(c.precision, [&](auto type) {
+                                   return counted_bytes<Fp8Buffers<decltype(type)>>(c, rounded);
+                                 });
   plan.peak = frames.most > 0 ? phase_of(frames.task, share) : "start";
   return plan;
 }

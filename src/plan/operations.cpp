@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
+#include "nn/attention_layer.plan.hpp"
 
 namespace forge {
 
@@ -19,6 +20,18 @@ double flops_of(const BufferContext& c, const RankShare& share, const std::vecto
   double sum = 0;
   for (const Task& task : tasks) sum += operations_of(c, share, task).flops();
   return sum;
+}
+
+Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
+  Fp8Sizes sizes;
+  if (!c.fp8.on) return sizes;
+  for (const auto& chunk : share.layers)
+    for (const StageLayer& layer : chunk)
+      for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
+        if (does(layer, pass))
+          for (const ScaledProduct& p : operations_of(c, share.cp_rank, layer, pass).scaled) sizes.cover(c, p);
+  if (sizes.groups > 0) sizes.a = std::max(sizes.a, (1 + c.tp) * copied_gradients(c));
+  return sizes;
 }
 
 }  // namespace forge

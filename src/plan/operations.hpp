@@ -13,4 +13,7 @@ Operations operations_of(const BufferContext& context, const RankShare& share, c
 // Those of products and attention of some tasks: what the rank executes, recomputation, padding and copies included.
 double flops_of(const BufferContext& context, const RankShare& share, const std::vector<Task>& tasks);
 
+// What the blocks of the rank need of workspace for their products in FP8, whatever the pass.
+Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share);
+
 }  // namespace forge

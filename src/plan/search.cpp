@@ -88,7 +88,7 @@ class Bounds {
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
     ModelCost cost{0, 0, places};
-    std::map<std::pair<bool, std::int64_t>, ModelCost> known;  // layers are of few kinds
+    std::map<std::tuple<bool, std::int64_t, bool>, ModelCost> known;  // layers are of few kinds
     const auto seconds = [&](const StageLayer& layer) {
       double sum = 0;
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
@@ -98,7 +98,7 @@ class Bounds {
       return sum;
     };
     for (std::int64_t l = 0; l < spec_.L(); ++l) {
-      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l)});
+      auto [kind, is_new] = known.try_emplace({spec_.is_moe(l), spec_.window(l), c.fp8.has_block(l)});
       if (is_new) {
         const StageLayer layer{LayerKind::block, l};
         kind->second.seconds = seconds(layer);

@@ -99,14 +99,14 @@ StepCost::StepCost(const Machine& machine, const RunSetup& setup) : machine_(mac
 }
 
 TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
-  // Layers of a kind differ in their window and experts.
+  // Layers of a kind differ in their window and experts, and in whether their products are in FP8.
   int kind = -1, like = 0;
   bool experts = false;
   std::int64_t window = 0;
   if (task.layer >= 0) {
     const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
     kind = static_cast<int>(layer.kind);
-    like = layer.state > 0;
+    like = (layer.state > 0) + 2 * setup_.buffers.fp8.has_block(layer.number);
     if (layer.number >= 0) {
       experts = setup_.spec.is_moe(layer.number);
       window = setup_.spec.window(layer.number);

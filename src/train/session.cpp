@@ -10,6 +10,7 @@
 #include "core/to_size.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
+#include "plan/operations.hpp"
 
 namespace forge {
 
@@ -34,6 +35,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
   allocate(arena_, setup_.buffers, Category::data, run_);
+  const Fp8Sizes rounded = fp8_sizes(setup_.buffers, share);
+  Fp8Buffers<T> fp8;
+  allocate(arena_, setup_.buffers, Category::workspace, fp8, rounded);
   if (keeps_lines(stored.optimizer)) {
     const std::int64_t count = share.line_moments();
     allocate(arena_, setup_.buffers, Category::optimizer, line_moments_, count);
@@ -52,6 +56,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
   context.attention = setup_.deck.machine.attention;
+  context.fp8 = fp8;
   context.cosine = run_.cosine;
   context.sine = run_.sine;
   context.peaks = run_.peaks;

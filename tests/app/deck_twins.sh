@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # deck_twins.sh FORGE dense|experts|DECK…: a small twin of every deck of inputs/ without or with experts, or of the decks
 # that are named, runs with ranks as threads: the same axes, halved until at most 32 ranks are left; the same schedule, split,
-# ZeRO stage, recomputation, context-parallel method, router and kind of model; tiny dimensions that leave remainders. In fp64
-# its loss and gradient norm are those of one rank; then it trains for two steps in the deck's own precision, and saves.
+# ZeRO stage, recomputation, context-parallel method, router and kind of model; tiny dimensions that leave remainders. In fp64,
+# or in fp8 with all else in fp64, its loss and gradient norm are those of one rank; then it trains for two steps in the deck's own precision, and saves.
 set -euo pipefail
 forge=$1
 shift
@@ -34,10 +34,12 @@ twin() {
   [ "$(value "$shown" data validation_files)" = "[]" ] || small+=(--set "data.validation_files=[$work/held_out.bin]")
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
     --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
-  expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${one[@]}" --set train.precision=fp64 --output "$work/one.st"
+  local exact=train.precision=fp64
+  [ "$(value "$shown" train precision)" != fp8 ] || exact=train.fp8_carrier=fp64
+  expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${one[@]}" --set "$exact" --output "$work/one.st"
   local alone
   alone=$(numbers "$work/output")
-  expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${mesh[@]}" --set train.precision=fp64 --ranks "$ranks" \
+  expect 0 "written" "$forge" gradients "$deck" "${small[@]}" "${mesh[@]}" --set "$exact" --ranks "$ranks" \
     --output "$work/all.st"
   local together
   together=$(numbers "$work/output")

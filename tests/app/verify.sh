@@ -5,10 +5,12 @@ set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
 problems=28
+fp8=3  # once each, with all else in fp64
+all=$((2 * problems + fp8))
 
-expect 0 "$((2 * problems)) of $((2 * problems)) agree with their references" "$forge" verify
+expect 0 "$all of $all agree with their references" "$forge" verify
 cat "$work/output"
-[ "$(grep -c " ok$" "$work/output")" -eq $((2 * problems)) ] || fail "not $problems problems, twice"
+[ "$(grep -c " ok$" "$work/output")" -eq $all ] || fail "not $problems problems twice and $fp8 in fp8"
 
 # What `forge verify` compares is the same code in every build, and emulated GPUs are slow.
 if "$forge" version | grep -q "vgpu"; then

@@ -223,6 +223,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.loss = step.loss;
     result.total_loss = step.total_loss;
     result.grad_norm = step.grad_norm;
+    result.amaxes = operations.amaxes;
     result.problem = load_problem(setup, step);
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
     if (result.problem.empty()) result.problem = timeline_problem(setup, spans);
@@ -268,15 +269,8 @@ void add_deviations(Deviations& to, const Deviations& from) {
 }  // namespace
 
 LayoutResult run_layout(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
-  switch (deck.train.precision) {
-    case PrecisionName::fp64:
-      return run_typed<double>(std::move(world), deck, options);
-    case PrecisionName::fp32:
-      return run_typed<float>(std::move(world), deck, options);
-    case PrecisionName::bf16:
-      return run_typed<bf16>(std::move(world), deck, options);
-  }
-  throw Error("unknown precision");
+  return with_compute_type(precision_of(deck),
+                           [&](auto type) { return run_typed<decltype(type)>(std::move(world), deck, options); });
 }
 
 Tensors initial_tensors(std::unique_ptr<Communicator> world, const Deck& deck) {
@@ -297,6 +291,7 @@ LayoutResult merged(std::vector<LayoutResult> ranks) {
     add_deviations(all.gradient_deviations, ranks[r].gradient_deviations);
     add_deviations(all.parameter_deviations, ranks[r].parameter_deviations);
     all.routing.merge(ranks[r].routing);
+    all.amaxes.merge(ranks[r].amaxes);
     if (!all.problem.empty()) continue;
     if (!ranks[r].problem.empty())
       all.problem = rank + ranks[r].problem;

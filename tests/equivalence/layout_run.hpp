@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ struct LayoutResult {
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;
-  Routing routing;      // of step 1's rows on this rank
-  std::string problem;  // what this rank found wrong by itself: memory, bytes sent or products other than planned
+  Routing routing;         // of step 1's rows on this rank
+  std::set<float> amaxes;  // largest magnitudes of operands in FP8 in step 1, each once
+  std::string problem;     // what this rank found wrong by itself: memory, bytes sent or products other than planned
 };
 
 struct RunOptions {

@@ -48,8 +48,15 @@ OptimizerName optimizer_of(std::size_t n, const Deck& deck) {
   return noise && deck.model.qkv_bias ? OptimizerName::sgd : name;
 }
 
+// A deck in FP8, with all else in fp64; recipes take turns.
+void set_fp8(Deck& deck, std::size_t n) {
+  deck.train.precision = PrecisionName::fp8;
+  deck.train.fp8_carrier = Fp8Carrier::fp64;
+  deck.train.fp8_recipe = static_cast<Fp8Recipe>(n % 3);
+}
+
 // Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some
-// steps, in turns with each optimizer.
+// steps, in turns with each optimizer. Each eleventh is in FP8.
 TEST(MpiLayouts, EqualOneRank) {
   const auto world = environment->make_world();
   References references;
@@ -67,6 +74,7 @@ TEST(MpiLayouts, EqualOneRank) {
       std::optional<OptimizerName> optimizer;
       try {
         if (i % 7 == 3) optimizer = optimizer_of(i / 7 + static_cast<std::size_t>(ranks), cases[i].deck);
+        if (i % 11 == 5) set_fp8(cases[i].deck, i / 11 + static_cast<std::size_t>(ranks));
         wrong = run_case(cases[i], *group, references, optimizer);
       } catch (const std::exception& error) {
         // The others of the group may wait for this rank for ever.

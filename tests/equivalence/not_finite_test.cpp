@@ -104,6 +104,11 @@ std::vector<LayoutCase> layouts() {
     for (LayoutCase c : drawn_layouts(ranks, 6)) {
       c.deck.train.steps = 6;
       c.deck.optimizer.warmup_steps = 0;
+      if (cases.size() % 4 == 1) {  // an amax that isn't finite spoils its group on every rank
+        c.deck.train.precision = PrecisionName::fp8;
+        c.deck.train.fp8_carrier = Fp8Carrier::fp64;
+        c.deck.train.fp8_recipe = static_cast<Fp8Recipe>(cases.size() / 4 % 3);
+      }
       cases.push_back(c);
     }
   return cases;

@@ -13,7 +13,8 @@ namespace {
 
 std::string text_of(const Product& p) {
   return std::to_string(p.m) + " x " + std::to_string(p.n) + " x " + std::to_string(p.k) + ", types " +
-         std::to_string(static_cast<int>(p.operands)) + " to " + std::to_string(static_cast<int>(p.result));
+         std::to_string(static_cast<int>(p.operands)) + " to " + std::to_string(static_cast<int>(p.result)) +
+         (p.fp8 ? ", in fp8" : "");
 }
 std::string text_of(const ExpertProduct& p) {
   return (p.sums ? "sums" : "rows") + std::string(" of ") + std::to_string(p.experts) + " experts, " +
@@ -63,6 +64,13 @@ std::string difference(const char* what, const List& listed, const List& ran) {
 }
 
 }  // namespace
+
+void OperationRecord::scales(Stream& stream, View<const float, 1> amax) {
+  std::vector<float> host(to_size(amax.size()));
+  copy_to_host(stream, host.data(), amax.data, host.size() * sizeof(float));
+  stream.synchronize();
+  amaxes.insert(host.begin(), host.end());
+}
 
 void OperationRecord::attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                                 const AttentionProduct& heads) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ class OperationRecord : public OperationTape {
  public:
   void product(const Product& product) override { products.push_back(product); }
   void experts(const ExpertProduct& product) override { expert_products.push_back(product); }
+  void scales(Stream& stream, View<const float, 1> amax) override;
   void attention(Stream& stream, const AttentionShape& shape, const AttentionMask& mask,
                  const AttentionProduct& heads) override;
 
@@ -24,6 +26,7 @@ class OperationRecord : public OperationTape {
   std::vector<Product> products;
   std::vector<ExpertProduct> expert_products;
   std::vector<Attention> attentions;
+  std::set<float> amaxes;  // of operands in FP8, each once
 };
 
 // "" where the record is the list of the rank's tasks: every product, its sizes and types, in the same order;

@@ -97,6 +97,7 @@ void expect_formula(std::int64_t B, std::int64_t m, std::int64_t n, double scale
 class Record : public OperationTape {
  public:
   void product(const Product& p) override { products.push_back(p); }
+  void scales(Stream&, View<const float, 1>) override {}
   void experts(const ExpertProduct& p) override { stacks.push_back(p); }
   void attention(Stream&, const AttentionShape&, const AttentionMask&, const AttentionProduct&) override {}
   std::vector<Product> products;

@@ -57,14 +57,8 @@ Sent run_steps(const Deck& checked, std::int64_t steps, std::int64_t message_byt
   Deck deck = checked;
   deck.train.steps = steps;
   auto world = message_bytes > 0 ? MpiCommunicator::world(true, message_bytes) : environment->make_world();
-  switch (deck.train.precision) {
-    case PrecisionName::fp64:
-      return run_typed<double>(std::move(world), deck);
-    case PrecisionName::fp32:
-      return run_typed<float>(std::move(world), deck);
-    default:
-      return run_typed<bf16>(std::move(world), deck);
-  }
+  return with_compute_type(precision_of(deck),
+                           [&](auto type) { return run_typed<decltype(type)>(std::move(world), deck); });
 }
 
 SentBytes difference(const SentBytes& more, const SentBytes& less) {

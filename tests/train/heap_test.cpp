@@ -117,14 +117,7 @@ long asked_in_steps(const Deck& deck) {
 }
 
 long asked_by(const Deck& deck) {
-  switch (deck.train.precision) {
-    case PrecisionName::fp64:
-      return asked_in_steps<double>(deck);
-    case PrecisionName::fp32:
-      return asked_in_steps<float>(deck);
-    default:
-      return asked_in_steps<bf16>(deck);
-  }
+  return with_compute_type(precision_of(deck), [&](auto type) { return asked_in_steps<decltype(type)>(deck); });
 }
 
 struct Case {

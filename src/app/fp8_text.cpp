@@ -1,0 +1,68 @@
+#include "app/fp8_text.hpp"
+
+#include <cstdio>
+
+#include "config/keys.hpp"
+#include "core/bytes.hpp"
+#include "core/to_size.hpp"
+#include "plan/operations.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+namespace {
+
+std::string value_of(const Deck& deck, const char* name) {
+  return value_text(*find_key("train", name), deck);
+}
+
+// Of a step's tasks.
+struct Cost {
+  double products = 0, in_fp8 = 0;     // FLOP
+  std::int64_t rounding = 0;           // bytes read and written
+  std::int64_t amaxes = 0, calls = 0;  // bytes that the rank sends, in so many collectives
+
+  void add(const BufferContext& c, const Operations& o) {
+    for (const Product& p : o.products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
+    for (const ExpertProduct& p : o.expert_products) products += p.flops();
+    for (const RowKernel& k : o.row_kernels)
+      if (k.name.starts_with("fp8_")) rounding += k.read_bytes + k.written_bytes;
+    const auto gather = [&](std::int64_t count, int ranks) {
+      amaxes += sent_elements(Collective::all_gather, count, ranks) * static_cast<std::int64_t>(sizeof(float));
+      calls += count > 0 && ranks > 1;
+    };
+    for (const ScaledProduct& p : o.scaled) gather(p.over_tp(), c.tp), gather(p.over_cp(), c.microbatch.cp);
+  }
+};
+
+std::string line(const char* name, const std::string& value) {
+  char label[40];
+  std::snprintf(label, sizeof label, "  %-30s ", name);
+  return label + value + "\n";
+}
+
+}  // namespace
+
+std::string fp8_text(const RunSetup& s) {
+  const BufferContext& c = s.buffers;
+  if (!c.fp8.on) return "";
+  Cost cost;
+  for (const Task& task : step_tasks(s.share, s.schedule, c.recompute)) cost.add(c, operations_of(c, s.share, task));
+  const Fp8Sizes sizes = fp8_sizes(c, s.share);
+  const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute);
+  char share[32];
+  std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
+  const std::string carrier = value_of(s.deck, "fp8_carrier");
+  return "fp8 on the first rank (docs/fp8.md)\n" +
+         line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") + "; blocks " +
+                            std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
+         line("of the FLOP of products", share) +
+         line("saves", "no time: products read rounded numbers in " + carrier) +
+         line("costs: rounded copies", format_bytes(copies)) +
+         line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
+         line("amaxes, in a step",
+              format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +
+         "\n";
+}
+
+}  // namespace forge

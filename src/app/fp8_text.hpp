@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "plan/setup.hpp"
+
+namespace forge {
+
+// What FP8 rounds and costs on the first rank in a step, for `forge show`; "" in other precisions.
+std::string fp8_text(const RunSetup& setup);
+
+}  // namespace forge

@@ -1,0 +1,120 @@
+#include "kernels/fp8.hpp"
+
+#include <cmath>
+
+#include "device/parallel.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr auto infinite = static_cast<float>(INFINITY);
+
+template <class T>
+FORGE_INLINE float magnitude(const T& x) {
+  const auto value = static_cast<float>(x);
+  const float a = value < 0 ? -value : value;
+  return a < infinite ? a : infinite;  // NaN, too
+}
+
+// Rounds one number with its group's amax.
+template <class T>
+FORGE_INLINE T rounded(const T& x, float amax, Fp8Format format, bool exact) {
+  using A = acc_t<T>;
+  if (!(amax < infinite)) return T(static_cast<A>(NAN));
+  const A scale = A(fp8_scale(amax, format, exact));
+  return T(round_to_fp8(A(x) * scale, format) / scale);
+}
+
+// out(R, column groups): of each row.
+template <class T>
+void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, float* out) {
+  const std::int64_t groups = columns.count;
+  parallel_rows(stream, x.rows(), groups, row_width<T>(x.columns() < columns.each ? x.columns() : columns.each),
+                [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
+                  const ScaleLines::Range here = columns.lines_of(g);
+                  const T* row = x.row(r);
+                  const float most = team.template max<float>(
+                      here.end - here.begin, [=](std::int64_t j) { return magnitude(row[here.begin + j]); });
+                  if (team.leads()) out[r * groups + g] = most > 0 ? most : 0;
+                });
+}
+
+// amax(row groups, groups) from in(R, groups).
+void amax_of_groups(Stream& stream, ScaleLines rows, std::int64_t groups, const float* in, float* amax) {
+  parallel_rows(stream, rows.count * groups, [=] FORGE_LAMBDA(std::int64_t i, Team team) {
+    const std::int64_t g = i / groups, c = i - g * groups;
+    const ScaleLines::Range here = rows.lines_of(g);
+    const float most = team.template max<float>(here.end - here.begin,
+                                                [=](std::int64_t j) { return in[(here.begin + j) * groups + c]; });
+    if (team.leads()) amax[i] = most > 0 ? most : 0;
+  });
+}
+
+// amax(row groups, N): a group for each column.
+template <class T>
+void amax_of_columns(Stream& stream, View<const T, 2> x, ScaleLines rows, float* amax) {
+  const std::int64_t n = x.columns();
+  parallel_for(stream, rows.count * n, [=] FORGE_LAMBDA(std::int64_t i) {
+    const std::int64_t g = i / n, c = i - g * n;
+    const ScaleLines::Range here = rows.lines_of(g);
+    float most = 0;
+    for (std::int64_t r = here.begin; r < here.end; ++r) {
+      const float a = magnitude(x.row(r)[c]);
+      most = a > most ? a : most;
+    }
+    amax[i] = most;
+  });
+}
+
+}  // namespace
+
+template <class T>
+void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials,
+              View<float, 1> amax) {
+  if (operand.by_row.alone(x.rows())) return amax_of_rows<T>(stream, x, operand.by_column, amax.data);
+  if (operand.by_column.alone(x.columns())) return amax_of_columns<T>(stream, x, operand.by_row, amax.data);
+  amax_of_rows<T>(stream, x, operand.by_column, partials.data);
+  amax_of_groups(stream, operand.by_row, operand.by_column.count, partials.data, amax.data);
+}
+
+void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered, View<float, 1> amax) {
+  const std::int64_t n = amax.rows();
+  parallel_for(stream, n, [=] FORGE_LAMBDA(std::int64_t i) {
+    float most = 0;
+    for (std::int64_t r = 0; r < ranks; ++r) most = gathered[r * n + i] > most ? gathered[r * n + i] : most;
+    amax[i] = most;
+  });
+}
+
+template <class T>
+void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
+               View<T, 2> y) {
+  const ScaleLines rows = operand.by_row, columns = operand.by_column;
+  const Fp8Format format = operand.format;
+  const std::int64_t n = x.columns(), groups = columns.count;
+  if (columns.alone(n)) {
+    parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+      team.map(
+          n, [=](const T& from, const float& a, T& to) { to = rounded(from, a, format, exact); }, x.row(r),
+          amax.data + rows.group_of(r) * n, y.row(r));
+    });
+    return;
+  }
+  parallel_rows(stream, x.rows(), groups, row_width<T>(n < columns.each ? n : columns.each),
+                [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
+                  const ScaleLines::Range here = columns.lines_of(g);
+                  const float a = amax[rows.group_of(r) * groups + g];
+                  team.map(
+                      here.end - here.begin, [=](const T& from, T& to) { to = rounded(from, a, format, exact); },
+                      x.row(r) + here.begin, y.row(r) + here.begin);
+                });
+}
+
+#define FORGE_INSTANTIATE(T)                                                                                  \
+  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>); \
+  template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge

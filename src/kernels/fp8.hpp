@@ -1,0 +1,27 @@
+#pragma once
+
+#include "core/fp8.hpp"
+#include "core/view.hpp"
+#include "device/stream.hpp"
+#include "model/scaled_product.hpp"
+
+namespace forge {
+
+// Operands of products in FP8, as numbers of the compute type T: what a number's code stands for. Products of these are
+// FP8's products, whatever computes them: with scales that are powers of two such a number is exact in bf16; exact
+// scales cost a rounding to it. Neither kernel depends on the number of threads.
+
+// amax(row groups, column groups) = largest |x| of each group among x(R,N); 0 where nothing of it is here, Inf where a
+// number isn't finite. `partials`: ScaledOperand::partials() floats of workspace.
+template <class T>
+void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials, View<float, 1> amax);
+
+// amax(n) = the largest of each number in gathered(ranks, n).
+void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);
+
+// y(R,N) = decode(encode(x · scale)) / scale, scale = fp8_scale of the group's amax; NaN in groups whose amax is Inf.
+template <class T>
+void fp8_round(Stream&, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
+               View<T, 2> y);
+
+}  // namespace forge

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/deck.hpp"
+
+namespace forge {
+
+// What a deck says of fp8, for those who plan and run products.
+struct Fp8Options {
+  bool on = false;
+  Fp8Recipe recipe = Fp8Recipe::current;
+  bool exact = false;    // scales that aren't powers of two
+  bool experts = false;  // the experts' products, too
+  std::int64_t first_block = 0, end_block = 0;
+  std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
+
+  bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
+};
+Fp8Options fp8_options(const Deck& deck);
+
+}  // namespace forge

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/fp8.hpp"
+#include "core/macros.hpp"
+#include "core/short_list.hpp"
+#include "model/buffers.hpp"
+
+namespace forge {
+
+// Which numbers of a matrix share a scale in FP8, as a pure function of the product and the rank: the recipes. Whoever
+// runs a product asks here, and so do those who plan its memory and collectives.
+//
+// A scale belongs to a group of rows times a group of columns, counted in the whole matrix, so that no layout changes
+// it: each rank takes the largest magnitudes (amax) of the numbers that it has, and the largest of all ranks is taken.
+//   current: activations and gradients by sequence, a weight as a whole
+//   row: activations and gradients by token; a weight by row of the product's result, which is its row forward, and
+//        its column in the gradient of the input
+//   block: 1 x 128 of activations and gradients, 128 x 128 of a weight (DeepSeek-V3, arXiv:2412.19437, 3.3), of each
+//        of the tensors that one product reads together
+
+inline constexpr std::int64_t fp8_block = 128;
+
+// Consecutive rows or columns of a matrix that tp may split: of each part (q, k and v; gate and up) this rank has
+// `count`, and so has each of `copies` neighbours.
+struct MatrixLines {
+  struct Part {
+    std::int64_t count, copies;
+  };
+  ShortList<Part, 3> parts;
+  bool split = false;  // over tp
+
+  std::int64_t count() const {
+    std::int64_t sum = 0;
+    for (const Part& part : parts) sum += part.count;
+    return sum;
+  }
+};
+inline MatrixLines whole_lines(std::int64_t count) {
+  return {{{count, 1}}, false};
+}
+inline MatrixLines split_lines(std::int64_t count) {
+  return {{{count, 1}}, true};
+}
+
+// How tp splits a weight W(N,K).
+struct MatrixSplit {
+  MatrixLines rows, columns;
+};
+
+// Groups of rows, or of columns: line i of part p, which begins at begin[p], has group base[p] + (i + shift[p]) / each.
+struct ScaleLines {
+  std::int64_t count = 1;  // groups of the whole matrix, or of what this rank has where others never share one
+  std::int64_t each = 1;
+  std::int32_t parts = 1;
+  std::int64_t begin[4] = {0, 0, 0, 0}, shift[3] = {0, 0, 0}, base[4] = {0, 0, 0, 0};  // the last: where they end
+
+  // Whether each of so many lines is a group of its own.
+  bool alone(std::int64_t lines) const { return each == 1 && parts == 1 && shift[0] == 0 && count == lines; }
+
+  FORGE_INLINE std::int64_t group_of(std::int64_t i) const {
+    const int p = parts > 2 && i >= begin[2] ? 2 : parts > 1 && i >= begin[1] ? 1 : 0;
+    return base[p] + (i + shift[p]) / each;
+  }
+  // The lines of a group that this rank has: [begin, end), perhaps empty.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  FORGE_INLINE Range lines_of(std::int64_t group) const {
+    const int p = parts > 2 && group >= base[2] ? 2 : parts > 1 && group >= base[1] ? 1 : 0;
+    const std::int64_t from = (group - base[p]) * each - shift[p], to = from + each;
+    const std::int64_t least = begin[p], most = begin[p + 1];
+    const std::int64_t first = from > least ? from : least, last = to < most ? to : most;
+    return {first, last > first ? last : first};
+  }
+};
+
+// An operand (rows, columns) as it stands in memory.
+struct ScaledOperand {
+  std::int64_t rows = 0, columns = 0;
+  ScaleLines by_row, by_column;
+  Fp8Format format = Fp8Format::e4m3;
+  bool over_tp = false, over_cp = false;  // ranks whose numbers share scales
+
+  std::int64_t groups() const { return by_row.count * by_column.count; }
+  // Largest magnitudes of each row's column groups, where others than these have the scales.
+  std::int64_t partials() const { return by_row.alone(rows) || by_column.alone(columns) ? 0 : rows * by_column.count; }
+};
+
+// y = x Wᵀ, dx = dy W, dW += dyᵀ x.
+enum class ProductOf { output, input_gradient, weight_gradient };
+
+// The operands of a product, the activation or output gradient first.
+struct ScaledProduct {
+  ScaledOperand a, b;
+
+  std::int64_t groups() const { return a.groups() + b.groups(); }
+  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp ? b.groups() : 0); }
+  std::int64_t over_cp() const { return (a.over_cp ? a.groups() : 0) + (b.over_cp ? b.groups() : 0); }
+};
+// Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
+// sums run over rows.
+inline bool rounds_product(Fp8Recipe recipe, ProductOf of) {
+  return recipe == Fp8Recipe::current || of != ProductOf::weight_gradient;
+}
+// `rows` of activations: R, or S, which are this tp rank's of them. Extents and counts don't depend on the tp rank.
+ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
+                             int tp_rank);
+
+// What the largest products of a list need beside their operands: copies of these, and amaxes.
+struct Fp8Sizes {
+  std::int64_t a = 0, b = 0, partials = 0, groups = 0, gathered = 0;
+
+  void cover(const BufferContext& c, const ScaledProduct& p) {
+    a = std::max(a, p.a.rows * p.a.columns);
+    b = std::max(b, p.b.rows * p.b.columns);
+    partials = std::max({partials, p.a.partials(), p.b.partials()});
+    groups = std::max(groups, p.groups());
+    gathered = std::max({gathered, c.tp * p.over_tp(), c.microbatch.cp * p.over_cp()});
+  }
+};
+// Workspace of a rank's products in FP8, for the whole run.
+template <class T>
+struct Fp8Buffers {
+  View<T, 1> a, b;  // operands, rounded
+  View<float, 1> partials, amax, gathered;
+
+  void list(BufferLister& l, const Fp8Sizes& sizes) {
+    if (sizes.groups == 0) return;
+    l.add(a, "rounded activations", sizes.a, 1);
+    l.add(b, "rounded weights", sizes.b, 1);
+    l.add(amax, "largest magnitudes", sizes.groups, 1);
+    if (sizes.partials > 0) l.add(partials, "largest magnitudes of rows", sizes.partials, 1);
+    if (sizes.gathered > 0) l.add(gathered, "largest magnitudes of other ranks", sizes.gathered, 1);
+  }
+};
+
+}  // namespace forge
