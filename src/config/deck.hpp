@@ -244,6 +244,8 @@ struct DataDeck {
   bool has_pieces() const {
     return std::any_of(phases.begin(), phases.end(), [](const PhaseDeck& p) { return p.sequence_tokens > 0; });
   }
+  // Positions start anew within samples.
+  bool restarts_positions() const { return positions == PositionOrigin::document || has_pieces(); }
 };
 
 struct CheckpointDeck {

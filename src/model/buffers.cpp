@@ -88,7 +88,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           std::max(static_cast<int>(deck.mesh.etp), 1),
           optimizer_state(deck.optimizer, precision.storage),
           static_cast<std::int64_t>(deck.data.sources.size()),
-          deck.data.positions == PositionOrigin::document || deck.data.has_pieces(),
+          deck.data.restarts_positions(),
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck)};
