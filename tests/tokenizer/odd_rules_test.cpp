@@ -135,6 +135,42 @@ TEST(OddRules, AFewReplacementsDontTakeAllMemory) {
   expect_mentions(refusal([&] { ParallelEncoder(tokenizer, 2).encode("a", dealt); }), {"replacements"});
 }
 
+TEST(OddRules, OfTwoTokensWithOneTextTheFirstHolds) {
+  const Tokenizer tokenizer = from(R"("normalizer": {"type": "Lowercase"}, "added_tokens": [
+    {"id": 6, "content": "X", "normalized": true, "special": false}, {"id": 7, "content": "x", "normalized": true, "special": true}],)",
+                                   letters);
+  EXPECT_EQ(ids_of(tokenizer, "xX"), Ids({6, 6}));
+}
+
+// The wheel was asked for all characters.
+TEST(OddRules, ClassesInBracketsAreOnigurumas) {
+  const auto cut = [](const std::string& regex) {
+    return from(
+        R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": ")" + regex + R"("}, "behavior": "Removed"},)",
+        R"({"type": "BPE", "vocab": {"a": 0, "¢": 1, "²": 2, "ͣ": 3, "=": 4, "ꟲ": 5}, "merges": []})");
+  };
+  const std::string text = "a¢²ͣ=ꟲ";
+  EXPECT_EQ(ids_of(cut("[[:punct:]]+"), text), Ids({0, 2, 3, 5}));
+  EXPECT_EQ(ids_of(cut("\\\\p{Punct}+"), text), Ids({0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(ids_of(cut("[[:word:]]+"), text), Ids({1, 2, 4}));
+  EXPECT_EQ(ids_of(cut("\\\\w+"), text), Ids({1, 4}));
+  EXPECT_EQ(ids_of(cut("[[:alpha:]]+"), text), Ids({1, 2, 4}));
+  EXPECT_EQ(ids_of(cut("[[:lower:]]+"), text), Ids({1, 2, 3, 4}));
+}
+
+TEST(OddRules, SentencePieceDecodesAsItsLibrary) {
+  const auto decoded = [](bool strips, bool strips_all, std::vector<std::string> parts) {
+    RegexScratch scratch;
+    make_sentencepiece_decoder(" ⁇ ", strips, strips_all)->apply(parts, scratch);
+    return parts.at(0);
+  };
+  EXPECT_EQ(decoded(true, true, {"▁", "▁", "▁▁a", "▁b"}), " a b");
+  EXPECT_EQ(decoded(true, false, {"▁", "▁", "a", "▁b"}), " a b");
+  EXPECT_EQ(decoded(false, false, {"▁a", "▁b"}), " a b");
+  EXPECT_EQ(decoded(true, true, {" ⁇ ", "▁a"}), " ⁇  a");
+  EXPECT_EQ(decoded(true, true, {"<0xC3>", "<0xA9>", "<0xFF>", "a", "<0xE2>", "<0x96>"}), "é\uFFFDa\uFFFD\uFFFD");
+}
+
 TEST(OddRules, GraphemeClustersAreRefused) {
   expect_mentions(refusal([] {
                     from(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\X"}, "behavior": "Isolated"},)",
