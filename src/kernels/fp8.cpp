@@ -43,7 +43,7 @@ void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, float*
 // amax(row groups, groups) from in(R, groups).
 void amax_of_groups(Stream& stream, ScaleLines rows, std::int64_t groups, const float* in, float* amax) {
   parallel_rows(stream, rows.count * groups, [=] FORGE_LAMBDA(std::int64_t i, Team team) {
-    const std::int64_t g = i / groups, c = i - g * groups;
+    const std::int64_t g = quotient(i, groups), c = i - g * groups;
     const ScaleLines::Range here = rows.lines_of(g);
     const float most = team.template max<float>(here.end - here.begin,
                                                 [=](std::int64_t j) { return in[(here.begin + j) * groups + c]; });
@@ -56,7 +56,7 @@ template <class T>
 void amax_of_columns(Stream& stream, View<const T, 2> x, ScaleLines rows, float* amax) {
   const std::int64_t n = x.columns();
   parallel_for(stream, rows.count * n, [=] FORGE_LAMBDA(std::int64_t i) {
-    const std::int64_t g = i / n, c = i - g * n;
+    const std::int64_t g = quotient(i, n), c = i - g * n;
     const ScaleLines::Range here = rows.lines_of(g);
     float most = 0;
     for (std::int64_t r = here.begin; r < here.end; ++r) {

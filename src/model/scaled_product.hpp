@@ -62,7 +62,8 @@ struct ScaleLines {
 
   FORGE_INLINE std::int64_t group_of(std::int64_t i) const {
     const int p = parts > 2 && i >= begin[2] ? 2 : parts > 1 && i >= begin[1] ? 1 : 0;
-    return base[p] + (i + shift[p]) / each;
+    // A GPU divides numbers of 64 bits in a hundred instructions; a matrix has no 2^32 lines.
+    return base[p] + static_cast<std::uint32_t>(i + shift[p]) / static_cast<std::uint32_t>(each);
   }
   // The lines of a group that this rank has: [begin, end), perhaps empty.
   struct Range {

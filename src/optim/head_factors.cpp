@@ -9,7 +9,7 @@ void head_factors(Stream& stream, View<const A, 2> peaks, std::int64_t kv_heads,
                   View<const StepScalars, 1> scalars, View<A, 2> factors) {
   const std::int64_t heads = peaks.columns(), group = heads / kv_heads;
   parallel_for(stream, peaks.rows() * kv_heads, [=] FORGE_LAMBDA(std::int64_t i) {
-    const std::int64_t layer = i / kv_heads, kv = i - layer * kv_heads;
+    const std::int64_t layer = quotient(i, kv_heads), kv = i - layer * kv_heads;
     const A* const peak = peaks.row(layer);
     A* const to = factors.row(layer);
     const bool acts = scalars[0].finite != 0;
@@ -36,9 +36,9 @@ void scale_heads(Stream& stream, const ClippedRows& rows, std::int64_t first, st
   const A* const of_outer =
       rows.of_outer == HeadFactor::none ? nullptr : factors.data + static_cast<int>(rows.of_outer) * heads;
   parallel_for(stream, weights.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
-    const std::int64_t row = (first + i) / columns - begin;
+    const std::int64_t row = quotient(first + i, columns) - begin;
     if (row < 0 || row >= count) return;
-    const std::int64_t head = row / head_rows;
+    const std::int64_t head = quotient(row, head_rows);
     const A* const table = row - head * head_rows < inner ? of_inner : of_outer;
     if (!table || table[head] == A(1)) return;
     const A p = weights[i] * table[head];
