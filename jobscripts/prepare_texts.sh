@@ -30,8 +30,12 @@ if [ "${#validation[@]}" -eq 0 ]; then
   unset 'train[-1]'
 fi
 mkdir -p "$directory"
-"$forge" tokenize "${train[@]}" --train-bpe "$ids" --output "$directory/tokenizer.json"
+# A folder may have more files than a command line holds.
+lists=$(mktemp -d)
+trap 'rm -rf "$lists"' EXIT
+printf '%s\0' "${train[@]}" > "$lists/train"
+printf '%s\0' "${validation[@]}" > "$lists/validation"
+"$forge" tokenize --files-from "$lists/train" --train-bpe "$ids" --output "$directory/tokenizer.json"
 for part in train validation; do
-  declare -n list=$part
-  "$forge" tokenize "${list[@]}" --tokenizer "$directory/tokenizer.json" --document-end --output "$directory/$part.bin"
+  "$forge" tokenize --files-from "$lists/$part" --tokenizer "$directory/tokenizer.json" --document-end --output "$directory/$part.bin"
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/skipped.sh BUILD…: what the last run of CTest in these builds left out, one line each, from what the tests said
 # ("SKIPPED: what: why") and GoogleTest reports. With CI=true ends with 1 where anything is missing that a machine can
-# install; what only another processor or a GPU could run is announced and no failure.
+# install; what only another processor, a GPU or a package of PyPI could run ("LEFT OUT: what: why") is announced and no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +11,7 @@ said() {
   [ -f "$log" ] || return 0
   sed 's/\x1b\[[0-9;]*m//g' "$log" | awk -v build="${1##*/}" '
     /^[0-9]+\/[0-9]+ Test: / { name = $3 }
+    /^LEFT OUT: / { sub(/^LEFT OUT: /, ""); print "other " build ", " name ": " $0 }
     /^SKIPPED: / { sub(/^SKIPPED: /, ""); print build ", " name ": " $0 }
     /^\[  SKIPPED \] [^ ]+ \(/ { print "hardware " build ", " name ": " $4 }'
 }
@@ -21,6 +22,7 @@ report() {
   while read -r line; do
     case $line in
       "hardware "*) echo "== left out, not for this processor: ${line#hardware }" ;;
+      "other "*) echo "== left out, no package of this system: ${line#other }" ;;
       *)
         echo "== SKIPPED: $line"
         missing=$((missing + 1))

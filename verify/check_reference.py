@@ -10,6 +10,7 @@ chose for the unchanged weights: that choice has no gradient.
 """
 
 import argparse
+import fnmatch
 import os
 import sys
 
@@ -107,6 +108,50 @@ def adafactor(weight, g, rate, decay):
     return weight * (1 - rate * decay) - length / max(REAL(1), numpy.sqrt((u * u).mean())) * u
 
 
+def grouped(name, weight, g, rate, adam, decay, options):
+    """Muon with groups, of families whose files have a matrix a tensor. Rates follow one schedule."""
+    patterns = {
+        "*.router": "*.mlp.gate.weight",
+        "layers.0.attention.*": "model.layers.0.self_attn.*",
+        "*norm*": "*norm*",
+        "embedding.*": "model.embed_tokens.*",
+    }
+    group = next((o for o in options["groups"] if fnmatch.fnmatch(name, patterns[o["pattern"]])), {})
+    decay = REAL(group.get("weight_decay", decay))
+    whole = g.ndim >= 2 and not any(word in name for word in ("embed_tokens", "lm_head"))
+    whole = whole and group.get("optimizer", "muon") == "muon"
+    own = rate if whole else adam
+    if "learning_rate" in group:
+        own = rate * REAL(group["learning_rate"]) / REAL(options["learning_rate"])
+    return muon(weight, g, name, own, decay, options) if whole else adamw(weight, g, own, decay, options)
+
+
+def clipped(weights, config, peaks, most):
+    """QK-clip of what a batch with these largest scores was trained with."""
+    new = dict(weights)
+    for layer, of_heads in peaks.items():
+        p = layer + "self_attn."
+        factors = numpy.where(of_heads > most, REAL(most) / of_heads, REAL(1))
+
+        def scale(name, rows):
+            for key in (p + name + ".weight", p + name + ".bias"):
+                if key in new:
+                    new[key] = new[key] * (rows[:, None] if new[key].ndim > 1 else rows)
+
+        if "kv_lora_rank" in config:
+            nope, rope, width = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+            of_query = [[numpy.sqrt(f)] * nope + [f] * rope for f in factors]
+            scale("q_b_proj" if config.get("q_lora_rank") else "q_proj", numpy.array(of_query).reshape(-1))
+            of_key = [[numpy.sqrt(f)] * nope + [REAL(1)] * width for f in factors]
+            scale("kv_b_proj", numpy.array(of_key).reshape(-1))
+            continue
+        group, dim = config["num_attention_heads"] // config["num_key_value_heads"], config["head_dim"]
+        of_key = numpy.sqrt(factors.reshape(-1, group).min(axis=1))
+        scale("k_proj", numpy.repeat(of_key, dim))
+        scale("q_proj", numpy.repeat(factors / numpy.repeat(of_key, group), dim))
+    return new
+
+
 def update(weights, gradients, rate, norm, options):
     """The first update. The schedule gives what has AdamW beside Muon its share of its own rate."""
     clip = options.get("clip_norm", 1.0)
@@ -117,6 +162,9 @@ def update(weights, gradients, rate, norm, options):
     for name, gradient in gradients.items():
         g, weight = gradient * coefficient, weights[name]
         decay = REAL(options.get("weight_decay", 0.1)) if gradient.ndim >= 2 else REAL(0)
+        if "groups" in options:
+            new[name] = grouped(name, weight, g, rate, adam, decay, options)
+            continue
         table = any(word in name for word in ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate"))
         if kind in ("muon", "normuon") and gradient.ndim >= 2 and not table:
             new[name] = muon(weight, g, name, rate, decay, options)
@@ -155,6 +203,11 @@ def check(name, problem, base):
     router = router_options(config, problem)
     mtp = problem.model.get("mtp_depth", 0), problem.model.get("mtp_loss_factor", 0.1)
 
+    most, caps = problem.optimizer.get("qk_clip", 0), problem.model
+    if most or "attention_soft_cap" in caps or "logit_soft_cap" in caps:
+        cap, logit_cap = (REAL(caps.get(key, 0)) for key in ("attention_soft_cap", "logit_soft_cap"))
+        config["own"] = {"cap": cap, "logit_cap": logit_cap, "peaks": {}}
+
     def losses(values, step=1, routing=None):
         data = batch(tokens, step, *shape)
         return plain_model.losses(config, values, *data, problem.end_token, z, router, routing, mtp)
@@ -163,6 +216,7 @@ def check(name, problem, base):
         raise SystemExit(f"{name}: gradients and weights have different names")
     routing = plain_model.Routing()
     loss, total = losses(weights, routing=routing)
+    peaks = {layer: of_heads.copy() for layer, of_heads in config["own"]["peaks"].items()} if most else {}
     loss_error = max(abs(loss / REAL(expected["loss"][0]) - 1), abs(total / REAL(expected["total_loss"][0]) - 1))
 
     generator, slope_error = numpy.random.default_rng(1), REAL(0)
@@ -183,6 +237,7 @@ def check(name, problem, base):
     norm = numpy.sqrt(sum((g * g).sum() for g in gradients.values()))
     norm_error = abs(norm / REAL(expected["grad_norm"][0]) - 1)
     updated = update(weights, gradients, expected["learning_rate"][0], norm, problem.optimizer)
+    updated = clipped(updated, config, peaks, most)
     updated = routing.moved_biases(updated, problem.model.get("router_bias_rate", 0.0))
     second_error = abs(losses(updated, 2)[0] / REAL(expected["loss"][1]) - 1)
     return loss_error, slope_error, norm_error, second_error

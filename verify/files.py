@@ -110,6 +110,10 @@ def deck_text(sections):
     def scalar(value):
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key}: {scalar(v)}" for key, v in value.items()) + "}"
+        if isinstance(value, str) and "*" in value:
+            return f'"{value}"'
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(scalar(v) for v in value) + "]"
         return str(value)

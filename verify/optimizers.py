@@ -6,6 +6,7 @@ here that cast goes to the precision of the run.
 """
 
 import contextlib
+import fnmatch
 
 import torch
 
@@ -46,7 +47,7 @@ class AdamW:
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in parameters.values() if p.dim() >= 2], "weight_decay": decay},
-                {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0},
+                {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": options.get("decay_of_vectors", 0.0)},
             ],
             lr=0.0,
             betas=(options.get("beta1", 0.9), options.get("beta2", 0.95)),
@@ -65,7 +66,7 @@ class Muon:
         self.others = AdamW({name: p for name, p in parameters.items() if name not in self.named}, options)
         self.leaves = [
             torch.nn.Parameter(view) for name, p in self.named.items() for view in matrices_of(name, p.detach())
-        ]
+        ] or [torch.nn.Parameter(next(iter(parameters.values())).new_zeros(1, 1))]
         moonlight = options.get("muon_scale", "moonlight") == "moonlight"
         self.optimizer = torch.optim.Muon(
             self.leaves,
@@ -188,6 +189,45 @@ class Lion:
             m.mul_(second).add_((1 - second) * p.grad)
 
 
+# Patterns of the deck's groups, of forge's names of tensors, and what they are of the classes' names.
+CLASS_PATTERNS = {
+    "*.router": "*.mlp.gate.weight",
+    "layers.0.attention.*": "model.layers.0.self_attn.*",
+    "*norm*": "*norm*",
+    "embedding.*": "model.embed_tokens.*",
+}
+
+
+def group_of(options, name):
+    """The first group whose pattern matches; {} where there is none."""
+    matching = (g for g in options.get("groups", []) if fnmatch.fnmatch(name, CLASS_PATTERNS[g["pattern"]]))
+    return next(matching, {})
+
+
+class Groups:
+    """An optimizer for each of the deck's groups, and one for what belongs to none."""
+
+    def __init__(self, parameters, options):
+        self.parts, self.rate = [], options["learning_rate"]
+        rest = {key: value for key, value in options.items() if key != "groups"}
+        for group in [*options["groups"], {}]:
+            own = {name: p for name, p in parameters.items() if group_of(options, name) == group}
+            changed = rest | {"name": group.get("optimizer", rest.get("name", "adamw"))}
+            if "weight_decay" in group:
+                changed |= {"weight_decay": group["weight_decay"], "decay_of_vectors": group["weight_decay"]}
+            self.parts.append((new_optimizer(own, changed), group, changed["name"]))
+
+    def step(self, rate, adam_rate):
+        for optimizer, group, name in self.parts:
+            if "learning_rate" in group:
+                own = rate * (group["learning_rate"] / self.rate)
+                optimizer.step(own, own)
+            else:
+                optimizer.step(adam_rate if name == "adamw" else rate, adam_rate)
+
+
 def new_optimizer(parameters, options):
+    if "groups" in options:
+        return Groups(parameters, options)
     kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "adafactor": Adafactor, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
     return kinds[options.get("name", "adamw")](parameters, options)

@@ -114,8 +114,11 @@ def layer_norm(x, weight, bias, epsilon):
     return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + REAL(epsilon)) * weight + bias
 
 
-def attention(q, k, v, window, documents, scale=REAL(1)):
-    """q (B, T, H, D), k (B, T, K, D), v (B, T, K, any); each query reads its own list of keys."""
+def attention(q, k, v, window, documents, scale=REAL(1), own=None, layer=""):
+    """q (B, T, H, D), k (B, T, K, D), v (B, T, K, any); each query reads its own list of keys.
+
+    own: {"cap": of scores, 0 = none, "peaks": by layer, the largest score of each head}.
+    """
     batch, length, heads, dim = q.shape
     group = heads // k.shape[2]
     out = numpy.zeros((batch, length, heads, v.shape[-1]), REAL)
@@ -124,6 +127,11 @@ def attention(q, k, v, window, documents, scale=REAL(1)):
             keys = [s for s in range(t + 1) if documents[b][s] == documents[b][t] and (not window or t - s < window)]
             for h in range(heads):
                 score = scale * (k[b, keys, h // group] @ q[b, t, h]) / numpy.sqrt(REAL(dim))
+                if own:
+                    peaks = own["peaks"].setdefault(layer, numpy.full(heads, -numpy.inf, REAL))
+                    peaks[h] = max(peaks[h], score.max())
+                if own and own["cap"]:
+                    score = own["cap"] * numpy.tanh(score / own["cap"])
                 weight = numpy.exp(score - score.max())
                 out[b, t, h] = (weight / weight.sum()) @ v[b, keys, h // group]
     return out.reshape(batch, length, -1)
@@ -165,12 +173,13 @@ def plain_attention(config, w, p, rows, layer, documents):
     if kind in ("qwen3", "qwen3_moe"):
         q = rms_norm(q, w[p + "self_attn.q_norm.weight"], eps)
         k = rms_norm(k, w[p + "self_attn.k_norm.weight"], eps)
-    out = attention(rotate(q, config), rotate(k, config), v, window, documents)
+    out = attention(rotate(q, config), rotate(k, config), v, window, documents, own=config.get("own"), layer=p)
     return linear("self_attn.o_proj", out)
 
 
 def latent_attention(config, w, p, rows, documents):
     """DeepSeek-V3's: of a head's query and key, qk_nope entries stay and qk_rope turn; one turned key for all heads."""
+    layer, own = p, config.get("own")
     p, heads, latent_eps = p + "self_attn.", config["num_attention_heads"], 1e-6
     nope, rope, latent = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
     neighbours = config.get("rope_interleave", True)
@@ -189,7 +198,7 @@ def latent_attention(config, w, p, rows, documents):
     scaling, scale = config.get("rope_parameters") or config.get("rope_scaling") or {}, REAL(1)
     if scaling.get("mscale_all_dim") and scaling["factor"] > 1:
         scale = (REAL(scaling["mscale_all_dim"]) * numpy.log(REAL(scaling["factor"])) / 10 + 1) ** 2
-    return attention(q, k, both[..., nope:], None, documents, scale) @ w[p + "o_proj.weight"].T
+    return attention(q, k, both[..., nope:], None, documents, scale, own, layer) @ w[p + "o_proj.weight"].T
 
 
 def best(scores, count):
@@ -391,6 +400,8 @@ def losses(config, weights, inputs, labels, end_token=None, z_coefficient=0.0, r
     documents, routing = document_numbers(inputs, end_token), routing or Routing()
     model = gpt2_logits if config["model_type"] == "gpt2" else llama_logits
     logits, hidden = model(config, weights, inputs, documents, routing)
+    if cap := config.get("own", {}).get("logit_cap"):
+        logits = cap * numpy.tanh(logits / cap)
     top = logits.max(-1)
     lse = top + numpy.log(numpy.exp(logits - top[..., None]).sum(-1))
     picked = numpy.take_along_axis(logits, labels[..., None], -1)[..., 0]

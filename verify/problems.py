@@ -504,6 +504,57 @@ PROBLEMS = {
         train=run(32),
         optimizer={"name": "sgd", "learning_rate": 0.2, "momentum": 0.8, "schedule": "constant", "clip_norm": 0},
     ),
+    "soft_caps": Problem(
+        shows=(
+            "Soft caps, as Gemma 2 has them: attention's scaled scores and the head's logits are c tanh(x / c), with documents, "
+            "grouped heads and a z-loss."
+        ),
+        config=llama(),
+        train=run(32) | {"z_loss_coefficient": 0.02},
+        end_token=3,
+        model={"attention_soft_cap": 1.5, "logit_soft_cap": 2.0},
+        optimizer={"learning_rate": 0.005, "warmup_steps": 3},
+    ),
+    "qk_clip": Problem(
+        shows=(
+            "Muon with QK-clip, as Kimi K2 was trained, on latent attention: in each step the queries and keys of heads whose "
+            "largest attention logit is above the limit are scaled down to it."
+        ),
+        config=deepseek_v3(num_hidden_layers=3),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        optimizer={"name": "muon", "learning_rate": 0.01, "qk_clip": 1.0, "warmup_steps": 2},
+    ),
+    "qk_clip_grouped": Problem(
+        shows=(
+            "AdamW with QK-clip on grouped heads with biases: a key's factor is the root of its group's smallest, and each "
+            "query takes the rest of its own."
+        ),
+        config=qwen("qwen2", num_attention_heads=6, num_key_value_heads=2, head_dim=6, hidden_size=36),
+        train=run(32),
+        optimizer={"learning_rate": 0.01, "qk_clip": 0.5, "warmup_steps": 2},
+    ),
+    "groups": Problem(
+        shows=(
+            "Muon with groups of tensors that have a rate, a decay or AdamW of their own: routers, one layer's attention, "
+            "norms, which decay, and the table, which stays."
+        ),
+        config=qwen3_moe(),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        optimizer={
+            "name": "muon",
+            "learning_rate": 0.004,
+            "adam_learning_rate": 0.006,
+            "warmup_steps": 2,
+            "groups": [
+                {"pattern": "*.router", "optimizer": "adamw", "learning_rate": 0.002},
+                {"pattern": "layers.0.attention.*", "learning_rate": 0.001},
+                {"pattern": "*norm*", "weight_decay": 0.05},
+                {"pattern": "embedding.*", "learning_rate": 0},
+            ],
+        },
+    ),
     "fp8_current": Problem(
         shows=(
             "FP8 with current scales on a Qwen3 with QK-norm: one of a sequence's activations and of each product's "

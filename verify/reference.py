@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import attention
 import fp8
 import multi_token
 import optimizers
@@ -56,10 +57,10 @@ def arithmetic(precision):
     return double_arithmetic() if precision == "fp64" else contextlib.nullcontext()
 
 
-def new_model(directory, precision, depth=0):
+def new_model(directory, precision, depth=0, implementation="eager"):
     """The model class that a directory's config.json names, with eager attention and without dropout.
 
-    depth: modules of multi-token prediction behind it.
+    depth: modules of multi-token prediction behind it. implementation: of attention.
     """
     dtype = torch.float64 if precision == "fp64" else torch.float32
     with arithmetic(precision):
@@ -68,7 +69,7 @@ def new_model(directory, precision, depth=0):
             config.output_router_logits = False  # the class's own auxiliary loss, which nobody reads
         # The class's own loop over experts: torch's grouped product has no fp64.
         experts = {"experts_implementation": "eager"} if hasattr(config, "num_experts_per_tok") else {}
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype, **experts)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=implementation, dtype=dtype, **experts)
         multi_token.attach(model, depth, dtype)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and tensor.dtype is not dtype:
@@ -134,9 +135,9 @@ def read_weights(directory):
     return tensors
 
 
-def load_model(directory, precision, depth=0):
+def load_model(directory, precision, depth=0, implementation="eager"):
     """A model with the weights of its directory; every parameter must be there, and nothing may be left over."""
-    model = new_model(directory, precision, depth)
+    model = new_model(directory, precision, depth, implementation)
     weights = read_weights(directory)
     if model.config.model_type == "gpt2":  # files on the hub omit the prefix and hold each layer's causal mask
         weights = {
@@ -249,7 +250,7 @@ def auxiliary_coefficient(directory, options):
     return options.get("auxiliary_loss_coefficient", given)
 
 
-def loss_sums(model, inputs, labels, end_token):
+def loss_sums(model, inputs, labels, end_token, cap=0.0):
     """Sums over unmasked labels of cross-entropy and of lse^2, their count, and each depth's multi-token loss."""
     masks, unmasked = None, labels
     depths = hasattr(model, "multi_token")
@@ -259,6 +260,8 @@ def loss_sums(model, inputs, labels, end_token):
     if end_token is not None:
         labels = labels.masked_fill(inputs == end_token, MASKED)
     logits = model(input_ids=inputs, attention_mask=masks, use_cache=False).logits
+    if cap > 0:
+        logits = cap * torch.tanh(logits / cap)
     kept = labels != MASKED
     lse = torch.logsumexp(logits, dim=-1)[kept]
     picked = logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0][kept]
@@ -301,7 +304,12 @@ def train(
     model_options: keys of the deck's model section that say what training does with experts and further tokens.
     """
     model_options = model_options or {}
-    model = load_model(directory, precision, model_options.get("mtp_depth", 0))
+    most = optimizer_options.get("qk_clip", 0)
+    attention.Attention.cap = model_options.get("attention_soft_cap", 0.0)
+    own = most > 0 or attention.Attention.cap > 0
+    model = load_model(
+        directory, precision, model_options.get("mtp_depth", 0), attention.NAME if own else "eager"
+    )
     if train_options.get("precision") == "fp8":
         fp8.attach(model, train_options)
     routers = Routers(model)
@@ -319,8 +327,11 @@ def train(
         for p in parameters.values():
             p.grad = torch.zeros_like(p)
         routers.clear()
+        attention.Attention.clear()
         with arithmetic(precision):
-            cross_entropy, squares, count, further = loss_sums(model, inputs, labels, end_token)
+            cross_entropy, squares, count, further = loss_sums(
+                model, inputs, labels, end_token, model_options.get("logit_soft_cap", 0.0)
+            )
             loss = cross_entropy / count
             total = loss + train_options.get("z_loss_coefficient", 0.0) * (squares / count)
             if further:
@@ -342,6 +353,8 @@ def train(
         rate = learning_rate(optimizer_options, train_options["steps"], step)
         others = optimizer_options | {"learning_rate": optimizer_options.get("adam_learning_rate", 0) or optimizer_options["learning_rate"]}
         optimizer.step(rate, learning_rate(others, train_options["steps"], step))
+        if most > 0:
+            attention.qk_clip(model, most)
         if model_options.get("router_bias_rate"):
             routers.move_biases(model_options["router_bias_rate"])
         for key, value in zip(record, (loss.item(), total.item(), norm.item(), rate)):

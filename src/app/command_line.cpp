@@ -74,7 +74,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   if (verb == Verb::export_model)
     o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
         "type", po::value(&c.type)->value_name("fp32|bf16"), "of the tensors (default fp32)")(
-        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)");
+        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
+        "optimizer", po::bool_switch(&c.optimizer),
+        "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors");
   if (verb == Verb::show)
     o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                     "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
@@ -121,6 +123,8 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
         "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
         "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
+        "files-from", po::value(&c.files_from)->value_name("FILE"),
+        "paths of more texts, each on a line, or behind each a zero byte (find -print0)")(
         "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
         "document-end", po::bool_switch(&c.document_end),
         "write the id that ends a document after each (of bytes: 256 after each file)")(
@@ -193,7 +197,8 @@ void check_count(const CommandLine& c, const std::string& verb) {
                    c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate;
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
-  if (c.verb == Verb::tokenize && n == 0) throw BadInput("forge tokenize takes the text files to read\n" + usage());
+  if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())
+    throw BadInput("forge tokenize takes the text files to read\n" + usage());
   if (c.verb == Verb::verify_checkpoint && n != 1)
     throw BadInput(
         "forge verify-checkpoint takes one directory: a checkpoint, or checkpoint.directory with all of them");

@@ -56,6 +56,7 @@ struct CommandLine {
   // export
   std::string type = "fp32";          // or bf16
   std::int64_t most_file_mib = 4096;  // of a safetensors file
+  bool optimizer = false;             // what it keeps, too
   // evaluate
   std::int64_t text_bytes = 0;  // of the text that the tokens stand for; 0: one a token (byte vocabulary)
   // tokenize
@@ -63,6 +64,7 @@ struct CommandLine {
   std::string document_end_token;  // its text or id; "": the tokenizer's own
   std::string tokenizer;           // a file or a directory, also of evaluate and generate; "": bytes, or the model's
   std::string pattern;             // of a tiktoken file: a name or a file
+  std::string files_from;          // a file with the paths of more texts; "": none
   std::string field = "text";      // of .jsonl files
   std::string format;              // "", uint16, uint32 or npy
   int threads = 0;                 // 0: all cores

@@ -11,6 +11,7 @@
 #include "app/device_fit.hpp"
 #include "app/rank_devices.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "checkpoint/torch_optimizer.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
 #include "core/faults.hpp"
@@ -151,6 +152,11 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   if (setup.deck.model.load_weights)
     session->routers().set_biases(session->stream(), load_router_biases(setup.deck.model.hf, setup.spec));
   if (!setup.deck.checkpoint.model_from.empty()) load_model(*session, setup.deck, notes);
+  if (kind != RunKind::training || setup.deck.checkpoint.optimizer_from.empty()) return;
+  updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),
+                           session->heartbeat());
+  notes.push_back("optimizer's state of " + setup.deck.checkpoint.optimizer_from + ", behind " +
+                  std::to_string(updates) + " updates");
 }
 
 template <class T>

@@ -47,7 +47,8 @@ struct Job {
   Mesh mesh;
   MemoryPlan memory;
   std::unique_ptr<Session<T>> session;
-  std::vector<std::string> notes;  // what checkpoint.model_from gave, for the log
+  std::vector<std::string> notes;  // what checkpoint.model_from and optimizer_from gave, for the log
+  std::int64_t updates = 0;        // behind which the optimizer's state stands
 
   Job(const RunSetup& run, RunKind kind, const World& world);
   // For files of whole tensors; all ranks.

@@ -14,7 +14,9 @@ namespace forge {
 namespace {
 
 // Steps to show: some over the whole run, and those where the schedule turns.
-std::set<std::int64_t> shown_steps(const OptimizerDeck& d, std::int64_t steps) {
+std::set<std::int64_t> shown_steps(const Deck& deck) {
+  const OptimizerDeck& d = deck.optimizer;
+  const std::int64_t steps = deck.train.steps;
   constexpr std::int64_t over_the_run = 24;
   std::set<std::int64_t> shown;
   const auto add = [&](std::int64_t step) {
@@ -25,6 +27,7 @@ std::set<std::int64_t> shown_steps(const OptimizerDeck& d, std::int64_t steps) {
   add(d.cooldown_from);
   if (d.schedule == RateSchedule::wsd) add(steps - d.decay_steps);
   for (const RatePoint& point : rate_points(d.rate_points)) add(point.step);
+  for (const PhaseDeck& phase : deck.data.phases) add(first_step_of(phase, deck.train));
   return shown;
 }
 
@@ -33,14 +36,14 @@ std::set<std::int64_t> shown_steps(const OptimizerDeck& d, std::int64_t steps) {
 std::string rate_text(const RunSetup& setup) {
   constexpr double bar = 50;
   const OptimizerDeck& d = setup.deck.optimizer;
-  const std::int64_t steps = setup.deck.train.steps;
   const bool two_rates = row_of(d.name).whole_matrices && d.adam_learning_rate > 0;
   std::string text = "learning rate and batch over the run\n      step         tokens  sequences          rate";
   text += two_rates ? "   AdamW's rate\n" : "\n";
   double most = 0;
-  for (const std::int64_t s : shown_steps(d, steps)) most = std::max(most, learning_rate(d, steps, s));
-  for (const std::int64_t s : shown_steps(d, steps)) {
-    const StepRates rates{d, steps, s};
+  const std::set<std::int64_t> shown = shown_steps(setup.deck);
+  for (const std::int64_t s : shown) most = std::max(most, rates_of_step(setup.deck, s).of(d.learning_rate));
+  for (const std::int64_t s : shown) {
+    const StepRates rates = rates_of_step(setup.deck, s);
     char line[128];
     std::snprintf(line, sizeof line, "%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
                   static_cast<long long>(s * setup.tokens_per_step()),

@@ -24,13 +24,13 @@ std::int64_t bytes_of_labels(const CommandLine& line, const Deck& deck, const To
   std::vector<std::int64_t> bytes;
   for (std::int64_t id = 0; id < deck.model.vocabulary; ++id)
     bytes.push_back(text.bytes_of(static_cast<std::int32_t>(id)));
-  std::vector<std::int32_t> tokens(to_size(deck.train.sequence_tokens + 1));
+  Sample sample(deck.train.sequence_tokens);
   std::int64_t sum = 0, counted = 0;
   for (std::int64_t i = 0; i < sequences; ++i) {
-    set.read(i, tokens);
-    for (std::size_t t = 1; t < tokens.size(); ++t) {
-      if (tokens[t - 1] == deck.data.document_end_token) continue;
-      sum += bytes[to_size(tokens[t])];
+    set.read(i, sample);
+    for (const std::int32_t label : sample.labels) {
+      if (label == masked_label) continue;
+      sum += bytes[to_size(label)];
       ++counted;
     }
   }

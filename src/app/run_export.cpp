@@ -4,6 +4,7 @@
 #include "app/verbs.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/export_hf.hpp"
+#include "checkpoint/torch_optimizer.hpp"
 
 namespace forge {
 
@@ -16,8 +17,9 @@ void run_export(const CommandLine& line) {
                           ") nor a directory of checkpoints");
     checkpoint = steps.front().path;
   }
-  export_hf(checkpoint, line.output, line.type == "bf16" ? DType::bf16 : DType::f32,
-            static_cast<std::uint64_t>(line.most_file_mib) << 20);
+  const std::uint64_t most_file_bytes = static_cast<std::uint64_t>(line.most_file_mib) << 20;
+  if (line.optimizer) export_optimizer(checkpoint, line.output, most_file_bytes);
+  export_hf(checkpoint, line.output, line.type == "bf16" ? DType::bf16 : DType::f32, most_file_bytes);
   std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());
 }
 

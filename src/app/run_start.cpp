@@ -58,6 +58,7 @@ RunSetup with_parameters_of(const Start& start, RunSetup setup) {
   if (!start.restarts) return setup;
   setup.deck.model.load_weights = false;
   setup.deck.checkpoint.model_from.clear();
+  setup.deck.checkpoint.optimizer_from.clear();
   return setup;
 }
 

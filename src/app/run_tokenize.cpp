@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -5,6 +6,7 @@
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "data/text_file.hpp"
 #include "data/tokenize.hpp"
 #include "data/tokenize_text.hpp"
 #include "tokenizer/readers.hpp"
@@ -14,9 +16,30 @@ namespace forge {
 
 namespace {
 
+// The texts of the command line, then those that --files-from names.
+std::vector<std::string> inputs_of(const CommandLine& line) {
+  constexpr std::size_t most_list_bytes = std::size_t{1} << 30;
+  std::vector<std::string> inputs = line.inputs;
+  if (line.files_from.empty()) return inputs;
+  const std::string text = read_text_file(line.files_from, most_list_bytes, "--files-from");
+  const char separator = text.find('\0') == std::string::npos ? '\n' : '\0';
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    if (end > at) inputs.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  if (inputs.empty()) throw BadInput("--files-from " + line.files_from + ": names no file");
+  return inputs;
+}
+
 void tokenize_as_bytes(const CommandLine& line) {
   const DocumentEnd end = line.document_end ? DocumentEnd::file : DocumentEnd::none;
-  const TokenizeResult result = tokenize_bytes({line.inputs, line.output, end});
+  for (const std::string& input : inputs_of(line)) {
+    const TextFileKind kind = text_file_kind(input);
+    if (kind.json_lines || kind.compression != TextFileKind::Compression::none)
+      throw BadInput(input + ": its bytes aren't those of its text; legal: --tokenizer, or text as it is");
+  }
+  const TokenizeResult result = tokenize_bytes({inputs_of(line), line.output, end});
   std::printf("%s: %lld tokens (uint16, byte vocabulary) of %lld bytes, %lld document ends\n", line.output.c_str(),
               static_cast<long long>(result.tokens), static_cast<long long>(result.bytes),
               static_cast<long long>(result.documents));
@@ -56,7 +79,7 @@ void train_tokenizer(const CommandLine& line) {
   const std::string known = tiktoken_pattern(name);
   BpeTrainer trainer(known.empty() ? read_text_file(name, 1 << 16, "--pattern") : known);
   TokenizeTextOptions options;
-  options.inputs = line.inputs;
+  options.inputs = inputs_of(line);
   options.field = line.field;
   const std::int64_t bytes = read_documents(options, [&](std::string_view text) { trainer.add(text); });
   if (bytes == 0) throw BadInput("tokenize: the text is empty");
@@ -76,7 +99,7 @@ void run_tokenize(const CommandLine& line) {
   if (line.tokenizer.empty()) return tokenize_as_bytes(line);
   const Tokenizer tokenizer = Tokenizer::open(line.tokenizer, line.pattern);
   TokenizeTextOptions options;
-  options.inputs = line.inputs;
+  options.inputs = inputs_of(line);
   options.output = line.output;
   options.field = line.field;
   options.document_end = document_end_of(line, tokenizer);

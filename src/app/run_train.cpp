@@ -85,7 +85,7 @@ void append(std::vector<std::string>& notes, const std::vector<std::string>& mor
 template <class T>
 RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerprint, Start& start, Watchdog& watchdog) {
   append(start.notes, job.notes);
-  RunProgress progress;
+  RunProgress progress{.updates = job.updates};
   watchdog.start_other(0, "restart");
   if (start.restarts) progress = restart(*job.session, deck, start.plan.candidates, fingerprint, start.notes);
   watchdog.start_other(0, "run directory");

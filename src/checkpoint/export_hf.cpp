@@ -6,12 +6,11 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/storage_state.hpp"
-#include "config/file_handle.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "hf/config.hpp"
-#include "hf/safetensors.hpp"
+#include "hf/tensor_directory.hpp"
 #include "model/parameters.hpp"
 #include "nn/units.plan.hpp"
 
@@ -60,32 +59,6 @@ std::size_t element_size(const TensorInfo& info) {
   return info.type == "BF16" ? 2 : 4;
 }
 
-// Which file each tensor goes to: in order, a new one where the next tensor would make it too large.
-std::vector<std::size_t> files_of(const std::vector<Exported>& tensors, std::uint64_t most) {
-  std::vector<std::size_t> files;
-  std::uint64_t bytes = 0;
-  std::size_t file = 0;
-  for (const Exported& t : tensors) {
-    const std::uint64_t size = static_cast<std::uint64_t>(t.info.elements()) * element_size(t.info);
-    if (bytes > 0 && bytes + size > most) {
-      ++file;
-      bytes = 0;
-    }
-    bytes += size;
-    files.push_back(file);
-  }
-  return files;
-}
-
-std::string file_name(std::size_t file, std::size_t count) {
-  if (count == 1) return "model.safetensors";
-  const auto digits = [](std::size_t n) {
-    const std::string text = std::to_string(n);
-    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
-  };
-  return "model-" + digits(file + 1) + "-of-" + digits(count) + ".safetensors";
-}
-
 double value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
   if (type == DType::f64) {
     double value;
@@ -124,24 +97,6 @@ std::vector<std::byte> converted(CheckpointFiles& files, const Exported& t) {
   return out;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  FileHandle file = FileHandle::open_to_write(path.string() + ".partial");
-  file.write_at(0, text.data(), text.size());
-  file.commit_as(path.string());
-}
-
-std::string index_text(const std::vector<Exported>& tensors, const std::vector<std::size_t>& files) {
-  std::uint64_t total = 0;
-  std::string map;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    total += static_cast<std::uint64_t>(tensors[i].info.elements()) * element_size(tensors[i].info);
-    map +=
-        (i ? ",\n    \"" : "    \"") + tensors[i].info.name + "\": \"" + file_name(files[i], files.back() + 1) + "\"";
-  }
-  return "{\n  \"metadata\": {\"total_size\": " + std::to_string(total) + "},\n  \"weight_map\": {\n" + map +
-         "\n  }\n}\n";
-}
-
 }  // namespace
 
 void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
@@ -159,7 +114,7 @@ void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
     const fs::path to = fs::path(directory) / from.filename();
     if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
     const std::string text = read_text_file(from.string(), std::size_t{1} << 30, "the tokenizer");
-    write_text(to, text);
+    write_text_file(to.string(), text);
   };
   const std::string source = model.tokenizer.empty() ? model.hf : model.tokenizer;
   if (source.empty()) return;
@@ -176,25 +131,13 @@ void export_hf(const std::string& checkpoint, const std::string& directory, DTyp
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = hf_obstacle(spec.options); !obstacle.empty()) throw BadInput("forge export: " + obstacle);
-  try {
-    fs::create_directories(directory);
-  } catch (const fs::filesystem_error& error) {
-    throw IoFailed(directory + ": " + error.code().message());
-  }
   const std::vector<Exported> tensors = exported_tensors(spec, type);
-  const std::vector<std::size_t> files = files_of(tensors, most_file_bytes);
-  const std::size_t count = files.back() + 1;
-  for (std::size_t f = 0, begin = 0; f < count; ++f) {
-    std::size_t end = begin;
-    std::vector<TensorInfo> infos;
-    for (; end < tensors.size() && files[end] == f; ++end) infos.push_back(tensors[end].info);
-    SafetensorsWriter writer(directory + "/" + file_name(f, count), infos, {{"format", "pt"}});
-    for (; begin < end; ++begin) writer.write(tensors[begin].info.name, converted(source, tensors[begin]));
-    writer.finish();
-  }
-  if (count > 1) write_text(fs::path(directory) / "model.safetensors.index.json", index_text(tensors, files));
+  std::vector<TensorInfo> infos;
+  for (const Exported& tensor : tensors) infos.push_back(tensor.info);
+  write_tensor_directory({directory, "model", most_file_bytes}, infos,
+                         [&](std::size_t i) { return converted(source, tensors[i]); });
   copy_tokenizer(deck.model, directory);
-  write_text(fs::path(directory) / "config.json", write_hf_config(spec.options));
+  write_text_file(directory + "/config.json", write_hf_config(spec.options));
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "core/error.hpp"
 #include "device/host_loop.hpp"
@@ -49,6 +50,22 @@ void add_on_host(std::byte* to, const std::byte* from, std::int64_t count, DType
     T* y = reinterpret_cast<T*>(to);
     const T* x = reinterpret_cast<const T*>(from);
     device_detail::run_for(0, count, [=](std::int64_t i) { y[i] = T(A(y[i]) + A(x[i])); });
+  });
+}
+
+void max_on_host(std::byte* to, std::span<const std::byte* const> parts, std::int64_t count, DType type) {
+  for_type(type, [=](auto element) {
+    using T = decltype(element);
+    if constexpr (std::is_floating_point_v<T>) {
+      T* y = reinterpret_cast<T*>(to);
+      for (std::int64_t i = 0; i < count; ++i) {
+        T most = reinterpret_cast<const T*>(parts.front())[i];
+        for (const std::byte* part : parts) most = std::max(most, reinterpret_cast<const T*>(part)[i]);
+        y[i] = most;
+      }
+    } else {
+      throw Error("ranks find no largest value of type " + std::string(name_of(type)));
+    }
   });
 }
 

@@ -26,4 +26,7 @@ void add_on_host(std::byte* to, const std::byte* from, std::int64_t count, DType
 // to ← Σ parts, in their order, each of which may be `to` itself; bf16 is summed in fp32 and rounded once.
 void sum_on_host(std::byte* to, std::span<const std::byte* const> parts, std::int64_t count, DType type);
 
+// to ← the largest of the parts' elements, each part perhaps `to` itself. fp64 and fp32.
+void max_on_host(std::byte* to, std::span<const std::byte* const> parts, std::int64_t count, DType type);
+
 }  // namespace forge

@@ -82,6 +82,14 @@ void Communicator::all_reduce(Stream& stream, void* data, std::int64_t count, DT
   do_all_reduce(stream, bytes_of(data), count, type);
 }
 
+void Communicator::all_reduce_max(Stream& stream, void* data, std::int64_t count, DType type) {
+  require(type == DType::f64 || type == DType::f32, "the largest is found of fp64 and fp32 alone");
+  count_sent(Collective::all_reduce, sent_elements(Collective::all_reduce, count, size_), type);
+  if (size_ == 1 || count == 0) return;
+  const auto time = measured(stream, Collective::all_reduce);
+  do_all_reduce_max(stream, bytes_of(data), count, type);
+}
+
 void Communicator::all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type) {
   count_sent(Collective::all_gather, sent_elements(Collective::all_gather, count, size_), type);
   if (count == 0) return;

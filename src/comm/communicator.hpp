@@ -51,6 +51,8 @@ class Communicator {
   // ---- device memory, in stream order
   // data ← Σ over ranks, in place. Types: fp64, fp32, bf16, int32, int64.
   void all_reduce(Stream& stream, void* data, std::int64_t count, DType type);
+  // data ← the largest over ranks, in place; the same in any order. No NaN. Types: fp64, fp32.
+  void all_reduce_max(Stream& stream, void* data, std::int64_t count, DType type);
   // out(size · count) ← every rank's in(count), in the order of ranks; in may be its own part of out.
   void all_gather(Stream& stream, const void* in, void* out, std::int64_t count, DType type);
   // out(count) ← this rank's part of Σ in(size · count); out may be that part of in. Types as for all_reduce.
@@ -80,6 +82,10 @@ class Communicator {
   template <class T, int N>
   void all_reduce(Stream& stream, View<T, N> data) {
     all_reduce(stream, data.data, elements(data), dtype_of<T>);
+  }
+  template <class T, int N>
+  void all_reduce_max(Stream& stream, View<T, N> data) {
+    all_reduce_max(stream, data.data, elements(data), dtype_of<T>);
   }
   template <class T, int N, int M>
   void all_gather(Stream& stream, View<const T, N> in, View<T, M> out) {
@@ -142,6 +148,7 @@ class Communicator {
 
   // What an implementation does; size() > 1 and counts > 0, but for splitting.
   virtual void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
+  virtual void do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) = 0;
   virtual void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) = 0;
   virtual void do_reduce_scatter(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
                                  DType type) = 0;

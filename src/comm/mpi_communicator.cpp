@@ -202,6 +202,18 @@ struct MpiCommunicator::Implementation {
     gather_parts(data, cut, type, background);
   }
 
+  void all_reduce_max(std::byte* data, std::int64_t count, DType type, bool background) {
+    const std::int64_t piece = message_elements(type);
+    for (std::int64_t begin = 0; begin < count; begin += piece) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      mpi_check(
+          MPI_Iallreduce(MPI_IN_PLACE, data + to_size(begin) * size_of(type),
+                         static_cast<int>(std::min(piece, count - begin)), mpi_type(type), MPI_MAX, device, &request),
+          "MPI_Iallreduce");
+      wait(request, background);
+    }
+  }
+
   void all_gather(const std::byte* in, std::byte* out, std::int64_t count, DType type, bool background) {
     const std::size_t part = to_size(count) * size_of(type);
     std::byte* own = out + to_size(rank) * part;
@@ -271,6 +283,11 @@ std::unique_ptr<Communicator> MpiCommunicator::world(bool oversubscribed, std::i
 void MpiCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) {
   impl_->enqueue(stream,
                  [=](Implementation& impl, bool background) { impl.all_reduce(data, count, type, background); });
+}
+
+void MpiCommunicator::do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+  impl_->enqueue(stream,
+                 [=](Implementation& impl, bool background) { impl.all_reduce_max(data, count, type, background); });
 }
 
 void MpiCommunicator::do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,

@@ -23,6 +23,7 @@ class MpiCommunicator final : public Communicator {
 
  protected:
   void do_all_reduce(Stream&, std::byte* data, std::int64_t count, DType) override;
+  void do_all_reduce_max(Stream&, std::byte* data, std::int64_t count, DType) override;
   void do_all_gather(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_reduce_scatter(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_broadcast(Stream&, std::byte* data, std::int64_t count, DType, int root) override;

@@ -84,8 +84,10 @@ class NcclCommunicator final : public Communicator {
 
  protected:
   void do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) override {
-    nccl_check(ncclAllReduce(data, data, to_size(count), nccl_type(type), ncclSum, comm_, native(stream)),
-               "ncclAllReduce");
+    all_reduce_by(stream, data, count, type, ncclSum);
+  }
+  void do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) override {
+    all_reduce_by(stream, data, count, type, ncclMax);
   }
   void do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count, DType type) override {
     nccl_check(ncclAllGather(in, out, bytes(count, type), ncclUint8, comm_, native(stream)), "ncclAllGather");
@@ -127,6 +129,10 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  void all_reduce_by(Stream& stream, std::byte* data, std::int64_t count, DType type, ncclRedOp_t operation) {
+    nccl_check(ncclAllReduce(data, data, to_size(count), nccl_type(type), operation, comm_, native(stream)),
+               "ncclAllReduce");
+  }
   // The NCCL communicator of `part`'s ranks, all of which give this color; groups of one rank have none.
   std::unique_ptr<Communicator> with_host(std::unique_ptr<Communicator> part, int color, int key) {
     ncclComm_t comm = nullptr;

@@ -57,13 +57,12 @@ void check_same(const std::vector<const void*>& calls, int rank) {
   }
 }
 
-// to ← Σ over ranks of their elements [begin, begin + count).
-void sum_of_ranks(const std::vector<const void*>& calls, std::byte* to, std::int64_t begin, std::int64_t count,
-                  DType type) {
+// Elements from `begin` on of all ranks.
+std::vector<const std::byte*> parts_of_ranks(const std::vector<const void*>& calls, std::int64_t begin, DType type) {
   std::vector<const std::byte*> parts;
   for (std::size_t r = 0; r < calls.size(); ++r)
     parts.push_back(call_of(calls, static_cast<int>(r)).in + to_size(begin) * size_of(type));
-  sum_on_host(to, parts, count, type);
+  return parts;
 }
 
 }  // namespace
@@ -87,8 +86,9 @@ void ThreadCommunicator::enqueue(Stream& stream, F f) {
   });
 }
 
-// Each rank sums its own part of everyone's buffer and writes it into all of them.
-void ThreadCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+// Each rank combines its own part of everyone's buffer and writes it into all of them.
+template <class Combine>
+void ThreadCommunicator::reduce_all(Stream& stream, std::byte* data, std::int64_t count, DType type, Combine combine) {
   enqueue(stream, [=, rank = rank(), size = size()](Group& group) {
     const Call mine{Collective::all_reduce, data, data, count, type};
     group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
@@ -96,11 +96,18 @@ void ThreadCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int
       const Cut cut{count, size};
       const std::size_t offset = to_size(cut.begin(rank)) * size_of(type);
       const std::size_t bytes = to_size(cut.size(rank)) * size_of(type);
-      sum_of_ranks(calls, data + offset, cut.begin(rank), cut.size(rank), type);
+      combine(data + offset, parts_of_ranks(calls, cut.begin(rank), type), cut.size(rank), type);
       for (int r = 0; r < size; ++r)
         if (r != rank && bytes > 0) std::memcpy(call_of(calls, r).out + offset, data + offset, bytes);
     });
   });
+}
+
+void ThreadCommunicator::do_all_reduce(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+  reduce_all(stream, data, count, type, sum_on_host);
+}
+void ThreadCommunicator::do_all_reduce_max(Stream& stream, std::byte* data, std::int64_t count, DType type) {
+  reduce_all(stream, data, count, type, max_on_host);
 }
 
 void ThreadCommunicator::do_all_gather(Stream& stream, const std::byte* in, std::byte* out, std::int64_t count,
@@ -125,7 +132,7 @@ void ThreadCommunicator::do_reduce_scatter(Stream& stream, const std::byte* in, 
     const Call mine{Collective::reduce_scatter, in, out, count, type};
     group.device.meet(rank, &mine, [&](const std::vector<const void*>& calls) {
       check_same(calls, rank);
-      sum_of_ranks(calls, out, rank * count, count, type);
+      sum_on_host(out, parts_of_ranks(calls, rank * count, type), count, type);
     });
   });
 }

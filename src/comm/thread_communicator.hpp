@@ -33,6 +33,7 @@ class ThreadCommunicator final : public Communicator {
 
  protected:
   void do_all_reduce(Stream&, std::byte* data, std::int64_t count, DType) override;
+  void do_all_reduce_max(Stream&, std::byte* data, std::int64_t count, DType) override;
   void do_all_gather(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_reduce_scatter(Stream&, const std::byte* in, std::byte* out, std::int64_t count, DType) override;
   void do_broadcast(Stream&, std::byte* data, std::int64_t count, DType, int root) override;
@@ -46,6 +47,8 @@ class ThreadCommunicator final : public Communicator {
  private:
   template <class F>
   void enqueue(Stream& stream, F f);
+  template <class Combine>
+  void reduce_all(Stream& stream, std::byte* data, std::int64_t count, DType type, Combine combine);
 
   std::shared_ptr<Group> group_;
 };

@@ -38,7 +38,7 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
 void check_checkpoint(const Deck& deck, Report& report) {
   const CheckpointDeck& c = deck.checkpoint;
   for (const auto& key : all_keys())
-    if (key.section == "checkpoint" && key.name != "model_from" && c.directory.empty() && !is_default(key, deck))
+    if (key.section == "checkpoint" && !key.name.ends_with("_from") && c.directory.empty() && !is_default(key, deck))
       report.add("", key.qualified() + " = " + value_text(key, deck) +
                          " without checkpoint.directory; legal: " + default_text(key) + ", or give the directory");
   if (c.keep_every_steps > 0 && c.keep_last == 0)
@@ -53,6 +53,16 @@ void check_start(const Deck& deck, Report& report) {
     report.add("", "checkpoint.model_from = " + from +
                        " with model.load_weights = true: the parameters come from one of them; legal: load_weights = "
                        "false, or no model_from");
+  const std::string& optimizer = deck.checkpoint.optimizer_from;
+  if (optimizer.empty()) return;
+  const std::string key = "checkpoint.optimizer_from = " + optimizer;
+  if (from.empty() && !deck.model.load_weights)
+    report.add("", key +
+                       " without the parameters that it belongs to; legal: with checkpoint.model_from, or with "
+                       "model.load_weights = true");
+  if (!in_torch(deck.optimizer.name))
+    report.add("", key + " with optimizer.name = " + row_of(deck.optimizer.name).word +
+                       ", which torch.optim doesn't have; legal: " + torch_optimizers + ", or no optimizer_from");
 }
 
 // ZeRO's keys depend on one another; the resolved deck says how gradients accumulate.
@@ -141,6 +151,21 @@ void check_groups(const Deck& deck, Report& report) {
   }
 }
 
+// What bounds logits by scaling weights needs logits that follow them, and weights that are trained themselves.
+void check_qk_clip(const Deck& deck, Report& report) {
+  const OptimizerDeck& o = deck.optimizer;
+  if (o.qk_clip == 0) return;
+  const std::string clip = "optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
+  if (deck.model.qk_norm)
+    report.add("", clip +
+                       " with model.qk_norm = true: normalised queries and keys are as long as before when their "
+                       "projections are scaled; legal: 0");
+  if (row_of(o.name).averages)
+    report.add("", clip + " with optimizer.name = " + row_of(o.name).word +
+                       ", whose weights to use are averages of those that it would scale; legal: 0, or another "
+                       "optimizer");
+}
+
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
@@ -162,6 +187,7 @@ void check_optimizer(Deck& deck, Report& report) {
                        std::to_string(std::max<std::int64_t>(steps - o.warmup_steps, 0)));
   check_rates(deck, report);
   check_groups(deck, report);
+  check_qk_clip(deck, report);
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 
@@ -203,6 +229,10 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("",
                "machine.attention = tensor_cores without train.precision = bf16, which alone they compute in; "
                "legal: cuda_cores, or precision bf16, or fp8 with fp8_carrier: bf16");
+  if (deck.machine.attention == AttentionKernel::tensor_cores && deck.model.attention_soft_cap > 0)
+    report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
+                       value_text(*find_key("model", "attention_soft_cap"), deck) +
+                       ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
 }
 
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.

@@ -3,6 +3,7 @@
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
 #include "config/mixture_keys.hpp"
+#include "config/optimizer_table.hpp"
 #include "config/text.hpp"
 
 namespace forge {
@@ -32,15 +33,22 @@ void check_mixture(const Deck& deck, Report& report) {
   const DataDeck& d = deck.data;
   if (!d.sources.empty() && !d.files.empty())
     report.add("", "data.files and data.sources are both given; legal: one of them");
-  refuse_without(deck, "phases", !d.sources.empty(), "data.sources", "the sources", report);
   refuse_without(deck, "temperature", !d.sources.empty(), "data.sources", "the sources", report);
-  std::int64_t before = 1;
+  std::int64_t before = 0;
   for (std::size_t i = 0; i < d.phases.size(); ++i) {
     const PhaseDeck& phase = d.phases[i];
     const std::string where = "data.phases[" + std::to_string(i) + "]";
     for (const auto& [name, weight] : phase.weights)
       if (std::none_of(d.sources.begin(), d.sources.end(), [&](const SourceDeck& s) { return s.name == name; }))
         report.add("", where + ".weights names " + shown(name) + ", which is no source");
+    if (const std::int64_t n = phase.sequence_tokens, T = deck.train.sequence_tokens; n > 0 && T % n != 0)
+      report.add("", where + ".sequence_tokens = " + std::to_string(n) + "; legal: a divisor of " +
+                         equation("train.sequence_tokens", T));
+    if (phase.sequence_tokens > 0 && d.packing == Packing::best_fit)
+      report.add("", where + ".sequence_tokens with data.packing = best_fit, whose samples are documents; legal: cut");
+    if (phase.rate && row_of(deck.optimizer.name).averages)
+      report.add("", where + ".rate with optimizer.name = " + row_of(deck.optimizer.name).word +
+                         ", whose averages want a rate that stays; legal: no rate");
     const std::int64_t first = first_step_of(phase, deck.train);
     if (first <= before)
       report.add("", where + " begins with step " + std::to_string(first) + ", the one before with step " +

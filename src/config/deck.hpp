@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -81,6 +82,8 @@ struct ModelDeck {
   double rope_mscale_all_dim = 0;
   bool rope_truncate = true;  // yarn: round the correction range to whole dimensions
   bool qk_norm = false;
+  double attention_soft_cap = 0;  // of scaled scores; 0 = none
+  double logit_soft_cap = 0;      // of the head's logits; 0 = none
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
@@ -194,6 +197,7 @@ struct OptimizerDeck {
   double restart_factor = 1;       // of cosine_restarts: each period is so many times the one before
   std::string rate_points;         // of piecewise: "step:ratio, …" (config/rate_points.hpp)
   std::int64_t cooldown_from = 0;  // the step from which the rate falls to its end; 0 = none
+  double qk_clip = 0;              // largest attention logit that leaves queries and keys as they are; 0 = any
   MomentType moments = MomentType::compute_default;
   std::vector<OptimizerGroup> groups;  // of several that match, the first
 };
@@ -210,9 +214,11 @@ struct SourceDeck {
 
 // Weights from a step on; of sources that it doesn't name, 0.
 struct PhaseDeck {
-  std::int64_t from_step = 0;    // 0 = from_tokens
-  std::int64_t from_tokens = 0;  // the first step behind so many tokens of training
-  std::vector<std::pair<std::string, double>> weights;
+  std::int64_t from_step = 0;                           // 0 = from_tokens
+  std::int64_t from_tokens = 0;                         // the first step behind so many tokens of training
+  std::vector<std::pair<std::string, double>> weights;  // none: the sources' own
+  std::int64_t sequence_tokens = 0;  // a divisor of T: samples are pieces of so many tokens; 0: whole
+  std::optional<double> rate = {};   // what learning rates are multiplied by
   bool operator==(const PhaseDeck&) const = default;
 };
 
@@ -234,6 +240,12 @@ struct DataDeck {
   PositionOrigin positions = PositionOrigin::sample;
 
   bool has_documents() const { return document_end_token >= 0 || document_ends == DocumentEnds::index; }
+  // Samples are pieces in some phase.
+  bool has_pieces() const {
+    return std::any_of(phases.begin(), phases.end(), [](const PhaseDeck& p) { return p.sequence_tokens > 0; });
+  }
+  // Positions start anew within samples.
+  bool restarts_positions() const { return positions == PositionOrigin::document || has_pieces(); }
 };
 
 struct CheckpointDeck {
@@ -246,6 +258,7 @@ struct CheckpointDeck {
   Resume resume = Resume::never;
   bool reset_optimizer = false;          // a restart takes nothing of the optimizer from another run's checkpoint
   std::string model_from;                // a checkpoint whose parameters a run starts with; "" = none
+  std::string optimizer_from;            // files of what the optimizer starts with; "" = zeros
   bool stop_on_failure = true;           // false: training goes on when saving fails
   std::int64_t end_margin_seconds = 60;  // save and leave so long before the job's time limit
 };
@@ -253,8 +266,9 @@ struct CheckpointDeck {
 struct OutputDeck {
   std::string directory;
   std::int64_t every_steps = 10;
-  std::string sample_prompt;       // the text that the sample at the end continues
-  std::int64_t sample_tokens = 0;  // 0 = no sample
+  std::int64_t norms_every_steps = 0;  // between norms of weights and updates by unit; 0 = never
+  std::string sample_prompt;           // the text that the sample at the end continues
+  std::int64_t sample_tokens = 0;      // 0 = no sample
   double sample_temperature = 0.7;
   bool save_hf = false;      // write the trained model as a Hugging Face directory, <directory>/hf
   std::int64_t profile = 0;  // the step whose timeline each rank writes; 0 = none

@@ -8,15 +8,6 @@ namespace forge {
 
 namespace {
 
-MemberReader number_reader(std::optional<double>& to) {
-  return [&to](const YamlNode& node) {
-    double value = 0;
-    const std::string problem = read_number(node, value);
-    if (problem.empty()) to = value;
-    return problem;
-  };
-}
-
 std::string optimizer_words() {
   std::string words;
   for (const OptimizerRow& row : optimizer_table) words += (words.empty() ? "" : " | ") + std::string(row.word);

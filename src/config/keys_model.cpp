@@ -18,7 +18,8 @@ void add_dimensions(Keys& k) {
   k.path<&M::hf>(
       "hf", may_change,
       "Hugging Face directory whose config.json gives the model; then the other keys of this section may only "
-      "repeat what it says, except load_weights, tokenizer, dropout, initial_std, residual_scaling, auxiliary losses, "
+      "repeat what it says, except load_weights, tokenizer, dropout, soft caps, initial_std, residual_scaling, "
+      "auxiliary losses, "
       "router "
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>(
@@ -76,6 +77,10 @@ void add_rope(Keys& k) {
 
 void add_options(Keys& k) {
   k.flag<&M::qk_norm>("qk_norm", stays, "RMSNorm of every query and key head before the rotation");
+  k.number<&M::attention_soft_cap>("attention_soft_cap", stays, at_least(0),
+                                   "c: scaled attention scores s become c tanh(s / c) before the softmax; 0 = none");
+  k.number<&M::logit_soft_cap>("logit_soft_cap", stays, at_least(0),
+                               "c: the head's logits x become c tanh(x / c); 0 = none");
   k.flag<&M::qkv_bias>("qkv_bias", stays, "biases of the query, key and value projections");
   k.flag<&M::attention_out_bias>("attention_out_bias", stays, "bias of attention's output projection");
   k.flag<&M::mlp_bias>("mlp_bias", stays, "biases of the feed-forward projections");

@@ -154,6 +154,9 @@ void add_optimizer(std::vector<Key>& keys) {
       "groups", may_change,
       "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
       "an optimizer of their own; muon and normuon leave matrices of groups with optimizer: adamw to AdamW");
+  k.number<&O::qk_clip>("qk_clip", may_change, at_least(0),
+                        "QK-clip's tau (docs/optimizers.md): behind an update, queries and keys of heads whose largest "
+                        "attention logit of the step was above it are scaled down to it; 0 = none");
   k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
                         "type of moments; default = fp32, or fp64 with precision fp64");
 }
@@ -170,9 +173,11 @@ void add_data(std::vector<Key>& keys) {
   k.sources<&D::sources>("sources", stays,
                          "a mixture, in the place of files (docs/data.md): each source has its own order and epochs; "
                          "weights: all or none (its number of samples); paths may change at a restart");
-  k.phases<&D::phases>("phases", stays,
-                       "other weights of the sources from a step, or from a number of tokens, on; those that begin "
-                       "behind the checkpoint's step may change at a restart");
+  k.phases<&D::phases>(
+      "phases", stays,
+      "from a step, or from a number of tokens, on: other weights of the sources, samples in pieces of "
+      "sequence_tokens, a divisor of train.sequence_tokens, and learning rates times rate; those that "
+      "begin behind the checkpoint's step may change at a restart");
   k.number<&D::temperature>("temperature", stays, more_than(0),
                             "weights of a mixture are taken to the power of 1 / temperature");
   k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"}, {},
@@ -218,6 +223,11 @@ void add_checkpoint(std::vector<Key>& keys) {
       "model_from", may_change,
       "a checkpoint of forge, or a directory of them (its newest): its parameters and routers' biases are the initial "
       "values of a run that starts with step 1, on any layout, data and precision; the model must be the same");
+  k.path<&C::optimizer_from>(
+      "optimizer_from", may_change,
+      "directory with optimizer.safetensors, or such a file, in PyTorch's names (docs/optimizers.md): what the "
+      "optimizer has kept so far, and its number of updates, of a run that starts with step 1 and the parameters of "
+      "model.hf or checkpoint.model_from");
   k.flag<&C::reset_optimizer>("reset_optimizer", may_change,
                               "true: a restart from a checkpoint whose deck doesn't say so takes parameters, step and "
                               "data from there, and keys of "
@@ -239,6 +249,9 @@ void add_output(std::vector<Key>& keys) {
       .required = Required::training;
   k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
                              "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
+  k.integer<&O::norms_every_steps>("norms_every_steps", may_change, 0, most_steps, "",
+                                   "steps between norms of weights and of their updates, by unit, in metrics.jsonl; 0 "
+                                   "= never");
   k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues");
   k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),

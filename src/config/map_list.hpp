@@ -54,6 +54,15 @@ inline std::string read_number(const YamlNode& node, double& to) {
   return "";
 }
 
+inline MemberReader number_reader(std::optional<double>& to) {
+  return [&to](const YamlNode& node) {
+    double value = 0;
+    const std::string problem = read_number(node, value);
+    if (problem.empty()) to = value;
+    return problem;
+  };
+}
+
 inline MemberReader integer_reader(std::int64_t& to, std::int64_t least, std::int64_t most) {
   return [&to, least, most](const YamlNode& node) {
     const auto value =

@@ -37,7 +37,7 @@ std::string legal_sources() {
 }
 
 std::string legal_phases() {
-  return "list of {from_step or from_tokens, weights: {name: weight}}";
+  return "list of {from_step or from_tokens, weights: {name: weight}, sequence_tokens, rate}";
 }
 
 std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources) {
@@ -52,9 +52,11 @@ std::string read_sources(const YamlNode& node, std::vector<SourceDeck>& sources)
 
 std::string read_phases(const YamlNode& node, std::vector<PhaseDeck>& phases) {
   return read_map_list(node, phases, legal_phases(), [](PhaseDeck& p) {
-    return std::vector<Member>{{"from_step", integer_reader(p.from_step, 2, most_phase)},
+    return std::vector<Member>{{"from_step", integer_reader(p.from_step, 1, most_phase)},
                                {"from_tokens", integer_reader(p.from_tokens, 1, most_phase)},
-                               {"weights", weights_reader(p.weights)}};
+                               {"weights", weights_reader(p.weights)},
+                               {"sequence_tokens", integer_reader(p.sequence_tokens, 1, most_phase)},
+                               {"rate", number_reader(p.rate)}};
   });
 }
 
@@ -83,13 +85,13 @@ std::string phases_text(const std::vector<PhaseDeck>& phases) {
     text += text.size() > 1 ? ", {" : "{";
     text +=
         p.from_step > 0 ? "from_step: " + std::to_string(p.from_step) : "from_tokens: " + std::to_string(p.from_tokens);
-    text += ", weights: {";
-    bool first = true;
-    for (const auto& [name, weight] : p.weights) {
-      text += (first ? "" : ", ") + yaml_text(name) + ": " + format_exact(weight);
-      first = false;
-    }
-    text += "}}";
+    for (std::size_t i = 0; i < p.weights.size(); ++i)
+      text +=
+          (i == 0 ? ", weights: {" : ", ") + yaml_text(p.weights[i].first) + ": " + format_exact(p.weights[i].second);
+    if (!p.weights.empty()) text += "}";
+    if (p.sequence_tokens > 0) text += ", sequence_tokens: " + std::to_string(p.sequence_tokens);
+    if (p.rate) text += ", rate: " + format_exact(*p.rate);
+    text += "}";
   }
   return text + "]";
 }
@@ -129,11 +131,21 @@ std::string phases_problem(const std::vector<PhaseDeck>& phases) {
     if ((p.from_step > 0) == (p.from_tokens > 0))
       return where + " gives " + (p.from_step > 0 ? "both" : "none") +
              " of from_step and from_tokens; legal: one of them";
+    if (p.weights.empty() && p.sequence_tokens == 0 && !p.rate)
+      return where + " changes nothing; legal: at least one of weights, sequence_tokens and rate";
     double sum = 0;
     for (const auto& [name, weight] : p.weights) sum += weight;
-    if (sum <= 0 || !std::isfinite(sum)) return where + ".weights has a sum of " + format_exact(sum) + "; legal: > 0";
+    if (!p.weights.empty() && (sum <= 0 || !std::isfinite(sum)))
+      return where + ".weights has a sum of " + format_exact(sum) + "; legal: > 0";
   }
   return "";
+}
+
+double rate_factor(const Deck& deck, std::int64_t step) {
+  double factor = 1;
+  for (const PhaseDeck& phase : deck.data.phases)
+    if (first_step_of(phase, deck.train) <= step) factor = phase.rate.value_or(1);
+  return factor;
 }
 
 std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train) {

@@ -28,6 +28,9 @@ std::string phases_problem(const std::vector<PhaseDeck>& phases);
 // The first step of a phase, from 1.
 std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train);
 
+// What the phase of a step multiplies learning rates by.
+double rate_factor(const Deck& deck, std::int64_t step);
+
 // A list of texts as YAML.
 std::string paths_text(const std::vector<std::string>& items);
 // The rule that a text breaks, "" when none.

@@ -56,4 +56,11 @@ constexpr const OptimizerRow& row_of(OptimizerName name) {
   return optimizer_table[to_size(name)];
 }
 
+// torch.optim has these, and names for what they keep (checkpoint/torch_optimizer.hpp).
+constexpr bool in_torch(OptimizerName name) {
+  return name == OptimizerName::adamw || name == OptimizerName::sgd || name == OptimizerName::muon ||
+         name == OptimizerName::adafactor;
+}
+inline constexpr const char* torch_optimizers = "adamw, sgd, muon, adafactor";
+
 }  // namespace forge

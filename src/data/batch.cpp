@@ -123,8 +123,9 @@ void BatchFiller::write_shifted(HostBatch& batch, std::int64_t row, std::int64_t
 }
 
 void BatchFiller::fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample,
-                                std::int64_t place, std::size_t source) {
+                                std::int64_t place, std::size_t source, const SamplePieces* pieces) {
   set.read(sample, sample_);
+  if (pieces) pieces->cut(sample_);
   const auto masked = std::count(sample_.labels.begin(), sample_.labels.end(), masked_label);
   const std::int64_t labels = static_cast<std::int64_t>(sample_.labels.size()) - masked;
   batch.label_count += labels;

@@ -82,9 +82,10 @@ class BatchFiller {
  public:
   // `sources`: how many of them are counted apart; 0: none is.
   BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, std::size_t sources = 0);
-  // Sequence `row` of the batch := sample `sample` of the set, which is number `place` in the run's order.
+  // Sequence `row` of the batch := sample `sample` of the set, which is number `place` in the run's order. `pieces`:
+  // how it is cut; null: it isn't.
   void fill_sequence(HostBatch& batch, std::int64_t row, const TokenSet& set, std::int64_t sample, std::int64_t place,
-                     std::size_t source = 0);
+                     std::size_t source = 0, const SamplePieces* pieces = nullptr);
   // Sequence `row` := T times token 0 without labels.
   void fill_padding(HostBatch& batch, std::int64_t row);
   // Sorts the rows, after all sequences are filled. Labels count from begin() to here.

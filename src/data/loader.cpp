@@ -57,7 +57,8 @@ void Loader::fill(std::int64_t step) {
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t place = share_.place(step, row);
     const SampleStream::Place found = stream_.at(place);
-    filler_.fill_sequence(batch, row, stream_.set(found.source), found.sample, place, found.source);
+    filler_.fill_sequence(batch, row, stream_.set(found.source), found.sample, place, found.source,
+                          stream_.pieces(place));
   }
   filler_.finish(batch);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -62,7 +63,7 @@ std::vector<std::int64_t> whole_weights(const std::vector<double>& weights, cons
   }
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (weights[i] > 0 && whole[i] == 0)
-      throw BadInput("data.sources: the weight of " + names[i] + " is a share of " + std::to_string(weights[i] / sum) +
+      throw BadInput("data.sources: the weight of " + names[i] + " is a share of " + format_exact(weights[i] / sum) +
                      " of all, less than one of " + std::to_string(most_period) +
                      " samples; legal: a larger one, 0, or a higher data.temperature");
   return whole;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,22 @@ struct Sample {
   std::vector<std::int32_t> documents;  // (T) ascending, from 0
   std::vector<std::int32_t> positions;  // (T) from 0 in each document
   std::vector<std::uint8_t> kept;       // (T + 1) scratch: whether a token may be a label
+};
+
+// Samples that are read as pieces of so many tokens: documents end with them, positions begin with them.
+struct SamplePieces {
+  std::int64_t tokens = 0;    // of a piece, a divisor of T
+  bool at_documents = false;  // positions begin with documents, too
+
+  void cut(Sample& sample) const {
+    std::int32_t pieces = 0;
+    for (std::size_t t = 0; t < sample.labels.size(); ++t) {
+      const auto place = static_cast<std::int32_t>(static_cast<std::int64_t>(t) % tokens);
+      pieces += t > 0 && place == 0;
+      sample.documents[t] += pieces;
+      sample.positions[t] = at_documents ? std::min(sample.positions[t], place) : place;
+    }
+  }
 };
 
 }  // namespace forge

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -25,6 +27,12 @@ class SampleStream {
   // One set; its losses aren't counted apart.
   explicit SampleStream(DataSource source)
       : apart_(false), sources_{std::move(source)}, order_(std::vector<MixtureOrder::Phase>{{0, {1}}}) {}
+  // Pieces of samples from a place on; empty: none are cut.
+  struct PiecePhase {
+    std::int64_t begin = 0;
+    SamplePieces pieces;
+  };
+  void cut(std::vector<PiecePhase> phases) { pieces_ = std::move(phases); }
   // A mixture: the phases have a weight for each source.
   SampleStream(std::vector<DataSource> sources, const std::vector<MixtureOrder::Phase>& phases)
       : apart_(true), sources_(std::move(sources)), order_(phases) {}
@@ -36,6 +44,12 @@ class SampleStream {
   Place at(std::int64_t place) const {
     const MixtureOrder::Draw draw = order_.at(place);
     return {draw.source, sources_[draw.source].sequence.at(draw.index)};
+  }
+  // How the sample at a place is cut; null: it isn't.
+  const SamplePieces* pieces(std::int64_t place) const {
+    const auto next = std::upper_bound(pieces_.begin(), pieces_.end(), place,
+                                       [](std::int64_t at, const PiecePhase& phase) { return at < phase.begin; });
+    return next == pieces_.begin() ? nullptr : &std::prev(next)->pieces;
   }
   const TokenSet& set(std::size_t source = 0) const { return *sources_[source].set; }
   const std::vector<DataSource>& sources() const { return sources_; }
@@ -50,6 +64,7 @@ class SampleStream {
   bool apart_;
   std::vector<DataSource> sources_;
   MixtureOrder order_;
+  std::vector<PiecePhase> pieces_;  // by their places
 };
 
 }  // namespace forge

@@ -26,6 +26,7 @@ void check(const TokenSetOptions& options) {
 
 void check_length(const TokenFile& file, const TokenSetOptions& options) {
   const std::int64_t length = options.sequence_tokens, needed = options.packing == Packing::cut ? length + 1 : 1;
+  if (file.tokens() < needed && needed == 1) throw BadInput(file.path() + ": holds no tokens; legal: at least one");
   if (file.tokens() < needed)
     throw BadInput(file.path() + ": too short for a sample of " + std::to_string(length) + " + 1 tokens " +
                    "(train.sequence_tokens + 1): it holds " + std::to_string(file.tokens()) +

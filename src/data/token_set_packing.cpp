@@ -14,14 +14,17 @@ namespace forge {
 
 namespace {
 
-constexpr std::uint64_t plan_version = 1;
+constexpr std::uint64_t plan_version = 2;
 
 std::uint64_t as_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-// Tokens at 256 places of a file; which documents there are is mixed in apart, where an index says so.
+// When a file was written last, and its tokens at 256 places: an edited file, or another one in its place, gets a plan
+// of its own. Which documents there are is mixed in apart, where an index says so.
 std::uint64_t contents(std::uint64_t key, const TokenFile& file, std::int64_t vocabulary) {
+  std::error_code unknown;
+  key = mix(key, as_word(std::filesystem::last_write_time(file.path(), unknown).time_since_epoch().count()));
   constexpr std::int64_t places = 256, each = 16;
   std::array<std::int32_t, each> tokens;
   const std::int64_t n = std::min(each, file.tokens()), last = file.tokens() - n;

@@ -172,6 +172,8 @@ template <class Use>
 void use_lines(const TokenizeTextOptions& options, const Task& task, const Use& use) {
   std::string_view rest = task.bytes;
   std::string text, repaired;
+  if (constexpr std::string_view mark = "\xEF\xBB\xBF"; task.first_line == 1 && rest.starts_with(mark))
+    rest.remove_prefix(mark.size());
   for (std::int64_t line_number = task.first_line; !rest.empty(); ++line_number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);

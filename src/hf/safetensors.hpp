@@ -34,12 +34,12 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 // tensor into memory. Reads may come from several threads.
 class TensorFiles {
  public:
-  // `path` is a directory with model.safetensors or model.safetensors.index.json, or a file. Throws one BadInput,
+  // `path` is a directory with <stem>.safetensors or <stem>.safetensors.index.json, or a file. Throws one BadInput,
   // naming file, tensor and byte, for anything that isn't as the format wants it: a header longer than the file (a
   // truncated file), JSON beyond its limits, an unknown type, a shape whose bytes overflow or don't fit its offsets,
   // tensors that overlap or leave gaps, bytes left over, a file of the index outside the directory or without its
   // tensor.
-  static TensorFiles open(const std::string& path);
+  static TensorFiles open(const std::string& path, const std::string& stem = "model");
 
   // nullptr when there is no such tensor.
   const TensorInfo* find(const std::string& name) const;

@@ -211,7 +211,7 @@ void read_converted(const std::string& path, const TensorInfo& tensor, std::span
 
 }  // namespace
 
-TensorFiles TensorFiles::open(const std::string& path) {
+TensorFiles TensorFiles::open(const std::string& path, const std::string& stem) {
   TensorFiles result;
   const auto add_file = [&](const std::string& file) {
     Header header = read_header(file);
@@ -222,24 +222,23 @@ TensorFiles TensorFiles::open(const std::string& path) {
   };
   std::error_code ignored;
   const bool directory = std::filesystem::is_directory(path, ignored);
-  const std::string single = directory ? path + "/model.safetensors" : path,
-                    index = path + "/model.safetensors.index.json";
+  const std::string name = stem + ".safetensors", index_name = name + ".index.json";
+  const std::string single = directory ? path + "/" + name : path, index = path + "/" + index_name;
   if (!directory || std::filesystem::exists(single, ignored)) {
     for (auto& tensor : add_file(single)) result.tensors_.emplace(tensor.name, std::move(tensor));
     return result;
   }
-  if (!std::filesystem::exists(index, ignored))
-    throw BadInput(path + " has neither model.safetensors nor model.safetensors.index.json");
+  if (!std::filesystem::exists(index, ignored)) throw BadInput(path + " has neither " + name + " nor " + index_name);
   const auto wanted = read_index(index);
   std::map<std::string, bool> seen;
-  for (const auto& [unused, name] : wanted) seen[name] = false;
-  for (const auto& [name, unused] : seen)
-    for (auto& tensor : add_file(path + "/" + name)) {
+  for (const auto& [unused, file] : wanted) seen[file] = false;
+  for (const auto& [file, unused] : seen)
+    for (auto& tensor : add_file(path + "/" + file)) {
       const auto at = wanted.find(tensor.name);
-      if (at != wanted.end() && at->second == name) result.tensors_.emplace(tensor.name, std::move(tensor));
+      if (at != wanted.end() && at->second == file) result.tensors_.emplace(tensor.name, std::move(tensor));
     }
-  for (const auto& [tensor, name] : wanted)
-    if (!result.tensors_.count(tensor)) refuse_tensor(path + "/" + name, tensor, "missing, but the index has it here");
+  for (const auto& [tensor, file] : wanted)
+    if (!result.tensors_.count(tensor)) refuse_tensor(path + "/" + file, tensor, "missing, but the index has it here");
   return result;
 }
 

@@ -108,8 +108,10 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, Json& confi
 }  // namespace
 
 std::string hf_obstacle(const ModelDeck& model) {
-  const std::string obstacle =
-      model.family == Family::gpt2 ? gpt2_obstacle(model) : rotary_obstacle(model, hf_family(model.family));
+  const std::string obstacle = model.attention_soft_cap > 0   ? "attention_soft_cap must be 0"
+                               : model.logit_soft_cap > 0     ? "logit_soft_cap must be 0"
+                               : model.family == Family::gpt2 ? gpt2_obstacle(model)
+                                                              : rotary_obstacle(model, hf_family(model.family));
   return obstacle.empty() ? ""
                           : std::string("a Hugging Face model of family ") + name_of(model.family) +
                                 " has no words for this model: model." + obstacle;

@@ -29,17 +29,27 @@ struct AttentionShape {
   std::uint64_t dropout_key = 0;
   View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
   std::int64_t first_head = 0;          // where q holds some heads of the model: the number of its first, for dropout
-  // tensor_cores: bf16 alone, and a positive scale.
+  // tensor_cores: bf16 alone, a positive scale, no soft cap.
   AttentionKernel kernel = AttentionKernel::cuda_cores;
+  double soft_cap = 0;  // c: scaled scores s become c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: they stay
 };
 
 // Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v
 // (head h reads h / (H/K)); nothing is copied. v and o may have their own head size Dv.
 //   o(B·Tq, H, Dv) = softmax(scale · q kᵀ + mask) v;  lse(B·Tq, H) = log Σ exp(scale · q kᵀ); a query that sees no key
 //   has o = 0 and lse = −Inf.
+// peak(B·Tq, H), unless it is empty: the largest scaled score of each row, before a soft cap; −Inf where it sees no
+// key.
 template <class T>
 void attention_forward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> q, View<const T, 3> k,
-                       View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse);
+                       View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak = {});
+
+// All −Inf.
+template <class A>
+void clear_peaks(Stream&, View<A, 2> largest);
+// largest(H) ← max(largest, max over rows of peak(R, H)).
+template <class A>
+void add_peaks(Stream&, View<const A, 2> peak, View<A, 1> largest);
 
 // delta(B·Tq, H) = Σ_d d_o · o: what the backward needs of o.
 template <class T>

@@ -21,7 +21,8 @@ using namespace attention_detail;
 // ----------------------------------------------------------------------------------------------------------
 
 template <class T, int tile, int head>
-__global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 3> o, View<acc_t<T>, 2> lse) {
+__global__ void __launch_bounds__(threads)
+    forward_kernel(Problem<T> p, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peaks) {
   using A = acc_t<T>;
   constexpr int parts = tile / side, column_parts = head / side;
   const AttentionSizes& n = p.n;
@@ -46,10 +47,11 @@ __global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 
   load_tile<tile>(p.q.row(at.row_q) + h * D, p.q.pitch, at.rows, D, static_cast<A>(p.shape.scale), q);
   const AttentionSpan span_q = block_span(p.mask.position_q, p.mask.document_q, at.row_q, at.rows, span_memory);
 
-  A sum[parts][column_parts], largest[parts], total[parts];
+  const A cap = static_cast<A>(p.shape.soft_cap);
+  A sum[parts][column_parts], largest[parts], total[parts], highest[parts];
 #pragma unroll
   for (int r = 0; r < parts; ++r) {
-    largest[r] = -infinity<A>();
+    highest[r] = largest[r] = -infinity<A>();
     total[r] = A(0);
 #pragma unroll
     for (int c = 0; c < column_parts; ++c) sum[r][c] = A(0);
@@ -71,7 +73,9 @@ __global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 
       A peak = largest[r];
 #pragma unroll
       for (int c = 0; c < parts; ++c) {
-        if (!at.visible(row, tx + side * c)) s[r][c] = -infinity<A>();
+        const bool seen = at.visible(row, tx + side * c);
+        if (seen && s[r][c] > highest[r]) highest[r] = s[r][c];
+        s[r][c] = seen ? capped(s[r][c], cap) : -infinity<A>();
         peak = s[r][c] > peak ? s[r][c] : peak;
       }
       peak = row_max(peak);
@@ -102,6 +106,8 @@ __global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 
   for (int r = 0; r < parts; ++r) {
     const int row = ty + side * r;
     factor[r] = total[r] == A(0) ? A(0) : A(1) / total[r];
+    const A peak = row_max(highest[r]);
+    if (tx == 0 && row < at.rows && !peaks.empty()) peaks.row(at.row_q + row)[h] = peak;
     if (tx == 0 && row < at.rows)
       lse.row(at.row_q + row)[h] = total[r] == A(0) ? -infinity<A>() : largest[r] + log(total[r]);
   }
@@ -112,7 +118,8 @@ __global__ void __launch_bounds__(threads) forward_kernel(Problem<T> p, View<T, 
 // ---------------------------------------------------------------------------------------------------------
 
 // Of one pair of tiles, from the tiles q, k, u = d_o and v: weights = p ∘ dropout (left out where null) and
-// d_scores = p ∘ (u vᵀ ∘ dropout − delta), p = e^(scale · q kᵀ − lse).
+// d_scores = p ∘ (u vᵀ ∘ dropout − delta), p = e^(s − lse), s = scale · q kᵀ; with a soft cap s is capped, and d_scores
+// times the cap's slope.
 template <class T, int tile>
 __device__ void backward_scores(const Pair<T>& at, const Gradients<T>& g, std::int64_t h, const acc_t<T>* q,
                                 const acc_t<T>* k, const acc_t<T>* u, const acc_t<T>* v, acc_t<T>* weights,
@@ -123,7 +130,7 @@ __device__ void backward_scores(const Pair<T>& at, const Gradients<T>& g, std::i
   A s[parts][parts], d_p[parts][parts];
   product_of_rows(q, k, static_cast<int>(at.p.n.D), s);
   product_of_rows(u, v, static_cast<int>(at.p.n.Dv), d_p);
-  const A scale = static_cast<A>(at.p.shape.scale);
+  const A scale = static_cast<A>(at.p.shape.scale), cap = static_cast<A>(at.p.shape.soft_cap);
 #pragma unroll
   for (int r = 0; r < parts; ++r) {
     const int row = ty + side * r;
@@ -134,9 +141,9 @@ __device__ void backward_scores(const Pair<T>& at, const Gradients<T>& g, std::i
       const int column = tx + side * c;
       A weight = A(0), d_score = A(0);
       if (lse != -infinity<A>() && at.visible(row, column)) {
-        const A probability = exp(scale * s[r][c] - lse), kept = at.kept(row, column);
+        const A score = capped(scale * s[r][c], cap), probability = exp(score - lse), kept = at.kept(row, column);
         weight = probability * kept;
-        d_score = probability * (d_p[r][c] * kept - delta);
+        d_score = probability * (d_p[r][c] * kept - delta) * slope_of_capped(score, cap);
       }
       if (weights) weights[row * (tile + 1) + column] = weight;
       d_scores[row * (tile + 1) + column] = d_score;
@@ -264,14 +271,14 @@ constexpr int backward_tile(int head) {
 }
 
 template <class T, int head>
-void launch_forward(Stream& stream, const Problem<T>& p, View<T, 3> o, View<acc_t<T>, 2> lse) {
+void launch_forward(Stream& stream, const Problem<T>& p, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak) {
   using A = acc_t<T>;
   constexpr int tile = forward_tile<A>(head);
   const AttentionSizes& n = p.n;
   const std::int64_t values = tile * (row_length(n.D) + row_length(std::max(n.D, n.Dv)) + tile + 1);
   if (const std::int64_t blocks = n.B * n.H * ((n.Tq + tile - 1) / tile); blocks > 0)
     launch(stream, "attention, forward", forward_kernel<T, tile, head>, {blocks, threads, to_size(values) * sizeof(A)},
-           p, o, lse);
+           p, o, lse, peak);
 }
 
 template <class T, int head>
@@ -292,17 +299,18 @@ void launch_backward(Stream& stream, const Problem<T>& p, const Gradients<T>& g)
 
 template <class T>
 void attention_forward(Stream& stream, const AttentionShape& shape, const AttentionMask& mask, View<const T, 3> q,
-                       View<const T, 3> k, View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse) {
+                       View<const T, 3> k, View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse,
+                       View<acc_t<T>, 2> peak) {
   const Problem<T> p{attention_sizes(shape, mask, q, k, v), shape, mask, q, k, v};
-  check_attention_output(p.n, o, lse);
+  check_attention_output(p.n, o, lse, peak);
   if (shape.kernel == AttentionKernel::tensor_cores) {
-    if constexpr (std::is_same_v<T, bf16>) return attention_mma::forward(stream, p, o, lse);
+    if constexpr (std::is_same_v<T, bf16>) return attention_mma::forward(stream, p, o, lse, peak);
     require(false, "attention: tensor cores compute in bf16 alone");
   }
   const std::int64_t head = std::max(p.n.D, p.n.Dv);
-  if (head <= 64) return launch_forward<T, 64>(stream, p, o, lse);
-  if (head <= 128) return launch_forward<T, 128>(stream, p, o, lse);
-  launch_forward<T, 256>(stream, p, o, lse);
+  if (head <= 64) return launch_forward<T, 64>(stream, p, o, lse, peak);
+  if (head <= 128) return launch_forward<T, 128>(stream, p, o, lse, peak);
+  launch_forward<T, 256>(stream, p, o, lse, peak);
 }
 
 template <class T>
@@ -328,7 +336,8 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
 
 #define FORGE_ATTENTION(T)                                                                                           \
   template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
-                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>);             \
+                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,              \
+                                     View<acc_t<T>, 2>);                                                             \
   template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,        \
                                       View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
                                       View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>);

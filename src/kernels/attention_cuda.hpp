@@ -6,6 +6,7 @@
 #include "kernels/attention.hpp"
 #include "kernels/attention_mask.hpp"
 #include "kernels/attention_sizes.hpp"
+#include "kernels/math.hpp"
 
 // What a block of attention_cuda.cpp does with tiles in shared memory: products by plain multiply-adds. Its 256 threads
 // stand as 16 x 16 over a tile. Thread (ty, tx) has rows ty + 16 r and columns tx + 16 c of every product, so the 16
@@ -172,6 +173,17 @@ __device__ A row_max(A x) {
     x = y > x ? y : x;
   }
   return x;
+}
+
+// c tanh(s / c), or s where c is 0.
+template <class A>
+__device__ A capped(A s, A c) {
+  return c > A(0) ? c * math::tanh(s / c) : s;
+}
+// Its derivative, from its value.
+template <class A>
+__device__ A slope_of_capped(A value, A c) {
+  return c > A(0) ? A(1) - (value / c) * (value / c) : A(1);
 }
 
 template <class A>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "core/array.hpp"
@@ -9,6 +10,7 @@
 #include "kernels/attention_mask.hpp"
 #include "kernels/attention_sizes.hpp"
 #include "kernels/attention_tiles.hpp"
+#include "kernels/math.hpp"
 
 // What host attention's forward and backward share (FlashAttention: Dao et al. 2022, tiles and order of the loops).
 
@@ -206,6 +208,24 @@ struct Call {
       part.c += row * all.ldc;
       run.product_rows(&part);
     }
+  }
+
+  // c tanh(s / c) of scores in units of log 2, behind the mask: what is hidden stays −Inf. Where slopes are wanted:
+  // 1 − tanh²(s / c), 0 of what is hidden.
+  void cap(A* scores, std::int64_t rows, std::int64_t lanes, A* slopes) const {
+    const A most = static_cast<A>(shape.soft_cap * log2_e);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = i * tile; j < i * tile + lanes; ++j) {
+        const bool hidden = scores[j] == -std::numeric_limits<A>::infinity();
+        const A share = hidden ? A(1) : math::tanh(scores[j] / most);
+        if (!hidden) scores[j] = most * share;
+        if (slopes) slopes[j] = A(1) - share * share;
+      }
+    }
+  }
+  static void multiply(const A* by, std::int64_t rows, std::int64_t lanes, A* scores) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = i * tile; j < i * tile + lanes; ++j) scores[j] *= by[j];
   }
 
   // What a probability is multiplied by, for row i of a tile and lane j.

@@ -29,8 +29,8 @@ template <class T>
 struct BackwardTiles {
   using A = acc_t<T>;
 
-  Scratch<A, tile*(8 * attention_largest_head + 3 * tile + 3)> scratch;
-  A *k_t, *v_t, *k, *q, *d_o, *d_k_t, *d_v_t, *d_q, *scores, *d_scores, *dropout, *lse, *delta, *ones;
+  Scratch<A, tile*(8 * attention_largest_head + 4 * tile + 3)> scratch;
+  A *k_t, *v_t, *k, *q, *d_o, *d_k_t, *d_v_t, *d_q, *scores, *d_scores, *dropout, *slopes, *lse, *delta, *ones;
   std::int64_t k_columns;
   TilePlaces<A> places_q, places_k;
 
@@ -48,6 +48,7 @@ struct BackwardTiles {
     scores = scratch.take(tile * tile);
     d_scores = scratch.take(tile * tile);
     dropout = call.shape.dropout > 0 ? scratch.take(tile * tile) : nullptr;
+    slopes = call.shape.soft_cap > 0 ? scratch.take(tile * tile) : nullptr;
     lse = scratch.take(tile);
     delta = scratch.take(tile);
     ones = scratch.take(tile);
@@ -88,10 +89,12 @@ void backward_pair(const BackwardCall<T>& b, const Pair& at, Wanted want, Backwa
     call.queries.copy(at.row_q, at.rows, t.places_q);
     run.mask_keys_in_lanes(t.scores, at.rows, lanes, &t.places_q, &t.places_k, call.limit());
   }
+  if (t.slopes) call.cap(t.scores, at.rows, lanes, t.slopes);
   const TileProduct<A> d_p{at.rows, lanes, n.Dv, t.d_o, n.Dv, t.v_t, tile, t.d_scores, tile, nullptr};
   call.product_to_scores(at.quarters, d_p);
   if (t.dropout) call.template draw_dropout<false>(at.head, at.row_q, at.row_k, at.rows, at.keys, t.dropout);
   run.softmax_backward(t.scores, t.d_scores, at.rows, lanes, t.lse, t.delta, t.dropout);
+  if (t.slopes) Call<T>::multiply(t.slopes, at.rows, lanes, t.d_scores);
   if (want != Wanted::queries) {
     const TileProduct<A> d_v{n.Dv, lanes, at.rows, t.d_o, n.Dv, t.scores, tile, t.d_v_t, tile, t.ones};
     call.product_from_scores(at.quarters, d_v);

@@ -11,8 +11,16 @@ namespace {
 
 using namespace attention_detail;
 
+// largest(lane) ← max(largest, scores) over keys.
+template <class A>
+void raise(const A* scores, std::int64_t keys, std::int64_t lanes, A* largest) {
+  for (std::int64_t j = 0; j < keys; ++j)
+    for (std::int64_t i = 0; i < lanes; ++i) largest[i] = std::max(largest[i], scores[j * tile + i]);
+}
+
 template <class T>
-void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, const View<acc_t<T>, 2>& lse) {
+void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, const View<acc_t<T>, 2>& lse,
+                  const View<acc_t<T>, 2>& peak) {
   using A = acc_t<T>;
   const AttentionSizes& n = call.n;
   const std::int64_t q_tiles = tiles_of(n.Tq);
@@ -33,6 +41,9 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
   A* total = scratch.take(tile);
   A* keep = scratch.take(tile);
   TilePlaces<A> places_q, places_k;
+  const bool caps = call.shape.soft_cap > 0;
+  A peaks[tile];  // as `largest`, of scores without their cap
+  std::fill_n(peaks, tile, -std::numeric_limits<A>::infinity());
 
   run.pack_transposed(call.q.row(row_q) + h * n.D, call.q.pitch, rows, n.D, static_cast<A>(call.shape.scale * log2_e),
                       q_t);
@@ -61,6 +72,10 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
       call.keys.copy(row_k, keys, places_k);
       run.mask_queries_in_lanes(scores, keys, lanes, &places_k, &places_q, call.limit());
     }
+    if (caps) {
+      if (!peak.empty()) raise(scores, keys, rows, peaks);
+      call.cap(scores, keys, lanes, nullptr);
+    }
     if (dropout) call.template draw_dropout<true>(h, row_q, row_k, keys, rows, dropout);
     run.softmax(scores, keys, lanes, largest, total, keep, dropout);
     run.pack(call.v.row(row_k) + kv_head * n.Dv, call.v.pitch, keys, n.Dv, A(1), v, n.Dv);
@@ -72,6 +87,7 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
     const bool none = total[i] == A(0);
     lse.row(row_q + i)[h] =
         none ? -std::numeric_limits<A>::infinity() : static_cast<A>(largest[i] * A(ln_2) + std::log(total[i]));
+    if (!peak.empty()) peak.row(row_q + i)[h] = (caps ? peaks : largest)[i] * A(ln_2);
     keep[i] = none ? A(0) : A(1) / total[i];
   }
   run.unpack_transposed(o_t, rows, n.Dv, keep, o.row(row_q) + h * n.Dv, o.pitch);
@@ -81,16 +97,18 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
 
 template <class T>
 void attention_forward(Stream& stream, const AttentionShape& shape, const AttentionMask& mask, View<const T, 3> q,
-                       View<const T, 3> k, View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse) {
+                       View<const T, 3> k, View<const T, 3> v, View<T, 3> o, View<acc_t<T>, 2> lse,
+                       View<acc_t<T>, 2> peak) {
   const Call<T> call(shape, mask, q, k, v);
-  check_attention_output(call.n, o, lse);
+  check_attention_output(call.n, o, lse, peak);
   run_items(stream, call.n.B * call.n.H * tiles_of(call.n.Tq),
-            [=](std::int64_t item) { forward_item(call, item, o, lse); });
+            [=](std::int64_t item) { forward_item(call, item, o, lse, peak); });
 }
 
 #define FORGE_ATTENTION(T)                                                                                   \
   template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>, \
-                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>);
+                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,      \
+                                     View<acc_t<T>, 2>);
 FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 

@@ -85,7 +85,7 @@ __device__ void scale_rows(const float (&factor)[m][2], float (&sum)[m][j][4]) {
 
 template <class S, bool dropout>
 __global__ void __launch_bounds__(block_threads, 2)
-    forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, Factors factors) {
+    forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, View<float, 2> peak, Factors factors) {
   constexpr int m = S::fragments, j = S::width / 8, d = S::value_head / 8;
   const AttentionSizes& n = p.n;
   const unsigned q_tiles = tiles_of(n.Tq, S::rows), heads = static_cast<unsigned>(n.H);
@@ -148,6 +148,8 @@ __global__ void __launch_bounds__(block_threads, 2)
       const float total = quad_sum(softmax.total[i][half]);
       const int at = row + 16 * i + 8 * half + lane() / 4;
       factor[i][half] = total == 0 ? 0 : 1 / total;
+      if (lane() % 4 == 0 && at < count && !peak.empty())
+        peak.row(row_q + at)[h] = softmax.c * ln_2 * softmax.largest[i][half];
       if (lane() % 4 == 0 && at < count)
         lse.row(row_q + at)[h] =
             total == 0 ? -infinity<float>() : (softmax.c * softmax.largest[i][half] + log2f(total)) * ln_2;
@@ -156,23 +158,24 @@ __global__ void __launch_bounds__(block_threads, 2)
 }
 
 template <class S, bool dropout>
-void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse) {
+void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                    const View<float, 2>& peak) {
   if (const std::int64_t blocks = p.n.B * p.n.H * tiles_of(p.n.Tq, S::rows); blocks > 0)
     launch(stream, "attention, forward (tensor cores)", forward_kernel<S, dropout>, {blocks, block_threads, S::bytes},
-           p, o, lse, Factors(p));
+           p, o, lse, peak, Factors(p));
 }
 
 }  // namespace
 
-void forward(Stream& stream, const Problem<bf16>& p, View<bf16, 3> o, View<float, 2> lse) {
+void forward(Stream& stream, const Problem<bf16>& p, View<bf16, 3> o, View<float, 2> lse, View<float, 2> peak) {
   check_scale(p);
   if (p.shape.dropout > 0)  // draws take registers
     return with_largest<ForwardShape<64, 64, 1, 64>, ForwardShape<128, 128, 1, 64>, ForwardShape<192, 128, 1, 32>,
                         ForwardShape<256, 256, 1, 32, 16>>(
-        p.n, [&]<class S>(S) { launch_forward<S, true>(stream, p, o, lse); });
+        p.n, [&]<class S>(S) { launch_forward<S, true>(stream, p, o, lse, peak); });
   with_largest<ForwardShape<64, 64, 2, 64>, ForwardShape<128, 128, 2, 64, 32>, ForwardShape<192, 128, 1, 64>,
                ForwardShape<192, 128, 1, 32>, ForwardShape<256, 256, 1, 64>, ForwardShape<256, 256, 1, 32, 16>>(
-      p.n, [&]<class S>(S) { launch_forward<S, false>(stream, p, o, lse); });
+      p.n, [&]<class S>(S) { launch_forward<S, false>(stream, p, o, lse, peak); });
 }
 
 }  // namespace forge::attention_mma

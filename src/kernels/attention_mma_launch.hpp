@@ -35,6 +35,7 @@ struct Factors {
 template <class T>
 void check_scale(const Problem<T>& p) {
   require(p.shape.scale > 0, "attention: tensor cores need a positive scale");
+  require(p.shape.soft_cap == 0, "attention: tensor cores have no soft cap");
   require(p.n.B * p.n.Tq < (1 << 30) && p.n.B * p.n.Tk < (1 << 30), "attention: 2^30 rows or more");
 }
 

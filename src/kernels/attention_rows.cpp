@@ -52,6 +52,25 @@ void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
   parallel_rows(stream, o_a.rows(), heads, row_width<T>(columns), body);
 }
 
+template <class A>
+void add_peaks(Stream& stream, View<const A, 2> peak, View<A, 1> largest) {
+  require(peak.columns() == largest.rows(), "add_peaks: heads differ");
+  const std::int64_t rows = peak.rows();
+  parallel_rows(stream, peak.columns(), row_width<A>(rows), [=] FORGE_LAMBDA(std::int64_t h, Team team) {
+    const A most = team.template max<A>(rows, [=](std::int64_t r) { return peak.row(r)[h]; });
+    if (team.leads() && most > largest[h]) largest[h] = most;
+  });
+}
+template <class A>
+void clear_peaks(Stream& stream, View<A, 2> largest) {
+  parallel_for(stream, largest.size(),
+               [=] FORGE_LAMBDA(std::int64_t i) { largest.data[i] = -static_cast<A>(INFINITY); });
+}
+template void clear_peaks<double>(Stream&, View<double, 2>);
+template void clear_peaks<float>(Stream&, View<float, 2>);
+template void add_peaks<double>(Stream&, View<const double, 2>, View<double, 1>);
+template void add_peaks<float>(Stream&, View<const float, 2>, View<float, 1>);
+
 #define FORGE_ATTENTION(T)                                                                          \
   template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \
   template void attention_merge<T, T>(Stream&, View<T, 3>, View<acc_t<T>, 2>, View<const T, 3>,     \

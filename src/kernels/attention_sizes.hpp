@@ -35,6 +35,7 @@ AttentionSizes attention_sizes(const AttentionShape& shape, const AttentionMask&
   require(mask.document_q.rows() == (documents ? rows_q : 0) && mask.document_k.rows() == (documents ? rows_k : 0),
           "attention: documents");
   require(mask.window >= 0, "attention: negative window");
+  require(shape.soft_cap >= 0, "attention: negative soft cap");
   require(shape.dropout >= 0 && shape.dropout < 1, "attention: dropout must be in [0, 1)");
   require(shape.dropout == 0 || shape.samples.rows() == rows_q, "attention: dropout needs the sample of each row");
   if (n.D < 1 || n.Dv < 1 || n.D > attention_largest_head || n.Dv > attention_largest_head)
@@ -44,7 +45,9 @@ AttentionSizes attention_sizes(const AttentionShape& shape, const AttentionMask&
 }
 
 template <class T, class A>
-void check_attention_output(const AttentionSizes& n, const View<T, 3>& o, const View<A, 2>& lse) {
+void check_attention_output(const AttentionSizes& n, const View<T, 3>& o, const View<A, 2>& lse,
+                            const View<A, 2>& peak = {}) {
+  require(peak.empty() || (peak.rows() == n.B * n.Tq && peak.extent(1) == n.H), "attention: shape of peak");
   require(o.rows() == n.B * n.Tq && o.extent(1) == n.H && o.extent(2) == n.Dv, "attention: shape of o");
   require(lse.rows() == n.B * n.Tq && lse.extent(1) == n.H, "attention: shape of lse");
 }

@@ -194,6 +194,13 @@ void cross_entropy_from_statistics(Stream&, View<const acc_t<T>, 2> logits, std:
                                    double z_coefficient, View<acc_t<T>, 1> loss, View<acc_t<T>, 1> z,
                                    View<T, 2> d_logits);
 
+// x(R,V) ← c tanh(x / c), c = cap > 0 (Gemma 2, arXiv 2408.00118).
+template <class A>
+void soft_cap(Stream&, View<A, 2> x, double cap);
+// d(R,V) ← d (1 − (y / c)²), from what soft_cap made, y(R,V).
+template <class T>
+void soft_cap_backward(Stream&, View<const acc_t<T>, 2> y, double cap, View<T, 2> d);
+
 // ---- reductions and the update
 // ----------------------------------------------------------------------------------------
 

@@ -63,6 +63,14 @@ std::int64_t head_chunk_rows_of(std::int64_t wanted, std::int64_t rows, std::int
   return std::min(rows, std::clamp<std::int64_t>(elements / vocabulary / 64 * 64, least, std::max(least, most)));
 }
 
+// As many as nn/units.plan.hpp lists.
+std::int64_t unit_count(const ModelSpec& spec) {
+  const std::int64_t layers = spec.L() + spec.options.mtp_depth;
+  std::int64_t count = 2 + !spec.rope() + !spec.options.tied_embeddings + layers;
+  for (std::int64_t layer = 0; layer < layers; ++layer) count += spec.is_moe(layer);
+  return count;
+}
+
 }  // namespace
 
 BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
@@ -80,7 +88,9 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           std::max(static_cast<int>(deck.mesh.etp), 1),
           optimizer_state(deck.optimizer, precision.storage),
           static_cast<std::int64_t>(deck.data.sources.size()),
-          deck.data.positions == PositionOrigin::document,
+          deck.data.restarts_positions(),
+          deck.optimizer.qk_clip > 0,
+          deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck)};
 }
 

@@ -67,6 +67,8 @@ struct BufferContext {
   OptimizerState optimizer{};
   std::int64_t sources = 0;         // of the data, whose losses are summed apart; 0 = not apart
   bool document_positions = false;  // positions of tables start anew with each document
+  bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
+  std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   Fp8Options fp8{};
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).

@@ -57,7 +57,8 @@ void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const Atten
   copy_rows<T>(p.ctx.stream, flat(in.k), cache.k[l].slice(cache.length, length));
   copy_rows<T>(p.ctx.stream, flat(in.v), cache.v[l].slice(cache.length, length));
   const Microbatch& mb = p.ctx.buffers.microbatch;
-  const AttentionShape shape{mb.sequences, mb.sequence_tokens, length, m.softmax_scale(), 0, 0, {}};
+  AttentionShape shape{mb.sequences, mb.sequence_tokens, length, m.softmax_scale(), 0, 0, {}};
+  shape.soft_cap = m.options.attention_soft_cap;
   const AttentionMask mask{p.batch.positions, cache.positions.slice(0, length), p.batch.documents,
                            cache.documents.slice(0, length), m.window(p.layer)};
   attention_forward<T>(p.ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),

@@ -92,8 +92,9 @@ struct Context {
   RouterRun<T> router = {};
   OperationTape* operations = nullptr;  // for tests
   AttentionKernel attention = AttentionKernel::cuda_cores;
-  Fp8Buffers<T> fp8 = {};  // workspace of products in FP8
-  bool fp8_block = false;  // what runs now is a block whose products are
+  View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
+  Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
+  bool fp8_block = false;        // what runs now is a block whose products are
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

@@ -25,17 +25,17 @@ bool alone(const Context<T>& ctx) {
 template <class T>
 void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch,
                                const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
+  Frame frame(ctx.arena);
+  const auto s = workspace<ContextForward<T>>(ctx);
   if (alone(ctx)) {
     const AttentionShape shape = block_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, false, shape, mask, in);
-    return attention_forward<T>(ctx.stream, shape, mask, in.q, in.k, in.v, o, lse);
+    return attention_with_peaks<T>(ctx, layer, shape, mask, in, o, lse, s.peak);
   }
-  Frame frame(ctx.arena);
-  const auto s = workspace<ContextForward<T>>(ctx);
   if (ctx.buffers.cp_method == CpMethod::all_to_all)
-    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse);
-  key_forward<T>(ctx, layer, batch, s.keys, in, o, lse);
+    return head_parallel_forward<T>(ctx, layer, batch, s.heads, in, o, lse, s.peak);
+  key_forward<T>(ctx, layer, batch, s.keys, in, o, lse, s.peak);
 }
 
 template <class T>

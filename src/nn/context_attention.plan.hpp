@@ -121,7 +121,14 @@ struct ContextScratch {
   }
 };
 template <class T>
-using ContextForward = ContextScratch<KeyForward<T>, HeadForward<T>>;
+struct ContextForward : ContextScratch<KeyForward<T>, HeadForward<T>> {
+  View<acc_t<T>, 2> peak;  // (R, H) largest logits of rows, where they are wanted; as lse with all_to_all
+
+  void list(BufferLister& l) {
+    ContextScratch<KeyForward<T>, HeadForward<T>>::list(l);
+    if (l.c.attention_peaks) l.add(peak, "largest attention logits of rows", l.R, l.spec.H(), l.F);
+  }
+};
 template <class T>
 using ContextBackward = ContextScratch<KeyBackward<T>, HeadBackward<T>>;
 

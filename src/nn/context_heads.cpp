@@ -100,7 +100,8 @@ void pack_inputs(Context<T>& ctx, const AttentionHeads<const T>& in, const Colum
   pack<T>(ctx, in.v, blocks, n.q() + n.k(), n.v());
 }
 
-// The lse of all rows and this rank's heads, in the place of that of this rank's rows and all heads.
+// The lse, or the largest logits, of all rows and this rank's heads, in the place of those of this rank's rows and all
+// heads.
 template <class A>
 View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
   require(lse.dense(), "all_to_all attention keeps lse dense");
@@ -111,7 +112,8 @@ View<A, 2> lse_of_rows(const View<A, 2>& lse, int ranks, const Columns& n) {
 
 template <class T>
 void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const HeadForward<T>& s,
-                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
+                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
+                           View<acc_t<T>, 2> peak) {
   const Columns n(ctx.buffers);
   Turned<T> packed(ctx, s.packed.a, s.packed.b);
   pack_inputs(ctx, in, n, packed.now(n.qkv()));
@@ -120,8 +122,9 @@ void head_parallel_forward(Context<T>& ctx, std::int64_t layer, const Batch& bat
   const AttentionShape shape = rows_shape(ctx, layer, batch, n);
   const AttentionMask mask = rows_mask(ctx, layer, batch);
   note_attention<T>(ctx, false, shape, mask, all);
-  attention_forward<T>(ctx.stream, shape, mask, all.q, all.k, all.v, heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
-                       lse_of_rows(lse, ctx.groups.cp_size(), n));
+  const int ranks = ctx.groups.cp_size();
+  attention_with_peaks<T>(ctx, layer, shape, mask, all, heads_at(packed.free(n.o()), 0, n.heads.q, n.Dv),
+                          lse_of_rows(lse, ranks, n), peak.empty() ? peak : lse_of_rows(peak, ranks, n));
   packed.flip();
   packed.to_heads(n.o());
   unpack<T>(ctx, packed.now(n.o()), 0, n.o(), o);
@@ -161,7 +164,8 @@ void head_parallel_backward(Context<T>& ctx, std::int64_t layer, const Batch& ba
 
 #define FORGE_HEADS(T)                                                                                            \
   template void head_parallel_forward(Context<T>&, std::int64_t, const Batch&, const HeadForward<T>&,             \
-                                      const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);             \
+                                      const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>,              \
+                                      View<acc_t<T>, 2>);                                                         \
   template void head_parallel_backward(Context<T>&, std::int64_t, const Batch&, const HeadBackward<T>&,           \
                                        View<const T, 3>, const AttentionHeads<const T>&, View<const acc_t<T>, 2>, \
                                        View<const acc_t<T>, 2>, const AttentionHeads<T>&);

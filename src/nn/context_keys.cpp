@@ -10,13 +10,14 @@ namespace {
 template <class T>
 struct Blocks {
   Context<T>& ctx;
+  std::int64_t layer;
   const Batch& batch;
   const ModelSpec& m;
   AttentionShape shape;
   std::int64_t window;
 
-  Blocks(Context<T>& c, std::int64_t layer, const Batch& rows)
-      : ctx(c), batch(rows), m(c.spec()), shape(block_shape(c, layer, rows)), window(m.window(layer)) {}
+  Blocks(Context<T>& c, std::int64_t l, const Batch& rows)
+      : ctx(c), layer(l), batch(rows), m(c.spec()), shape(block_shape(c, l, rows)), window(m.window(l)) {}
 
   AttentionMask mask(int j) const {
     const std::int64_t rows = ctx.buffers.microbatch.rows(), begin = j * rows, end = begin + rows;
@@ -37,15 +38,17 @@ struct ForwardBlocks : Blocks<T> {
   View<T, 3> o, part_o;
   View<A, 2> lse;
   View<A, 3> sum_o;  // o itself, where sums need no wider type
+  View<A, 2> peak;
   const KeyForward<T>& s;
 
   ForwardBlocks(Context<T>& c, std::int64_t layer, const Batch& batch, const KeyForward<T>& scratch,
-                const View<const T, 3>& q_, const View<T, 3>& o_, const View<A, 2>& lse_)
+                const View<const T, 3>& q_, const View<T, 3>& o_, const View<A, 2>& lse_, const View<A, 2>& peak_)
       : Blocks<T>(c, layer, batch),
         q(q_),
         o(o_),
         part_o(heads_at(scratch.part_o, 0, this->m.H(), this->m.value_dim())),
         lse(lse_),
+        peak(peak_),
         s(scratch) {
     if constexpr (!rounds<T>)
       sum_o = o;
@@ -55,13 +58,14 @@ struct ForwardBlocks : Blocks<T> {
 
   void first(int j, const View<const T, 3>& k, const View<const T, 3>& v) const {
     note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, k, v});
-    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, k, v, o, lse);
+    attention_with_peaks<T>(this->ctx, this->layer, this->shape, this->mask(j), {q, k, v}, o, lse, peak);
     if constexpr (rounds<T>) convert_rows<T, A>(this->ctx.stream, flat(View<const T, 3>(o)), flat(sum_o));
   }
   void add(int j, const View<T, 2>& pair) const {
     const KeyValue<T> kv = split_pair(this->m, pair);
     note_attention<T>(this->ctx, false, this->shape, this->mask(j), {q, kv.k, kv.v});
-    attention_forward<T>(this->ctx.stream, this->shape, this->mask(j), q, kv.k, kv.v, part_o, s.part_lse);
+    attention_with_peaks<T>(this->ctx, this->layer, this->shape, this->mask(j), {q, kv.k, kv.v}, part_o, s.part_lse,
+                            peak);
     attention_merge<T>(this->ctx.stream, sum_o, lse, part_o, s.part_lse);
   }
   void finish() const {
@@ -262,8 +266,8 @@ void gather_backward(Context<T>& ctx, const BackwardBlocks<T>& blocks, const Att
 
 template <class T>
 void key_forward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const KeyForward<T>& s,
-                 const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse) {
-  const ForwardBlocks<T> blocks(ctx, layer, batch, s, in.q, o, lse);
+                 const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak) {
+  const ForwardBlocks<T> blocks(ctx, layer, batch, s, in.q, o, lse, peak);
   if (ctx.buffers.cp_method == CpMethod::ring) return ring_forward(ctx, blocks, in);
   gather_forward(ctx, blocks, in);
 }
@@ -279,7 +283,7 @@ void key_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, const
 
 #define FORGE_KEYS(T)                                                                                          \
   template void key_forward(Context<T>&, std::int64_t, const Batch&, const KeyForward<T>&,                     \
-                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>);                    \
+                            const AttentionHeads<const T>&, View<T, 3>, View<acc_t<T>, 2>, View<acc_t<T>, 2>); \
   template void key_backward(Context<T>&, std::int64_t, const Batch&, const KeyBackward<T>&, View<const T, 3>, \
                              const AttentionHeads<const T>&, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
                              const AttentionHeads<T>&);

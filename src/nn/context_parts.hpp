@@ -45,12 +45,26 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
                        {},
                        ctx.groups.tp_rank() * ctx.spec().H() + first_head};
   shape.kernel = ctx.attention;
+  shape.soft_cap = ctx.spec().options.attention_soft_cap;
   if (ctx.dropout_rate() > 0) {
     shape.dropout = ctx.dropout_rate();
     shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
     shape.samples = samples;
   }
   return shape;
+}
+
+// Attention, and the largest logits of its heads in a training step, with `peak` as workspace, where that is not empty.
+template <class T>
+void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const AttentionShape& shape,
+                          const AttentionMask& mask, const AttentionHeads<const T>& in, View<T, 3> o,
+                          View<acc_t<T>, 2> lse, const View<acc_t<T>, 2>& peak) {
+  using A = acc_t<T>;
+  const bool wanted = ctx.training && !peak.empty() && !ctx.peaks.empty();
+  attention_forward<T>(ctx.stream, shape, mask, in.q, in.k, in.v, o, lse, wanted ? peak : View<A, 2>());
+  if (wanted)
+    add_peaks<A>(ctx.stream, View<const A, 2>(peak),
+                 View<A, 1>(ctx.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 
 // This rank's queries and the keys of its own block.
@@ -102,14 +116,15 @@ class Exchange {
 // ring and all_gather; all_to_all: cp > 1.
 template <class T>
 void key_forward(Context<T>&, std::int64_t layer, const Batch&, const KeyForward<T>&, const AttentionHeads<const T>& in,
-                 View<T, 3> o, View<acc_t<T>, 2> lse);
+                 View<T, 3> o, View<acc_t<T>, 2> lse, View<acc_t<T>, 2> peak);
 template <class T>
 void key_backward(Context<T>&, std::int64_t layer, const Batch&, const KeyBackward<T>&, View<const T, 3> d_o,
                   const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse, View<const acc_t<T>, 2> delta,
                   const AttentionHeads<T>& d);
 template <class T>
 void head_parallel_forward(Context<T>&, std::int64_t layer, const Batch&, const HeadForward<T>&,
-                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse);
+                           const AttentionHeads<const T>& in, View<T, 3> o, View<acc_t<T>, 2> lse,
+                           View<acc_t<T>, 2> peak);
 template <class T>
 void head_parallel_backward(Context<T>&, std::int64_t layer, const Batch&, const HeadBackward<T>&, View<const T, 3> d_o,
                             const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,

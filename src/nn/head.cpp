@@ -17,7 +17,7 @@ void StateNorm<T>::backward_input(View<const T, 2> d_state, View<T, 2> dx) const
   norm_backward<T>(ctx, x, w.norm.weight, b, g.norm.weight, g.norm.bias, d_state, {}, dx, s.rows, w.rms_norm);
 }
 
-// Loss of rows [begin, end), and its gradient in the place of d_logits.
+// Loss of rows [begin, end), whose logits have their soft cap, and its gradient by those in the place of d_logits.
 template <class T>
 void Head<T>::chunk_loss(const HeadScratch<T>& s, std::int64_t begin, std::int64_t end, LossScale scale,
                          View<T, 2> d_logits) const {
@@ -44,6 +44,7 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
   const auto s = workspace<HeadScratch<T>>(ctx);
   const View<const T, 2> n = gather_rows<T>(ctx, state, s.rows);
   const View<T, 2> d_n = ctx.groups.tp_size() > 1 ? s.d_rows : d_state;
+  const double cap = ctx.spec().options.logit_soft_cap;
   for (std::int64_t begin = 0; begin < n.rows(); begin += ctx.buffers.head_chunk_rows) {
     const std::int64_t end = std::min(begin + ctx.buffers.head_chunk_rows, n.rows());
     const auto x = n.slice(begin, end);
@@ -53,10 +54,12 @@ void Head<T>::forward(View<const T, 2> state, View<T, 2> d_state, LossScale scal
       if constexpr (rounds<T>)
         d_logits = s.d_logits.slice(0, end - begin);
       else
-        d_logits = logits;
+        d_logits = cap > 0 ? s.d_logits.slice(0, end - begin) : logits;
     }
     linear_forward<T, A>(ctx, x, w, {}, logits);
+    if (cap > 0) soft_cap<A>(ctx.stream, logits, cap);
     chunk_loss(s, begin, end, scale, d_logits);
+    if (cap > 0 && !d_logits.empty()) soft_cap_backward<T>(ctx.stream, logits, cap, d_logits);
     sum_into<A>(ctx.stream, s.loss.slice(0, end - begin), loss_sum);
     if (!by_source.loss.empty())
       sum_by_group<A>(ctx.stream, s.loss.slice(0, end - begin), by_source.sources.slice(begin, end), by_source.loss);
@@ -73,6 +76,7 @@ void head_logits(Context<T>& ctx, const HeadParameters<const T>& w, View<const T
                  const NormStatistics<T>& statistics, View<acc_t<T>, 2> logits) {
   norm_forward<T>(ctx, x, w.norm.weight, w.norm.bias, statistics, n);
   linear_forward<T, acc_t<T>>(ctx, n, w.output, {}, logits);
+  if (const double cap = ctx.spec().options.logit_soft_cap; cap > 0) soft_cap<acc_t<T>>(ctx.stream, logits, cap);
 }
 
 #define FORGE_INSTANTIATE(T)                                                                           \

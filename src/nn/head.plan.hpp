@@ -51,7 +51,7 @@ template <class T>
 struct HeadScratch {
   RowScratch<T> rows;
   View<acc_t<T>, 2> logits;      // (chunk, V)
-  View<T, 2> d_logits;           // (chunk, V) where the types differ
+  View<T, 2> d_logits;           // (chunk, V) where the types differ, or a soft cap reads the logits again
   View<acc_t<T>, 1> loss, z;     // (chunk)
   View<acc_t<T>, 2> statistics;  // (tp chunk, 3) of the vocabulary-parallel loss
   View<T, 2> d_rows;             // (R, C) this rank's part of the gradient of the state, with tp
@@ -61,7 +61,7 @@ struct HeadScratch {
     l.add(logits, "logits of a chunk", chunk, l.spec.V());
     l.add(loss, "loss of each row", chunk, 1);
     l.add(z, "z of each row", chunk, 1);
-    if (rounds<T>) l.add(d_logits, "gradient of logits", chunk, l.spec.V());
+    if (rounds<T> || l.spec.options.logit_soft_cap > 0) l.add(d_logits, "gradient of logits", chunk, l.spec.V());
     if (l.c.tp == 1) return;
     l.add(statistics, "statistics of each row", l.c.tp * chunk, 3);
     rows.list_rows(l);

@@ -12,6 +12,10 @@ struct RunBuffers {
   View<acc_t<T>, 2> cosine, sine;  // (T, rotary entries of a head / 2)
   RouterState<T> routers;
   View<double, 2> mtp_sums;  // (mtp_depth, 2) of a step: losses, z
+  // Of all layers and heads of the model: the largest attention logits of a step; what they scale weights by
+  // (optim/head_clip.hpp), (layers, 3 H).
+  View<acc_t<T>, 2> peaks, head_factors;
+  View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
 
   void list(BufferLister& l) {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
@@ -21,6 +25,12 @@ struct RunBuffers {
       l.add(sine, "rotary sines", l.c.microbatch.sequence_tokens, l.spec.rotary_dim() / 2);
     }
     if (l.spec.E() > 0) routers.list(l);
+    if (l.c.attention_peaks) {
+      const std::int64_t layers = l.spec.L() + l.spec.options.mtp_depth, heads = l.spec.H() * l.c.tp;
+      l.add(peaks, "largest attention logits", layers, heads);
+      l.add(head_factors, "factors of heads", layers, 3 * heads);
+    }
+    if (l.c.normed_units > 0) l.add(unit_norms, "norms of units", l.c.normed_units, 2);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
   }
 };

@@ -161,7 +161,8 @@ void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& r
     const double full = update.rates.of(rule.learning_rate), rate = std::min(full, most);
     const A decay = A(1 - full * rule.weight_decay);
     const std::int64_t n = part.columns, offset = part.at - unit.state.begin;
-    const A* const gradient = unit.gradient.data + offset;
+    A* const gradient = unit.gradient.data + offset;
+    const bool leaves = update.leaves;
     A* const weights = unit.master.data + offset;
     T* const copies = std::is_same_v<A, T> ? nullptr : unit.copy.data + offset;
     const double elements = static_cast<double>(tensor.elements);
@@ -177,6 +178,7 @@ void apply_updates(Stream& stream, const Update& update, const FactoredRun<T>& r
       team.each(n, [=](std::int64_t j) {
         const std::int64_t i = r * n + j;
         const A p = weights[i] * decay - size * (gradient[i] * clip / math::sqrt(moments.of(r, j)));
+        if (leaves) gradient[i] = p - weights[i];
         weights[i] = p;
         if (copies) copies[i] = T(p);
       });

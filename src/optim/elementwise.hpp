@@ -12,22 +12,29 @@ namespace forge {
 namespace update_detail {
 
 template <class T, class F, class M, int... I>
-FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, const acc_t<T>* g, acc_t<T>* p, T* copy,
+FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, acc_t<T>* g, acc_t<T>* p, T* copy, bool leaves,
                                const Array<M*, static_cast<int>(sizeof...(I))>& states, F new_weight,
                                std::integer_sequence<int, I...>) {
   using A = acc_t<T>;
-  if (copy)
+  if (leaves)
+    team.each(n, [=](std::int64_t j) {
+      const A before = p[j];
+      p[j] = new_weight(g[j] * clip, before, states[I][j]...);
+      if (copy) copy[j] = T(p[j]);
+      g[j] = p[j] - before;
+    });
+  else if (copy)
     team.map(
         n,
         [=](const A& g_i, A& p_i, T& copy_i, auto&... state) {
           p_i = new_weight(g_i * clip, p_i, state...);
           copy_i = T(p_i);
         },
-        g, in_place(p), copy, in_place(states[I])...);
+        static_cast<const A*>(g), in_place(p), copy, in_place(states[I])...);
   else
     team.map(
-        n, [=](const A& g_i, A& p_i, auto&... state) { p_i = new_weight(g_i * clip, p_i, state...); }, g, in_place(p),
-        in_place(states[I])...);
+        n, [=](const A& g_i, A& p_i, auto&... state) { p_i = new_weight(g_i * clip, p_i, state...); },
+        static_cast<const A*>(g), in_place(p), in_place(states[I])...);
 }
 
 }  // namespace update_detail
@@ -49,7 +56,8 @@ void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& 
   using A = acc_t<T>;
   constexpr std::int64_t block = 4096;
   const View<const StepScalars, 1> scalars = step.scalars;
-  const View<const A, 1> gradient = run.gradient;
+  const View<A, 1> gradient = run.gradient;
+  const bool leaves = step.leaves;
   const View<A, 1> master = run.master;
   const View<T, 1> copy = run.copy;
   Array<M*, count> states;
@@ -61,8 +69,8 @@ void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& 
     Array<M*, count> here = states;
     for (int i = 0; i < count; ++i) here[i] += begin;
     update_detail::update_block<T>(team, width, A(scalars[0].clip_coefficient), gradient.data + begin,
-                                   master.data + begin, copy.empty() ? nullptr : copy.data + begin, here, new_weight,
-                                   std::make_integer_sequence<int, count>());
+                                   master.data + begin, copy.empty() ? nullptr : copy.data + begin, leaves, here,
+                                   new_weight, std::make_integer_sequence<int, count>());
   });
 }
 

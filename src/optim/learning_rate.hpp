@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "config/deck.hpp"
+#include "config/mixture_keys.hpp"
 
 namespace forge {
 
@@ -25,12 +26,16 @@ inline double learning_rate(const OptimizerDeck& deck, std::int64_t steps, std::
   return learning_rate(deck, steps, s, deck.learning_rate);
 }
 
-// The rates of a step: every full rate follows the deck's schedule.
+// The rates of a step: every full rate follows the deck's schedule, and its phases (data.phases).
 struct StepRates {
   const OptimizerDeck& deck;
   std::int64_t steps, step;
+  double factor = 1;
 
-  double of(double full) const { return learning_rate(deck, steps, step, full); }
+  double of(double full) const { return factor * learning_rate(deck, steps, step, full); }
 };
+inline StepRates rates_of_step(const Deck& deck, std::int64_t step) {
+  return {deck.optimizer, deck.train.steps, step, rate_factor(deck, step)};
+}
 
 }  // namespace forge

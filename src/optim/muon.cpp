@@ -48,6 +48,7 @@ void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, co
   const View<const StepScalars, 1> scalars = step.scalars;
   const View<A, 1> master = run.master;
   const View<T, 1> copy = run.copy;
+  A* const left = step.leaves ? run.gradient.data : nullptr;
   constexpr std::int64_t block = 4096;
   const std::int64_t n = master.rows();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
@@ -56,6 +57,13 @@ void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, co
     const auto new_weight = [=](const T& o, A& p) { p = p * decay - rate * A(o); };
     const T* const os = values.data + begin;
     A* const ps = master.data + begin;
+    if (left)
+      return team.each(width, [=](std::int64_t j) {
+        const A before = ps[j];
+        new_weight(os[j], ps[j]);
+        if (!copy.empty()) copy[begin + j] = T(ps[j]);
+        left[begin + j] = ps[j] - before;
+      });
     if (copy.empty())
       team.map(width, new_weight, os, in_place(ps));
     else

@@ -7,7 +7,9 @@ namespace forge {
 // Padding holds zeros; it belongs to the run before it, where an update leaves it zero.
 template <class T>
 Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck& deck, const UpdateTools<T>& tools)
-    : deck_(deck), factored_(storage, tools) {
+    : deck_(deck),
+      factored_(storage, tools),
+      heads_(storage, tools.spec, deck.qk_clip, {tools.peaks, tools.head_factors}) {
   if (row_of(deck.name).factored()) return;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);

@@ -5,6 +5,7 @@
 
 #include "config/deck.hpp"
 #include "optim/factored_update.hpp"
+#include "optim/head_clip.hpp"
 #include "optim/learning_rate.hpp"
 #include "optim/matrix_update.hpp"
 #include "optim/update.hpp"
@@ -25,6 +26,8 @@ class Optimizer {
   void update_factored(Stream& stream, std::size_t unit, const Update& update) const {
     factored_.update(stream, unit, update);
   }
+  // QK-clip, behind all that.
+  void clip_heads(Stream& stream, const Update& update) const { heads_(stream, update); }
   // Matrices that are updated whole, between start() and finish(), which throws what went wrong in the background.
   void start() {
     if (matrices_) matrices_->start();
@@ -40,6 +43,7 @@ class Optimizer {
  private:
   OptimizerDeck deck_;
   FactoredUpdate<T> factored_;
+  HeadClip<T> heads_;
   std::vector<UpdateRun<T>> runs_;             // of elements that are updated one by one
   std::unique_ptr<MatrixUpdate<T>> matrices_;  // null: none is updated whole
 };

@@ -9,11 +9,13 @@
 namespace forge {
 
 // An update of one rate: its number (from 1, steps that were skipped don't count), its learning rate, and what the
-// update needs to know of the step; it must change nothing unless scalars.finite.
+// update needs to know of the step; it must change nothing unless scalars.finite. leaves: what it has added to each
+// weight stands in the place of the gradient afterwards.
 struct UpdateStep {
   std::int64_t number;
   double rate;
   View<const StepScalars, 1> scalars;
+  bool leaves = false;
 };
 
 // An update of the whole model.
@@ -21,15 +23,16 @@ struct Update {
   std::int64_t number;
   StepRates rates;
   View<const StepScalars, 1> scalars;
+  bool leaves = false;
 
-  UpdateStep of(const UpdateRule& rule) const { return {number, rates.of(rule.learning_rate), scalars}; }
+  UpdateStep of(const UpdateRule& rule) const { return {number, rates.of(rule.learning_rate), scalars, leaves}; }
 };
 
 // Elements that a rank updates, one behind the other and by one rule, and all that is kept of them.
 template <class T>
 struct UpdateRun {
   using A = acc_t<T>;
-  View<const A, 1> gradient;
+  View<A, 1> gradient;
   View<A, 1> master;
   View<T, 1> copy;  // of the master weights in the compute type; empty where the types agree
   struct State {

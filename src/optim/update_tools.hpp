@@ -18,6 +18,9 @@ struct UpdateTools {
   Gemm& gemm;
   Mesh& mesh;
   View<acc_t<T>, 1> line_moments;  // of rows and columns; perhaps empty
+  const ModelSpec& spec;           // of the whole model
+  // Of optimizer.qk_clip (optim/head_clip.hpp): the step's largest logits and their factors; perhaps empty.
+  View<acc_t<T>, 2> peaks, head_factors;
 };
 
 }  // namespace forge

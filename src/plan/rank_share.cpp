@@ -58,6 +58,8 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices)
     share.matrices = whole_matrices(share.units, layout);
   if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);
+  share.clips_heads = model.deck.optimizer.qk_clip > 0;
+  share.reports_norms = model.deck.output.norms_every_steps > 0;
   return share;
 }
 

@@ -21,6 +21,8 @@ struct RankShare {
   int table_stages = 1;                         // stages that hold the token table, where this rank's does
   WholeMatrices matrices;                       // none where the optimizer doesn't need them
   FactoredMoments factored;                     // likewise
+  bool clips_heads = false;                     // optimizer.qk_clip
+  bool reports_norms = false;                   // output.norms_every_steps
 
   // Second moments of rows and columns that the rank keeps.
   std::int64_t line_moments() const { return matrices.owned_rows + factored.moments; }

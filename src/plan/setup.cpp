@@ -17,7 +17,7 @@ RowShare RunSetup::rows() const {
           vocabulary_rows(spec, mesh.tp, share.tp_rank),
           static_cast<int>(spec.options.mtp_depth),
           !deck.data.sources.empty(),
-          deck.data.positions == PositionOrigin::document};
+          deck.data.restarts_positions()};
 }
 
 double RunSetup::router_scopes() const {

@@ -41,7 +41,9 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"compute_matrices", "compute"},
                                  {"return_matrices", "matrices"},
                                  {"update_matrices", "compute"},
-                                 {"update_factored", "compute"}};
+                                 {"update_factored", "compute"},
+                                 {"clip_heads", "compute"},
+                                 {"unit_norms", "compute"}};
 
 }  // namespace
 

@@ -322,7 +322,10 @@ std::vector<Task> gather_tasks(const RankShare& share) {
   return tasks;
 }
 
-std::vector<Task> optimizer_tasks(const RankShare& share) {
+namespace {
+
+// The optimizer's rule.
+std::vector<Task> rule_tasks(const RankShare& share) {
   std::vector<Task> tasks;
   for (std::size_t u = 0; u < share.factored.units.size(); ++u) tasks.push_back({TaskOp::update_factored, {}, -1, u});
   if (!tasks.empty()) return tasks;
@@ -347,8 +350,17 @@ std::vector<Task> optimizer_tasks(const RankShare& share) {
   return tasks;
 }
 
+}  // namespace
+
+std::vector<Task> optimizer_tasks(const RankShare& share) {
+  std::vector<Task> tasks = rule_tasks(share);
+  if (share.clips_heads) tasks.push_back({TaskOp::clip_heads, {}});
+  return tasks;
+}
+
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
   std::vector<Task> tasks = optimizer_tasks(share);
+  if (share.reports_norms) tasks.push_back({TaskOp::unit_norms, {}});
   for (const Task& gather : gather_tasks(share))
     if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
   tasks.push_back({TaskOp::read, {}});

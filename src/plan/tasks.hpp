@@ -48,6 +48,8 @@ enum class TaskOp : std::uint8_t {
   return_matrices,   // in the stream of matrices: the result's parts to the ranks that hold them
   update_matrices,   // behind that, of the rank's parts
   update_factored,   // of a unit whose second moments are of rows and columns, with the sums over its ranks
+  clip_heads,        // QK-clip, on the rank's part of each unit
+  unit_norms,        // of weights and their updates, over all ranks, in steps that report them
 };
 std::string_view name_of(TaskOp op);
 

@@ -83,7 +83,8 @@ std::vector<Sent> sends_of_matrices(const BufferContext& c, const MatrixRound& r
   return {{round.experts ? Group::expert_matrices : Group::matrices, Collective::send, count, c.precision.compute}};
 }
 
-// Losses of sources, loss, z and squared norm; losses of multi-token prediction; routers' loads and losses.
+// Losses of sources, loss, z and squared norm; losses of multi-token prediction; routers' loads and losses; the largest
+// attention logits.
 std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   const std::int64_t depths = c.spec.options.mtp_depth;
   std::vector<Sent> list{{Group::scalars, Collective::all_reduce, c.sources + 3, DType::f64}};
@@ -91,6 +92,9 @@ std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   if (c.spec.E() > 0)
     list.push_back(
         {Group::scalars, Collective::all_reduce, (c.spec.L() + depths) * (c.spec.E() + router_sum_count), DType::f64});
+  if (c.attention_peaks)
+    list.push_back(
+        {Group::scalars, Collective::all_reduce, (c.spec.L() + depths) * c.spec.H() * c.tp, c.precision.accumulate});
   return list;
 }
 
@@ -110,6 +114,8 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     }
     case TaskOp::clip:
       return sums_of_scalars(c);
+    case TaskOp::unit_norms:
+      return {{Group::scalars, Collective::all_reduce, 2 * c.normed_units, DType::f64}};
     case TaskOp::gather_matrices:
     case TaskOp::return_matrices:
       return sends_of_matrices(c, share.matrices.rounds[to_size(task.round)], task.op == TaskOp::return_matrices);

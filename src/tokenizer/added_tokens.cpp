@@ -1,6 +1,7 @@
 #include "tokenizer/added_tokens.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
@@ -25,9 +26,11 @@ bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::vector<std::pair<std::string_view, std::int32_t>> texts;
+  // Of two that the normalizer gives one text the first holds; the library takes either, by chance.
+  std::set<std::string_view> seen;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
-    texts.emplace_back(token.text, static_cast<std::int32_t>(i));
+    if (seen.insert(token.text).second) texts.emplace_back(token.text, static_cast<std::int32_t>(i));
     if (!token.text.empty()) first_[static_cast<std::uint8_t>(token.text[0])] = true;
     looks_around_ = looks_around_ || token.single_word || token.left_strip || token.right_strip;
   }
@@ -73,6 +76,8 @@ void AddedTokenFinder::split(std::string_view text, std::vector<Part>& parts) co
         if (!is_white_space(c.code)) break;
         end += c.bytes;
       }
+    // White space that the token before has taken.
+    if (begin >= end) continue;
     if (done < begin) parts.push_back({done, begin, -1});
     parts.push_back({begin, end, token.id});
     done = end;

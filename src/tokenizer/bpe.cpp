@@ -147,22 +147,20 @@ std::size_t Bpe::part_end(std::string_view piece, std::size_t from) const {
         id_of_character(piece.substr(place, character_bytes(piece, place, bytes)), static_cast<char32_t>(code));
     return id >= 0 && id < options_.first_virtual;
   };
-  bool left_known = known(from, left);
+  std::size_t left_at = from;
   while (at < piece.size()) {
     const std::uint64_t right = code_at(piece, at, bytes);
-    if (!joins(left, right)) {
-      if (!left_known) left_known = known(at, left);
-      if (left_known && known(at, right)) return at;
-    }
+    if (!joins(left, right) && known(left_at, left) && known(at, right)) return at;
     left = right;
-    left_known = known(at, left);
+    left_at = at;
     at += character_bytes(piece, at, bytes);
   }
   return at;
 }
 
 std::size_t Bpe::cut_behind(std::string_view piece, std::size_t from) const {
-  if (!cuts_ || from >= piece.size()) return piece.size();
+  // A part that is a token by chance must not become it (ignore_merges).
+  if (!cuts_ || options_.ignore_merges || from >= piece.size()) return piece.size();
   while (!options_.bytes && from > 0 && (static_cast<std::uint8_t>(piece[from]) & 0xC0) == 0x80) --from;
   return part_end(piece, from);
 }

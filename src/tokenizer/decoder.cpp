@@ -104,6 +104,54 @@ class SuffixDecoder : public DecoderStep {
   std::string suffix_;
 };
 
+// SentencePiece's own: bytes become what characters they make, each other byte U+FFFD; a piece with which the text
+// begins loses the space that stands for its begin; the unknown piece is written as it is.
+class SentencePieceDecoder : public DecoderStep {
+ public:
+  SentencePieceDecoder(std::string unknown, bool strips, bool strips_all)
+      : unknown_(std::move(unknown)), strips_(strips), strips_all_(strips_all) {}
+  void apply(std::vector<std::string>& parts, RegexScratch&) const override {
+    std::string text, bytes;
+    bool stripped = false;
+    for (const std::string& part : parts) {
+      if (const int byte = byte_of_token(part); byte >= 0) {
+        bytes += static_cast<char>(byte);
+        continue;
+      }
+      flush(bytes, text);
+      if (part == unknown_) {
+        text += unknown_;
+        continue;
+      }
+      std::string_view rest = part;
+      const bool strips = strips_ && text.empty() && !stripped && rest.starts_with(space);
+      if (strips) rest.remove_prefix(space.size());
+      stripped = stripped || (strips && !strips_all_);
+      std::string piece(rest);
+      replace_all(piece, space, " ");
+      text += piece;
+    }
+    flush(bytes, text);
+    parts.assign(1, std::move(text));
+  }
+
+ private:
+  static constexpr std::string_view space = "\xE2\x96\x81";
+  static void flush(std::string& bytes, std::string& text) {
+    for (std::size_t at = 0; at < bytes.size();) {
+      std::size_t length = 1;
+      while (length <= 4 && at + length <= bytes.size() && !is_valid_utf8(std::string_view(bytes).substr(at, length)))
+        ++length;
+      const bool good = length <= 4 && at + length <= bytes.size();
+      text += good ? bytes.substr(at, length) : utf8_of(replacement_character);
+      at += good ? length : 1;
+    }
+    bytes.clear();
+  }
+  std::string unknown_;
+  bool strips_, strips_all_;
+};
+
 }  // namespace
 
 int byte_of_token(std::string_view text) {
@@ -143,6 +191,9 @@ std::unique_ptr<DecoderStep> make_metaspace_decoder(const std::string& replaceme
 }
 std::unique_ptr<DecoderStep> make_suffix_decoder(const std::string& suffix) {
   return std::make_unique<SuffixDecoder>(suffix);
+}
+std::unique_ptr<DecoderStep> make_sentencepiece_decoder(const std::string& unknown, bool strips, bool strips_all) {
+  return std::make_unique<SentencePieceDecoder>(unknown, strips, strips_all);
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include "core/error.hpp"
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/charsmap.hpp"
 #include "tokenizer/unicode.hpp"
@@ -52,6 +53,7 @@ class StripAccents : public Normalizer {
       if (!is_mark(c)) append_utf8(out, c);
     });
   }
+  bool keeps_start(std::string_view text, RegexScratch&) const override { return !is_mark(decode_valid(text, 0).code); }
   bool local() const override { return true; }
 };
 
@@ -59,14 +61,20 @@ class Nmt : public Normalizer {
  public:
   void apply(std::string& text, RegexScratch&) const override {
     map_characters(text, [](char32_t c, std::string& out) {
-      const bool dropped =
-          (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
       const bool space = c == 9 || c == 10 || c == 12 || c == 13 || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
                          c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
-      if (!dropped) append_utf8(out, space ? U' ' : c);
+      if (!is_dropped(c)) append_utf8(out, space ? U' ' : c);
     });
   }
+  bool keeps_start(std::string_view text, RegexScratch&) const override {
+    return !is_dropped(decode_valid(text, 0).code);
+  }
   bool local() const override { return true; }
+
+ private:
+  static bool is_dropped(char32_t c) {
+    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+  }
 };
 
 class Strip : public Normalizer {
@@ -88,6 +96,9 @@ class Strip : public Normalizer {
     text.erase(end);
     text.erase(0, begin);
   }
+  bool keeps_start(std::string_view text, RegexScratch&) const override {
+    return !left_ || !is_white_space(decode_valid(text, 0).code);
+  }
 
  private:
   bool left_, right_;
@@ -104,10 +115,18 @@ class Prepend : public Normalizer {
   std::string text_;
 };
 
+// What replaces a match takes the place of its last character.
+bool stands_for_first(std::string_view match, const std::string& content) {
+  return match.empty() || (!content.empty() && decode_valid(match, 0).bytes == match.size());
+}
+
 class ReplaceText : public Normalizer {
  public:
   ReplaceText(std::string pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(std::string& text, RegexScratch&) const override { replace_all(text, pattern_, content_); }
+  bool keeps_start(std::string_view text, RegexScratch&) const override {
+    return !text.starts_with(pattern_) || stands_for_first(pattern_, content_);
+  }
   bool local() const override { return pattern_.size() == 1; }
 
  private:
@@ -125,10 +144,17 @@ class Replace : public Normalizer {
     for (RegexMatches matches(pattern_, scratch, seen); matches.next(match); done = match.end) {
       out.append(text, done, match.begin - done);
       out += content_;
+      check_growth(text.size(), out.size());
     }
     if (done == 0 && out.empty()) return;
     out.append(text, done);
     text = std::move(out);
+  }
+  bool keeps_start(std::string_view text, RegexScratch& scratch) const override {
+    std::string buffer;
+    Regex::Match match;
+    return !pattern_.find(scratch, with_stand_ins(text, buffer), 0, match) || match.begin > 0 ||
+           stands_for_first(text.substr(0, match.end), content_);
   }
 
  private:
@@ -151,6 +177,7 @@ class Precompiled : public Normalizer {
     }
     text = std::move(out);
   }
+  bool local() const override { return true; }  // between two letters clusters end
 
  private:
   static std::size_t cluster_end(const std::string& text, std::size_t at) {
@@ -207,13 +234,18 @@ class Bert : public Normalizer {
     }
     if (options_.lowercase) map_characters(text, [](char32_t c, std::string& to) { append_lowercase(to, c); });
   }
+  bool keeps_start(std::string_view text, RegexScratch&) const override {
+    const char32_t c = decode_valid(text, 0).code;
+    return !(options_.clean_text && is_cleaned(c)) && !(options_.strip_accents && is_nonspacing_mark(c));
+  }
 
  private:
-  static void clean(char32_t c, std::string& out) {
-    const bool space = is_white_space(c);
+  static bool is_cleaned(char32_t c) {
     const bool plain = c == '\t' || c == '\n' || c == '\r';
-    if (c == 0 || c == replacement_character || (!plain && is_control(c))) return;
-    append_utf8(out, space ? U' ' : c);
+    return c == 0 || c == replacement_character || (!plain && is_control(c));
+  }
+  static void clean(char32_t c, std::string& out) {
+    if (!is_cleaned(c)) append_utf8(out, is_white_space(c) ? U' ' : c);
   }
   static void spread(char32_t c, std::string& out) {
     const bool han = (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
@@ -229,6 +261,14 @@ class Bert : public Normalizer {
 
 }  // namespace
 
+void check_growth(std::size_t from, std::size_t to) {
+  constexpr std::size_t most = 1 << 20, most_times = 1024;
+  if (to > most + most_times * from)
+    throw BadInput("the tokenizer's replacements make more than " + std::to_string(to) + " bytes of a text of " +
+                   std::to_string(from) + "; legal: at most 1 MiB and " + std::to_string(most_times) +
+                   " for each byte");
+}
+
 void replace_all(std::string& text, std::string_view pattern, std::string_view content) {
   std::size_t at = text.find(pattern);
   if (at == std::string::npos || pattern.empty()) return;
@@ -238,14 +278,22 @@ void replace_all(std::string& text, std::string_view pattern, std::string_view c
   for (; at != std::string::npos; at = text.find(pattern, done)) {
     out.append(text, done, at - done);
     out += content;
+    check_growth(text.size(), out.size());
     done = at + pattern.size();
   }
   out.append(text, done);
   text = std::move(out);
 }
 
-void normalize(const Normalizers& steps, std::string& text, RegexScratch& scratch) {
-  for (const auto& step : steps) step->apply(text, scratch);
+bool normalize(const Normalizers& steps, std::string& text, RegexScratch& scratch) {
+  bool kept = true;
+  const std::size_t before = text.size();
+  for (const auto& step : steps) {
+    kept = kept && (text.empty() || step->keeps_start(text, scratch));
+    step->apply(text, scratch);
+    check_growth(before, text.size());
+  }
+  return kept;
 }
 
 std::unique_ptr<Normalizer> make_unicode_normalizer(const std::string& form) {

@@ -15,13 +15,21 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // Changes the text in place.
   virtual void apply(std::string& text, RegexScratch& scratch) const = 0;
-  // Parts of the text may be normalised apart where an ASCII character begins the second one.
+  // Whether the text's first character stays or becomes others: where it is dropped, what follows isn't the first piece
+  // of its text to the library, which keeps the place of each character.
+  virtual bool keeps_start(std::string_view /*text*/, RegexScratch&) const { return true; }
+  // Parts of the text may be normalised apart between two letters a … z or spaces.
   virtual bool local() const { return false; }
 };
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
-void normalize(const Normalizers& steps, std::string& text, RegexScratch& scratch);
+// Throws BadInput where a text of `from` bytes has become one of `to` bytes that no tokenizer in use makes of it: a few
+// replacements of a file must not take all memory.
+void check_growth(std::size_t from, std::size_t to);
+
+// Whether all steps have kept the text's start.
+bool normalize(const Normalizers& steps, std::string& text, RegexScratch& scratch);
 
 std::unique_ptr<Normalizer> make_unicode_normalizer(const std::string& form);  // NFC, NFD, NFKC, NFKD
 std::unique_ptr<Normalizer> make_lowercase();

@@ -95,12 +95,14 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   const bool sentencepiece = !text.empty() && text[0] == '\n';
   if (!pattern.empty() && (json || sentencepiece))
     throw BadInput("--pattern " + shown(pattern) + ": " + file + " has its own; legal: for a tiktoken file");
+  const std::string cut = json || sentencepiece ? "" : pattern_of(file, pattern);
   TokenizerParts parts = json            ? read_tokenizer_json(text, file)
                          : sentencepiece ? read_sentencepiece(text, file)
-                                         : read_tiktoken(text, file, pattern_of(file, pattern));
-  parts.digest = std::hash<std::string>()(text + '\n' + pattern);
+                                         : read_tiktoken(text, file, cut);
   const std::string config = fs::path(file).parent_path().string() + "/tokenizer_config.json";
-  if (directory && exists(config)) read_tokenizer_config(read(config), config, !json && !sentencepiece, parts);
+  const std::string more = directory && exists(config) ? read(config) : "";
+  if (!more.empty()) read_tokenizer_config(more, config, !json && !sentencepiece, parts);
+  parts.digest = std::hash<std::string>()(text + '\n' + cut + '\n' + more);
   if (parts.document_end.empty() && json) parts.document_end = usual_document_end(parts);
   return Tokenizer(std::move(parts));
 }

@@ -14,8 +14,8 @@ namespace forge {
 
 namespace {
 
-// How far beyond its end a thread goes on, until its pieces end where those of the next one do.
-constexpr std::size_t overlap_bytes = 1 << 14;
+// How far beyond its end a thread goes on at most, until its pieces end where those of the next one do.
+constexpr std::size_t most_overlap_bytes = 1 << 14;
 
 bool continues(char byte) {
   return (static_cast<std::uint8_t>(byte) & 0xC0) == 0x80;
@@ -29,6 +29,14 @@ std::vector<std::size_t> places_of(std::string_view text, std::size_t step) {
     places.push_back(at);
   }
   places.push_back(text.size());
+  return places;
+}
+
+// Such places, each behind a cut.
+template <class Cut>
+std::vector<std::size_t> cut_places(std::string_view text, std::size_t step, const Cut& cut_behind) {
+  std::vector<std::size_t> places = places_of(text, step);
+  for (std::size_t i = 1; i + 1 < places.size(); ++i) places[i] = cut_behind(std::max(places[i], places[i - 1]));
   return places;
 }
 
@@ -76,61 +84,80 @@ void ParallelEncoder::encode(std::string_view text, std::vector<std::int32_t>& i
     }
     std::string_view part = text.substr(begin, end - begin);
     std::string changed;
-    if (!parts.normalizers.empty()) part = changed = normalized(part, chunk_bytes);
+    bool first = begin == 0;
+    if (!parts.normalizers.empty()) {
+      changed = part;
+      first = normalize(changed, chunk_bytes) && first;
+      part = changed;
+    }
     parts.normalized_tokens.split(part, normal);
     for (const auto& [from, to, token] : normal) {
       if (token >= 0)
         ids.push_back(token);
       else
-        encode_plain(part.substr(from, to - from), begin == 0 && from == 0, ids, chunk_bytes);
+        encode_plain(part.substr(from, to - from), first && from == 0, ids, chunk_bytes);
     }
   }
 }
 
-// Where all steps are local, parts that begin with two ASCII letters are normalised apart.
-std::string ParallelEncoder::normalized(std::string_view part, std::size_t chunk_bytes) {
-  const Normalizers& steps = tokenizer_.parts().normalizers;
-  const bool local = std::all_of(steps.begin(), steps.end(), [](const auto& step) { return step->local(); });
-  if (!local || part.size() < 2 * chunk_bytes) return encoders_[0]->normalized(part);
-  const auto plain = [&](std::size_t at) {
-    const char c = part[at];
-    return (c >= 'a' && c <= 'z') || c == ' ';
-  };
-  std::vector<std::size_t> places = places_of(part, chunk_bytes);
-  for (std::size_t i = 1; i + 1 < places.size(); ++i)
-    while (places[i] < part.size() && !(plain(places[i] - 1) && plain(places[i]))) ++places[i];
-  for (std::size_t i = 1; i < places.size(); ++i) places[i] = std::max(places[i], places[i - 1]);
-  std::vector<std::string> texts(places.size() - 1);
-  run(texts.size(), [&](Encoder& encoder, std::size_t i) {
-    if (places[i] < places[i + 1]) texts[i] = encoder.normalized(part.substr(places[i], places[i + 1] - places[i]));
+bool ParallelEncoder::normalize(std::string& text, std::size_t chunk_bytes) {
+  bool kept = true;
+  const std::size_t before = text.size();
+  for (const auto& step : tokenizer_.parts().normalizers) {
+    kept = encoders_[0]->keeps_start(*step, text) && kept;
+    if (step->local() && text.size() >= 2 * chunk_bytes && encoders_.size() > 1)
+      normalize_apart(*step, text, chunk_bytes);
+    else
+      encoders_[0]->normalize(*step, text);
+    check_growth(before, text.size());
+  }
+  return kept;
+}
+
+void ParallelEncoder::normalize_apart(const Normalizer& step, std::string& text, std::size_t chunk_bytes) {
+  const auto plain = [&](std::size_t at) { return (text[at] >= 'a' && text[at] <= 'z') || text[at] == ' '; };
+  std::vector<std::size_t> places = places_of(text, chunk_bytes);
+  for (std::size_t i = 1; i + 1 < places.size(); ++i) {
+    places[i] = std::max(places[i], places[i - 1]);
+    while (places[i] < text.size() && !(plain(places[i] - 1) && plain(places[i]))) ++places[i];
+  }
+  std::vector<std::string> parts(places.size() - 1);
+  run(parts.size(), [&](Encoder& encoder, std::size_t i) {
+    parts[i] = text.substr(places[i], places[i + 1] - places[i]);
+    if (!parts[i].empty()) encoder.normalize(step, parts[i]);
   });
-  std::string text;
-  for (const std::string& t : texts) text += t;
-  return text;
+  text.clear();
+  for (const std::string& part : parts) text += part;
 }
 
 void ParallelEncoder::encode_plain(std::string_view part, bool first, std::vector<std::int32_t>& ids,
                                    std::size_t chunk_bytes) {
+  if (part.size() < 2 * chunk_bytes || encoders_.size() == 1) return encoders_[0]->encode_plain(part, first, ids);
   const auto& steps = tokenizer_.parts().pre_tokenizers;
-  if (part.size() >= 2 * chunk_bytes && encoders_.size() > 1) {
-    if (steps.empty()) return encode_by_model(part, ids, chunk_bytes);
-    // Only the first piece of a text may differ from the others, and the first chunk begins where the text does.
-    if (first && steps.front()->cutting_pattern() && encode_by_pattern(part, ids, chunk_bytes)) return;
-    if (!first && steps.front()->cutting_pattern() && steps.size() == 1 && encode_by_pattern(part, ids, chunk_bytes))
-      return;
-  }
-  encoders_[0]->encode_plain(part, first, ids);
+  if (steps.empty()) return encode_piece(part, ids, chunk_bytes);
+  const PreTokenizer& step = *steps.front();
+  if (steps.size() == 1 && step.keeps_whole())
+    return encode_piece(encoders_[0]->whole_piece(step, part, first), ids, chunk_bytes);
+  // Only the first piece of a text may differ from the others, and the first chunk begins where the text does.
+  if ((first || steps.size() == 1) && step.cutting_pattern() && encode_by_pattern(part, ids, chunk_bytes)) return;
+  const auto places = cut_places(part, chunk_bytes, [&](std::size_t from) { return step.cut_behind(part, from); });
+  encode_chunks(places, ids, [&](Encoder& encoder, std::size_t i, std::vector<std::int32_t>& to) {
+    encoder.encode_plain(part.substr(places[i], places[i + 1] - places[i]), first && i == 0, to);
+  });
 }
 
-void ParallelEncoder::encode_by_model(std::string_view part, std::vector<std::int32_t>& ids, std::size_t chunk_bytes) {
+void ParallelEncoder::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::size_t chunk_bytes) {
   const TokenModel& model = *tokenizer_.parts().model;
-  std::vector<std::size_t> places = places_of(part, chunk_bytes);
-  for (std::size_t i = 1; i + 1 < places.size(); ++i)
-    places[i] = model.cut_behind(part, std::max(places[i], places[i - 1]));
-  std::vector<std::vector<std::int32_t>> chunks(places.size() - 1);
-  run(chunks.size(), [&](Encoder& encoder, std::size_t i) {
-    encoder.encode_plain(part.substr(places[i], places[i + 1] - places[i]), i == 0, chunks[i]);
+  const auto places = cut_places(piece, chunk_bytes, [&](std::size_t from) { return model.cut_behind(piece, from); });
+  encode_chunks(places, ids, [&](Encoder& encoder, std::size_t i, std::vector<std::int32_t>& to) {
+    encoder.encode_piece(piece.substr(places[i], places[i + 1] - places[i]), to);
   });
+}
+
+void ParallelEncoder::encode_chunks(const std::vector<std::size_t>& places, std::vector<std::int32_t>& ids,
+                                    const EncodeChunk& encode) {
+  std::vector<std::vector<std::int32_t>> chunks(places.size() - 1);
+  run(chunks.size(), [&](Encoder& encoder, std::size_t i) { encode(encoder, i, chunks[i]); });
   for (const auto& chunk : chunks) ids.insert(ids.end(), chunk.begin(), chunk.end());
 }
 
@@ -146,14 +173,18 @@ bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::
   std::string buffer;
   const std::string_view seen = with_stand_ins(part, buffer);
   const std::vector<std::size_t> places = places_of(part, chunk_bytes);
+  const std::size_t overlap_bytes = std::min(most_overlap_bytes, 8 * chunk_bytes);
   std::vector<Chunk> chunks(places.size() - 1);
   run(chunks.size(), [&](Encoder& encoder, std::size_t i) {
     const bool last = i + 1 == chunks.size();
-    const Encoder::Range range{places[i], places[i] + overlap_bytes, places[i + 1],
-                               last ? part.size() : std::min(part.size(), places[i + 1] + overlap_bytes)};
+    const std::size_t until = last ? part.size() : std::min(part.size(), places[i + 1] + overlap_bytes);
+    // A piece that many chunks are part of must not be encoded by each of them.
+    const std::size_t most_end = until + chunk_bytes;
+    const Encoder::Range range{places[i], places[i] + overlap_bytes, places[i + 1], until, most_end};
     chunks[i].good = encoder.encode_range(part, seen, range, chunks[i].ids, chunks[i].boundaries);
   });
   if (!std::all_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) { return chunk.good; })) return false;
+  const std::size_t before = ids.size();
   std::size_t begin = 0;  // of this chunk's ids that count
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const Chunk& chunk = chunks[i];
@@ -175,7 +206,10 @@ bool ParallelEncoder::encode_by_pattern(std::string_view part, std::vector<std::
       const std::size_t last = mine.back().at;
       ids.insert(ids.end(), chunk.ids.begin() + static_cast<std::ptrdiff_t>(begin), chunk.ids.end());
       std::vector<Encoder::Boundary> unused;
-      return encoders_[0]->encode_range(part, seen, {last, 0, part.size(), part.size()}, ids, unused);
+      const Encoder::Range rest{last, 0, part.size(), part.size(), part.size()};
+      const bool good = encoders_[0]->encode_range(part, seen, rest, ids, unused);
+      if (!good) ids.resize(before);
+      return good;
     }
     ids.insert(ids.end(), chunk.ids.begin() + static_cast<std::ptrdiff_t>(begin),
                chunk.ids.begin() + static_cast<std::ptrdiff_t>(a->ids));

@@ -26,8 +26,12 @@ class ParallelEncoder {
  private:
   void encode_plain(std::string_view part, bool first, std::vector<std::int32_t>& ids, std::size_t chunk_bytes);
   bool encode_by_pattern(std::string_view part, std::vector<std::int32_t>& ids, std::size_t chunk_bytes);
-  void encode_by_model(std::string_view part, std::vector<std::int32_t>& ids, std::size_t chunk_bytes);
-  std::string normalized(std::string_view part, std::size_t chunk_bytes);
+  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::size_t chunk_bytes);
+  using EncodeChunk = std::function<void(Encoder&, std::size_t chunk, std::vector<std::int32_t>& ids)>;
+  void encode_chunks(const std::vector<std::size_t>& places, std::vector<std::int32_t>& ids, const EncodeChunk& encode);
+  // Returns whether the text's start was kept.
+  bool normalize(std::string& text, std::size_t chunk_bytes);
+  void normalize_apart(const Normalizer& step, std::string& text, std::size_t chunk_bytes);
 
   const Tokenizer& tokenizer_;
   std::vector<std::unique_ptr<Encoder>> encoders_;

@@ -127,6 +127,17 @@ class SplitCharacters : public PreTokenizer {
     }
     cutter.finish();
   }
+  // Behind a match, where no piece goes on.
+  std::size_t cut_behind(std::string_view text, std::size_t from) const override {
+    if (behavior_ != SplitBehavior::removed && behavior_ != SplitBehavior::isolated) return text.size();
+    while (from > 0 && from < text.size() && (static_cast<std::uint8_t>(text[from]) & 0xC0) == 0x80) --from;
+    while (from < text.size()) {
+      const Decoded c = decode_valid(text, from);
+      from += c.bytes;
+      if (is_of(kind_, c.code)) break;
+    }
+    return from;
+  }
 
  private:
   CharacterKind kind_;
@@ -151,6 +162,7 @@ class Metaspace : public PreTokenizer {
       cutter.match(at, at + replacement_.size());
     cutter.finish();
   }
+  bool keeps_whole() const override { return !split_; }
 
  private:
   std::string replacement_;

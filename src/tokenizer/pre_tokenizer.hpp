@@ -34,6 +34,10 @@ class PreTokenizer {
   virtual void split(TextPiece piece, Scratch& scratch, RegexScratch& regex, const Emit& emit) const = 0;
   // The pattern, where all that this step does is to isolate its matches, and none depends on what stands before it.
   virtual const Regex* cutting_pattern() const { return nullptr; }
+  // Whether the text becomes one piece, which is all that the model sees.
+  virtual bool keeps_whole() const { return false; }
+  // A place behind `from` where the text can be cut without a change of its pieces; its size where nothing says so.
+  virtual std::size_t cut_behind(std::string_view text, std::size_t /*from*/) const { return text.size(); }
 };
 
 enum class CharacterKind { numeric, punctuation, bert_punctuation, white_space };

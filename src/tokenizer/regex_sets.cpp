@@ -55,14 +55,29 @@ constexpr Name properties[] = {
     {"upper", "Uppercase"},
     {"lower", "Lowercase"},
     {"alpha", "Alphabetic"},
+    {"punct", "P"},
 };
 
+// Older characters that Unicode 15 and 16 made alphabetic, or lowercase.
+#define NEWLY_ALPHABETIC "\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}\\x{11081}"
+#define NEWLY_LOWERCASE "\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}"
+
+// Oniguruma's own: its punctuation has all symbols, its words lack the numbers that \w has.
 constexpr Name classes[] = {
-    {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"},        {"alnum", "\\p{Alphabetic}\\p{Nd}"},
-    {"space", regex_spaces},      {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"},
-    {"punct", "\\p{P}$+<=>^`|~"}, {"word", regex_words},       {"xdigit", regex_hexadecimal},
-    {"cntrl", "\\p{Cc}"},         {"blank", "\\p{Zs}\\t"},
+    {"alpha", "\\p{Alphabetic}" NEWLY_ALPHABETIC},
+    {"digit", "\\p{Nd}"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}" NEWLY_ALPHABETIC},
+    {"space", regex_spaces},
+    {"upper", "\\p{Uppercase}"},
+    {"lower", "\\p{Lowercase}" NEWLY_LOWERCASE},
+    {"punct", "\\p{P}\\p{S}"},
+    {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
+    {"xdigit", regex_hexadecimal},
+    {"cntrl", "\\p{Cc}"},
+    {"blank", "\\p{Zs}\\t"},
 };
+#undef NEWLY_ALPHABETIC
+#undef NEWLY_LOWERCASE
 
 constexpr Name ascii_classes[] = {
     {"alpha", "a-zA-Z"},

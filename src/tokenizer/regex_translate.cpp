@@ -171,7 +171,6 @@ class Translator {
     if (plain == "space" || plain == "whitespace") return group(regex_spaces, negative);
     if (plain == "word") return group(word_items(), negative);
     if (plain == "alnum") return group("\\p{Alphabetic}\\p{Nd}", negative);
-    if (plain == "punct" && !rust_) return group("\\p{P}$+<=>^`|~", negative);
     if (plain == "any" || plain == "assigned" || plain.empty()) {
       if (plain != "any") refuse("the property " + name);
       return group("\\x{0}-\\x{10ffff}", negative);
@@ -276,7 +275,7 @@ class Translator {
       default:
         break;
     }
-    if (std::isdigit(static_cast<unsigned char>(c)) || c == 'R' || c == 'X' || c == 'K' || c == 'k')
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == 'R' || c == 'K' || c == 'k')
       return atom(std::string("\\") + c);
     refuse(std::string("the escape \\") + c);
   }

@@ -269,10 +269,8 @@ TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& nam
     parts.ids.emplace(piece.text, static_cast<std::int32_t>(id));
   }
   if (spec.end_id >= 0) parts.document_end = spec.end_piece;
-  parts.decoders.push_back(make_replace_decoder(std::string(space_symbol), " "));
-  parts.decoders.push_back(make_byte_fallback_decoder());
-  parts.decoders.push_back(make_fuse_decoder());
-  if (spec.dummy_prefix || spec.remove_extra_spaces) parts.decoders.push_back(make_strip_decoder(" ", 1, 0));
+  parts.decoders.push_back(make_sentencepiece_decoder(
+      spec.unknown_surface, spec.dummy_prefix || spec.remove_extra_spaces, spec.remove_extra_spaces));
   return parts;
 }
 

@@ -41,7 +41,7 @@ void Encoder::run(std::size_t step, TextPiece piece) {
 void Encoder::encode_part(std::string_view part, bool first) {
   if (!parts_.normalizers.empty()) {
     text_.assign(part);
-    normalize(parts_.normalizers, text_, regex_);
+    first = forge::normalize(parts_.normalizers, text_, regex_) && first;
     part = text_;
   }
   if (parts_.normalized_tokens.empty()) {
@@ -68,15 +68,28 @@ void Encoder::encode(std::string_view text, std::vector<std::int32_t>& ids) {
   }
 }
 
-std::string Encoder::normalized(std::string_view part) {
-  std::string text(part);
-  normalize(parts_.normalizers, text, regex_);
-  return text;
+bool Encoder::keeps_start(const Normalizer& step, std::string_view text) {
+  return text.empty() || step.keeps_start(text, regex_);
+}
+
+void Encoder::normalize(const Normalizer& step, std::string& text) {
+  step.apply(text, regex_);
 }
 
 void Encoder::encode_plain(std::string_view part, bool first, std::vector<std::int32_t>& ids) {
   ids_ = &ids;
   if (!part.empty()) run(0, {part, first});
+}
+
+std::string Encoder::whole_piece(const PreTokenizer& step, std::string_view part, bool first) {
+  std::string whole;
+  PreTokenizer::Scratch scratch;
+  step.split({part, first}, scratch, regex_, [&](TextPiece piece) { whole = piece.text; });
+  return whole;
+}
+
+void Encoder::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) {
+  if (!piece.empty()) parts_.model->encode(piece, *model_, ids);
 }
 
 bool Encoder::encode_range(std::string_view text, std::string_view seen, const Range& range,
@@ -85,17 +98,22 @@ bool Encoder::encode_range(std::string_view text, std::string_view seen, const R
   const Regex& pattern = *parts_.pre_tokenizers.front()->cutting_pattern();
   std::size_t done = range.from;
   boundaries.push_back({done, ids.size()});
+  // Whether the range goes on behind the piece.
   const auto piece = [&](std::size_t end) {
-    if (done == end) return;
+    if (end > range.most_end) {
+      boundaries.push_back({done, ids.size()});
+      return false;
+    }
+    if (done == end) return true;
     run(1, {text.substr(done, end - done), done == 0});
     done = end;
     if (done < range.head_end || done >= range.tail_begin) boundaries.push_back({done, ids.size()});
+    return true;
   };
   Regex::Match match;
   while (done < range.until && done < text.size() && pattern.find(regex_, seen, done, match)) {
     if (match.begin == match.end) return false;
-    piece(match.begin);
-    piece(match.end);
+    if (!piece(match.begin) || !piece(match.end)) return true;
   }
   // No match is left.
   if (done < range.until && done < text.size()) piece(text.size());
@@ -110,6 +128,8 @@ std::string TextStream::rest(bool all) {
   const std::string broken = utf8_of(replacement_character);
   if (!all)
     while (end >= broken.size() && std::string_view(text).substr(0, end).ends_with(broken)) end -= broken.size();
+  // Bytes that were a character can become several that are none, by what follows them.
+  while (printed_ < end && (static_cast<std::uint8_t>(text[printed_]) & 0xC0) == 0x80) ++printed_;
   std::string fresh = end > printed_ ? text.substr(printed_, end - printed_) : "";
   printed_ = std::max(printed_, end);
   if (ids_.size() > most && end == text.size()) {

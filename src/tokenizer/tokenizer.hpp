@@ -80,10 +80,15 @@ class Encoder {
   // Appends the ids of a whole text, which is valid UTF-8.
   void encode(std::string_view text, std::vector<std::int32_t>& ids);
 
-  // The steps of encode, for who deals parts of one text out to threads. A part without raw tokens, normalised:
-  std::string normalized(std::string_view part);
+  // The steps of encode, for who deals parts of one text out to threads. Of a part without raw tokens, one step:
+  bool keeps_start(const Normalizer& step, std::string_view text);
+  void normalize(const Normalizer& step, std::string& text);
   // Ids of a normalised part without added tokens.
   void encode_plain(std::string_view part, bool first, std::vector<std::int32_t>& ids);
+  // The one piece that a step which keeps_whole makes of a part.
+  std::string whole_piece(const PreTokenizer& step, std::string_view part, bool first);
+  // Ids of a piece, or of a part of one between its model's cuts.
+  void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids);
   // A place where one piece ends and the next begins, and the ids that stand before it.
   struct Boundary {
     std::size_t at, ids;
@@ -93,6 +98,7 @@ class Encoder {
   // noted. False: the pattern matches nothing somewhere; `ids` is of no use.
   struct Range {
     std::size_t from, head_end, tail_begin, until;
+    std::size_t most_end;  // a piece that ends behind it is left out, and so is what follows: a boundary stands before
   };
   // `seen`: the text with stand-ins.
   bool encode_range(std::string_view text, std::string_view seen, const Range& range, std::vector<std::int32_t>& ids,

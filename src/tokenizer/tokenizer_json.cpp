@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
@@ -172,19 +173,27 @@ std::vector<AddedToken> read_added_tokens(const JsonPart& root, const TokenTable
 
 void add_tokens(std::vector<AddedToken> tokens, TokenizerParts& parts) {
   std::vector<AddedToken> raw, normalized;
+  std::set<std::string> special;
   RegexScratch scratch;
   for (AddedToken& token : tokens) {
+    if (token.special) special.insert(token.text);
     set_text(parts.texts, token.id, token.text);
-    parts.special.resize(parts.texts.size());
-    parts.special[to_size(token.id)] = token.special;
     parts.ids[token.text] = token.id;
     if (!token.normalized) {
       raw.push_back(std::move(token));
       continue;
     }
+    // What it stands for is what it is found as.
+    const std::string written = token.text;
     normalize(parts.normalizers, token.text, scratch);
+    if (token.text.empty())
+      throw BadInput(parts.name + ": added_tokens: the normalizer leaves nothing of " + shown(written) +
+                     "; legal: normalized = false, or a text that stays");
+    set_text(parts.texts, token.id, token.text);
     normalized.push_back(std::move(token));
   }
+  // As in the library, whose decoder asks for the text of an id.
+  for (const std::string& text : parts.texts) parts.special.push_back(special.contains(text));
   parts.raw_tokens = AddedTokenFinder(std::move(raw));
   parts.normalized_tokens = AddedTokenFinder(std::move(normalized));
 }

@@ -92,4 +92,20 @@ std::string data_fingerprint(const SampleStream& data) {
   return text;
 }
 
+std::vector<std::string> younger_files(const DataDeck& data, std::filesystem::file_time_type time) {
+  std::vector<std::string> paths = data.files, younger;
+  paths.insert(paths.end(), data.mask_files.begin(), data.mask_files.end());
+  for (const SourceDeck& source : data.sources) {
+    paths.insert(paths.end(), source.files.begin(), source.files.end());
+    paths.insert(paths.end(), source.mask_files.begin(), source.mask_files.end());
+  }
+  for (const std::string& path : paths) {
+    std::error_code missing;
+    auto written = std::filesystem::last_write_time(path, missing);
+    if (missing) written = std::filesystem::last_write_time(path + ".bin", missing);  // a Megatron pair by its stem
+    if (!missing && written > time) younger.push_back(path);
+  }
+  return younger;
+}
+
 }  // namespace forge

@@ -42,6 +42,19 @@ std::string to_json(const std::vector<SourceReport>& sources) {
   return text;
 }
 
+// {"name": {"weights": …, "update": …}, …}
+std::string to_json(const std::vector<NormReport>& norms) {
+  JsonLine all;
+  for (const NormReport& unit : norms) {
+    std::string text = JsonLine().add("weights", unit.weights).add("update", unit.update).text();
+    text.pop_back();
+    all.add_raw(unit.unit, text);
+  }
+  std::string text = all.text();
+  text.pop_back();
+  return text;
+}
+
 }  // namespace
 
 std::string sources_line(const std::vector<SourceReport>& sources) {
@@ -89,6 +102,8 @@ std::string to_json(const StepRecord& r) {
       .add("mfu", r.mfu)
       .add("peak_bytes", r.peak_bytes)
       .add("updated", r.updated);
+  if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
+  if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
   if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
   if (!r.sources.empty()) line.add_raw("sources", to_json(r.sources));
   return line.text();

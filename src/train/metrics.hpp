@@ -36,6 +36,18 @@ struct SourceReport {
   double epochs = 0;        // of its samples, so far
 };
 
+// The largest attention logit of a step, before a soft cap, and how many heads of all layers QK-clip scaled down.
+struct LogitReport {
+  double largest = 0;
+  std::int64_t clipped_heads = 0;
+};
+
+// Norms of a unit's weights behind an update, and of what it has added to them.
+struct NormReport {
+  std::string unit;
+  double weights = 0, update = 0;
+};
+
 // What metrics.jsonl keeps of every step.
 struct StepRecord {
   std::int64_t step = 0;
@@ -52,6 +64,8 @@ struct StepRecord {
   bool updated = true;                // false: NaN or Inf, the parameters stayed as they were
   std::vector<RouterReport> routers;  // of the layers with experts
   std::vector<SourceReport> sources;  // of a mixture
+  std::optional<LogitReport> logits;  // with optimizer.qk_clip
+  std::vector<NormReport> norms;      // every output.norms_every_steps steps
 };
 std::string to_json(const StepRecord& record);
 // A line for the log; "" without sources.

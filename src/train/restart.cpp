@@ -230,6 +230,10 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
                   " read for the " + format_bytes(static_cast<std::uint64_t>(bytes[1])) + " that the ranks hold, in " +
                   format_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   for (const std::string& change : changes.legal) notes.push_back("changed: " + change);
+  std::error_code unknown;
+  if (const auto time = std::filesystem::last_write_time(files->directory(), unknown); !unknown)
+    for (const std::string& file : younger_files(deck.data, time))
+      notes.push_back(file + " was written after the checkpoint: 64 samples of each source were compared, no more");
   const CheckpointFacts& facts = files->facts();
   if (resets) notes.push_back("the optimizer's state begins anew (checkpoint.reset_optimizer)");
   return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row};

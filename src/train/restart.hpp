@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ std::vector<std::string> take_effect(const RunStart& start, const CheckpointDeck
 // What the training files hold, in short: two sets of files with the same samples have the same. Of a mixture, of each
 // source.
 std::string data_fingerprint(const SampleStream& data);
+
+// The training files that were written behind `time`: a fingerprint looks at 64 samples of a source, and these may
+// differ from what the checkpoint of that time has seen, elsewhere.
+std::vector<std::string> younger_files(const DataDeck& data, std::filesystem::file_time_type time);
 
 // How a run's deck differs from its checkpoint's. Layout, paths, length and rates may change, the model's function,
 // the samples' order and the types of the state may not.

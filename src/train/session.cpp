@@ -59,6 +59,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   context.fp8 = fp8;
   context.cosine = run_.cosine;
   context.sine = run_.sine;
+  context.peaks = run_.peaks;
   if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
   if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
@@ -160,15 +161,18 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
 
 template <class T>
 StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates,
-                              const LabelCounts& labels) {
-  const Update now{number, rates, scalars_};
+                              const LabelCounts& labels, bool norms) {
+  const Update now{number, rates, scalars_, norms};
   StepResult result;
   optimizer.start();
   for (std::size_t i = 0; i < update_.size(); ++i) {
     const Task& task = update_[i];
     const auto time = measured(step_.size() + i, task);
     if (run_optimizer(task, optimizer, now)) continue;
-    if (task.op == TaskOp::read)
+    if (task.op == TaskOp::unit_norms && !norms) continue;
+    if (task.op == TaskOp::unit_norms)
+      add_unit_norms();
+    else if (task.op == TaskOp::read)
       result = read_step(labels);
     else if (task.op != TaskOp::update_biases)
       executor_->run(task);
@@ -176,13 +180,14 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
       routers_->update_biases(stream_);
   }
   optimizer.finish();
+  if (norms) result.norms = read_unit_norms(result.finite);
   return result;
 }
 
 template <class T>
 void Session<T>::update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates) {
   optimizer.start();
-  for (const Task& task : update_) run_optimizer(task, optimizer, {number, rates, scalars_});
+  for (const Task& task : update_) run_optimizer(task, optimizer, {number, rates, scalars_, false});
   optimizer.finish();
 }
 
@@ -206,6 +211,9 @@ bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const 
       return true;
     case TaskOp::update_matrices:
       optimizer.matrices().update(stream_, task.round, task.place, update);
+      return true;
+    case TaskOp::clip_heads:
+      optimizer.clip_heads(stream_, update);
       return true;
     default:
       return false;
@@ -246,6 +254,7 @@ void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   routers_->start_step(stream_);
+  if (!run_.peaks.empty()) clear_peaks<acc_t<T>>(stream_, run_.peaks);
   if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
 
@@ -253,6 +262,7 @@ template <class T>
 void Session<T>::clip() {
   if (!run_.mtp_sums.empty()) mesh_.scalars().all_reduce(stream_, run_.mtp_sums);
   routers_->reduce(stream_, mesh_.scalars());
+  if (!run_.peaks.empty()) mesh_.scalars().all_reduce_max(stream_, run_.peaks);
   mesh_.scalars().all_reduce(stream_, summed_to(3));
   finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
 }
@@ -268,6 +278,19 @@ std::vector<double> Session<T>::read_source_losses(const LabelCounts& labels) {
 }
 
 template <class T>
+std::optional<LogitReport> Session<T>::read_logits(bool finite) {
+  if (run_.peaks.empty()) return {};
+  std::vector<acc_t<T>> peaks(to_size(run_.peaks.size()));
+  copy_to_host(stream_, peaks.data(), run_.peaks.data, peaks.size() * sizeof(acc_t<T>));
+  stream_.synchronize();
+  const double most = setup_.deck.optimizer.qk_clip;
+  LogitReport report{static_cast<double>(*std::max_element(peaks.begin(), peaks.end())), 0};
+  if (finite)
+    report.clipped_heads = std::count_if(peaks.begin(), peaks.end(), [&](acc_t<T> x) { return double(x) > most; });
+  return report;
+}
+
+template <class T>
 StepResult Session<T>::read_step(const LabelCounts& labels) {
   StepScalars s;
   copy_to_host(stream_, &s, scalars_.data, sizeof s);
@@ -280,8 +303,11 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
                     std::sqrt(s.norm_squared),
                     s.finite != 0,
                     routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step())),
+                    {},
+                    {},
                     {}};
   result.source_losses = read_source_losses(labels);
+  result.logits = read_logits(result.finite);
   result.total_loss += routers_->loss(result.routers);
   return result;
 }

@@ -12,6 +12,7 @@
 #include "parallel/executor.hpp"
 #include "parallel/timers.hpp"
 #include "plan/setup.hpp"
+#include "train/metrics.hpp"
 #include "train/routers.hpp"
 
 namespace forge {
@@ -25,6 +26,8 @@ struct StepResult {
   bool finite = true;
   std::vector<RouterReport> routers;  // of the layers with experts
   std::vector<double> source_losses;  // cross-entropy per label of each source's; NaN without labels
+  std::optional<LogitReport> logits;  // with optimizer.qk_clip
+  std::vector<NormReport> norms;      // where they were asked for, of all units of the model
 };
 
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
@@ -52,9 +55,10 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // Update number `number` (Optimizer::Update) with these gradients; the step's scalars, for which it waits; and
-  // routers' biases by the step's loads, where all was finite.
-  StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels);
+  // Update number `number` (Optimizer::Update) with these gradients; the step's scalars, for which it waits, with norms
+  // by unit where they are wanted; and routers' biases by the step's loads, where all was finite.
+  StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
+                    bool norms = false);
   // Of that the weights alone.
   void update_weights(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates);
   // Waits for the step and reads its scalars.
@@ -77,7 +81,8 @@ class Session {
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
   UpdateTools<T> update_tools() {
-    return {setup_.share.matrices, setup_.share.factored, setup_.buffers, arena_, *gemm_, mesh_, line_moments_.values};
+    return {setup_.share.matrices, setup_.share.factored, setup_.buffers, arena_,           *gemm_, mesh_,
+            line_moments_.values,  setup_.spec,           run_.peaks,     run_.head_factors};
   }
   // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
   View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }
@@ -113,6 +118,10 @@ class Session {
   MtpLosses mtp_losses(const LabelCounts& labels) const;
   double read_mtp_loss(const LabelCounts& labels);
   std::vector<double> read_source_losses(const LabelCounts& labels);
+  std::optional<LogitReport> read_logits(bool finite);
+  // Behind an update that leaves what it added where the gradients were.
+  void add_unit_norms();
+  std::vector<NormReport> read_unit_norms(bool finite);
   void add_norm();
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.

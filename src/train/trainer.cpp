@@ -97,11 +97,12 @@ void Trainer<T>::step(std::int64_t s) {
   session_.compute_gradients(feed, s, labels);
   enter("update");
   const OptimizerDeck& optimizer = session_.setup().deck.optimizer;
-  const StepRates rates{optimizer, train().steps, s};
+  const StepRates rates = rates_of_step(session_.setup().deck, s);
   StepResult result;
   {
     const auto timer = session_.timers().start(Phase::optimizer);
-    result = session_.update(optimizer_, updates_ + 1, rates, labels);
+    const std::int64_t every = session_.setup().deck.output.norms_every_steps;
+    result = session_.update(optimizer_, updates_ + 1, rates, labels, every > 0 && s % every == 0);
   }
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
@@ -129,6 +130,8 @@ void Trainer<T>::step(std::int64_t s) {
   record.peak_bytes = peak_bytes_;
   record.updated = result.finite;
   record.routers = result.routers;
+  record.logits = result.logits;
+  record.norms = result.norms;
   record.sources = sources_of(s, result, labels);
   report(record);
 }

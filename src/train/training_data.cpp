@@ -41,7 +41,7 @@ std::int64_t most_samples(std::int64_t max_epochs, AtEnd at_end, std::int64_t sa
   return epochs == 0 || epochs > most / samples ? most : epochs * samples;
 }
 
-// The sources' weights in a phase, by their order; null: the deck's own, or their samples.
+// The sources' weights in a phase that has some, by their order; null: the deck's own, or their samples.
 std::vector<std::int64_t> weights_of(const DataDeck& data, const PhaseDeck* phase,
                                      const std::vector<DataSource>& sources) {
   std::vector<double> weights;
@@ -91,12 +91,28 @@ SampleStream TrainingData::stream(const RunSetup& s) const {
                        {data.order, seed, samples},
                        most_samples(mixed ? data.sources[i].max_epochs : 0, data.at_end, samples)});
   }
-  if (data.sources.empty()) return SampleStream(sources.front());
-  std::vector<MixtureOrder::Phase> phases{{0, weights_of(data, nullptr, sources)}};
-  for (const PhaseDeck& phase : data.phases)
-    phases.push_back({(first_step_of(phase, s.deck.train) - 1) * s.deck.train.global_batch_sequences,
-                      weights_of(data, &phase, sources)});
-  return SampleStream(std::move(sources), phases);
+  const auto first_place = [&](const PhaseDeck& phase) {
+    return (first_step_of(phase, s.deck.train) - 1) * s.deck.train.global_batch_sequences;
+  };
+  std::vector<MixtureOrder::Phase> phases;
+  if (data.phases.empty() || first_place(data.phases.front()) > 0) phases.push_back({0, {}});
+  for (const PhaseDeck& phase : data.phases) phases.push_back({first_place(phase), {}});
+  const std::size_t own = phases.size() - data.phases.size();  // phases before the deck's
+  for (std::size_t i = 0; i < phases.size() && !data.sources.empty(); ++i) {
+    const PhaseDeck* const phase = i < own ? nullptr : &data.phases[i - own];
+    phases[i].weights = weights_of(data, phase && !phase->weights.empty() ? phase : nullptr, sources);
+  }
+  SampleStream result = data.sources.empty() ? SampleStream(sources.front()) : SampleStream(std::move(sources), phases);
+  if (!data.has_pieces()) return result;
+  std::vector<SampleStream::PiecePhase> pieces;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const std::int64_t tokens = i < own ? 0 : data.phases[i - own].sequence_tokens;
+    pieces.push_back(
+        {phases[i].begin,
+         {tokens > 0 ? tokens : s.deck.train.sequence_tokens, data.positions == PositionOrigin::document}});
+  }
+  result.cut(std::move(pieces));
+  return result;
 }
 
 std::vector<std::string> TrainingData::lines(const RunSetup& s) const {

@@ -93,7 +93,30 @@ expect 2 "ends at step" "$forge" "$deck" "${mix[@]}" --set data.at_end=error --s
 expect 2 "both given" "$forge" "$deck" --set "data.sources=$(cat "$work/sources")"
 expect 2 "names 'other', which is no source" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, weights: {other: 1}}]"
 expect 2 "legal: all, or none" "$forge" "$deck" --set data.files=[] --set "data.sources=$(sed 's/, weight: 3//' "$work/sources")"
-expect 2 "unknown; legal: list of {from_step or" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, learning_rate: 1}]"
+expect 2 "unknown; legal: list of {from_step or" "$forge" "$deck" "${mix[@]}" --set "data.phases=[{from_step: 6, order: shuffled}]"
+# a ramp of the length, and a rate of its own: the run restarts in its midst
+ramp=(--set "data.phases=[{from_step: 1, sequence_tokens: 8}, {from_step: 5, sequence_tokens: 16, rate: 0.5}, {from_step: 9, rate: 2}]"
+  --set "checkpoint.directory=$work/ramp" --set checkpoint.every_steps=3)
+run ramped "${ramp[@]}"
+cmp -s "$work/raw" "$work/ramped" && fail "pieces of samples change nothing"
+rm -rf "$work/ramp/step_00000009" "$work/ramp/step_00000012"
+expect 0 "restarted from" mpirun --oversubscribe -n 2 "$forge" "$deck" "${ramp[@]}" --restart latest --set mesh.cp=2 --set mesh.dp_shard=1
+numbers "$work/run/metrics.jsonl" > "$work/again"
+python3 - "$work/ramped" "$work/again" << 'PY' || fail "a restart in the midst of a ramp gives other losses"
+import json, sys
+whole, again = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
+for a, b in zip([line for line in whole if "loss" in line], [line for line in again if "loss" in line], strict=True):
+    assert abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] and a["learning_rate"] == b["learning_rate"], (a, b)
+PY
+expect 0 "" "$forge" show "$deck" --rates --set optimizer.schedule=constant --set "data.phases=[{from_step: 6, rate: 0.5}]"
+rate_of() { awk -v step="$1" '$1 == step { print $4 }' "$work/output"; }
+[ "$(rate_of 5)" = 1.0000e-02 ] && [ "$(rate_of 6)" = 5.0000e-03 ] || fail "--rates doesn't show the phase's rate: $(cat "$work/output")"
+expect 2 "data.phases[0].sequence_tokens = 12; legal: a divisor of train.sequence_tokens = 32" "$forge" "$deck" \
+  --set "data.phases=[{from_step: 6, sequence_tokens: 12}]"
+# what was written after a checkpoint is named: only some samples are compared
+touch -d "+1 hour" "$work/raw.bin"
+rm -rf "$work/other" "$work/other_run"
+expect 0 "raw.bin was written after the checkpoint" "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003"
 
 # ---- packing: the plan is made once, on any number of ranks, and the log says how full samples are
 pack=(--set data.packing=best_fit --set data.positions=document --set "data.packing_directory=$work/plans" --set "output.directory=$work/packed"

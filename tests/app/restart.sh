@@ -58,6 +58,14 @@ expect 2 "model.vocabulary = 257, the checkpoint has 256" "$forge" "$deck" "${tu
 expect 2 "come from one of them" "$forge" "$work/from_hf.yaml" --set "checkpoint.model_from=$work/kept"
 expect 0 "parameters of $work/kept/step_00000008" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
 
+# so does one with what its optimizer had kept, under PyTorch's names
+expect 0 "written" "$forge" export "$work/kept" --output "$work/torch" --optimizer
+expect 0 "optimizer's state of $work/torch, behind 8 updates" "$forge" "$work/from_hf.yaml" --set "model.hf=$work/torch" \
+  --set "checkpoint.optimizer_from=$work/torch" --set "output.directory=$work/torch_run"
+expect 2 "without the parameters that it belongs to" "$forge" "$deck" --set "checkpoint.optimizer_from=$work/torch" --fresh
+expect 2 "state.model.norm.weight.momentum_buffer [16] is missing" "$forge" "$work/from_hf.yaml" --set optimizer.name=sgd \
+  --set "checkpoint.optimizer_from=$work/torch" --set "output.directory=$work/torch_run2"
+
 # a start where checkpoints stand says what it wants, and touches nothing
 expect 2 "say --restart latest to go on from there, or --fresh" "$forge" "$deck"
 expect 2 "exclude each other" "$forge" "$deck" --fresh --restart latest

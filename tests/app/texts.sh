@@ -26,6 +26,21 @@ grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" output || fail "no bi
 grep -q "sample (temperature 0.70):" runs/texts/log.txt || fail "no sample in the log"
 cmp data/texts/tokenizer.json runs/texts/hf/tokenizer.json || fail "the tokenizer isn't in the exported directory"
 
+# packed, the same text has labels for all of its bytes but each document's first token's and end
+packed=(--set data.packing=best_fit --set data.positions=document)
+expect 0 "" forge evaluate inputs/texts.yaml "${few[@]}" --initial "${packed[@]}"
+grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" output || fail "no bits per byte of packed text: $(cat output)"
+python3 - "$(sed -nE 's/^bits per byte .*\(([0-9]+) bytes.*/\1/p' output)" << 'PYTHON' || fail "packed text has another number of bytes"
+import array, json, os, sys
+ids = array.array("H", open("data/texts/validation.bin", "rb").read())
+vocabulary = {id: text for text, id in json.load(open("data/texts/tokenizer.json"))["model"]["vocab"].items()}
+bytes_of, first, total = lambda id: 0 if id == 0 else len(vocabulary[id]), True, 0
+for id in ids:
+    total += 0 if first else bytes_of(id)
+    first = id == 0
+assert total == int(sys.argv[1]), (total, sys.argv[1])
+PYTHON
+
 # a prompt, from the deck's tokenizer and from that of an exported directory; a tokenizer that isn't there
 expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --checkpoint latest --prompt "A rank " --length 5
 expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --initial --prompt "A rank " --length 5 --tokenizer runs/texts/hf

@@ -20,23 +20,6 @@ Deck deck_of(OptimizerName name, const std::string& directory) {
   return deck;
 }
 
-// Trains on `layout` from what `start` fills a rank with; the state at the end.
-template <class Start>
-WholeState trained(const Deck& model, const Layout& layout, Start start) {
-  const Deck deck = deck_on(model, layout);
-  run_ranks(static_cast<int>(ranks_of(deck.mesh)), [&](Communicator& world) {
-    Rank<double> rank(world, deck);
-    rank.train(start(rank));
-  });
-  return whole_state(deck.checkpoint.directory + "/" + step_name(steps));
-}
-
-auto from_initial_values() {
-  return [](Rank<double>& rank) {
-    rank.session->initialise();
-    return RunProgress{};
-  };
-}
 auto from_checkpoint(const std::string& path) {
   return [path](Rank<double>& rank) {
     rank.session->initialise();
@@ -65,27 +48,27 @@ TEST(ResetOptimizer, TakesParametersStepAndData) {
                                       {OptimizerName::muon, OptimizerName::adafactor},
                                       {OptimizerName::sgd, OptimizerName::adamw}}) {
     const std::string name = row_of(after).word;
-    trained(deck_of(before, scratch.path / (name + "_before")), shards, from_initial_values());
+    trained_state(deck_of(before, scratch.path / (name + "_before")), shards, from_initial_values());
     const std::string from = std::string(scratch.path / (name + "_before/")) + step_name(3);
     Deck deck = deck_of(after, scratch.path / (name + "_after"));
     deck.checkpoint.reset_optimizer = true;
     deck.optimizer.weight_decay = 0.2;
-    const WholeState end = trained(deck, columns, from_checkpoint(from));
+    const WholeState end = trained_state(deck, columns, from_checkpoint(from));
     deck.checkpoint.directory = scratch.path / (name + "_model");
-    EXPECT_EQ(end, trained(deck, columns, from_its_model(from, 3))) << name;
+    EXPECT_EQ(end, trained_state(deck, columns, from_its_model(from, 3))) << name;
     // The run's own checkpoints have its optimizer's state.
     const std::string own = std::string(scratch.path / (name + "_after/")) + step_name(5);
     deck.checkpoint.directory = scratch.path / (name + "_again");
-    EXPECT_EQ(end, trained(deck, columns, from_checkpoint(own))) << name;
+    EXPECT_EQ(end, trained_state(deck, columns, from_checkpoint(own))) << name;
   }
 }
 
 TEST(ResetOptimizer, IsAskedFor) {
   const Scratch scratch;
-  trained(deck_of(OptimizerName::adamw, scratch.path / "before"), one, from_initial_values());
+  trained_state(deck_of(OptimizerName::adamw, scratch.path / "before"), one, from_initial_values());
   const Deck deck = deck_of(OptimizerName::lion, scratch.path / "after");
   try {
-    trained(deck, one, from_checkpoint(std::string(scratch.path / "before/") + step_name(3)));
+    trained_state(deck, one, from_checkpoint(std::string(scratch.path / "before/") + step_name(3)));
     FAIL() << "another optimizer's checkpoint";
   } catch (const std::exception& error) {
     EXPECT_NE(std::string(error.what()).find("optimizer.name = lion, the checkpoint has adamw"), std::string::npos)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../device_values.hpp"
+#include "comm/thread_communicator.hpp"
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
@@ -126,6 +127,24 @@ inline Deck deck_on(const Deck& model, const Layout& layout) {
   const std::string rule = illegality(deck);
   if (!rule.empty()) throw Error(std::string(layout.name) + ": " + rule);
   return deck;
+}
+
+// Trains in fp64 on `layout` from what `start` fills a rank with; the state at the end.
+template <class Start>
+WholeState trained_state(const Deck& model, const Layout& layout, Start start) {
+  const Deck deck = deck_on(model, layout);
+  run_ranks(static_cast<int>(ranks_of(deck.mesh)), [&](Communicator& world) {
+    Rank<double> rank(world, deck);
+    rank.train(start(rank));
+  });
+  return whole_state(deck.checkpoint.directory + "/" + step_name(deck.train.steps));
+}
+
+inline auto from_initial_values() {
+  return [](Rank<double>& rank) {
+    rank.session->initialise();
+    return RunProgress{};
+  };
 }
 
 }  // namespace forge::test

@@ -85,6 +85,11 @@ void reductions(Communicator& ranks, Stream& stream, std::int64_t count) {
     ranks.all_reduce(stream, data.at(0), count, type);
     EXPECT_EQ(data.read(), sums(size, 0, count)) << name_of(type) << " x " << count;
   }
+  if constexpr (std::is_floating_point_v<T>) {
+    const Field<T> data(stream, numbers(rank, 0, count));
+    ranks.all_reduce_max(stream, data.at(0), count, type);
+    EXPECT_EQ(data.read(), numbers(size - 1, 0, count)) << name_of(type) << " x " << count;
+  }
   const Values all = numbers(rank, 0, size * count);
   for (const bool in_place : {false, true}) {
     const Field<T> in(stream, all), out(stream, count, -1);

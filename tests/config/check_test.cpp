@@ -123,6 +123,18 @@ TEST(Check, Optimizer) {
   expect_refused([](Deck& d) { d.optimizer.cooldown_from = d.train.steps; }, {"where the run ends or has ended"});
 }
 
+TEST(Check, QkClip) {
+  const auto clip = [](Deck& d) { d.optimizer.qk_clip = 100; };
+  checked(clip, 4);
+  expect_refused([&](Deck& d) { clip(d), d.model.qk_norm = true; },
+                 {"optimizer.qk_clip = 100 with model.qk_norm = true", "legal: 0"});
+  expect_refused(
+      [&](Deck& d) {
+        clip(d), d.optimizer.name = OptimizerName::schedule_free, d.optimizer.schedule = RateSchedule::constant;
+      },
+      {"optimizer.qk_clip = 100 with optimizer.name = schedule_free"});
+}
+
 TEST(Check, DataAndOutput) {
   expect_refused([](Deck& d) { d.data.document_end_token = 256; }, {"document_end_token = 256", "vocabulary = 256"});
   expect_refused([](Deck& d) { d.train.validate_every_steps = 5; },
@@ -181,6 +193,8 @@ TEST(Check, TensorCoresComputeInBf16) {
   for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
     expect_refused(deck(precision), {"machine.attention = tensor_cores", "legal: cuda_cores, or precision bf16"});
   EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
+  expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
+                 {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
 }
 
 TEST(Check, Fp8) {

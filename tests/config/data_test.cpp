@@ -1,3 +1,4 @@
+#include "config/optimizer_table.hpp"
 #include "small_deck.hpp"
 
 // What decks say of mixtures, documents and packing.
@@ -36,7 +37,32 @@ TEST(Check, Mixtures) {
       },
       {"data.phases[1] begins with step 5, the one before with step 5"});
   refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}, {0, 1, {{"b", 1}}}}; }, {"data.phases[1]", "step 2"});
-  expect_refused([](Deck& d) { d.data.phases = {{5, 0, {{"a", 1}}}}; }, {"data.phases", "without data.sources"});
+  expect_refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {{"a", 1}}}};
+      },
+      {"data.phases[0].weights names 'a'", "no source"});
+  EXPECT_NO_THROW(checked([](Deck& d) { d.data.phases = {{1, 0, {}, d.train.sequence_tokens / 2, 0.5}}; }));
+  expect_refused([](Deck& d) { d.data.phases = {{5, 0, {}}}; }, {"data.phases [0] changes nothing", "weights"});
+  expect_refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {}, d.train.sequence_tokens + 1}};
+      },
+      {"data.phases[0].sequence_tokens", "a divisor of train.sequence_tokens"});
+  expect_refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {}, 1}};
+        d.data.packing = Packing::best_fit;
+        d.data.document_end_token = 0;
+      },
+      {"data.phases[0].sequence_tokens with data.packing = best_fit"});
+  expect_refused(
+      [](Deck& d) {
+        d.data.phases = {{5, 0, {}, 0, 0.5}};
+        d.optimizer.name = OptimizerName::schedule_free;
+        d.optimizer.schedule = RateSchedule::constant;
+      },
+      {"data.phases[0].rate with optimizer.name = schedule_free"});
   expect_refused([](Deck& d) { d.data.temperature = 2; }, {"data.temperature = 2 without data.sources", "legal: 1"});
 }
 

@@ -75,6 +75,9 @@ struct Randomize {
       const auto first = static_cast<std::int64_t>(2 + random() % 1000000);
       phases.push_back(
           {i % 2 ? 0 : first, i % 2 ? first : 0, {{"s0", 0.25 * static_cast<double>(1 + random() % 9)}, {"x", 0}}});
+      if (random() % 2) phases.back().sequence_tokens = static_cast<std::int64_t>(1 + random() % 4096);
+      if (random() % 2) phases.back().rate = 0.1 * static_cast<double>(random() % 30);
+      if (phases.back().rate && random() % 2) phases.back().weights.clear();
     }
     k.access.set(deck, phases);
   }

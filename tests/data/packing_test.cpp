@@ -200,6 +200,11 @@ TEST(Packing, ThePlanIsMadeOnceForItsInputs) {
   write_text(documents.dir / "a.bin", bytes);
   const TokenSet changed(options);
   EXPECT_EQ(documents.plans(), 3u);
+  // Whatever of it is looked at: what is written later has a plan of its own.
+  std::filesystem::last_write_time(documents.dir / "a.bin", when + std::chrono::seconds(7));
+  const TokenSet touched(options);
+  EXPECT_EQ(documents.plans(), 4u);
+  EXPECT_EQ(touched.samples(), changed.samples());
 }
 
 TEST(Packing, RanksThatPlanAtTheSameTimeAgree) {

@@ -114,6 +114,11 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
     if (const auto text = number_difference("loss of a source", result.source_losses[i], one.source_losses[i], bound);
         !text.empty())
       return text;
+  if (result.reports.size() != one.reports.size()) return "another number of logits and norms";
+  for (std::size_t i = 0; i < one.reports.size(); ++i)
+    if (const auto text = number_difference("report", result.reports[i], one.reports[i], bound); !text.empty())
+      return text;
+  if (result.clipped_heads != one.clipped_heads) return "another number of clipped heads";
   const auto text = number_difference("validation loss", result.validation_loss, one.validation_loss, bound);
   if (!text.empty()) return text;
   return tensors_difference(result.parameters, result.parameter_deviations, one.parameters, bound);

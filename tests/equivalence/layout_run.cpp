@@ -117,6 +117,15 @@ std::string memory_problem(const Arena& arena, const MemoryPlan& plan) {
   return text.str();
 }
 
+// Norms by unit travel with the update, after the gradients.
+std::int64_t bytes_of_norms(const RunSetup& setup) {
+  const GroupSizes sizes = group_sizes(setup.spec, setup.mesh, setup.share);
+  std::int64_t bytes = 0;
+  for (const Sent& sent : sends_of(setup.buffers, setup.share, {TaskOp::unit_norms, {}}))
+    if (setup.share.reports_norms) bytes += bytes_of(sent, sizes);
+  return bytes;
+}
+
 // What this rank has sent, against the prediction for a step. Parameters that are gathered once after an update were
 // gathered after their initialisation instead.
 // `updates`: how many there were; only they send matrices.
@@ -131,7 +140,10 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const auto &planned = plan[g].second, &counted = sent[g].second;
       const bool matrices = static_cast<Group>(g) == Group::matrices || static_cast<Group>(g) == Group::expert_matrices;
       if (!matrices && updates > 0) continue;
-      const std::int64_t bytes = matrices ? updates * planned.bytes[i] : planned.bytes[i];
+      const bool later =
+          static_cast<Group>(g) == Group::scalars && static_cast<Collective>(c) == Collective::all_reduce;
+      const std::int64_t bytes =
+          matrices ? updates * planned.bytes[i] : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0);
       // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
       const MoeShape moe = moe_shape(setup.buffers);
       const bool known = moe.fixed || static_cast<Collective>(c) == Collective::all_gather;
@@ -162,6 +174,14 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
     result.losses.push_back(record.loss);
     result.total_losses.push_back(record.total_loss);
     result.norms.push_back(record.grad_norm);
+    if (record.logits) {
+      result.reports.push_back(record.logits->largest);
+      result.clipped_heads += record.logits->clipped_heads;
+    }
+    for (const NormReport& unit : record.norms) {
+      result.reports.push_back(unit.weights);
+      result.reports.push_back(unit.update);
+    }
     // Of a mixture, each source's loss, too.
     for (const SourceReport& source : record.sources)
       result.source_losses.push_back(source.labels > 0 ? source.loss : 0);

@@ -33,6 +33,8 @@ struct LayoutResult {
   Deviations gradient_deviations;                   // of this rank's part
   std::vector<double> losses, total_losses, norms;  // of training steps
   std::vector<double> source_losses;                // of training steps and the sources of a mixture
+  std::vector<double> reports;                      // of training steps: largest logits, norms of units
+  std::int64_t clipped_heads = 0;                   // of all training steps
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training
   Deviations parameter_deviations;

@@ -4,13 +4,16 @@
 #include <limits>
 
 #include "../device_values.hpp"
+#include "../long_run.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "layout/mesh_shape.hpp"
 #include "plan/memory.hpp"
 #include "run_threads.hpp"
+#include "train/checkpoints.hpp"
 #include "train/trainer.hpp"
 
 namespace forge::test {
@@ -21,6 +24,7 @@ struct Ending {
   ExitCode code = ExitCode::done;
   std::vector<StepRecord> records;
   bool parameters_finite = true;
+  bool state_is_zero = true;  // what the optimizer keeps
 };
 
 // Whose weights are spoiled before the first step, and by what; −1: nobody's.
@@ -61,6 +65,12 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
     for (const double value : values_of(session.stream(), session.storage().unit(u).master))
       ending.parameters_finite = ending.parameters_finite && std::isfinite(value);
   }
+  for (const StateTensor& tensor : session_state(session, StateUse::read, {false, true}))
+    for (const StatePiece& piece : tensor.pieces) {
+      const View<const double, 1> values(reinterpret_cast<const double*>(piece.data), {{piece.box.size()}});
+      for (const double value : values_of(session.stream(), values))
+        ending.state_is_zero = ending.state_is_zero && value == 0;
+    }
   return ending;
 }
 
@@ -120,6 +130,34 @@ TEST(NotFinite, NanOnOneRankStopsAll) {
     return stop_difference(train_all(deck, plant), 3);
   };
   EXPECT_EQ(failures_of(layouts(), meshes, check), "");
+}
+
+// A step that is skipped changes nothing of what an optimizer keeps, of lines and of whole matrices neither; a step
+// that isn't does.
+TEST(NotFinite, LeavesNoTraceInAnyOptimizer) {
+  for (const OptimizerRow& row : optimizer_table) {
+    const auto name = static_cast<OptimizerName>(&row - optimizer_table.data());
+    const auto check = [&](const LayoutCase& c) -> std::string {
+      Deck deck = c.deck;
+      deck.optimizer.name = name;
+      if (row.averages) deck.optimizer.schedule = RateSchedule::constant;
+      deck.train.max_not_finite_steps = 2;
+      if (const auto text = checked(deck); !text.empty()) return text;
+      const auto last = static_cast<int>(ranks_of(deck.mesh)) - 1;
+      const auto endings = train_all(deck, {last, std::numeric_limits<double>::infinity()});
+      for (const Ending& e : endings)
+        if (!e.state_is_zero) return "a skipped step left something";
+      bool updated = false;
+      for (const Ending& e : train_all(deck, {})) updated = updated || !e.state_is_zero;
+      return updated ? stop_difference(endings, 2) : "nothing is kept of steps that are not skipped";
+    };
+    std::vector<LayoutCase> cases = thinned(layouts(), 9);
+    for (LayoutCase& c : drawn_moe_layouts(4, 6)) cases.push_back(c);
+    cases = thinned(cases, 3);
+    for (LayoutCase& c : cases) c.deck.train.steps = 2;
+    EXPECT_EQ(failures_of(cases, cases.size(), check), "") << row.word;
+    EXPECT_GE(cases.size(), 5u);
+  }
 }
 
 // An update that is far too large: the loss of the next step overflows everywhere at once. The weights stay finite,

@@ -148,6 +148,52 @@ TEST(PackedDocuments, TheGradientIsTheSumOfTheDocumentsOwn) {
   }
 }
 
+// A ramp of the sequence length: samples of 64 tokens in pieces of 16 are as many samples of 16.
+TEST(PackedDocuments, PiecesOfSamplesAreShorterSamples) {
+  const auto models = test_models();
+  for (const std::size_t m : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
+    Deck deck = models[m].deck;
+    deck.model.dropout = 0;
+    deck.train.z_loss_coefficient = 0;
+    deck.train.global_batch_sequences = 8;
+    deck.train.sequence_tokens = 64;
+    deck.data.order = SampleOrder::sequential;
+    if (deck.model.max_positions > 0) deck.model.max_positions = 64;
+    Deck shorter = deck;
+    shorter.train.global_batch_sequences = 32;
+    shorter.train.sequence_tokens = 16;
+    deck.data.phases = {{1, 0, {}, 16}};
+    const LayoutResult one = run_threads(on({1, 1, 1, 1, CpMethod::ring}, shorter), {});
+    Sums sums;
+    add(sums, one, 1);
+    for (const Mesh& mesh : meshes) {
+      const Deck layout = on(mesh, deck);
+      EXPECT_EQ(sum_difference(run_threads(layout, {}), sums), "") << models[m].name << " " << text_of(layout);
+    }
+    deck.data.phases = {{2, 0, {}, 16}};
+    EXPECT_NE(sum_difference(run_threads(on({1, 1, 1, 1, CpMethod::ring}, deck), {}), sums), "") << models[m].name;
+  }
+}
+
+// Lengths and rates that change twice, over documents: four steps equal one rank's on any layout.
+TEST(PackedDocuments, ARampEqualsOneRankOnAnyLayout) {
+  const auto dense = test_models(), experts = moe_models();
+  std::vector<LayoutCase> cases;
+  for (const TestModel& model : {dense[0], dense[1], experts[0]})
+    for (const Mesh& mesh : meshes) {
+      Deck deck = model.deck;
+      const std::int64_t T = deck.train.sequence_tokens;
+      deck.data.phases = {{1, 0, {}, T / 4}, {2, 0, {}, T / 2, 2.0}, {4, 0, {}, 0, 0.25}};
+      deck.data.document_end_token = end_token;
+      deck.data.positions = model.name == dense[0].name ? PositionOrigin::document : PositionOrigin::sample;
+      deck.train.steps = 4;
+      cases.push_back({model.name, on(mesh, deck)});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 4, 1e-9); };
+  EXPECT_EQ(failures_of(cases, 3 * 8, check), "");
+}
+
 // A mixture of packed sources with masks, in two phases: three steps equal one rank's.
 TEST(PackedDocuments, AMixtureWithMasksEqualsOneRankOnAnyLayout) {
   const auto dense = test_models(), experts = moe_models(), depths = mtp_models();

@@ -51,7 +51,7 @@ void run(const std::uint8_t* data, std::size_t size) {
     const Tokenizer tokenizer(read(data[0], file));
     std::vector<std::int32_t> one, several;
     Encoder(tokenizer).encode(text, one);
-    ParallelEncoder(tokenizer, 2).encode(text, several, 8);
+    ParallelEncoder(tokenizer, 2).encode(text, several, 16);
     if (one != several) std::abort();
     for (const std::int32_t id : one)
       if (id < 0 || id >= tokenizer.vocabulary()) std::abort();

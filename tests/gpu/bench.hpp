@@ -105,5 +105,7 @@ void bench_products(const Bench& bench);
 void bench_attention(const Bench& bench);
 void bench_rows(const Bench& bench);
 void bench_experts(const Bench& bench);
+void bench_matrices(const Bench& bench);
+void bench_quickstart(const Bench& bench);
 
 }  // namespace forge::bench

@@ -155,7 +155,7 @@ part_sanitizer() {
 part_kernels() {
   local group tiny=()
   if [ "$rehearse" = yes ]; then tiny=(--tiny); fi
-  for group in products attention rows experts; do
+  for group in products attention rows experts matrices; do
     run_case "$group" 150 bash -c '"$1" "${@:3}" > "$2"' _ "$build/kernel_bench" "$folder/$group.tsv" "${tiny[@]}" "$group"
     run_case "pytorch_$group" 150 "$python" "$here/peer_kernels.py" "$folder/$group.tsv" "$folder/pytorch_$group.tsv"
   done

@@ -1,7 +1,7 @@
 // kernel_bench [--tiny] [GROUP…]: seconds of forge's kernels in bf16 on random data, at the shapes of training steps of
-// a 7B model, Qwen3-30B-A3B and Mixtral-8x7B; groups: products, experts, attention, rows. Lines of tab-separated fields
-// (print_row in bench.hpp), which peer_kernels.py reads to run PyTorch on the same sizes. --tiny: small sizes, for a
-// processor.
+// a 7B model, Qwen3-30B-A3B and Mixtral-8x7B; groups: products, experts, attention, rows, matrices (Muon's), and, if
+// asked for, quickstart: Muon's on a processor, in fp32. Lines of tab-separated fields (print_row in bench.hpp), which
+// peer_kernels.py reads to run PyTorch on the same sizes. --tiny: small sizes, for a processor.
 
 #include <cstring>
 #include <exception>
@@ -17,7 +17,8 @@ using namespace forge::bench;
 
 int run(int argc, char** argv) {
   const std::map<std::string, std::function<void(const Bench&)>> groups = {
-      {"products", bench_products}, {"experts", bench_experts}, {"attention", bench_attention}, {"rows", bench_rows}};
+      {"products", bench_products}, {"experts", bench_experts},   {"attention", bench_attention},
+      {"rows", bench_rows},         {"matrices", bench_matrices}, {"quickstart", bench_quickstart}};
   bool tiny = false;
   std::vector<std::string> chosen;
   for (int i = 1; i < argc; ++i) {
@@ -26,11 +27,13 @@ int run(int argc, char** argv) {
     } else if (groups.contains(argv[i])) {
       chosen.emplace_back(argv[i]);
     } else {
-      std::fprintf(stderr, "kernel_bench: %s: legal are --tiny, products, experts, attention, rows\n", argv[i]);
+      std::fprintf(stderr,
+                   "kernel_bench: %s: legal are --tiny, products, experts, attention, rows, matrices, quickstart\n",
+                   argv[i]);
       return 2;
     }
   }
-  if (chosen.empty()) chosen = {"products", "experts", "attention", "rows"};
+  if (chosen.empty()) chosen = {"products", "experts", "attention", "rows", "matrices"};
   const std::size_t workspace_bytes = std::size_t{64} << 20;
   const Buffer workspace(workspace_bytes);
   Gemm gemm(workspace.data(), workspace_bytes);

@@ -31,7 +31,7 @@ def rate(seconds, flop, moved):
 
 def kernels(folder):
     lines = []
-    for group in ("products", "attention", "rows", "experts"):
+    for group in ("products", "attention", "rows", "experts", "matrices"):
         path = os.path.join(folder, "kernels", group + ".tsv")
         if not os.path.exists(path):
             continue

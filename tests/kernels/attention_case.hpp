@@ -89,6 +89,7 @@ struct Sizes {
   std::int64_t first_position = 0;  // of the queries
   AttentionKernel kernel = AttentionKernel::cuda_cores;
   bool aligned = false;  // the gaps behind rows are multiples of 16 bytes
+  double soft_cap = 0;
 
   std::int64_t gap(std::int64_t values) const { return aligned ? 8 * values : values; }
 };
@@ -115,7 +116,7 @@ struct Case {
   Inputs in;
   Heads d_o;
   Strided<T> q, k, v, o, u, d_q, d_k, d_v;
-  Strided<A> lse, delta, sums;
+  Strided<A> lse, delta, sums, peak;
 
   explicit Case(const Sizes& s, int threads = 1, Stream::Kind kind = Stream::Kind::Inline)
       : n(s),
@@ -125,7 +126,8 @@ struct Case {
         document_q(stream, documents(s, s.Tq, s.first_position)),
         document_k(stream, documents(s, s.Tk, 0)),
         samples(stream, sample_list(s)),
-        in{{s.B, s.Tq, s.Tk, 1.5 / std::sqrt(static_cast<double>(s.D)), s.dropout, 99, samples.on_host(), 0, s.kernel},
+        in{{s.B, s.Tq, s.Tk, 1.5 / std::sqrt(static_cast<double>(s.D)), s.dropout, 99, samples.on_host(), 0, s.kernel,
+            s.soft_cap},
            {position_q.on_host(), position_k.on_host(), document_q.on_host(), document_k.on_host(), s.window},
            random_heads<T>(s.B * s.Tq, s.H, s.D, 1),
            random_heads<T>(s.B * s.Tk, s.K, s.D, 2),
@@ -141,7 +143,8 @@ struct Case {
         d_v(s.B * s.Tk, s.K, s.Dv, s.gap(1)),
         lse(s.B * s.Tq, s.H, 1, 0),
         delta(s.B * s.Tq, s.H, 1, 0),
-        sums(s.B * s.Tq, s.H, s.D, 0) {
+        sums(s.B * s.Tq, s.H, s.D, 0),
+        peak(s.B * s.Tq, s.H, 1, 0) {
     q.write(stream, in.q.values);
     k.write(stream, in.k.values);
     v.write(stream, in.v.values);
@@ -159,6 +162,10 @@ struct Case {
 
   void run_forward() {
     attention_forward<T>(stream, shape(), mask(), q.view(), k.view(), v.view(), o.view(), lse.matrix());
+  }
+  // And the largest scores of rows.
+  void run_forward_with_peaks() {
+    attention_forward<T>(stream, shape(), mask(), q.view(), k.view(), v.view(), o.view(), lse.matrix(), peak.matrix());
   }
   void run_backward() {
     attention_delta<T>(stream, u.view(), o.view(), delta.matrix());

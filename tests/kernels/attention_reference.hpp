@@ -52,12 +52,21 @@ struct Inputs {
 struct Forward {
   Heads o, lse, o_magnitude;
   double score_magnitude = 0;  // largest scale · Σ |q| |k|
+  Heads peak{0, 0, 0};         // (rows, heads) largest score before its cap
 };
 
 inline double dot(const double* x, const double* y, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
   return sum;
+}
+inline double capped(const AttentionShape& shape, double score) {
+  return shape.soft_cap > 0 ? shape.soft_cap * std::tanh(score / shape.soft_cap) : score;
+}
+// d capped / d score.
+inline double slope(const AttentionShape& shape, double score) {
+  const double share = shape.soft_cap > 0 ? std::tanh(score / shape.soft_cap) : 0;
+  return 1 - share * share;
 }
 inline double dot_of_magnitudes(const double* x, const double* y, std::int64_t n) {
   double sum = 0;
@@ -73,7 +82,7 @@ inline std::vector<double> probabilities(const Inputs& in, std::int64_t i, std::
   double largest = none;
   for (std::int64_t j = 0; j < n; ++j) {
     if (!in.visible(i, first + j)) continue;
-    const double score = in.shape.scale * dot(in.q.at(i, h), in.k.at(first + j, h / in.group()), D);
+    const double score = capped(in.shape, in.shape.scale * dot(in.q.at(i, h), in.k.at(first + j, h / in.group()), D));
     p[static_cast<std::size_t>(j)] = score;
     largest = std::max(largest, score);
   }
@@ -89,15 +98,19 @@ inline std::vector<double> probabilities(const Inputs& in, std::int64_t i, std::
 inline Forward forward(const Inputs& in) {
   const std::int64_t Dv = in.v.columns, D = in.q.columns;
   Forward f{Heads(in.q.rows, in.q.heads, Dv), Heads(in.q.rows, in.q.heads, 1), Heads(in.q.rows, in.q.heads, Dv)};
+  f.peak = Heads(in.q.rows, in.q.heads, 1);
   for (std::int64_t i = 0; i < in.q.rows; ++i) {
     for (std::int64_t h = 0; h < in.q.heads; ++h) {
       const std::vector<double> p = probabilities(in, i, h, f.lse.at(i, h), false);
+      double& peak = *f.peak.at(i, h) = -std::numeric_limits<double>::infinity();
       for (std::int64_t j = 0; j < in.shape.key_rows; ++j) {
         const std::int64_t key = in.first_key(i) + j;
         const double weight = p[static_cast<std::size_t>(j)] * in.kept(i, h, key);
         const double* v = in.v.at(key, h / in.group());
         for (std::int64_t d = 0; d < Dv; ++d) f.o.at(i, h)[d] += weight * v[d];
         for (std::int64_t d = 0; d < Dv; ++d) f.o_magnitude.at(i, h)[d] += weight * std::abs(v[d]);
+        if (in.visible(i, key))
+          peak = std::max(peak, in.shape.scale * dot(in.q.at(i, h), in.k.at(key, h / in.group()), D));
         if (in.visible(i, key))
           f.score_magnitude = std::max(
               f.score_magnitude, in.shape.scale * dot_of_magnitudes(in.q.at(i, h), in.k.at(key, h / in.group()), D));
@@ -115,7 +128,7 @@ struct Backward {
 };
 
 // From the lse and o of the whole row, which may belong to more keys than these.
-//   d_v = Σ p d_o;  d_s = p (d_o · v − d_o · o);  d_q = scale Σ d_s k;  d_k = scale Σ d_s q
+//   d_v = Σ p d_o;  d_s = p (d_o · v − d_o · o) · slope of the cap;  d_q = scale Σ d_s k;  d_k = scale Σ d_s q
 inline Backward backward(const Inputs& in, const Heads& d_o, const Heads& o, const Heads& lse) {
   const std::int64_t D = in.q.columns, Dv = in.v.columns;
   const double scale = in.shape.scale;
@@ -131,8 +144,9 @@ inline Backward backward(const Inputs& in, const Heads& d_o, const Heads& o, con
         const std::int64_t key = in.first_key(i) + j, kv = h / in.group();
         const double weight = p[static_cast<std::size_t>(j)], kept = in.kept(i, h, key);
         const double* k = in.k.at(key, kv);
-        const double d_s = scale * weight * (kept * dot(u, in.v.at(key, kv), Dv) - delta);
-        const double m_s = scale * weight * (kept * dot_of_magnitudes(u, in.v.at(key, kv), Dv) + delta_magnitude);
+        const double through = scale * slope(in.shape, scale * dot(q, k, D));
+        const double d_s = through * weight * (kept * dot(u, in.v.at(key, kv), Dv) - delta);
+        const double m_s = through * weight * (kept * dot_of_magnitudes(u, in.v.at(key, kv), Dv) + delta_magnitude);
         for (std::int64_t d = 0; d < D; ++d) {
           b.value.q.at(i, h)[d] += d_s * k[d];
           b.magnitude.q.at(i, h)[d] += m_s * std::abs(k[d]);
@@ -160,7 +174,8 @@ inline Heads tangent(const Inputs& in, const Gradients& by) {
       std::vector<double> s(p.size());
       for (std::size_t j = 0; j < p.size(); ++j) {
         const std::int64_t key = in.first_key(i) + static_cast<std::int64_t>(j), kv = h / in.group();
-        s[j] = in.shape.scale * (dot(by.q.at(i, h), in.k.at(key, kv), D) + dot(in.q.at(i, h), by.k.at(key, kv), D));
+        s[j] = in.shape.scale * slope(in.shape, in.shape.scale * dot(in.q.at(i, h), in.k.at(key, kv), D)) *
+               (dot(by.q.at(i, h), in.k.at(key, kv), D) + dot(in.q.at(i, h), by.k.at(key, kv), D));
         mean += p[j] * s[j];
       }
       for (std::size_t j = 0; j < p.size(); ++j) {

@@ -73,6 +73,62 @@ TYPED_TEST(Attention, Dropout) {
   check<TypeParam>({.Tq = 40, .Tk = 90, .H = 2, .K = 2, .D = 8, .Dv = 8, .dropout = 0.9, .first_position = 30});
 }
 
+// Small caps bend the scores much, large ones little; not on tensor cores.
+TYPED_TEST(Attention, SoftCap) {
+  if (TypeParam::kernel == AttentionKernel::tensor_cores) {
+    Case<typename TypeParam::Type> c({.kernel = TypeParam::kernel, .aligned = true, .soft_cap = 1});
+    EXPECT_THROW(c.run_forward(), Error);
+    EXPECT_THROW(c.run_backward(), Error);
+    return;
+  }
+  for (const double cap : {0.5, 2.0, 50.0}) {
+    check<TypeParam>({.B = 2, .Tq = 70, .Tk = 70, .H = 6, .K = 2, .D = 16, .Dv = 12, .soft_cap = cap});
+    check<TypeParam>(
+        {.Tq = 130, .Tk = 130, .H = 2, .K = 1, .D = 8, .Dv = 8, .window = 31, .documents = true, .soft_cap = cap});
+  }
+  check<TypeParam>({.Tq = 40, .Tk = 90, .H = 1, .K = 1, .dropout = 0.3, .first_position = 30, .soft_cap = 1});
+}
+
+// Each row's largest score is that before the cap, and nothing else changes when it is asked for.
+TYPED_TEST(Attention, LargestScores) {
+  using T = typename TypeParam::Type;
+  for (const double cap : {0.0, 0.7}) {
+    if (cap > 0 && TypeParam::kernel == AttentionKernel::tensor_cores) continue;
+    Case<T> c({.B = 2,
+               .Tq = 90,
+               .Tk = 150,
+               .H = 4,
+               .K = 2,
+               .D = 16,
+               .Dv = 8,
+               .window = 40,
+               .documents = true,
+               .first_position = 20,
+               .kernel = TypeParam::kernel,
+               .aligned = TypeParam::aligned,
+               .soft_cap = cap});
+    c.run_forward();
+    const Heads o = c.o.read(c.stream), lse = c.lse.read(c.stream);
+    c.run_forward_with_peaks();
+    EXPECT_EQ(c.o.read(c.stream).values, o.values);
+    EXPECT_EQ(c.lse.read(c.stream).values, lse.values);
+    const Forward want = forward(c.in);
+    const Heads got = c.peak.read(c.stream);
+    const double bound = relative_error<acc_t<T>>(c.n, want.score_magnitude) * (1 + want.score_magnitude);
+    expect_lse(got, want.peak, bound);
+    using A = acc_t<T>;
+    Strided<A> largest(1, c.n.H, 1, 0);
+    largest.write(c.stream, {-1e30, -1e30, 1e30, -1e30});
+    add_peaks<A>(c.stream, View<const A, 2>(c.peak.matrix()), View<A, 1>(largest.data(), {{c.n.H}}));
+    const Heads heads = largest.read(c.stream);
+    for (std::int64_t h = 0; h < c.n.H; ++h) {
+      double most = h == 2 ? static_cast<double>(A(1e30)) : -INFINITY;
+      for (std::int64_t r = 0; r < got.rows; ++r) most = std::max(most, *got.at(r, h));
+      EXPECT_EQ(*heads.at(0, h), most) << h;
+    }
+  }
+}
+
 // With one key in sight, o = v / (1 − rate) or 0; the share of zeros is binomial.
 TEST(AttentionDropout, KeepsTheRightShare) {
   const std::int64_t T = 4000, H = 5;
@@ -109,7 +165,16 @@ TEST(AttentionDropout, IsThatOfTheWholeModelsHead) {
 // <d_o, J x> = <Jᵀ d_o, x> for a random direction x of q, k and v.
 TEST(AttentionBackward, IsTheAdjointOfTheDerivative) {
   for (const std::int64_t T : {1, 3, 17, 65, 130}) {
-    const Sizes n{.B = 2, .Tq = T, .Tk = T, .H = 6, .K = 2, .D = 20, .Dv = 12, .window = 50, .dropout = 0.25};
+    const Sizes n{.B = 2,
+                  .Tq = T,
+                  .Tk = T,
+                  .H = 6,
+                  .K = 2,
+                  .D = 20,
+                  .Dv = 12,
+                  .window = 50,
+                  .dropout = 0.25,
+                  .soft_cap = T == 65 ? 1.0 : 0.0};
     SCOPED_TRACE(text(n));
     Case<double> c(n);
     c.run_forward();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -35,6 +36,33 @@ TEST(Elementwise, convert_rounds_once) {
   check_convert<bf16, double>();
   check_convert<bf16, float>();
   check_convert<bf16, bf16>();
+}
+
+template <class T>
+void check_soft_cap() {
+  using A = acc_t<T>;
+  const double cap = 3;
+  Stream s(2);
+  for (const std::int64_t n : {1, 17, 127, 4097}) {
+    Field<A> y(3, n, normal_values(3 * n, 1, 4), 2);
+    Field<T> d(3, n, normal_values(3 * n, 2), 1);
+    const Values x = y.read(s), before = d.read(s);
+    soft_cap<A>(s, y.view(), cap);
+    soft_cap_backward<T>(s, y.view(), cap, d.view());
+    const Values got = y.read(s), slopes = d.read(s);
+    const double eps = std::is_same_v<A, double> ? 1e-15 : 5e-7, eps_d = std::is_same_v<T, bf16> ? 0.004 : 4 * eps;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double share = std::tanh(x[i] / cap);
+      EXPECT_NEAR(got[i], cap * share, cap * eps);
+      EXPECT_NEAR(slopes[i], before[i] * (1 - share * share), eps_d * std::abs(before[i]));
+    }
+  }
+}
+
+TEST(Elementwise, soft_cap_and_its_slope) {
+  check_soft_cap<double>();
+  check_soft_cap<float>();
+  check_soft_cap<bf16>();
 }
 
 template <class T>

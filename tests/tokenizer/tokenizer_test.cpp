@@ -74,7 +74,8 @@ TEST(Tokenizer, PartsOfALongTextChangeNoId) {
   std::string text;
   for (int round = 0; round < 24; ++round)
     for (const std::string& line : texts()) text += line + (round % 3 == 0 ? "\n" : " ");
-  text += std::string(70'000, ' ') + "x" + std::string(70'000, 'a') + "\n" + std::string(40'000, '7');
+  text +=
+      std::string(70'000, ' ') + "x" + std::string(70'000, 'a') + "\n" + std::string(40'000, '7') + " and more text";
   for (const std::string& name : names()) {
     const Tokenizer tokenizer = Tokenizer::open(data + name);
     const auto expected = ids_of(tokenizer, text);

@@ -128,10 +128,13 @@ ncclResult_t collective(const char* name, Call call, const void* in, void* out, 
   return give(comm, place.stream, {Operation::Kind::collective, call, in, out});
 }
 
-ncclResult_t check_sum(const char* name, ncclDataType_t type, ncclRedOp_t operation) {
-  if (operation != ncclSum)
-    return refuse(ncclInvalidArgument, std::string(name) + " with another operation than ncclSum is not emulated");
-  if (!can_sum(type)) return refuse(ncclInvalidArgument, std::string(name) + " of a type that is not emulated");
+ncclResult_t check_reduction(const char* name, ncclDataType_t type, ncclRedOp_t operation) {
+  if (operation != ncclSum && operation != ncclMax)
+    return refuse(ncclInvalidArgument,
+                  std::string(name) + " with another operation than ncclSum and ncclMax is not emulated");
+  const bool can_compare = type == ncclFloat64 || type == ncclFloat32;
+  if (!can_sum(type) || (operation == ncclMax && !can_compare))
+    return refuse(ncclInvalidArgument, std::string(name) + " of a type that is not emulated");
   return ncclSuccess;
 }
 
@@ -279,7 +282,7 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                            ncclComm_t comm, cudaStream_t stream) {
-  if (const ncclResult_t r = vgpu::check_sum("ncclAllReduce", type, operation); r != ncclSuccess) return r;
+  if (const ncclResult_t r = vgpu::check_reduction("ncclAllReduce", type, operation); r != ncclSuccess) return r;
   const std::size_t bytes = count * vgpu::size_of(type);
   return vgpu::collective("ncclAllReduce", {Collective::all_reduce, type, operation, 0, count, 0, 0}, in, out,
                           {bytes, bytes}, comm, stream);
@@ -295,7 +298,7 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
                                ncclComm_t comm, cudaStream_t stream) {
-  if (const ncclResult_t r = vgpu::check_sum("ncclReduceScatter", type, operation); r != ncclSuccess) return r;
+  if (const ncclResult_t r = vgpu::check_reduction("ncclReduceScatter", type, operation); r != ncclSuccess) return r;
   const std::size_t bytes = count * vgpu::size_of(type);
   const auto ranks = comm ? static_cast<std::size_t>(comm->comm->size()) : 1;
   return vgpu::collective("ncclReduceScatter", {Collective::reduce_scatter, type, operation, 0, count, 0, 0}, in, out,

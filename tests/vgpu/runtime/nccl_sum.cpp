@@ -20,7 +20,16 @@ Bf16 plus(Bf16 a, Bf16 b) {
 }
 
 template <class T>
-void sum(const std::vector<const char*>& inputs, std::size_t owner, std::size_t begin, std::size_t count, char* to) {
+T larger(T a, T b) {
+  return a < b ? b : a;
+}
+Bf16 larger(Bf16 a, Bf16 b) {
+  return from_bf16(a.bits) < from_bf16(b.bits) ? b : a;
+}
+
+template <class T>
+void combine(ncclRedOp_t operation, const std::vector<const char*>& inputs, std::size_t owner, std::size_t begin,
+             std::size_t count, char* to) {
   const std::size_t ranks = inputs.size();
   auto* result = reinterpret_cast<T*>(to);
   for (std::size_t k = 0; k < ranks; ++k) {
@@ -28,7 +37,8 @@ void sum(const std::vector<const char*>& inputs, std::size_t owner, std::size_t 
     if (k == 0)
       for (std::size_t i = 0; i < count; ++i) result[i] = from[i];
     else
-      for (std::size_t i = 0; i < count; ++i) result[i] = plus(result[i], from[i]);
+      for (std::size_t i = 0; i < count; ++i)
+        result[i] = operation == ncclMax ? larger(result[i], from[i]) : plus(result[i], from[i]);
   }
 }
 
@@ -39,20 +49,20 @@ bool can_sum(ncclDataType_t type) {
          type == ncclUint32 || type == ncclUint64;
 }
 
-void sum_of_ranks(ncclDataType_t type, const std::vector<const char*>& inputs, std::size_t owner, std::size_t begin,
-                  std::size_t count, char* to) {
+void reduce_ranks(ncclRedOp_t operation, ncclDataType_t type, const std::vector<const char*>& inputs, std::size_t owner,
+                  std::size_t begin, std::size_t count, char* to) {
   switch (type) {
     case ncclFloat64:
-      return sum<double>(inputs, owner, begin, count, to);
+      return combine<double>(operation, inputs, owner, begin, count, to);
     case ncclFloat32:
-      return sum<float>(inputs, owner, begin, count, to);
+      return combine<float>(operation, inputs, owner, begin, count, to);
     case ncclBfloat16:
-      return sum<Bf16>(inputs, owner, begin, count, to);
+      return combine<Bf16>(operation, inputs, owner, begin, count, to);
     case ncclInt32:
     case ncclUint32:
-      return sum<std::uint32_t>(inputs, owner, begin, count, to);
+      return combine<std::uint32_t>(operation, inputs, owner, begin, count, to);
     default:
-      return sum<std::uint64_t>(inputs, owner, begin, count, to);
+      return combine<std::uint64_t>(operation, inputs, owner, begin, count, to);
   }
 }
 

@@ -104,14 +104,15 @@ class CollectiveProgress final : public Progress {
         // A part a rank: nobody else reads this part of any input.
         const std::size_t begin = count * own / ranks, part = count * (own + 1) / ranks - begin;
         std::vector<char> sum(part * size);
-        sum_of_ranks(type, inputs(), own, begin, part, sum.data());
+        reduce_ranks(static_cast<ncclRedOp_t>(call_.operation), type, inputs(), own, begin, part, sum.data());
         for (int r = 0; r < comm_.size(); ++r)
           std::memcpy(memory(r) + call_of(r).out + begin * size, sum.data(), sum.size());
         return;
       }
       case Collective::reduce_scatter:
         result_.resize(count * size);
-        return sum_of_ranks(type, inputs(), own, own * count, count, result_.data());
+        return reduce_ranks(static_cast<ncclRedOp_t>(call_.operation), type, inputs(), own, own * count, count,
+                            result_.data());
       case Collective::all_gather:
         for (int r = 0; r < comm_.size(); ++r) {
           char* to = memory(comm_.rank()) + call_.out + static_cast<std::size_t>(r) * count * size;

@@ -1,0 +1,263 @@
+#include "checkpoint/torch_optimizer.hpp"
+
+#include <cstring>
+#include <map>
+#include <span>
+
+#include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/storage_state.hpp"
+#include "checkpoint/tensor_parts.hpp"
+#include "config/optimizer_table.hpp"
+#include "config/read.hpp"
+#include "config/report.hpp"
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
+#include "hf/config.hpp"
+#include "hf/tensor_directory.hpp"
+#include "model/update_rule.hpp"
+#include "nn/units.plan.hpp"
+
+namespace forge {
+
+namespace {
+
+// A tensor of PyTorch's, and where it stands in checkpoints of forge.
+struct TorchTensor {
+  std::string name;
+  std::string stored;
+  Extents stored_shape;
+  Box box;        // of the stored tensor
+  Extents own;    // that box without the expert's number
+  Extents shape;  // in the file: own, transposed, or with an extent of 1 where a dimension was summed
+  bool transposed = false;
+};
+
+// What PyTorch calls a group of forge's, and which dimension of the parameter it lacks: −1 none.
+struct TorchKey {
+  const char* group;
+  const char* key;
+  int summed = -1;
+};
+
+std::vector<TorchKey> keys_of(const OptimizerDeck& deck, UnitKind kind, const Parameter& p) {
+  const OptimizerRow& row = row_of(deck.name);
+  const OptimizerRow& adamw = row_of(OptimizerName::adamw);
+  if (row.factored()) {
+    if (p.shape.size() != 2) return {{row.state[0], "variance"}};
+    if (p.hf_transposed) return {{row.of_columns, "row_var", 0}, {row.of_rows, "col_var", 1}};
+    return {{row.of_rows, "row_var", 1}, {row.of_columns, "col_var", 0}};
+  }
+  const bool adam = deck.name == OptimizerName::adamw || (row.whole_matrices && !update_rule(deck, kind, p).whole);
+  if (adam) return {{adamw.state[0], "exp_avg"}, {adamw.state[1], "exp_avg_sq"}};
+  return {{row.state[0], "momentum_buffer"}};
+}
+
+TorchTensor torch_tensor(const Parameter& p, std::int64_t experts, const TorchKey& key) {
+  TensorPlace place = place_of(p, experts);
+  TorchTensor t;
+  t.name = "state." + p.hf_name + "." + key.key;
+  t.stored = std::string(key.group) + "/" + place.name;
+  t.own = t.shape = p.shape;
+  if (key.summed >= 0) {
+    t.own.erase(t.own.begin() + key.summed);
+    place.shape.erase(place.shape.end() - 2 + key.summed);
+    t.shape[to_size(key.summed)] = 1;
+  }
+  if (p.hf_transposed) std::swap(t.shape[0], t.shape[1]);
+  t.transposed = p.hf_transposed && key.summed < 0;
+  t.stored_shape = place.shape;
+  t.box = place.box({Extents(t.own.size(), 0), t.own});
+  return t;
+}
+
+struct TorchState {
+  std::vector<TorchTensor> tensors;
+  std::vector<std::string> steps;  // names of scalars
+};
+
+TorchState torch_state(const ModelSpec& spec, const OptimizerDeck& deck) {
+  TorchState state;
+  for (const Unit& unit : parameter_units(spec))
+    for (const Parameter& p : unit.parameters) {
+      const auto keys = keys_of(deck, unit.kind, p);
+      for (const TorchKey& key : keys) state.tensors.push_back(torch_tensor(p, spec.E(), key));
+      if (std::string_view(keys[0].key) != "momentum_buffer") state.steps.push_back("state." + p.hf_name + ".step");
+    }
+  return state;
+}
+
+std::string type_name(DType type) {
+  return type == DType::f64 ? "F64" : type == DType::f32 ? "F32" : "BF16";
+}
+
+TensorInfo info_of(const std::string& name, const std::string& type, const Extents& shape) {
+  TensorInfo info;
+  info.name = name;
+  info.type = type;
+  info.shape = shape;
+  return info;
+}
+
+template <class E>
+void transpose(const std::byte* from, std::int64_t rows, std::int64_t columns, std::byte* to) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      std::memcpy(to + to_size(j * rows + i) * sizeof(E), from + to_size(i * columns + j) * sizeof(E), sizeof(E));
+}
+
+std::vector<std::byte> transposed(const std::vector<std::byte>& from, std::int64_t rows, std::int64_t columns,
+                                  std::size_t size) {
+  std::vector<std::byte> to(from.size());
+  const auto run = size == 8   ? transpose<std::uint64_t>
+                   : size == 4 ? transpose<std::uint32_t>
+                               : transpose<std::uint16_t>;
+  run(from.data(), rows, columns, to.data());
+  return to;
+}
+
+// The tensor's bytes as the file has them.
+std::vector<std::byte> bytes_in_file(CheckpointFiles& files, const TorchTensor& t) {
+  const StoredTensor& stored = *files.find(t.stored);
+  std::vector<std::byte> bytes(to_size(t.box.size()) * size_of(stored.type));
+  files.read({{t.stored, stored.type, stored.shape, 0, {{t.box, bytes.data()}}}});
+  return t.transposed ? transposed(bytes, t.own[0], t.own[1], size_of(stored.type)) : bytes;
+}
+
+std::vector<std::byte> scalar(float value) {
+  std::vector<std::byte> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+}  // namespace
+
+void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
+  CheckpointFiles source(checkpoint);
+  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
+  if (const OptimizerName name = deck.optimizer.name; !in_torch(name))
+    throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " +
+                   row_of(name).word + ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers);
+  const ModelSpec spec = resolve_model(deck.model);
+  if (const auto obstacle = hf_obstacle(spec.options); !obstacle.empty()) throw BadInput("forge export: " + obstacle);
+  const TorchState state = torch_state(spec, deck.optimizer);
+  std::vector<TensorInfo> infos;
+  for (const TorchTensor& t : state.tensors) {
+    const StoredTensor* stored = source.find(t.stored);
+    if (!stored) throw BadCheckpoint(checkpoint + " has no tensor " + t.stored);
+    if (stored->shape != t.stored_shape)
+      throw BadCheckpoint(checkpoint + ": tensor " + t.stored + " has shape " + shape_text(stored->shape) + ", not " +
+                          shape_text(t.stored_shape));
+    infos.push_back(info_of(t.name, type_name(stored->type), t.shape));
+  }
+  for (const std::string& name : state.steps) infos.push_back(info_of(name, "F32", {}));
+  write_tensor_directory({directory, "optimizer", most_file_bytes}, infos, [&](std::size_t i) {
+    return i < state.tensors.size() ? bytes_in_file(source, state.tensors[i])
+                                    : scalar(static_cast<float>(source.facts().updates));
+  });
+}
+
+namespace {
+
+// Every tensor is there with its shape; the updates that all steps agree on.
+std::int64_t checked_updates(const TensorFiles& files, const TorchState& state, const std::string& from) {
+  Report report;
+  const auto find = [&](const std::string& name, const Extents& shape) -> const TensorInfo* {
+    const TensorInfo* info = files.find(name);
+    if (info && info->shape == shape) return info;
+    report.add("", "tensor " + name + " " + shape_text(shape) +
+                       (info ? " has shape " + shape_text(info->shape) : std::string(" is missing")));
+    return nullptr;
+  };
+  for (const TorchTensor& t : state.tensors) find(t.name, t.shape);
+  double updates = 0;
+  for (const std::string& name : state.steps) {
+    const TensorInfo* info = find(name, {});
+    if (!info) continue;
+    double step = 0;
+    files.read(*info, {&step, 1});
+    if (name == state.steps.front()) updates = step;
+    if (!(step >= 0 && step <= 1e15) || step != updates)
+      report.add("", name + " is " + std::to_string(step) + ", " + state.steps.front() + " is " +
+                         std::to_string(updates) + "; legal: one number of updates, 0 or more");
+  }
+  report.throw_if_any("checkpoint.optimizer_from " + from);
+  return static_cast<std::int64_t>(updates);
+}
+
+// Elements of a tensor's rows, in forge's order, converted to E.
+template <class E>
+class TensorRows {
+ public:
+  TensorRows(const TensorFiles& files, const TorchTensor& tensor, const Range& rows)
+      : first_(rows.begin * width(tensor)) {
+    using A = std::conditional_t<std::is_same_v<E, double>, double, float>;
+    std::vector<A> read(to_size(tensor.transposed ? tensor.box.size() : rows.size() * width(tensor)));
+    files.read(*files.find(tensor.name), std::span<A>(read), tensor.transposed ? 0 : first_);
+    if (tensor.transposed) first_ = 0;
+    const std::int64_t columns = width(tensor), lines = std::ssize(read) / columns;
+    values_.resize(read.size());
+    for (std::int64_t i = 0; i < lines; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) {
+        const std::int64_t here = i * columns + j, there = tensor.transposed ? j * lines + i : here;
+        values_[to_size(here)] = E(read[to_size(there)]);
+      }
+  }
+
+  // The row-major memory of a part of the tensor goes to that of `box`, which contains it; both of the stored tensor.
+  void copy(const TorchTensor& tensor, const Box& part, const Box& box, std::byte* to) const {
+    Box from = tensor.box;
+    const std::size_t lines = tensor.box.offset.size() - tensor.own.size();
+    from.offset[lines] = first_ / width(tensor);
+    from.extent[lines] = std::ssize(values_) / width(tensor);
+    copy_part(part, from, reinterpret_cast<const std::byte*>(values_.data()), box, to, sizeof(E));
+  }
+
+ private:
+  static std::int64_t width(const TorchTensor& t) { return t.own.size() < 2 ? 1 : t.own[1]; }
+
+  std::int64_t first_;
+  std::vector<E> values_;
+};
+
+template <class E>
+std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vector<const TorchTensor*>& tensors,
+                                      const Box& box) {
+  std::vector<std::byte> bytes(to_size(box.size()) * sizeof(E));
+  for (const TorchTensor* t : tensors) {
+    if (!overlap(t->box, box)) continue;
+    const Box part = intersection(t->box, box);
+    const std::size_t rows = part.offset.size() - t->own.size();
+    const TensorRows<E> values(files, *t, {part.offset[rows], part.offset[rows] + part.extent[rows]});
+    values.copy(*t, part, box, bytes.data());
+  }
+  return bytes;
+}
+
+std::vector<std::byte> bytes_of_piece(const TensorFiles& files, const std::vector<const TorchTensor*>& tensors,
+                                      const Box& box, DType type) {
+  if (type == DType::f64) return bytes_of_piece<double>(files, tensors, box);
+  if (type == DType::f32) return bytes_of_piece<float>(files, tensors, box);
+  return bytes_of_piece<bf16>(files, tensors, box);
+}
+
+}  // namespace
+
+std::int64_t load_optimizer(const Deck& deck, const std::vector<StateTensor>& state, Stream& stream,
+                            Heartbeat* heartbeat) {
+  const std::string& from = deck.checkpoint.optimizer_from;
+  const TensorFiles files = TensorFiles::open(from, "optimizer");
+  const TorchState torch = torch_state(resolve_model(deck.model), deck.optimizer);
+  const std::int64_t updates = checked_updates(files, torch, from);
+  std::map<std::string, std::vector<const TorchTensor*>> by_name;
+  for (const TorchTensor& t : torch.tensors) by_name[t.stored].push_back(&t);
+  for (const StateTensor& tensor : state)
+    for (const StatePiece& piece : tensor.pieces) {
+      const auto bytes = bytes_of_piece(files, by_name.at(tensor.name), piece.box, tensor.type);
+      copy_to_device(stream, piece.data, bytes.data(), bytes.size());
+      stream.synchronize();
+      if (heartbeat) heartbeat->beat();
+    }
+  return updates;
+}
+
+}  // namespace forge

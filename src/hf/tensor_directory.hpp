@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hf/safetensors.hpp"
+
+namespace forge {
+
+// Tensors of a directory, in <stem>.safetensors, or in <stem>-00001-of-00003.safetensors … with
+// <stem>.safetensors.index.json where one file would be larger than `most_file_bytes`. `stem`: "model" of Hugging
+// Face's.
+struct TensorDirectory {
+  std::string path, stem;
+  std::uint64_t most_file_bytes;
+};
+
+// `tensors`: name, type and shape. `bytes_of(i)`: the bytes of the i-th, asked for once each, in order; held one at a
+// time. Makes the directory. Throws IoFailed.
+void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
+                            const std::function<std::vector<std::byte>(std::size_t)>& bytes_of);
+
+}  // namespace forge

@@ -1,0 +1,70 @@
+#include "core/to_size.hpp"
+#include "train/session.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace forge {
+
+namespace {
+
+// Units of a layer, and those of the head, have one name.
+std::string name_in_reports(const Unit& unit) {
+  switch (unit.kind) {
+    case UnitKind::experts:
+      return unit.name + ".experts";
+    case UnitKind::final_norm:
+      return unit.name + ".norm";
+    case UnitKind::position_table:
+      return unit.name + ".positions";
+    default:
+      return unit.name;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void Session<T>::add_unit_norms() {
+  using A = acc_t<T>;
+  const View<double, 2>& norms = run_.unit_norms;
+  require(norms.rows() == std::ssize(setup_.units), "norms have a place for each unit of the model");
+  fill_zero(stream_, norms.data, to_size(norms.size()) * sizeof(double));
+  for (std::size_t u = 0; u < storage_->size(); ++u) {
+    const RankUnit<T>& s = storage_->unit(u);
+    const auto unit = std::find_if(setup_.units.begin(), setup_.units.end(), [&](const Unit& all) {
+      return all.kind == s.local.kind && all.layer == s.local.layer;
+    });
+    double* const to = norms.row(unit - setup_.units.begin());
+    const auto add = [&](const View<A, 1>& values, const Range& part, double* sum) {
+      sum_of_squares<A>(stream_, values.slice(part.begin - s.state.begin, part.end - s.state.begin), run_.norm_partials,
+                        View<double, 1>(sum, {{1}}));
+    };
+    for (const Range& part : s.counted) {
+      add(s.master, part, to);
+      add(s.gradient, part, to + 1);
+    }
+  }
+  mesh_.scalars().all_reduce(stream_, norms);
+}
+
+// A step that wasn't finite has added nothing.
+template <class T>
+std::vector<NormReport> Session<T>::read_unit_norms(bool finite) {
+  std::vector<double> squares(to_size(run_.unit_norms.size()));
+  copy_to_host(stream_, squares.data(), run_.unit_norms.data, squares.size() * sizeof(double));
+  stream_.synchronize();
+  std::vector<NormReport> reports;
+  for (std::size_t u = 0; u < setup_.units.size(); ++u)
+    reports.push_back(
+        {name_in_reports(setup_.units[u]), std::sqrt(squares[2 * u]), finite ? std::sqrt(squares[2 * u + 1]) : 0});
+  return reports;
+}
+
+#define FORGE_INSTANTIATE(T)                  \
+  template void Session<T>::add_unit_norms(); \
+  template std::vector<NormReport> Session<T>::read_unit_norms(bool);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge
