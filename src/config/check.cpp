@@ -239,9 +239,11 @@ void check_machine(const Deck& deck, Report& report) {
 void check_fp8(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const ModelDeck& m = deck.model;
+  if (t.fp8_experts) report.add("", "train.fp8_experts = true: not available in this version; legal: false");
   if (t.precision != PrecisionName::fp8) {
     for (const Key& key : all_keys())
-      if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && !is_default(key, deck))
+      if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && key.name != "fp8_experts" &&
+          !is_default(key, deck))
         report.add("", key.qualified() + " = " + value_text(key, deck) +
                            " without train.precision = fp8; legal: " + default_text(key) + ", or precision: fp8");
     return;
@@ -252,9 +254,6 @@ void check_fp8(const Deck& deck, Report& report) {
                        equation("train.fp8_last_layers_bf16", t.fp8_last_layers_bf16) + " leave none of the " +
                        std::to_string(blocks) + " blocks in fp8; legal: a sum of less than " + std::to_string(blocks) +
                        ", or precision: bf16");
-  if (t.fp8_experts)
-    report.add("",
-               "train.fp8_experts = true: experts' products in fp8 are not available in this version; legal: false");
 }
 
 }  // namespace
