@@ -104,7 +104,8 @@ const char* find(const Name (&names)[n], const std::string& name) {
 
 std::string CharacterSet::expression() const {
   if (others.empty()) return items.empty() ? "(?!)" : "[" + items + "]";
-  std::string text = items.empty() ? "(?:" : "(?:[" + items + "]|";
+  // Atomic: a character that two of them have would be tried twice, and a repeated set would take exponential time.
+  std::string text = items.empty() ? "(?>" : "(?>[" + items + "]|";
   for (std::size_t i = 0; i < others.size(); ++i) text += (i ? "|" : "") + others[i];
   return text + ")";
 }

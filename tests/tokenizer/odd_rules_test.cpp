@@ -171,6 +171,14 @@ TEST(OddRules, SentencePieceDecodesAsItsLibrary) {
   EXPECT_EQ(decoded(true, true, {"<0xC3>", "<0xA9>", "<0xFF>", "a", "<0xE2>", "<0x96>"}), "é\uFFFDa\uFFFD\uFFFD");
 }
 
+// A set of sets is one character, however many of them have it: found by fuzzing, as a pattern that took 2^n steps.
+TEST(OddRules, ARepeatedSetTriesEachCharacterOnce) {
+  const Tokenizer tokenizer = from(
+      R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[a-z[^0-9]]+X"}, "behavior": "Removed"},)", letters);
+  EXPECT_EQ(ids_of(tokenizer, times(40, "ab")), times(40, Ids({2})));
+  EXPECT_EQ(ids_of(tokenizer, times(40, "ab") + "X<"), Ids({5}));
+}
+
 TEST(OddRules, GraphemeClustersAreRefused) {
   expect_mentions(refusal([] {
                     from(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\X"}, "behavior": "Isolated"},)",
