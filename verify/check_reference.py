@@ -166,13 +166,15 @@ def update(weights, gradients, rate, norm, options):
             new[name] = grouped(name, weight, g, rate, adam, decay, options)
             continue
         table = any(word in name for word in ("embed_tokens", "lm_head", "wte", "wpe", "shared_expert_gate"))
-        if kind in ("muon", "normuon") and gradient.ndim >= 2 and not table:
+        if kind == "soap" and gradient.ndim >= 2 and not table:
+            new[name] = weight  # its first update makes the bases
+        elif kind in ("muon", "normuon") and gradient.ndim >= 2 and not table:
             new[name] = muon(weight, g, name, rate, decay, options)
         elif kind == "schedule_free":  # all averages are alike after one update
             new[name] = weight - rate * (g / (abs(g) + REAL(options.get("epsilon", 1e-8))) + decay * weight)
         elif kind == "adafactor":
             new[name] = adafactor(weight, g, rate, decay)
-        elif kind in ("adamw", "muon", "normuon"):
+        elif kind in ("adamw", "muon", "normuon", "soap"):
             new[name] = adamw(weight, g, rate if kind == "adamw" else adam, decay, options)
         else:
             new[name] = weight * (1 - rate * decay) - rate * (numpy.sign(g) if kind == "lion" else g)

@@ -38,12 +38,8 @@ def nearest(x, values):
     return numpy.sign(x) * values[code]
 
 
-def rounded(x, groups, form, exact):
-    """x with each number rounded by the scale of its group; groups: integers that broadcast to x's shape."""
-    values = FORMATS[form]
-    groups = numpy.broadcast_to(groups, x.shape)
-    amax = numpy.zeros(groups.max() + 1, numpy.float32)
-    numpy.maximum.at(amax, groups.reshape(-1), numpy.abs(x).astype(numpy.float32).reshape(-1))
+def scales_of(amax, values, exact):
+    """The scales (float32) of groups with these largest magnitudes."""
     scale = numpy.ones_like(amax)
     some = amax > 0
     if exact:
@@ -52,7 +48,16 @@ def rounded(x, groups, form, exact):
         exponent = numpy.floor(numpy.log2(values[-1] / amax[some].astype(numpy.float64)))
         scale[some] = numpy.exp2(exponent).astype(numpy.float32)
         assert (amax[some] * scale[some] <= values[-1]).all() and (amax[some] * scale[some] * 2 > values[-1]).all()
-    scale = scale.astype(numpy.float64)[groups]
+    return scale
+
+
+def rounded(x, groups, form, exact):
+    """x with each number rounded by the scale of its group; groups: integers that broadcast to x's shape."""
+    values = FORMATS[form]
+    groups = numpy.broadcast_to(groups, x.shape)
+    amax = numpy.zeros(groups.max() + 1, numpy.float32)
+    numpy.maximum.at(amax, groups.reshape(-1), numpy.abs(x).astype(numpy.float32).reshape(-1))
+    scale = scales_of(amax, values, exact).astype(numpy.float64)[groups]
     return nearest(x * scale, values) / scale
 
 
@@ -66,25 +71,35 @@ def blocks_of(parts):
 
 
 class Recipe:
-    def __init__(self, options):
+    def __init__(self, options, of_experts=False):
         self.name = options.get("fp8_recipe", "current")
         self.exact = options.get("fp8_scale", "power_of_two") == "exact"
+        self.of_experts = of_experts
+        self.transposed = options.get("fp8_transposed", False) and not of_experts
+        self.rounds_weight_gradients = self.name in ("current", "delayed") and not of_experts
 
     def activation(self, x, form, parts):
-        """x (B, T, N), whose columns are those of several tensors."""
+        """x (B, T, N), whose columns are those of several tensors; of an expert (1, rows, N), where a token counts alone."""
         B, T, N = x.shape
-        if self.name == "current":
+        if self.name == "current" and not self.of_experts:
             groups = numpy.arange(B)[:, None, None]
-        elif self.name == "row":
+        elif self.name != "block":
             groups = numpy.arange(B * T).reshape(B, T, 1)
         else:
             blocks = blocks_of(parts)
             groups = numpy.arange(B * T).reshape(B, T, 1) * (blocks[-1] + 1) + blocks
         return rounded(x, groups, form, self.exact)
 
+    def transposed_copy(self, x):
+        """x (B, T, N) with a scale for each column of 128 tokens of a sequence."""
+        B, T, N = x.shape
+        blocks = blocks_of([T])
+        groups = numpy.arange(B)[:, None, None] * (blocks[-1] + 1) + blocks[None, :, None]
+        return rounded(x, groups * N + numpy.arange(N), "e4m3", self.exact)
+
     def weight(self, w, forward, parts):
         N, K = w.shape
-        if self.name == "current":
+        if self.name in ("current", "delayed"):
             groups = numpy.zeros((1, 1), int)
         elif self.name == "row":
             groups = numpy.arange(N)[:, None] if forward else numpy.arange(K)[None, :]
@@ -96,6 +111,32 @@ class Recipe:
     @property
     def gradient_form(self):
         return "e4m3" if self.name == "block" else "e5m2"
+
+
+class Delayed(Recipe):
+    """Of one product: the scales come from the largest magnitudes of its tensors in the steps before, none at first."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.entries, self.length = [], options.get("fp8_history", 16)
+        self.step = {}
+
+    def rounded(self, tensor, x, form):
+        self.step[tensor] = max(self.step.get(tensor, 0), numpy.abs(x).max().astype(numpy.float32))
+        amax = numpy.array([max((entry[tensor] for entry in self.entries), default=0)], numpy.float32)
+        values = FORMATS[form]
+        scale = scales_of(amax, values, self.exact).astype(numpy.float64)[0]
+        return nearest(x * scale, values) / scale
+
+    def activation(self, x, form, parts):
+        return self.rounded("x" if form == "e4m3" else "dy", x, form)
+
+    def weight(self, w, forward, parts):
+        return self.rounded("weights", w, "e4m3")
+
+    def end_step(self):
+        self.entries = [self.step, *self.entries][: self.length]
+        self.step = {}
 
 
 class Product(torch.autograd.Function):
@@ -113,7 +154,9 @@ class Product(torch.autograd.Function):
         d = recipe.activation(dy, recipe.gradient_form, ctx.parts)
         dx = d @ recipe.weight(ctx.w, False, ctx.parts)
         x = ctx.x
-        if recipe.name == "current":
+        if recipe.transposed:
+            x, d = (recipe.transposed_copy(numbers) for numbers in (x, dy))
+        elif recipe.rounds_weight_gradients:
             x = recipe.activation(x, "e4m3", [x.shape[-1]])
         else:
             d = dy
@@ -139,12 +182,42 @@ class Together:
         return y if bias is None else y + bias
 
 
+class Experts:
+    """The routed experts of a layer; a token's weight enters before the second product, whose input is rounded with it."""
+
+    def __init__(self, module, recipe):
+        self.module, self.recipe = module, recipe
+        module.forward = self.forward
+
+    def forward(self, x, chosen, weights):
+        m, y = self.module, torch.zeros_like(x)
+        for expert in range(m.num_experts):
+            rows, choice = torch.where(chosen == expert)
+            if len(rows) == 0:
+                continue
+            inner = m.gate_up_proj.shape[1] // 2
+            gate, up = Product.apply(x[rows][None], m.gate_up_proj[expert], self.recipe, [inner, inner]).chunk(2, dim=-1)
+            hidden = m.act_fn(gate) * up * weights[rows, choice][None, :, None]
+            y = y.index_add(0, rows, Product.apply(hidden, m.down_proj[expert], self.recipe, [x.shape[-1]])[0])
+        return y
+
+
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def attach(model, options):
-    """Has the blocks' products of a model in FP8, as the deck's train section says; routers and experts are left alone."""
-    recipe = Recipe(options)
+    """Has the blocks' products of a model in FP8, as the deck's train section says; routers are left alone.
+
+    Returns what shall be told where a step ends: the histories of the delayed recipe, one of each product.
+    """
+    histories = []
+
+    def recipe():
+        if options.get("fp8_recipe") != "delayed":
+            return Recipe(options)
+        histories.append(Delayed(options))
+        return histories[-1]
+
     layers = model.model.layers
     first, last = options.get("fp8_first_layers_bf16", 0), options.get("fp8_last_layers_bf16", 0)
     for layer in layers[first : len(layers) - last]:
@@ -152,6 +225,9 @@ def attach(model, options):
             linear = {k: m for k, m in module.named_children() if isinstance(m, torch.nn.Linear)}
             for names in TOGETHER:
                 if all(name in linear for name in names):
-                    Together([linear.pop(name) for name in names], recipe)
+                    Together([linear.pop(name) for name in names], recipe())
             for single in linear.values():
-                Together([single], recipe)
+                Together([single], recipe())
+            if options.get("fp8_experts") and hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
+                Experts(module, Recipe(options, of_experts=True))
+    return histories

@@ -111,6 +111,53 @@ class NorMuon:
         self.others.step(adam_rate, None)
 
 
+class Soap:
+    """Algorithm 3 of arXiv 2409.11321, whose bases come from QR factors with a positive diagonal; PyTorch has none.
+
+    The first update makes covariances and bases alone. A side that is longer than soap_largest_side isn't rotated.
+    """
+
+    def __init__(self, parameters, options):
+        self.named = {name: p for name, p in parameters.items() if is_matrix(name, p)}
+        self.others = AdamW({name: p for name, p in parameters.items() if name not in self.named}, options)
+        self.weights = [view for name, p in self.named.items() for view in matrices_of(name, p.detach())]
+        self.first = [torch.zeros_like(w) for w in self.weights]
+        self.second = [torch.zeros_like(w) for w in self.weights]
+        most = options.get("soap_largest_side", 10000)
+        side = lambda w, d: w.new_zeros(w.shape[d], w.shape[d]) if w.shape[d] <= most else None
+        self.covariances = [[side(w, 0), side(w, 1)] for w in self.weights]
+        self.bases = [[torch.eye(n, dtype=w.dtype) for n in w.shape] for w in self.weights]
+        self.beta1, self.beta2 = options.get("beta1", 0.9), options.get("beta2", 0.95)
+        self.epsilon, self.decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.1)
+        self.every, self.updates = options.get("soap_basis_every_steps", 10), 0
+
+    @torch.no_grad()
+    def step(self, rate, adam_rate):
+        self.updates += 1
+        gradients = [view for name, p in self.named.items() for view in matrices_of(name, p.grad)]
+        for i, (w, g) in enumerate(zip(self.weights, gradients)):
+            if self.updates > 1:
+                self.move(w, g, self.first[i], self.second[i], *self.bases[i], rate)
+            for side, square in ((0, g @ g.T), (1, g.T @ g)):
+                covariance = self.covariances[i][side]
+                if covariance is None:
+                    continue
+                covariance.mul_(self.beta2).add_(square, alpha=1 - self.beta2)
+                if (self.updates - 1) % self.every == 0:
+                    shift = 1e-3 * covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=w.dtype)
+                    q, r = torch.linalg.qr((covariance + shift) @ self.bases[i][side])
+                    self.bases[i][side] = q * torch.where(r.diagonal() < 0, -1.0, 1.0).to(w.dtype)
+        self.others.step(adam_rate, None)
+
+    def move(self, w, g, first, second, left, right, rate):
+        count = self.updates - 1
+        first.mul_(self.beta1).add_(g, alpha=1 - self.beta1)
+        second.mul_(self.beta2).add_((left.T @ g @ right) ** 2, alpha=1 - self.beta2)
+        mean = (left.T @ first @ right) / (1 - self.beta1**count)
+        root = (second / (1 - self.beta2**count)).sqrt() + self.epsilon
+        w.mul_(1 - rate * self.decay).sub_(left @ (mean / root) @ right.T, alpha=rate)
+
+
 class Adafactor:
     """PyTorch's, of the checkpoint's tensors: each expert's gate, up and down is one."""
 
@@ -229,5 +276,5 @@ class Groups:
 def new_optimizer(parameters, options):
     if "groups" in options:
         return Groups(parameters, options)
-    kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "adafactor": Adafactor, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree}
+    kinds = {"adamw": AdamW, "muon": Muon, "normuon": NorMuon, "adafactor": Adafactor, "sgd": Sgd, "lion": Lion, "schedule_free": ScheduleFree, "soap": Soap}
     return kinds[options.get("name", "adamw")](parameters, options)

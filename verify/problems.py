@@ -476,6 +476,29 @@ PROBLEMS = {
         token_files={"tokens.bin": 1201},
         optimizer={"name": "normuon", "learning_rate": 0.004, "beta2": 0.9, "warmup_steps": 2},
     ),
+    "soap": Problem(
+        shows=(
+            "SOAP on a Llama: Adam in the bases of the gradients' covariances, refreshed behind updates 1, 4, 7 and 10. The "
+            "feed-forward layer's longer side has no basis."
+        ),
+        config=llama(),
+        train=run(32),
+        optimizer={
+            "name": "soap",
+            "learning_rate": 0.004,
+            "adam_learning_rate": 0.006,
+            "warmup_steps": 2,
+            "soap_basis_every_steps": 3,
+            "soap_largest_side": 48,
+        },
+    ),
+    "soap_experts": Problem(
+        shows="SOAP on a Mixtral: bases of each expert's gate, up and down, and of the routers.",
+        config=mixtral(),
+        train=run(30, 4, 2),
+        token_files={"tokens.bin": 1201},
+        optimizer={"name": "soap", "learning_rate": 0.004, "soap_basis_every_steps": 2, "warmup_steps": 2},
+    ),
     "adafactor": Problem(
         shows=(
             "Adafactor on a Qwen3-MoE: second moments by row and column of every matrix, each expert's for itself, of vectors "
@@ -565,6 +588,40 @@ PROBLEMS = {
         token_files={"tokens.bin": 1401},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
+    "fp8_experts": Problem(
+        shows=(
+            "FP8 with current scales on a Mixtral whose experts are in FP8, too: a scale for each of their tokens and for "
+            "each expert's matrices. Gradients of their weights aren't rounded."
+        ),
+        config=mixtral(num_hidden_layers=3),
+        train=run(28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="current", fp8_experts=True),
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
+    "fp8_transposed": Problem(
+        shows=(
+            "FP8 as in DeepSeek-V3's training, the gradients of weights included, but for those of routed experts: from "
+            "copies with a scale for each column of 128 tokens. Sequences have two such groups, the second one short."
+        ),
+        config=deepseek_v3(num_hidden_layers=2, max_position_embeddings=160),
+        train=run(
+            136, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True, fp8_transposed=True
+        ),
+        token_files={"tokens.bin": 5501},
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
+    "fp8_delayed": Problem(
+        shows=(
+            "FP8 with scales from the three steps before, of whole tensors over the batch, and 1 in the first step, on "
+            "DeepSeek-V3's model with latent attention, a shared expert, and routed ones, whose rows have scales by token."
+        ),
+        config=deepseek_v3(num_hidden_layers=3),
+        train=run(28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="delayed", fp8_history=3, fp8_experts=True),
+        token_files={"tokens.bin": 1121},
+        model={"auxiliary_loss_coefficient": 0.02},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
     "fp8_row": Problem(
         shows=(
             "FP8 with a scale for each token and each row of a product's result, which are not powers of two, on a Qwen2 "
@@ -579,11 +636,11 @@ PROBLEMS = {
     "fp8_block": Problem(
         shows=(
             "FP8 as in DeepSeek-V3's training: a scale for 1 x 128 of activations and gradients and 128 x 128 of a weight, "
-            "E4M3 throughout, on its model with latent attention, a shared expert and routed ones, which aren't in FP8. "
-            "The dense layer is wider than a block."
+            "E4M3 throughout, on its model with latent attention, a shared expert and routed ones. The dense layer is wider "
+            "than a block."
         ),
         config=deepseek_v3(num_hidden_layers=3, intermediate_size=136),
-        train=run(30, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block"),
+        train=run(30, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True),
         token_files={"tokens.bin": 1201},
         model={"auxiliary_loss_coefficient": 0.02},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},

@@ -310,8 +310,7 @@ def train(
     model = load_model(
         directory, precision, model_options.get("mtp_depth", 0), attention.NAME if own else "eager"
     )
-    if train_options.get("precision") == "fp8":
-        fp8.attach(model, train_options)
+    histories = fp8.attach(model, train_options) if train_options.get("precision") == "fp8" else []
     routers = Routers(model)
     auxiliary = auxiliary_coefficient(directory, model_options) if routers.gates else 0.0
     by_microbatch = model_options.get("auxiliary_loss_scope", "sequence") == "microbatch"
@@ -341,6 +340,8 @@ def train(
             if "router_z_coefficient" in model_options:
                 total = total + model_options["router_z_coefficient"] * routers.z_loss()
             total.backward()
+        for history in histories:
+            history.end_step()
         if first_gradients is None:
             first_gradients = {name: p.grad.detach().to(torch.float64, copy=True) for name, p in parameters.items()}
             first_gradients = file_names(model.config, first_gradients)

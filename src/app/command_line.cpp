@@ -53,6 +53,72 @@ bool takes_trained_model(Verb verb) {
   return verb == Verb::evaluate || verb == Verb::generate;
 }
 
+void add_trained_model_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
+                  "the parameters of the newest checkpoint of checkpoint.directory that is whole, or of this one")(
+      "initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
+      "precision", po::value(&c.precision)->value_name("fp64|fp32|bf16|fp8"),
+      "of the arithmetic, instead of the deck's train.precision");
+}
+
+void add_export_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
+      "type", po::value(&c.type)->value_name("fp32|bf16|fp8"),
+      "of the tensors (default fp32); fp8: of blocks' matrices, with block scales")(
+      "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
+      "optimizer", po::bool_switch(&c.optimizer),
+      "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors");
+}
+
+void add_show_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("ranks", po::value<std::string>()->value_name("N"),
+                  "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
+      "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
+      "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
+      "say whether it fits on such GPUs, and else the nearest change that does")(
+      "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one")(
+      "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
+      "cost", po::value(&c.cost)->value_name("NAME|FILE"),
+      "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
+      "other)");
+}
+
+void add_plan_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
+                  "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
+      "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
+      "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
+      "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
+      "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
+      "candidates", po::value(&c.candidates)->value_name("FILE"),
+      "predict each row of a CSV file, whose columns are keys of the deck")(
+      "fit", po::value(&c.fit)->composing()->value_name("RUN"),
+      "fit the machine to the steps of a run, its directory; repeatable")(
+      "output", po::value(&c.output)->value_name("FILE"),
+      "where the predictions of --candidates go, or the machine of --fit")(
+      "as", po::value(&c.program)->value_name("NAME|FILE"),
+      "as another program behaves: a file of inputs/programs or any other")(
+      "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
+      "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
+}
+
+void add_tokenize_options(po::options_description& o, CommandLine& c) {
+  o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
+                  "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
+      "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
+      "files-from", po::value(&c.files_from)->value_name("FILE"),
+      "paths of more texts, each on a line, or behind each a zero byte (find -print0)")(
+      "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
+      "document-end", po::bool_switch(&c.document_end),
+      "write the id that ends a document after each (of bytes: 256 after each file)")(
+      "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
+      "that id, where it isn't the tokenizer's own; implies --document-end")(
+      "format", po::value(&c.format)->value_name("FORMAT"), "default: uint16 where all ids fit, else uint32")(
+      "threads", po::value(&c.threads)->value_name("N"), "default: all cores")(
+      "train-bpe", po::value(&c.train_bpe)->value_name("IDS"),
+      "train a byte-level BPE of so many ids on the texts, and write its tokenizer.json to --output");
+}
+
 // The options of a verb, bound to the fields they fill.
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
@@ -65,47 +131,12 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("restart", po::value(&c.restart)->value_name("latest|DIR"),
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
         "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
-  if (takes_trained_model(verb))
-    o.add_options()("checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
-                    "the parameters of the newest checkpoint of checkpoint.directory that is whole, or of this one")(
-        "initial", po::bool_switch(&c.initial), "the parameters that training starts with");
+  if (takes_trained_model(verb)) add_trained_model_options(o, c);
   if (verb == Verb::gradients || verb == Verb::tokenize)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
-  if (verb == Verb::export_model)
-    o.add_options()("output", po::value(&c.output)->required()->value_name("HF_DIR"), "the directory to write")(
-        "type", po::value(&c.type)->value_name("fp32|bf16"), "of the tensors (default fp32)")(
-        "file-mib", po::value(&c.most_file_mib)->value_name("N"), "largest safetensors file (default 4096)")(
-        "optimizer", po::bool_switch(&c.optimizer),
-        "write what the optimizer keeps, too, under PyTorch's names: optimizer.safetensors");
-  if (verb == Verb::show)
-    o.add_options()("ranks", po::value<std::string>()->value_name("N"),
-                    "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
-        "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
-        "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
-        "say whether it fits on such GPUs, and else the nearest change that does")(
-        "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one")(
-        "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
-        "cost", po::value(&c.cost)->value_name("NAME|FILE"),
-        "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
-        "other)");
-  if (verb == Verb::plan)
-    o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
-                    "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
-        "ranks", po::value<std::string>()->value_name("N"),
-        "of the job (default: as many as the deck's mesh asks for)")(
-        "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
-        "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
-        "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(
-        "candidates", po::value(&c.candidates)->value_name("FILE"),
-        "predict each row of a CSV file, whose columns are keys of the deck")(
-        "fit", po::value(&c.fit)->composing()->value_name("RUN"),
-        "fit the machine to the steps of a run, its directory; repeatable")(
-        "output", po::value(&c.output)->value_name("FILE"),
-        "where the predictions of --candidates go, or the machine of --fit")(
-        "as", po::value(&c.program)->value_name("NAME|FILE"),
-        "as another program behaves: a file of inputs/programs or any other")(
-        "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
-        "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
+  if (verb == Verb::export_model) add_export_options(o, c);
+  if (verb == Verb::show) add_show_options(o, c);
+  if (verb == Verb::plan) add_plan_options(o, c);
   if (verb == Verb::calibrate)
     o.add_options()("output", po::value(&c.output)->value_name("FILE"), "default: inputs/machines/this.yaml");
   if (takes_thread_ranks(verb))
@@ -118,22 +149,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
     o.add_options()("tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
                     "default: model.tokenizer of the deck, else that of model.hf; bytes need none")(
         "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text");
-  if (verb == Verb::tokenize)
-    o.add_options()(
-        "tokenizer", po::value(&c.tokenizer)->value_name("DIR|FILE"),
-        "tokenizer.json, a SentencePiece model or a tiktoken file, or a directory with one; default: bytes")(
-        "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
-        "files-from", po::value(&c.files_from)->value_name("FILE"),
-        "paths of more texts, each on a line, or behind each a zero byte (find -print0)")(
-        "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
-        "document-end", po::bool_switch(&c.document_end),
-        "write the id that ends a document after each (of bytes: 256 after each file)")(
-        "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
-        "that id, where it isn't the tokenizer's own; implies --document-end")(
-        "format", po::value(&c.format)->value_name("FORMAT"), "default: uint16 where all ids fit, else uint32")(
-        "threads", po::value(&c.threads)->value_name("N"), "default: all cores")(
-        "train-bpe", po::value(&c.train_bpe)->value_name("IDS"),
-        "train a byte-level BPE of so many ids on the texts, and write its tokenizer.json to --output");
+  if (verb == Verb::tokenize) add_tokenize_options(o, c);
   if (verb == Verb::help) o.add_options()("markdown", po::bool_switch(&c.markdown), "as in docs/inputs.md");
   if (verb == Verb::generate)
     o.add_options()("prompt", po::value(&c.prompt)->value_name("TEXT"), "text to continue")(
@@ -178,11 +194,20 @@ void read_schedule(CommandLine& c) {
   throw BadInput("--schedule " + c.schedule + ": legal are text and svg:FILE");
 }
 
+void check_precision(const CommandLine& c) {
+  constexpr std::array names{"fp64", "fp32", "bf16", "fp8"};
+  if (std::find(names.begin(), names.end(), c.precision) == names.end())
+    throw BadInput("--precision " + c.precision + ": legal are fp64, fp32, bf16 and fp8");
+  if (std::any_of(c.set.begin(), c.set.end(), [](const auto& set) { return set.starts_with("train.precision="); }))
+    throw BadInput("--precision and --set train.precision exclude each other");
+}
+
 // Options whose values mean something only where they are given, and pairs of them.
 void check_given(const po::variables_map& values, const CommandLine& c) {
   const auto empty = [&](const char* option, const std::string& value) {
     return values.count(option) && value.empty();
   };
+  if (values.count("precision")) check_precision(c);
   if (empty("restart", c.restart)) throw BadInput("--restart: legal are latest and a directory");
   if (empty("checkpoint", c.checkpoint)) throw BadInput("--checkpoint: legal are latest and a directory");
   if (!c.restart.empty() && c.fresh) throw BadInput("--restart and --fresh exclude each other");
@@ -242,8 +267,8 @@ void check_tokenize(const CommandLine& c) {
 void check_values(const CommandLine& c) {
   if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
-  if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16")
-    throw BadInput("--type " + c.type + ": legal are fp32 and bf16");
+  if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")
+    throw BadInput("--type " + c.type + ": legal are fp32, bf16 and fp8");
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
   if (c.verb != Verb::generate) return;
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");

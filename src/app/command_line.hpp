@@ -46,6 +46,7 @@ struct CommandLine {
   std::string write;       // the directory for the decks of the best layouts; "": none
   std::string checkpoint;  // evaluate, generate: "", "latest" or a directory
   bool initial = false;    // evaluate, generate: the parameters that training starts with
+  std::string precision;   // evaluate, generate: instead of train.precision; "": the deck's
   // generate
   std::string prompt;
   std::vector<std::int64_t> prompt_tokens;
@@ -54,7 +55,7 @@ struct CommandLine {
   std::int64_t top_k = 0;
   std::uint64_t sampling_seed = 0;
   // export
-  std::string type = "fp32";          // or bf16
+  std::string type = "fp32";          // bf16 or fp8
   std::int64_t most_file_mib = 4096;  // of a safetensors file
   bool optimizer = false;             // what it keeps, too
   // evaluate

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::size_t least_steps = 3;
 
-// Of the steps of the last layout, which has its own peak of memory, but the first, which touches memory for the first
-// time.
-std::vector<double> step_seconds(const std::string& file) {
+// Of the steps of the last layout, which has its own peak of memory, with the largest batch, but the first, which
+// touches memory for the first time.
+std::vector<double> step_seconds(const std::string& file, std::int64_t batch) {
   std::istringstream lines(read_text_file(file, std::size_t{1} << 30, "the metrics"));
   std::vector<double> seconds;
   std::int64_t peak = 0;
@@ -29,6 +29,7 @@ std::vector<double> step_seconds(const std::string& file) {
     const JsonObject step(json, file, report);
     if (!step.has("step_seconds")) continue;
     const std::int64_t bytes = step.integer("peak_bytes", 0, 0, std::int64_t{1} << 62);
+    if (step.integer("sequences", batch, 1, batch) != batch) continue;
     if (bytes != peak) seconds.clear();
     peak = bytes;
     seconds.push_back(step.number("step_seconds", 1, 0));
@@ -86,8 +87,9 @@ Machine fit_to_runs(const CommandLine& line, const Machine& machine) {
     const std::filesystem::path path(directory);
     CommandLine run;
     run.inputs = {(path / "deck.yaml").string()};
-    const double seconds = median(step_seconds((path / "metrics.jsonl").string()));
-    runs.push_back({make_setup(load_deck(run, Needs::training, 0)), seconds});
+    const Deck deck = load_deck(run, Needs::training, 0);
+    const std::int64_t batch = deck.train.global_batch_sequences;
+    runs.push_back({make_setup(deck), median(step_seconds((path / "metrics.jsonl").string(), batch))});
   }
   const MachineFit fit = fit_machine(machine, runs);
   std::printf("fit of %s to the median step of %zu runs\n  %-40s %10s %9s %9s\n", machine.name.c_str(), runs.size(),

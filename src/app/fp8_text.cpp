@@ -5,6 +5,7 @@
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
 #include "plan/tasks.hpp"
 
@@ -24,14 +25,15 @@ struct Cost {
 
   void add(const BufferContext& c, const Operations& o) {
     for (const Product& p : o.products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
-    for (const ExpertProduct& p : o.expert_products) products += p.flops();
+    for (const ExpertProduct& p : o.expert_products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
     for (const RowKernel& k : o.row_kernels)
       if (k.name.starts_with("fp8_")) rounding += k.read_bytes + k.written_bytes;
     const auto gather = [&](std::int64_t count, int ranks) {
       amaxes += sent_elements(Collective::all_gather, count, ranks) * static_cast<std::int64_t>(sizeof(float));
       calls += count > 0 && ranks > 1;
     };
-    for (const ScaledProduct& p : o.scaled) gather(p.over_tp(), c.tp), gather(p.over_cp(), c.microbatch.cp);
+    for (const ScaledProduct& p : o.scaled)
+      gather(p.over_tp(), p.splitters() == Group::etp ? c.etp : c.tp), gather(p.over_cp(), c.microbatch.cp);
   }
 };
 
@@ -39,6 +41,14 @@ std::string line(const char* name, const std::string& value) {
   char label[40];
   std::snprintf(label, sizeof label, "  %-30s ", name);
   return label + value + "\n";
+}
+
+// Of the delayed recipe.
+std::string history_text(const BufferContext& c) {
+  if (c.fp8.history == 0) return "";
+  const auto bytes = to_size(Fp8History::rows(c.spec)) * sizeof(float);
+  return line("history", std::to_string(c.fp8.history) + " steps of " + format_bytes(bytes) +
+                             ", which all ranks have; one all-reduce of as many bytes a step");
 }
 
 }  // namespace
@@ -54,7 +64,8 @@ std::string fp8_text(const RunSetup& s) {
   std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier = value_of(s.deck, "fp8_carrier");
   return "fp8 on the first rank (docs/fp8.md)\n" +
-         line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") + "; blocks " +
+         line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
+                            (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
                             std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
          line("of the FLOP of products", share) +
          line("saves", "no time: products read rounded numbers in " + carrier) +
@@ -62,7 +73,7 @@ std::string fp8_text(const RunSetup& s) {
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
          line("amaxes, in a step",
               format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +
-         "\n";
+         history_text(c) + "\n";
 }
 
 }  // namespace forge

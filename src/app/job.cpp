@@ -10,6 +10,7 @@
 
 #include "app/device_fit.hpp"
 #include "app/rank_devices.hpp"
+#include "app/trained_model.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"
 #include "config/write.hpp"
@@ -40,7 +41,7 @@ std::string read_text(const std::string& file) {
 
 Deck read_deck_of(const CommandLine& line, Needs needs) {
   const std::string& file = line.inputs.front();
-  return read_deck(read_text(file), file, line.set, needs);
+  return read_deck(read_text(file), file, settings_of(line), needs);
 }
 
 // srun -N alone starts one rank on each node.

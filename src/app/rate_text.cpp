@@ -27,6 +27,10 @@ std::set<std::int64_t> shown_steps(const Deck& deck) {
   add(d.cooldown_from);
   if (d.schedule == RateSchedule::wsd) add(steps - d.decay_steps);
   for (const RatePoint& point : rate_points(d.rate_points)) add(point.step);
+  for (const std::int64_t turn : BatchSizes(deck.train).turns()) {
+    add(turn - 1);
+    add(turn);
+  }
   for (const PhaseDeck& phase : deck.data.phases) add(first_step_of(phase, deck.train));
   return shown;
 }
@@ -46,8 +50,8 @@ std::string rate_text(const RunSetup& setup) {
     const StepRates rates = rates_of_step(setup.deck, s);
     char line[128];
     std::snprintf(line, sizeof line, "%10lld %14lld %10lld  %12.4e", static_cast<long long>(s),
-                  static_cast<long long>(s * setup.tokens_per_step()),
-                  static_cast<long long>(setup.deck.train.global_batch_sequences), rates.of(d.learning_rate));
+                  static_cast<long long>(setup.tokens_through(s)), static_cast<long long>(setup.batches.of(s)),
+                  rates.of(d.learning_rate));
     text += line;
     if (two_rates) {
       std::snprintf(line, sizeof line, "   %12.4e", rates.of(d.adam_learning_rate));

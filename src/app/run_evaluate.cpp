@@ -81,12 +81,24 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   std::printf("%s\n", bits_text(line, deck, result, bytes).c_str());
 }
 
+// Scales of steps that were never trained are no one's.
+void refuse_missing_history(const Deck& deck) {
+  const TrainDeck& t = deck.train;
+  if (t.precision != PrecisionName::fp8 || t.fp8_recipe != Fp8Recipe::delayed || !deck.checkpoint.model_from.empty())
+    return;
+  throw BadInput(
+      "forge evaluate: train.fp8_recipe = delayed has its scales from the steps of a training, which only its "
+      "checkpoints hold; legal: --checkpoint DIR, another recipe (--set train.fp8_recipe=current), or --precision "
+      "bf16");
+}
+
 }  // namespace
 
 void run_evaluate(const CommandLine& line, const World& world) {
   Deck deck = load_deck(line, Needs::training, world);
   agree_on_deck(deck, world);
   choose_parameters(line, deck, world.rank() == 0);
+  refuse_missing_history(deck);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world); });
 }
 

@@ -18,8 +18,11 @@ void run_export(const CommandLine& line) {
     checkpoint = steps.front().path;
   }
   const std::uint64_t most_file_bytes = static_cast<std::uint64_t>(line.most_file_mib) << 20;
+  const ExportType type = line.type == "fp8"    ? ExportType::fp8
+                          : line.type == "bf16" ? ExportType::bf16
+                                                : ExportType::fp32;
   if (line.optimizer) export_optimizer(checkpoint, line.output, most_file_bytes);
-  export_hf(checkpoint, line.output, line.type == "bf16" ? DType::bf16 : DType::f32, most_file_bytes);
+  export_hf(checkpoint, line.output, type, most_file_bytes);
   std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());
 }
 

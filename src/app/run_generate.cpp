@@ -5,6 +5,7 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
@@ -56,6 +57,19 @@ std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& preci
   for (const LocalUnit& unit : units)
     for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, weights_only)) bytes += align_up(buffer.bytes());
   return bytes;
+}
+
+// A token's scales may not depend on the text behind it, nor on how much of it was read at a time; and no history is
+// read here.
+void refuse_scales_of_sequences(const Deck& deck) {
+  const TrainDeck& t = deck.train;
+  if (t.precision != PrecisionName::fp8 || t.fp8_recipe == Fp8Recipe::row || t.fp8_recipe == Fp8Recipe::block) return;
+  throw BadInput("forge generate: train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
+                 (t.fp8_recipe == Fp8Recipe::delayed
+                      ? " has scales of a training's steps, which a generation doesn't read"
+                      : " has scales of whole sequences, which a generation doesn't know yet") +
+                 "; legal: row | block "
+                 "(--set train.fp8_recipe=row), or --precision bf16");
 }
 
 // The whole model on this rank, whatever the layout that it was trained on.
@@ -121,7 +135,8 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
     std::fprintf(stderr, "forge: %s\n", note.c_str());
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
-  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases);
+  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases,
+                     fp8_options(deck));
   Printer printer(line, text);
   continue_tokens(decoder, prompt, line.length, {line.temperature, line.top_k, line.top_p, line.sampling_seed}, nullptr,
                   [&](std::int32_t id) { printer.add(id); });
@@ -134,6 +149,7 @@ void run_generate(const CommandLine& line, const World& world) {
   if (world.size() > 1)
     throw BadInput("forge generate runs as one rank, which holds the whole model; start it without a launcher");
   Deck deck = load_deck(line, Needs::model_only, 1);
+  refuse_scales_of_sequences(deck);
   const ModelText text(deck, line.tokenizer, line.pattern);
   const auto prompt = prompt_of(line, deck, text);
   choose_parameters(line, deck, true);

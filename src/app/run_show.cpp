@@ -109,7 +109,7 @@ BufferList saved_of_layer(const BufferContext& c, std::int64_t layer) {
   return with_compute_type(c.precision, [&](auto type) {
     LayerBuffers<decltype(type)> members;
     const StageLayer block{LayerKind::block, layer};
-    return saved_of(c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
+    return buffers_in(Kept::saved, c, {.first_layer = static_cast<int>(layer) - 1}, block, members);
   });
 }
 

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 
 #include "app/verbs.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "data/output_lock.hpp"
 #include "data/text_file.hpp"
 #include "data/tokenize.hpp"
 #include "data/tokenize_text.hpp"
@@ -25,7 +27,9 @@ std::vector<std::string> inputs_of(const CommandLine& line) {
   const char separator = text.find('\0') == std::string::npos ? '\n' : '\0';
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(separator, at), text.size());
-    if (end > at) inputs.push_back(text.substr(at, end - at));
+    // A list from Windows ends its lines with a carriage return too.
+    const bool returns = separator == '\n' && end > at && text[end - 1] == '\r';
+    if (const std::string path = text.substr(at, end - at - (returns ? 1 : 0)); !path.empty()) inputs.push_back(path);
     at = end + 1;
   }
   if (inputs.empty()) throw BadInput("--files-from " + line.files_from + ": names no file");
@@ -73,6 +77,14 @@ OutputFormat format_of(const std::string& name) {
                               : OutputFormat::smallest;
 }
 
+// Files that a tokenizer is read from, which the output must not take the place of.
+std::vector<std::string> tokenizer_files(const CommandLine& line) {
+  std::vector<std::string> files{line.tokenizer, line.pattern};
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(line.tokenizer, ignored)) files.push_back(entry.path());
+  return files;
+}
+
 // --train-bpe: the output is the tokenizer's file.
 void train_tokenizer(const CommandLine& line) {
   const std::string name = line.pattern.empty() ? "llama3" : line.pattern;
@@ -81,8 +93,10 @@ void train_tokenizer(const CommandLine& line) {
   TokenizeTextOptions options;
   options.inputs = inputs_of(line);
   options.field = line.field;
+  check_output(options.inputs, line.output);
   const std::int64_t bytes = read_documents(options, [&](std::string_view text) { trainer.add(text); });
   if (bytes == 0) throw BadInput("tokenize: the text is empty");
+  const OutputLock lock(line.output);
   const std::string text = trainer.train(line.train_bpe);
   const Tokenizer made(read_tokenizer_json(text, line.output));
   FileHandle file = FileHandle::open_to_write(line.output + ".partial");
@@ -95,6 +109,8 @@ void train_tokenizer(const CommandLine& line) {
 }  // namespace
 
 void run_tokenize(const CommandLine& line) {
+  if (line.threads > 0 && line.tokenizer.empty())
+    throw BadInput("--threads needs --tokenizer: bytes are written, and a BPE is trained, by one thread");
   if (line.train_bpe > 0) return train_tokenizer(line);
   if (line.tokenizer.empty()) return tokenize_as_bytes(line);
   const Tokenizer tokenizer = Tokenizer::open(line.tokenizer, line.pattern);
@@ -105,6 +121,7 @@ void run_tokenize(const CommandLine& line) {
   options.document_end = document_end_of(line, tokenizer);
   options.format = format_of(line.format);
   options.threads = line.threads;
+  check_output(tokenizer_files(line), line.output);
   options.say = [](const std::string& text) { std::fprintf(stderr, "forge: tokenize: %s\n", text.c_str()); };
   const TokenizeTextResult result = tokenize_text(tokenizer, options);
   const long long ends = options.document_end >= 0 ? result.documents : 0;

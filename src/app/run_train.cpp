@@ -126,7 +126,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   RunSetup setup = make_setup(deck, world.rank());
   const std::string warnings = warnings_at(setup, world);
   const TrainingData data = open_data(setup, world);
-  data.stream(setup).check_ends(deck.train.steps, deck.train.global_batch_sequences);
+  data.stream(setup).check_ends(deck.train.steps, setup.batches);
   read_first_sample(setup, data);
   if (deck.output.sample_tokens > 0 && world.rank() == 0)
     ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");

@@ -33,7 +33,7 @@ std::string layout(const RunSetup& s) {
 
 std::string training(const RunSetup& s) {
   const Deck& d = s.deck;
-  const double tokens = static_cast<double>(d.train.steps) * static_cast<double>(s.tokens_per_step());
+  const double tokens = static_cast<double>(s.tokens_through(d.train.steps));
   return number(d.train.steps) + " steps, " + format_count(tokens) + " tokens; " + value_of(d, "train", "precision") +
          ", zero_stage " + number(d.train.zero_stage) + ", recompute " + value_of(d, "train", "recompute") +
          ", schedule " + s.schedule.name;

@@ -1,8 +1,10 @@
 #include "app/trained_model.hpp"
 
 #include <filesystem>
+#include <string_view>
 
 #include "checkpoint/directory.hpp"
+#include "config/keys.hpp"
 #include "train/restart.hpp"
 
 namespace forge {
@@ -49,6 +51,16 @@ void refuse_doubt(const CommandLine& line, const Deck& deck) {
 }
 
 }  // namespace
+
+std::vector<std::string> settings_of(const CommandLine& line) {
+  if (line.precision.empty()) return line.set;
+  std::vector<std::string> settings{"train.precision=" + line.precision};
+  for (const Key& key : all_keys())
+    if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
+      settings.push_back(key.qualified() + "=" + default_text(key));
+  settings.insert(settings.end(), line.set.begin(), line.set.end());
+  return settings;
+}
 
 void choose_parameters(const CommandLine& line, Deck& deck, bool looks) {
   if (!line.checkpoint.empty()) return choose_checkpoint(line, deck, looks);

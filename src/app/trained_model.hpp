@@ -1,11 +1,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "app/command_line.hpp"
 #include "config/deck.hpp"
 
 namespace forge {
+
+// The settings of the deck that a command line stands for: --precision, then --set. Another precision than fp8 takes
+// the deck's keys of fp8 back to their defaults, which alone are legal there.
+std::vector<std::string> settings_of(const CommandLine& line);
 
 // Where evaluate and generate take the parameters from, said by the deck as Job and load_model read it: --checkpoint
 // becomes checkpoint.model_from; without an option model.hf implies model.load_weights; --initial leaves the deck as it

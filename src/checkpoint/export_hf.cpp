@@ -1,14 +1,19 @@
 #include "checkpoint/export_hf.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/storage_state.hpp"
+#include "config/family.hpp"
 #include "config/read.hpp"
 #include "config/text.hpp"
 #include "core/to_size.hpp"
+#include "hf/block_scales.hpp"
 #include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/parameters.hpp"
@@ -26,21 +31,40 @@ struct Exported {
   std::string stored;  // its name there
   Box box;             // of that tensor
   bool transposed = false;
+  bool scales = false;  // those of the tensor before it
 };
 
-std::vector<Exported> exported_tensors(const ModelSpec& spec, DType type) {
+// Whether a parameter is a matrix of a block's or an expert's linear layers.
+bool is_linear(const Parameter& p) {
+  if (p.shape.size() != 2 || p.name.ends_with(".output_gate")) return false;
+  constexpr std::array places{".attention.", ".mlp.", ".experts.", ".shared."};
+  return std::any_of(places.begin(), places.end(),
+                     [&](const char* place) { return p.name.find(place) != std::string::npos; });
+}
+
+std::string type_of(const Parameter& p, ExportType type) {
+  if (type == ExportType::fp32) return "F32";
+  return type == ExportType::fp8 && is_linear(p) ? fp8_weight_type : "BF16";
+}
+
+std::vector<Exported> exported_tensors(const ModelSpec& spec, ExportType type) {
   std::vector<Exported> tensors;
-  const std::string type_name = type == DType::bf16 ? "BF16" : "F32";
   for (const Unit& unit : parameter_units(spec))
     for (const Parameter& p : unit.parameters) {
       Exported t;
       t.info.name = p.hf_name;
-      t.info.type = type_name;
+      t.info.type = type_of(p, type);
       t.info.shape = p.hf_transposed ? Extents{p.shape[1], p.shape[0]} : p.shape;
       t.transposed = p.hf_transposed;
       const TensorPlace place = place_of(p, spec.E());
       t.stored = "parameters/" + place.name;
       t.box = place.box({Extents(p.shape.size(), 0), p.shape});
+      tensors.push_back(t);
+      if (t.info.type != fp8_weight_type) continue;
+      t.info.name = scale_name(p.hf_name);
+      t.info.type = "F32";
+      t.info.shape = scale_shape(t.info.shape);
+      t.scales = true;
       tensors.push_back(t);
     }
   for (const RouterBias& bias : router_biases(spec)) {
@@ -55,47 +79,75 @@ std::vector<Exported> exported_tensors(const ModelSpec& spec, DType type) {
   return tensors;
 }
 
-std::size_t element_size(const TensorInfo& info) {
-  return info.type == "BF16" ? 2 : 4;
+// Matrices that files in FP8 have in another type, by module.
+Fp8Weights fp8_weights(const ModelSpec& spec) {
+  constexpr std::string_view suffix = ".weight";
+  Fp8Weights weights;
+  for (const Unit& unit : parameter_units(spec))
+    for (const Parameter& p : unit.parameters)
+      if (unit.kind != UnitKind::token_table && p.shape.size() == 2 && !is_linear(p))
+        weights.plain_modules.push_back(p.hf_name.substr(0, p.hf_name.size() - suffix.size()));
+  return weights;
 }
 
-double value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
+float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
   if (type == DType::f64) {
     double value;
     std::memcpy(&value, bytes.data() + element * 8, 8);
-    return value;
+    return static_cast<float>(value);
   }
   float value;
   std::memcpy(&value, bytes.data() + element * 4, 4);
   return value;
 }
 
-// The tensor's bytes as the file has them.
-std::vector<std::byte> converted(CheckpointFiles& files, const Exported& t) {
+// The tensor in the order of the file.
+std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   const StoredTensor* stored = files.find(t.stored);
   if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + t.stored);
   if (stored->type != DType::f32 && stored->type != DType::f64)
     throw BadCheckpoint(files.directory() + ": tensor " + t.stored + " is neither fp32 nor fp64");
   std::vector<std::byte> bytes(to_size(t.box.size()) * size_of(stored->type));
   files.read({{t.stored, stored->type, stored->shape, 0, {{t.box, bytes.data()}}}});
-  const std::size_t n = to_size(t.box.size()), size = element_size(t.info);
+  const std::size_t n = to_size(t.box.size());
   const std::size_t columns = t.transposed ? to_size(t.info.shape[1]) : n,
                     rows = t.transposed ? to_size(t.info.shape[0]) : 1;
-  std::vector<std::byte> out(n * size);
+  std::vector<float> values;
+  values.reserve(n);
   for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < columns; ++j) {
-      const double value = value_at(bytes, t.transposed ? j * rows + i : j, stored->type);
-      std::byte* to = out.data() + (i * columns + j) * size;
-      if (size == 2) {
-        const bf16 rounded(value);
-        std::memcpy(to, &rounded, 2);
-      } else {
-        const auto single = static_cast<float>(value);
-        std::memcpy(to, &single, 4);
-      }
-    }
-  return out;
+    for (std::size_t j = 0; j < columns; ++j)
+      values.push_back(value_at(bytes, t.transposed ? j * rows + i : j, stored->type));
+  return values;
 }
+
+template <class V>
+std::vector<std::byte> bytes_of(const std::vector<V>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+// The bytes of the tensors, asked for in order: scales stand behind their weight.
+class Conversion {
+ public:
+  Conversion(CheckpointFiles& files, const std::vector<Exported>& tensors) : files_(files), tensors_(tensors) {}
+
+  std::vector<std::byte> operator()(std::size_t i) {
+    const Exported& t = tensors_[i];
+    if (t.scales) return bytes_of(scaled_.scale_inv);
+    const std::vector<float> values = values_of(files_, t);
+    if (t.info.type == fp8_weight_type) {
+      scaled_ = block_scaled(t.info.name, values, t.info.shape[0], t.info.shape[1]);
+      return bytes_of(scaled_.codes);
+    }
+    if (t.info.type == "F32") return bytes_of(values);
+    return bytes_of(std::vector<bf16>(values.begin(), values.end()));
+  }
+
+ private:
+  CheckpointFiles& files_;
+  const std::vector<Exported>& tensors_;
+  BlockScaled scaled_;
+};
 
 }  // namespace
 
@@ -126,18 +178,25 @@ void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
   }
 }
 
-void export_hf(const std::string& checkpoint, const std::string& directory, DType type, std::uint64_t most_file_bytes) {
+void export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
+               std::uint64_t most_file_bytes) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
   const ModelSpec spec = resolve_model(deck.model);
-  if (const auto obstacle = hf_obstacle(spec.options); !obstacle.empty()) throw BadInput("forge export: " + obstacle);
+  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
+    throw BadInput("forge export: " + obstacle);
+  const bool fp8 = type == ExportType::fp8;
+  if (fp8 && spec.options.family == Family::gpt2)
+    throw BadInput(
+        "forge export: --type fp8: family gpt2 stores matrices (in, out), and no library has block scales of those; "
+        "legal: fp32 | bf16");
   const std::vector<Exported> tensors = exported_tensors(spec, type);
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
-  write_tensor_directory({directory, "model", most_file_bytes}, infos,
-                         [&](std::size_t i) { return converted(source, tensors[i]); });
+  write_tensor_directory({directory, "model", most_file_bytes}, infos, Conversion(source, tensors));
   copy_tokenizer(deck.model, directory);
-  write_text_file(directory + "/config.json", write_hf_config(spec.options));
+  const Fp8Weights weights = fp8 ? fp8_weights(spec) : Fp8Weights{};
+  write_text_file(directory + "/config.json", write_hf_config(spec.options, fp8 ? &weights : nullptr));
 }
 
 }  // namespace forge

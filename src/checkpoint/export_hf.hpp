@@ -4,15 +4,20 @@
 #include <string>
 
 #include "config/deck.hpp"
-#include "core/types.hpp"
 
 namespace forge {
 
+// Of an exported directory's tensors. fp8: the matrices of blocks and experts in E4M3 with block scales
+// (hf/block_scales.hpp), not embedding, head, norms, routers, gates and the input of multi-token layers, which have
+// bf16: as DeepSeek-V3's files.
+enum class ExportType { fp32, bf16, fp8 };
+
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
-// the model's family, as `type` (f32 or bf16), several with an index where one would be larger than `most_file_bytes`.
+// the model's family, several with an index where one would be larger than `most_file_bytes`.
 // Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family
 // cannot say what the model is, IoFailed.
-void export_hf(const std::string& checkpoint, const std::string& directory, DType type, std::uint64_t most_file_bytes);
+void export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
+               std::uint64_t most_file_bytes);
 
 // Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck
 // names none, nothing.

@@ -8,7 +8,8 @@
 #include "config/family.hpp"
 #include "config/report.hpp"
 #include "core/to_size.hpp"
-#include "hf/safetensors.hpp"
+#include "hf/block_scales.hpp"
+#include "hf/quantization.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {
@@ -63,10 +64,14 @@ template <class T>
 void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
   using A = acc_t<T>;
   const TensorFiles files = TensorFiles::open(directory);
+  const bool fp8 = has_quantization(directory);
   Report report;
   for (const LocalUnit& unit : storage.units())
-    for (const Parameter& p : unit.parameters)
-      if (const auto problem = problem_of(files, p); !problem.empty()) report.add("", problem);
+    for (const Parameter& p : unit.parameters) {
+      std::string problem = problem_of(files, p);
+      if (problem.empty()) problem = weight_problem(files, *find_tensor(files, p), fp8);
+      if (!problem.empty()) report.add("", problem);
+    }
   report.throw_if_any("model.hf " + directory);
   for (std::size_t u = 0; u < storage.size(); ++u) {
     // Only what the rank needs is read, but all of a tensor that the file has the other way round, once.
@@ -76,7 +81,7 @@ void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage,
       const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
       if (!p.hf_transposed || whole != &p) {
         values.resize(to_size(range.size()));
-        files.read(*find_tensor(files, p), std::span<A>(values), range.begin);
+        read_weight(files, *find_tensor(files, p), std::span<A>(values), range.begin);
         if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
       }
       whole = p.hf_transposed ? &p : nullptr;

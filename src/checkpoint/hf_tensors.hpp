@@ -10,9 +10,10 @@ namespace forge {
 
 // Checkpoint tensors under the names and in the shapes of the family's Hugging Face checkpoints.
 
-// Fills the master weights of this rank from a directory's safetensors files, converted to the storage type. One
-// BadInput lists every tensor that is missing or has another shape. Holds one tensor at a time on the host. Whoever
-// calls it tells the session that the parameters have changed. The heartbeat, if any, beats behind each.
+// Fills the master weights of this rank from a directory's safetensors files, converted to the storage type; of weights
+// in FP8 their values. One BadInput lists every tensor that is missing or has another shape or type. Holds one tensor
+// at a time on the host. Whoever calls it tells the session that the parameters have changed. The heartbeat, if any,
+// beats behind each.
 template <class T>
 void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream,
                      Heartbeat* heartbeat = nullptr);

@@ -19,6 +19,7 @@ enum class StateUse {
 };
 struct StateParts {
   bool parameters = true, optimizer = true;
+  bool fp8_history = true;  // with the parameters, where the recipe keeps one
 };
 
 // `experts`: E of the whole model. The pieces point into the storage.

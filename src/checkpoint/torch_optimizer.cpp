@@ -138,7 +138,8 @@ void export_optimizer(const std::string& checkpoint, const std::string& director
     throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " +
                    row_of(name).word + ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers);
   const ModelSpec spec = resolve_model(deck.model);
-  if (const auto obstacle = hf_obstacle(spec.options); !obstacle.empty()) throw BadInput("forge export: " + obstacle);
+  if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
+    throw BadInput("forge export: " + obstacle);
   const TorchState state = torch_state(spec, deck.optimizer);
   std::vector<TensorInfo> infos;
   for (const TorchTensor& t : state.tensors) {

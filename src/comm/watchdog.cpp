@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/batch_seconds.hpp"
+
 namespace forge {
 
 namespace {
@@ -59,16 +61,16 @@ void Watchdog::arm(std::int64_t step, const char* phase, double seconds, bool be
   since_ = Clock::now();
 }
 
-double Watchdog::median() const {
-  if (recent_.empty()) return 0;
-  std::vector<double> sorted = recent_;
+double Watchdog::Recent::median() const {
+  std::vector<double> sorted = seconds;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
   return *middle;
 }
 
-void Watchdog::start_step(std::int64_t step) {
-  const double usual = median();
+void Watchdog::start_step(std::int64_t step, std::int64_t sequences) {
+  sequences_ = sequences;
+  const double usual = seconds_of_batch(recent_, sequences, [](const Recent& r) { return r.median(); });
   arm(step, "data", usual == 0 ? deadlines_.first : std::max(deadlines_.later, 10 * usual), false);
 }
 
@@ -78,15 +80,18 @@ void Watchdog::enter(const char* phase) {
 }
 
 void Watchdog::start_other(std::int64_t step, const char* what) {
-  arm(step, what, std::max(deadlines_.first, 10 * median()), true);
+  double longest = 0;
+  for (const auto& [sequences, recent] : recent_) longest = std::max(longest, recent.median());
+  arm(step, what, std::max(deadlines_.first, 10 * longest), true);
 }
 
 void Watchdog::step_done(double seconds) {
   const std::lock_guard lock(mutex_);
-  if (recent_.size() < remembered)
-    recent_.push_back(seconds);
+  Recent& recent = recent_[sequences_];
+  if (recent.seconds.size() < remembered)
+    recent.seconds.push_back(seconds);
   else
-    recent_[next_++ % remembered] = seconds;
+    recent.seconds[recent.next++ % remembered] = seconds;
 }
 
 RankStatus Watchdog::status(Clock::time_point now) {

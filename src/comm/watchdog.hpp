@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,7 +18,7 @@ namespace forge {
 
 // Seconds that a rank may take. first: for the first step, and for each piece of work beside the steps (the start, a
 // checkpoint, a validation, …) or, where that beats, from one beat to the next; 0: for ever, also in the steps.
-// later: of a step, at least: ten times the median step where that is longer.
+// later: of a step, at least: ten times the median step of its size where that is longer (core/batch_seconds.hpp).
 struct Deadlines {
   double first = 300, later = 60;
 };
@@ -45,8 +46,8 @@ class Watchdog {
   void join(int rank, int size, std::unique_ptr<Mail> mail);
   void leave();
 
-  // A step begins: its deadline runs from here.
-  void start_step(std::int64_t step);
+  // A step of so many sequences begins: its deadline runs from here.
+  void start_step(std::int64_t step, std::int64_t sequences = 1);
   // What the step does now, for the report.
   void enter(const char* phase);
   // Something beside the steps begins: "checkpoint"; step 0: before the first one. Its deadline runs from the last
@@ -61,7 +62,6 @@ class Watchdog {
   void arm(std::int64_t step, const char* phase, double seconds, bool beats);
   void watch();
   RankStatus status(Clock::time_point now);
-  double median() const;
 
   Deadlines deadlines_;
   std::function<void(const Missed&)> missed_;
@@ -69,13 +69,19 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t step_ = 0;
+  std::int64_t sequences_ = 1;  // of the step
   const char* phase_;
   double seconds_ = 0;  // that the phase may take, or its next part; 0: for ever
   Clock::time_point since_;
-  bool beats_ = true;           // the phase has parts
-  std::uint64_t seen_ = 0;      // of the heartbeats
-  std::vector<double> recent_;  // seconds of the last steps, in a ring
-  std::size_t next_ = 0;
+  bool beats_ = true;       // the phase has parts
+  std::uint64_t seen_ = 0;  // of the heartbeats
+  // Seconds of the last steps, in a ring.
+  struct Recent {
+    double median() const;
+    std::vector<double> seconds;
+    std::size_t next = 0;
+  };
+  std::map<std::int64_t, Recent> recent_;  // by their sequences
   std::unique_ptr<Mail> mail_;
   std::unique_ptr<RollCall> roll_call_;
   bool in_turn_ = false, ends_ = false;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "config/attention_kernel.hpp"
+#include "config/batch_ramp.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/keys.hpp"
@@ -105,7 +106,7 @@ void check_optimizer_keys(const Deck& deck, Report& report) {
       if (has(row, key)) others += (others.empty() ? "" : " | ") + std::string(row.word);
     if (others.empty()) continue;
     report.add("", key.qualified() + " = " + value_text(key, deck) + " with optimizer.name = " + chosen.word +
-                       ", which has no such number; legal: " + default_text(key) + ", or optimizer.name " + others);
+                       ", which doesn't read it; legal: " + default_text(key) + ", or optimizer.name " + others);
   }
 }
 
@@ -121,6 +122,10 @@ void check_rates(const Deck& deck, Report& report) {
   if (o.restart_factor != 1 && o.schedule != RateSchedule::cosine_restarts)
     report.add("", "optimizer.restart_factor = " + value_text(*find_key("optimizer", "restart_factor"), deck) +
                        " with " + schedule + ", which has no restarts; legal: 1, or schedule: cosine_restarts");
+  if (o.wsd_tail != OptimizerDeck{}.wsd_tail && o.schedule != RateSchedule::wsd && o.cooldown_from == 0)
+    report.add("", "optimizer.wsd_tail = " + value_text(*find_key("optimizer", "wsd_tail"), deck) + " with " +
+                       schedule + " and no cooldown, which have no tail; legal: " +
+                       default_text(*find_key("optimizer", "wsd_tail")) + ", schedule: wsd, or cooldown_from");
   if (o.cooldown_from >= deck.train.steps && o.cooldown_from > 0)
     report.add("", equation("optimizer.cooldown_from", o.cooldown_from) +
                        ", where the run ends or has ended; legal: less than " +
@@ -239,15 +244,23 @@ void check_machine(const Deck& deck, Report& report) {
 void check_fp8(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const ModelDeck& m = deck.model;
-  if (t.fp8_experts) report.add("", "train.fp8_experts = true: not available in this version; legal: false");
   if (t.precision != PrecisionName::fp8) {
     for (const Key& key : all_keys())
-      if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && key.name != "fp8_experts" &&
-          !is_default(key, deck))
+      if (key.section == "train" && std::string_view(key.name).starts_with("fp8_") && !is_default(key, deck))
         report.add("", key.qualified() + " = " + value_text(key, deck) +
                            " without train.precision = fp8; legal: " + default_text(key) + ", or precision: fp8");
     return;
   }
+  if (t.fp8_experts && m.experts == 0)
+    report.add("", "train.fp8_experts = true with model.experts = 0: there are no products of experts; legal: false");
+  if (t.fp8_transposed && t.fp8_recipe != Fp8Recipe::block)
+    report.add("", "train.fp8_transposed = true with train.fp8_recipe = " +
+                       value_text(*find_key("train", "fp8_recipe"), deck) +
+                       ", which has no transposed copies; legal: false, or fp8_recipe: block");
+  if (t.fp8_recipe != Fp8Recipe::delayed && t.fp8_history != TrainDeck().fp8_history)
+    report.add("", equation("train.fp8_history", t.fp8_history) +
+                       " with a train.fp8_recipe that has no history; legal: " +
+                       std::to_string(TrainDeck().fp8_history) + ", or fp8_recipe: delayed");
   const std::int64_t blocks = m.layers + m.mtp_depth;
   if (t.fp8_first_layers_bf16 + t.fp8_last_layers_bf16 >= blocks && blocks > 0)
     report.add("", equation("train.fp8_first_layers_bf16", t.fp8_first_layers_bf16) + " + " +
@@ -270,6 +283,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
   if (needs == Needs::training) {
     if (good({"checkpoint"})) check_checkpoint(deck, report);
     if (good({"train"})) check_zero(deck.train, report);
+    if (good({"train"})) check_ramp(deck.train, report);
     if (good({"schedule"})) check_chunks(deck.schedule, report);
     if (good({"train", "optimizer"})) check_optimizer(deck, report);
     if (good({"train", "output"})) check_profile(deck, report);

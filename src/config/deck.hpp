@@ -25,7 +25,7 @@ enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
-enum class Fp8Recipe { current, row, block };  // what has one scale (model/fp8.hpp)
+enum class Fp8Recipe { current, row, block, delayed };  // what has one scale (model/scaled_product.hpp)
 enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };  // type of all that isn't quantised
 enum class Recompute { none, selective, full };
@@ -148,9 +148,18 @@ struct ScheduleDeck {
   std::string file;  // a schedule as CSV; "" = made by `name`
 };
 
+// Another batch from a step on.
+struct RampDeck {
+  std::int64_t from_step = 0;    // 0 = from_tokens
+  std::int64_t from_tokens = 0;  // the first step behind so many tokens of training
+  std::int64_t global_batch_sequences = 0;
+  bool operator==(const RampDeck&) const = default;
+};
+
 struct TrainDeck {
   std::int64_t steps = 0;
   std::int64_t global_batch_sequences = 0;
+  std::vector<RampDeck> batch_ramp;  // config/batch_ramp.hpp
   std::int64_t microbatch_sequences = 1;
   std::int64_t sequence_tokens = 0;  // T
   PrecisionName precision = PrecisionName::bf16;
@@ -158,6 +167,8 @@ struct TrainDeck {
   Fp8Scale fp8_scale = Fp8Scale::power_of_two;
   Fp8Carrier fp8_carrier = Fp8Carrier::bf16;
   bool fp8_experts = false;                // the experts' products, too
+  bool fp8_transposed = false;             // weight gradients of `block`, too, from copies scaled 128 x 1
+  std::int64_t fp8_history = 16;           // steps whose largest magnitudes give delayed scales
   std::int64_t fp8_first_layers_bf16 = 0;  // blocks whose products stay in the carrier's type, …
   std::int64_t fp8_last_layers_bf16 = 0;   // … those of multi-token prediction counted behind the others
   std::uint64_t seed = 0;
@@ -188,7 +199,9 @@ struct OptimizerDeck {
   double momentum = 0.9;          // of sgd
   MuonScale muon_scale{};         // of a matrix's update
   double adam_learning_rate = 0;  // of what has AdamW beside muon; 0 = learning_rate
-  double clip_norm = 1.0;         // 0 = no clipping
+  std::int64_t soap_basis_every_steps = 10;
+  std::int64_t soap_largest_side = 10000;  // of a matrix; longer ones aren't rotated
+  double clip_norm = 1.0;                  // 0 = no clipping
   RateSchedule schedule = RateSchedule::cosine;
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // 0 = train.steps - warmup_steps

@@ -59,17 +59,20 @@ class SectionKeys {
     return add(name, rule, "", doc, PhasesKey{access<Member, std::vector<PhaseDeck>>()});
   }
   template <auto Member>
+  Key& ramp(const char* name, OnRestart rule, const char* doc) {
+    return add(name, rule, "", doc, RampKey{access<Member, std::vector<RampDeck>>()});
+  }
+  template <auto Member>
   Key& groups(const char* name, OnRestart rule, const char* doc) {
     return add(name, rule, "", doc, GroupsKey{access<Member, std::vector<OptimizerGroup>>()});
   }
   // `words` in the order of the enumerators.
   template <auto Member>
-  Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, std::vector<std::string> later,
-              const char* doc) {
+  Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, const char* doc) {
     using Enum = std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>;
     const Access<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
                                [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
-    return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words), std::move(later)});
+    return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words)});
   }
   Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
     keys_.push_back(Key{name_, name, rule, unit, doc, Required::never, std::move(kind), ""});

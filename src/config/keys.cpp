@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/batch_ramp.hpp"
 #include "config/group_keys.hpp"
 #include "config/key_builder.hpp"
 #include "config/mixture_keys.hpp"
@@ -124,6 +125,7 @@ std::string legal_values(const Key& key) {
                         [](const IntegersKey& k) { return "list of ascending integers, " + integer_range(k); },
                         [](const SourcesKey&) { return legal_sources(); },
                         [](const PhasesKey&) { return legal_phases(); },
+                        [](const RampKey&) { return legal_ramp(); },
                         [](const GroupsKey&) { return legal_groups(); },
                         [](const ChoiceKey& k) {
                           std::string text;
@@ -151,6 +153,7 @@ std::string value_text(const Key& key, const Deck& deck) {
                         [&](const ChoiceKey& k) { return choice_text(k, k.access.get(deck)); },
                         [&](const SourcesKey& k) { return sources_text(k.access.get(deck), true); },
                         [&](const PhasesKey& k) { return phases_text(k.access.get(deck)); },
+                        [&](const RampKey& k) { return ramp_text(k.access.get(deck)); },
                         [&](const GroupsKey& k) { return groups_text(k.access.get(deck)); },
                     },
                     key.kind);
@@ -192,6 +195,7 @@ std::string range_problem(const Key& key, const Deck& deck, bool needed) {
           },
           [&](const SourcesKey& k) { return sources_problem(k.access.get(deck)); },
           [&](const PhasesKey& k) { return phases_problem(k.access.get(deck)); },
+          [&](const RampKey& k) { return ramp_problem(k.access.get(deck)); },
           [&](const GroupsKey& k) { return groups_problem(k.access.get(deck)); },
           [&](const ChoiceKey& k) {
             const int index = k.access.get(deck);

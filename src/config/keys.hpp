@@ -63,7 +63,6 @@ struct IntegersKey {
 struct ChoiceKey {
   Access<int> access;
   std::vector<std::string> words;
-  std::vector<std::string> later;  // words of the design that this version refuses
 };
 
 // The parts of a mixture, and its phases: lists of maps (config/mixture_keys.hpp).
@@ -72,6 +71,11 @@ struct SourcesKey {
 };
 struct PhasesKey {
   Access<std::vector<PhaseDeck>> access;
+};
+
+// Batches of a run's parts (config/batch_ramp.hpp).
+struct RampKey {
+  Access<std::vector<RampDeck>> access;
 };
 
 // Tensors with an optimizer's rates of their own (config/group_keys.hpp).
@@ -98,7 +102,7 @@ struct Key {
   std::string doc;
   Required required = Required::never;
   std::variant<IntegerKey, UnsignedKey, NumberKey, FlagKey, TextKey, PathKey, PathsKey, IntegersKey, ChoiceKey,
-               SourcesKey, PhasesKey, GroupsKey>
+               SourcesKey, PhasesKey, RampKey, GroupsKey>
       kind;
 
   std::string former_name;  // what earlier versions called it: still read, never written

@@ -32,7 +32,7 @@ void add_layout(Keys& k) {
 }
 
 void add_router(Keys& k) {
-  k.choice<&M::router_score>("router_score", stays, {router_score_words.begin(), router_score_words.end()}, {},
+  k.choice<&M::router_score>("router_score", stays, {router_score_words.begin(), router_score_words.end()},
                              router_score_doc);
   k.flag<&M::router_renormalise>("router_renormalise", stays, "divide a token's weights by their sum");
   k.number<&M::router_scale>("router_scale", stays, more_than(0), "factor of a token's weights, after renormalising");
@@ -40,7 +40,7 @@ void add_router(Keys& k) {
                                "groups of neighbouring experts, of which a token uses only some; divides experts");
   k.integer<&M::router_groups_used>("router_groups_used", stays, 0, most_experts, "",
                                     "groups that a token uses; 0 = all");
-  k.choice<&M::router_group_score>("router_group_score", stays, {"top2_sum", "max"}, {},
+  k.choice<&M::router_group_score>("router_group_score", stays, {"top2_sum", "max"},
                                    "what ranks a group: the sum of its two best scores, or the best");
   k.flag<&M::router_bias>("router_bias", stays,
                           "a bias per expert is added to the scores that choose experts, and not to their weights");
@@ -52,7 +52,7 @@ void add_router(Keys& k) {
       "adds this times E sum_i f_i P_i, summed over layers, to total_loss: f_i the share of "
       "assignments to expert i, P_i its mean probability; with model.hf the default is config.json's "
       "router_aux_loss_coef where output_router_logits is true");
-  k.choice<&M::auxiliary_loss_scope>("auxiliary_loss_scope", may_change, {"sequence", "microbatch"}, {},
+  k.choice<&M::auxiliary_loss_scope>("auxiliary_loss_scope", may_change, {"sequence", "microbatch"},
                                      "tokens that f_i and P_i are taken over");
   k.number<&M::router_z_coefficient>(
       "router_z_coefficient", may_change, at_least(0),
@@ -67,11 +67,11 @@ void add_router(Keys& k) {
 void add_dispatch(Keys& k) {
   k.number<&M::capacity_factor>("capacity_factor", may_change, at_least(0),
                                 "an expert takes at most this times the balanced number of tokens; 0 = all of them");
-  k.choice<&M::capacity_drop>("capacity_drop", may_change, {"position", "probability"}, {},
+  k.choice<&M::capacity_drop>("capacity_drop", may_change, {"position", "probability"},
                               "which tokens a full expert drops: the last ones, or those it weighs least");
-  k.choice<&M::capacity_scope>("capacity_scope", may_change, {"sequence", "rank"}, {},
+  k.choice<&M::capacity_scope>("capacity_scope", may_change, {"sequence", "rank"},
                                "what the capacity is counted over; rank gives static shapes and depends on the layout");
-  k.choice<&M::dispatch>("dispatch", may_change, {"all_to_all", "all_gather"}, {},
+  k.choice<&M::dispatch>("dispatch", may_change, {"all_to_all", "all_gather"},
                          "how rows come to their experts: each to the ranks that have them, or, for few ranks, all to "
                          "all of them");
   k.number<&M::dispatch_rows>("dispatch_rows", may_change, more_than(0),
@@ -82,7 +82,7 @@ void add_dispatch(Keys& k) {
 }  // namespace
 
 void add_latent_attention_keys(Keys& k) {
-  k.choice<&M::attention>("attention", stays, {"standard", "mla"}, {},
+  k.choice<&M::attention>("attention", stays, {"standard", "mla"},
                           "queries, keys and values from the residual stream, or from latents (multi-head latent "
                           "attention)");
   k.integer<&M::q_lora>("q_lora", stays, 0, most_width, "", "mla: width of the queries' latent; 0 = none");

@@ -28,7 +28,7 @@ void add_dimensions(Keys& k) {
   k.path<&M::tokenizer>("tokenizer", may_change,
                         "directory or file of the tokenizer whose ids the data has, for prompts, samples and bits per "
                         "byte; default: that of model.hf, where it has one");
-  k.choice<&M::family>("family", stays, {family_words.begin(), family_words.end()}, {},
+  k.choice<&M::family>("family", stays, {family_words.begin(), family_words.end()},
                        "whose checkpoint names the tensors have; it sets no other key");
   k.integer<&M::layers>("layers", stays, 1, most_layers, "", "blocks, L").required = Required::dimension;
   k.integer<&M::width>("width", stays, 1, most_width, "", "width of the residual stream, C").required =
@@ -43,12 +43,12 @@ void add_dimensions(Keys& k) {
 }
 
 void add_layers(Keys& k) {
-  k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, {}, "normalisation; layernorm has a bias");
+  k.choice<&M::norm>("norm", stays, {"rmsnorm", "layernorm"}, "normalisation; layernorm has a bias");
   k.number<&M::norm_epsilon>("norm_epsilon", stays, more_than(0), "added to the variance or mean square in norms");
   k.choice<&M::activation>(
-      "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"}, {},
+      "activation", stays, {"swiglu", "gelu", "gelu_tanh", "relu2"},
       "of the feed-forward layer: gated SiLU, GELU (exact), GELU (tanh approximation), squared ReLU");
-  k.choice<&M::positions>("positions", stays, {"rope", "learned"}, {}, "rotary positions or a learned table");
+  k.choice<&M::positions>("positions", stays, {"rope", "learned"}, "rotary positions or a learned table");
   k.integer<&M::max_positions>("max_positions", stays, 0, most_positions, "tokens",
                                "rows of the learned table, at least train.sequence_tokens; with rope, how far "
                                "`generate` goes, 0 = any length");
@@ -56,7 +56,7 @@ void add_layers(Keys& k) {
 
 void add_rope(Keys& k) {
   k.number<&M::rope_theta>("rope_theta", stays, more_than(0), "base of the rotary wavelengths; more than 1 with yarn");
-  k.choice<&M::rope_scaling>("rope_scaling", stays, {"none", "linear", "llama3", "yarn"}, {},
+  k.choice<&M::rope_scaling>("rope_scaling", stays, {"none", "linear", "llama3", "yarn"},
                              "how rotary wavelengths are stretched for contexts longer than the original one");
   k.number<&M::rope_factor>("rope_factor", stays, more_than(0), "stretch; needs rope_scaling");
   k.integer<&M::rope_original_positions>("rope_original_positions", stays, 0, most_positions, "tokens",

@@ -34,7 +34,7 @@ void add_mesh(std::vector<Key>& keys) {
   k.integer<&M::etp>("etp", may_change, 0, most_ranks, "",
                      "tensor-parallel ranks of experts: each has a part of every expert; divides tp; 0 = tp");
   k.choice<&M::cp_method>(
-      "cp_method", may_change, {"ring", "all_gather", "all_to_all"}, {},
+      "cp_method", may_change, {"ring", "all_gather", "all_to_all"},
       "how cp ranks exchange keys and values: in a ring behind attention, all at once, or heads for "
       "positions (Ulysses); with cp 1 it has no effect");
 }
@@ -42,7 +42,7 @@ void add_mesh(std::vector<Key>& keys) {
 void add_schedule(std::vector<Key>& keys) {
   using S = ScheduleDeck;
   SectionKeys<&Deck::schedule> k("schedule", keys);
-  k.choice<&S::name>("name", may_change, {schedule_words.begin(), schedule_words.end()}, {}, "order of microbatches");
+  k.choice<&S::name>("name", may_change, {schedule_words.begin(), schedule_words.end()}, "order of microbatches");
   k.integer<&S::virtual_stages>("virtual_stages", may_change, 1, 1024, "",
                                 "interleaved: model chunks per rank; zb_v has two")
       .former_name = "chunks_per_stage";
@@ -53,47 +53,69 @@ void add_schedule(std::vector<Key>& keys) {
                    "a CSV file with the schedule itself (docs/parallelism.md); empty = made by name");
 }
 
-void add_train(std::vector<Key>& keys) {
+void add_batches(SectionKeys<&Deck::train>& k) {
   using T = TrainDeck;
-  SectionKeys<&Deck::train> k("train", keys);
   k.integer<&T::steps>("steps", may_change, 1, most_steps, "", "updates of the parameters").required =
       Required::training;
   k.integer<&T::global_batch_sequences>("global_batch_sequences", stays, 1, most_sequences, "",
                                         "sequences of one step over all ranks; a multiple of microbatch_sequences x "
                                         "data-parallel size")
       .required = Required::training;
+  k.ramp<&T::batch_ramp>("batch_ramp", stays,
+                         "from a step, or from a number of tokens, on: smaller batches than global_batch_sequences, "
+                         "which all other steps have (docs/data.md); at a restart the batches of steps to come may "
+                         "change, those so far stay");
   k.integer<&T::microbatch_sequences>("microbatch_sequences", may_change, 1, most_sequences, "",
                                       "sequences that a rank takes at a time, B");
   k.integer<&T::sequence_tokens>("sequence_tokens", stays, 1, most_tokens, "", "tokens of a sequence, T").required =
       Required::training;
+}
+
+void add_precision(SectionKeys<&Deck::train>& k) {
+  using T = TrainDeck;
   k.choice<&T::precision>(
-      "precision", stays, {"fp64", "fp32", "bf16", "fp8"}, {},
+      "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
       "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums, and so does fp8, which "
       "rounds the operands of blocks' products (docs/fp8.md)");
-  k.choice<&T::fp8_recipe>("fp8_recipe", stays, {"current", "row", "block"}, {"delayed"},
+  k.choice<&T::fp8_recipe>("fp8_recipe", stays, {"current", "row", "block", "delayed"},
                            "what has one scale: a sequence's activations and a whole matrix; a token and an output "
-                           "row; 1 x 128 of a token and 128 x 128 of a matrix");
-  k.choice<&T::fp8_scale>("fp8_scale", stays, {"power_of_two", "exact"}, {},
+                           "row; 1 x 128 of a token and 128 x 128 of a matrix; the batch's activations and a whole "
+                           "matrix, from the steps before");
+  k.choice<&T::fp8_scale>("fp8_scale", stays, {"power_of_two", "exact"},
                           "a scale is the largest power of two that fits, or largest number / amax");
-  k.choice<&T::fp8_carrier>("fp8_carrier", stays, {"bf16", "fp64"}, {},
+  k.choice<&T::fp8_carrier>("fp8_carrier", stays, {"bf16", "fp64"},
                             "type of all that fp8 doesn't round; fp64 compares layouts to rounding");
-  k.flag<&T::fp8_experts>("fp8_experts", stays, "experts' products in fp8, too");
+  k.flag<&T::fp8_experts>("fp8_experts", stays,
+                          "routed experts' products in fp8, too, with scales of activations by token");
+  k.flag<&T::fp8_transposed>(
+      "fp8_transposed", stays,
+      "with block: weight gradients in fp8, too, but for routed experts', from copies of activations and output "
+      "gradients with a scale for each column of 128 tokens of a sequence");
+  k.integer<&T::fp8_history>("fp8_history", stays, 1, 1 << 16, "",
+                             "with fp8_recipe: delayed, the last steps whose largest magnitudes give the scales");
   k.integer<&T::fp8_first_layers_bf16>("fp8_first_layers_bf16", stays, 0, 1 << 20, "",
                                        "first blocks whose products fp8 leaves in the carrier's type");
   k.integer<&T::fp8_last_layers_bf16>(
       "fp8_last_layers_bf16", stays, 0, 1 << 20, "",
       "last blocks likewise, those of multi-token prediction counted behind the others");
+}
+
+void add_train(std::vector<Key>& keys) {
+  using T = TrainDeck;
+  SectionKeys<&Deck::train> k("train", keys);
+  add_batches(k);
+  add_precision(k);
   k.unsigned_integer<&T::seed>("seed", stays, "of initial values, sample order, dropout and sampling");
   k.choice<&T::recompute>(
-      "recompute", may_change, {"none", "selective", "full"}, {},
+      "recompute", may_change, {"none", "selective", "full"},
       "what backward recomputes instead of saving it: nothing, outputs of norms and activations, whole blocks");
   k.integer<&T::zero_stage>("zero_stage", may_change, 0, 3, "",
                             "1 shards optimizer state over dp_shard x cp, 2 also gradients, 3 also parameters");
   k.choice<&T::accumulate>(
-      "accumulate", may_change, {"automatic", "sharded", "unsharded"}, {},
+      "accumulate", may_change, {"automatic", "sharded", "unsharded"},
       "reduce gradients after each microbatch, or once a step (zero_stage 0 and 1); automatic = once "
       "a step where that is legal");
-  k.choice<&T::gather>("gather", may_change, {"microbatch", "step"}, {},
+  k.choice<&T::gather>("gather", may_change, {"microbatch", "step"},
                        "zero_stage 3: gather a unit for each use, or once a step");
   k.number<&T::z_loss_coefficient>("z_loss_coefficient", may_change, at_least(0),
                                    "adds this times the mean squared log-sum-exp of the logits to total_loss");
@@ -107,12 +129,11 @@ void add_train(std::vector<Key>& keys) {
                                       "sequences of a validation; 0 = all of data.validation_files");
 }
 
-void add_optimizer(std::vector<Key>& keys) {
+void add_update_rule(SectionKeys<&Deck::optimizer>& k) {
   using O = OptimizerDeck;
-  SectionKeys<&Deck::optimizer> k("optimizer", keys);
   std::vector<std::string> names;
   for (const OptimizerRow& row : optimizer_table) names.push_back(row.word);
-  k.choice<&O::name>("name", stays, std::move(names), {"soap"},
+  k.choice<&O::name>("name", stays, std::move(names),
                      "update rule (docs/optimizers.md); decay follows the tensor's rank: norms and biases have none");
   k.number<&O::learning_rate>("learning_rate", may_change, at_least(0), "at the end of warm-up").required =
       Required::training;
@@ -122,16 +143,24 @@ void add_optimizer(std::vector<Key>& keys) {
   k.number<&O::weight_decay>("weight_decay", may_change, at_least(0),
                              "p is multiplied by 1 - learning rate x this, each step");
   k.number<&O::momentum>("momentum", may_change, from_below(0, 1), "sgd: share of the last step's sum of gradients");
-  k.choice<&O::muon_scale>("muon_scale", may_change, {"moonlight", "keller"}, {},
+  k.choice<&O::muon_scale>("muon_scale", may_change, {"moonlight", "keller"},
                            "muon: a matrix's update is multiplied by 0.2 sqrt(max(out, in)), or by sqrt(max(1, out / "
                            "in))");
   k.number<&O::adam_learning_rate>(
       "adam_learning_rate", may_change, at_least(0),
-      "muon, normuon: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
+      "muon, normuon, soap: rate of what has AdamW: tables, output matrix, vectors; 0 = learning_rate");
+  k.integer<&O::soap_basis_every_steps>("soap_basis_every_steps", may_change, 1, most_steps, "",
+                                        "soap: updates from one refresh of the bases to the next");
+  k.integer<&O::soap_largest_side>("soap_largest_side", stays, 1, 1000000, "",
+                                   "soap: a side of a matrix with more rows or columns than this keeps its own basis");
   k.number<&O::clip_norm>("clip_norm", may_change, at_least(0), "largest global gradient norm; 0 = no clipping");
+}
+
+void add_rates(SectionKeys<&Deck::optimizer>& k) {
+  using O = OptimizerDeck;
   k.choice<&O::schedule>(
       "schedule", may_change,
-      {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex", "cosine_restarts", "piecewise"}, {},
+      {"constant", "linear", "cosine", "wsd", "inverse_sqrt", "rex", "cosine_restarts", "piecewise"},
       "of the learning rate after warm-up (docs/optimizers.md); wsd stays, then decays over the last "
       "decay_steps; `forge show DECK --rates` draws it");
   k.integer<&O::warmup_steps>("warmup_steps", may_change, 0, most_steps, "",
@@ -139,7 +168,7 @@ void add_optimizer(std::vector<Key>& keys) {
   k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
                              "steps of the decay; 0 = train.steps - warmup_steps");
   k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
-  k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"}, {},
+  k.choice<&O::wsd_tail>("wsd_tail", may_change, {"linear", "cosine", "sqrt"},
                          "form of wsd's decay, and of a cooldown's");
   k.number<&O::restart_factor>(
       "restart_factor", may_change, at_least(1),
@@ -150,14 +179,21 @@ void add_optimizer(std::vector<Key>& keys) {
   k.integer<&O::cooldown_from>("cooldown_from", may_change, 0, most_steps, "",
                                "from this step on the rate falls from the schedule's to min_ratio at train.steps, as "
                                "wsd_tail says; 0 = it doesn't");
+}
+
+void add_optimizer(std::vector<Key>& keys) {
+  using O = OptimizerDeck;
+  SectionKeys<&Deck::optimizer> k("optimizer", keys);
+  add_update_rule(k);
+  add_rates(k);
   k.groups<&O::groups>(
       "groups", may_change,
       "tensors by name (* any characters, ? one; the first group that matches counts) with a rate, a decay or "
-      "an optimizer of their own; muon and normuon leave matrices of groups with optimizer: adamw to AdamW");
+      "an optimizer of their own; muon, normuon and soap leave matrices of groups with optimizer: adamw to AdamW");
   k.number<&O::qk_clip>("qk_clip", may_change, at_least(0),
                         "QK-clip's tau (docs/optimizers.md): behind an update, queries and keys of heads whose largest "
                         "attention logit of the step was above it are scaled down to it; 0 = none");
-  k.choice<&O::moments>("moments", stays, {"default", "bf16"}, {},
+  k.choice<&O::moments>("moments", stays, {"default", "bf16"},
                         "type of moments; default = fp32, or fp64 with precision fp64");
 }
 
@@ -180,24 +216,24 @@ void add_data(std::vector<Key>& keys) {
       "begin behind the checkpoint's step may change at a restart");
   k.number<&D::temperature>("temperature", stays, more_than(0),
                             "weights of a mixture are taken to the power of 1 / temperature");
-  k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"}, {},
+  k.choice<&D::at_end>("at_end", may_change, {"repeat", "error"},
                        "when a source's samples are used up: again from the start, or the run is refused before it "
                        "begins; max_epochs of a source wins");
   k.paths<&D::validation_files>("validation_files", may_change, "held-out token files");
   k.paths<&D::validation_mask_files>("validation_mask_files", may_change, "mask_files of validation_files");
-  k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"}, {},
+  k.choice<&D::dtype>("dtype", may_change, {"none", "uint16", "uint32"},
                       "type of a token in files without a header; none = not declared, files with a header only");
-  k.choice<&D::order>("order", stays, {"sequential", "shuffled"}, {},
+  k.choice<&D::order>("order", stays, {"sequential", "shuffled"},
                       "order of the samples; shuffled anew in each epoch, from train.seed");
   k.integer<&D::document_end_token>("document_end_token", stays, -1, 99'999'999, "",
                                     "id that ends a document: attention and loss don't cross it; -1 = no documents");
-  k.choice<&D::document_ends>("document_ends", stays, {"token", "index"}, {},
+  k.choice<&D::document_ends>("document_ends", stays, {"token", "index"},
                               "documents end at document_end_token, or where the files' indexes say (.idx, .ds.index)");
-  k.choice<&D::packing>("packing", stays, {"cut", "best_fit"}, {},
+  k.choice<&D::packing>("packing", stays, {"cut", "best_fit"},
                         "samples are cut from the text every T tokens, or packed from whole documents");
   k.path<&D::packing_directory>("packing_directory", may_change,
                                 "where the plans of best_fit are kept; empty = <output.directory>/packing");
-  k.choice<&D::positions>("positions", stays, {"sample", "document"}, {},
+  k.choice<&D::positions>("positions", stays, {"sample", "document"},
                           "where positions start from 0, of rotations and of the learned table");
 }
 
@@ -216,7 +252,7 @@ void add_checkpoint(std::vector<Key>& keys) {
   k.integer<&C::keep_every_steps>("keep_every_steps", may_change, 0, most_steps, "",
                                   "beside those, the steps that this divides stay; 0 = none");
   k.flag<&C::asynchronous>("asynchronous", may_change, "copy the state, then write it behind the next steps");
-  k.choice<&C::resume>("resume", may_change, {"never", "auto"}, {},
+  k.choice<&C::resume>("resume", may_change, {"never", "auto"},
                        "what a start does where checkpoints stand: never = it is refused without --restart or --fresh, "
                        "auto = it restarts from the newest; a job that Slurm starts again goes on in any case");
   k.path<&C::model_from>(
@@ -250,8 +286,8 @@ void add_output(std::vector<Key>& keys) {
   k.integer<&O::every_steps>("every_steps", may_change, 1, most_steps, "",
                              "steps between lines on the screen and in log.txt; metrics.jsonl has every step");
   k.integer<&O::norms_every_steps>("norms_every_steps", may_change, 0, most_steps, "",
-                                   "steps between norms of weights and of their updates, by unit, in metrics.jsonl; 0 "
-                                   "= never");
+                                   "steps between norms of weights and of their updates, by unit, and with fp8 of "
+                                   "shares that it loses, in metrics.jsonl; 0 = never");
   k.text<&O::sample_prompt>("sample_prompt", may_change, "text that the sample at the end continues");
   k.integer<&O::sample_tokens>("sample_tokens", may_change, 0, most_tokens, "", "length of that sample; 0 = none");
   k.number<&O::sample_temperature>("sample_temperature", may_change, at_least(0),
@@ -277,7 +313,7 @@ void add_machine(std::vector<Key>& keys) {
   k.integer<&M::deadline_seconds>("deadline_seconds", may_change, 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
   k.choice<&M::attention>(
-      "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()}, {},
+      "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()},
       "kernels of attention on a GPU, except of generation; tensor_cores: bf16 alone, never run on a GPU");
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "config/batch_ramp.hpp"
 #include "config/map_list.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
@@ -150,8 +151,7 @@ double rate_factor(const Deck& deck, std::int64_t step) {
 
 std::int64_t first_step_of(const PhaseDeck& phase, const TrainDeck& train) {
   if (phase.from_step > 0) return phase.from_step;
-  const std::int64_t tokens = std::max<std::int64_t>(train.global_batch_sequences * train.sequence_tokens, 1);
-  return phase.from_tokens / tokens + (phase.from_tokens % tokens != 0) + 1;
+  return BatchSizes(train).first_step_behind(phase.from_tokens, train.sequence_tokens);
 }
 
 }  // namespace forge

@@ -10,7 +10,7 @@
 
 namespace forge {
 
-enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon, normuon, adafactor };
+enum class OptimizerName : int { adamw, lion, sgd, schedule_free, muon, normuon, adafactor, soap };
 
 struct OptimizerRow {
   const char* word;
@@ -27,6 +27,8 @@ struct OptimizerRow {
   // whole, their owners keep them; else second moments are a row's times a column's, and `state` is kept of vectors
   // (layout/factored_moments.hpp).
   const char *of_rows = nullptr, *of_columns = nullptr;
+  // Owners of whole matrices keep all that is kept of them (layout/rotated_state.hpp), and `state` is empty.
+  bool rotates = false;
 
   // Ranks that hold parts of a matrix work on its update together.
   constexpr bool shares_matrices() const { return whole_matrices || factored(); }
@@ -50,8 +52,15 @@ inline constexpr std::array optimizer_table{
                  false,
                  true,
                  "second_moment_of_rows"},
-    OptimizerRow{
-        "adafactor", {"second_moment"}, {}, false, false, "second_moment_of_rows", "second_moment_of_columns"}};
+    OptimizerRow{"adafactor", {"second_moment"}, {}, false, false, "second_moment_of_rows", "second_moment_of_columns"},
+    OptimizerRow{"soap",
+                 {},
+                 {"adam_learning_rate", "beta1", "beta2", "epsilon", "soap_basis_every_steps", "soap_largest_side"},
+                 false,
+                 true,
+                 nullptr,
+                 nullptr,
+                 true}};
 constexpr const OptimizerRow& row_of(OptimizerName name) {
   return optimizer_table[to_size(name)];
 }

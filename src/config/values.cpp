@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/batch_ramp.hpp"
 #include "config/group_keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/text.hpp"
@@ -125,6 +126,12 @@ class ValueReader {
     if (problem.empty()) k.access.set(deck_, std::move(phases));
     return problem;
   }
+  std::string operator()(const RampKey& k) {
+    std::vector<RampDeck> ramp;
+    std::string problem = read_ramp(node_, ramp);
+    if (problem.empty()) k.access.set(deck_, std::move(ramp));
+    return problem;
+  }
   std::string operator()(const GroupsKey& k) {
     std::vector<OptimizerGroup> groups;
     std::string problem = read_groups(node_, groups);
@@ -133,8 +140,6 @@ class ValueReader {
   }
   std::string operator()(const ChoiceKey& k) {
     if (node_.kind != YamlNode::Kind::scalar) return illegal();
-    if (std::find(k.later.begin(), k.later.end(), node_.text) != k.later.end())
-      return "= " + node_.text + ": not available in this version; legal: " + legal_values(key_);
     const auto word = std::find(k.words.begin(), k.words.end(), node_.text);
     if (word == k.words.end()) return illegal();
     k.access.set(deck_, static_cast<int>(word - k.words.begin()));

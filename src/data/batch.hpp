@@ -61,7 +61,7 @@ struct HostBatch {
   std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
   ShortList<std::int64_t, most_sources> source_labels;  // of label_count, by source; empty: not apart
 
-  // Sizes every vector; nothing grows later.
+  // Sizes every vector; nothing grows later, unless more microbatches are asked for than ever before.
   void allocate(std::int64_t microbatches, std::int64_t microbatch, std::int64_t tokens_of_sequence,
                 const RowShare& rows = {});
   std::int64_t microbatches() const { return microbatch_sequences == 0 ? 0 : sequences / microbatch_sequences; }

@@ -1,6 +1,8 @@
 #include "data/json_line.hpp"
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "tokenizer/unicode.hpp"
 
@@ -9,6 +11,22 @@ namespace forge {
 namespace {
 
 constexpr int most_depth = 256;
+
+// The first place from `at` on of a quote, a backslash or a control character, or the text's end; eight bytes at a
+// time.
+std::size_t plain_end(std::string_view text, std::size_t at) {
+  constexpr std::uint64_t ones = 0x0101010101010101u, highs = ones << 7;
+  const auto zeros = [](std::uint64_t word) { return (word - ones) & ~word & highs; };
+  for (std::uint64_t word; at + sizeof word <= text.size(); at += sizeof word) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    const std::uint64_t below_space = (word - 0x20 * ones) & ~word & highs;
+    // The lowest bit that is set here stands in the first such byte.
+    const std::uint64_t found = zeros(word ^ '"' * ones) | zeros(word ^ '\\' * ones) | below_space;
+    if (found != 0) return at + static_cast<std::size_t>(std::countr_zero(found)) / 8;
+  }
+  while (at < text.size() && text[at] != '"' && text[at] != '\\' && static_cast<std::uint8_t>(text[at]) >= 0x20) ++at;
+  return at;
+}
 
 class Scanner {
  public:
@@ -33,9 +51,7 @@ class Scanner {
     if (out) out->clear();
     while (at_ < text_.size()) {
       const std::size_t begin = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
-             static_cast<unsigned char>(text_[at_]) >= 0x20)
-        ++at_;
+      at_ = plain_end(text_, at_);
       if (out) out->append(text_.substr(begin, at_ - begin));
       if (take('"')) return true;
       if (!take('\\') || !escape(out)) return false;

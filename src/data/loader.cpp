@@ -16,7 +16,7 @@ Loader::Loader(SampleStream stream, BatchShare share, std::int64_t first_step, s
   for (const DataSource& source : stream_.sources())
     require(source.sequence.count == source.set->samples(), "loader: the sequence belongs to another set");
   for (HostBatch& batch : buffers_)
-    batch.allocate(share.microbatches(), share.microbatch, stream_.set().sequence_tokens(), rows);
+    batch.allocate(share.most_microbatches(), share.microbatch, stream_.set().sequence_tokens(), rows);
   thread_ = std::thread([this] { fill_ahead(); });
 }
 
@@ -53,6 +53,9 @@ void Loader::fill_ahead() {
 
 void Loader::fill(std::int64_t step) {
   HostBatch& batch = buffer(step);
+  // Of the buffer's memory another part.
+  if (const std::int64_t microbatches = share_.microbatches(step); microbatches != batch.microbatches())
+    batch.allocate(microbatches, share_.microbatch, batch.sequence_tokens, RowShare(batch.share));
   filler_.begin(batch);
   for (std::int64_t row = 0; row < batch.sequences; ++row) {
     const std::int64_t place = share_.place(step, row);

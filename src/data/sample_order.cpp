@@ -48,12 +48,11 @@ std::int64_t SampleSequence::at(std::int64_t place) const {
   return permuted(random_key(seed, Purpose::sample_order, epoch), count, place % count);
 }
 
-std::int64_t BatchShare::microbatches() const {
-  if (global_batch < 1 || microbatch < 1 || ranks < 1 || global_batch % (microbatch * ranks) != 0)
-    throw BadInput("train.global_batch_sequences: " + std::to_string(global_batch) +
-                   " is no multiple of train.microbatch_sequences (" + std::to_string(microbatch) +
-                   ") x data-parallel ranks (" + std::to_string(ranks) + ")");
-  return global_batch / (microbatch * ranks);
+std::int64_t BatchShare::microbatches_of(std::int64_t batch) const {
+  if (batch < 1 || microbatch < 1 || ranks < 1 || batch % (microbatch * ranks) != 0)
+    throw BadInput("a batch of " + std::to_string(batch) + " sequences is no multiple of train.microbatch_sequences (" +
+                   std::to_string(microbatch) + ") x data-parallel ranks (" + std::to_string(ranks) + ")");
+  return batch / (microbatch * ranks);
 }
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "config/batch_ramp.hpp"
 #include "config/deck.hpp"
 
 namespace forge {
@@ -21,21 +22,27 @@ struct SampleSequence {
   std::int64_t at(std::int64_t place) const;
 };
 
-// Which places of the run a data-parallel rank reads: step s (from 1) takes places (s−1)·G … s·G−1, cut into
-// microbatches of b consecutive places, which are dealt to the n ranks in turn. So microbatch m of rank d holds
-//   (s−1)·G + (m·n + d)·b … + b − 1.
+// Which places of the run a data-parallel rank reads: step s (from 1) takes the G_s places behind those of the steps
+// before, P_s … P_s + G_s − 1 (config/batch_ramp.hpp), cut into microbatches of b consecutive places, which are dealt
+// to the n ranks in turn. So microbatch m of rank d holds
+//   P_s + (m·n + d)·b … + b − 1.
 struct BatchShare {
-  std::int64_t global_batch = 1;  // G
-  std::int64_t microbatch = 1;    // b
-  std::int64_t ranks = 1;         // n
-  std::int64_t rank = 0;          // d
+  BatchSizes batches;           // G_s
+  std::int64_t microbatch = 1;  // b
+  std::int64_t ranks = 1;       // n
+  std::int64_t rank = 0;        // d
 
-  // A; throws BadInput unless G is a multiple of b·n.
-  std::int64_t microbatches() const;
+  // A of a step; throws BadInput unless G is a multiple of b·n.
+  std::int64_t microbatches(std::int64_t step = 1) const { return microbatches_of(batches.of(step)); }
+  // Of any step.
+  std::int64_t most_microbatches() const { return microbatches_of(batches.largest()); }
   // Place of sequence `row` (0 … A·b−1) of this rank's share of step s.
   std::int64_t place(std::int64_t step, std::int64_t row) const {
-    return (step - 1) * global_batch + (row / microbatch * ranks + rank) * microbatch + row % microbatch;
+    return batches.before(step) + (row / microbatch * ranks + rank) * microbatch + row % microbatch;
   }
+
+ private:
+  std::int64_t microbatches_of(std::int64_t batch) const;
 };
 
 }  // namespace forge

@@ -57,8 +57,8 @@ class SampleStream {
   std::size_t apart() const { return apart_ ? sources_.size() : 0; }
   // Samples that a source gives at places 0 … places − 1.
   std::int64_t drawn(std::size_t source, std::int64_t places) const { return order_.drawn(source, places); }
-  // Throws BadInput, naming the step, where a source has to give more than it may in so many steps of G places.
-  void check_ends(std::int64_t steps, std::int64_t global_batch) const;
+  // Throws BadInput, naming the step, where a source has to give more than it may in so many steps.
+  void check_ends(std::int64_t steps, const BatchSizes& batches) const;
 
  private:
   bool apart_;

@@ -46,6 +46,9 @@ TextFileKind text_file_kind(const std::string& path) {
     throw BadInput(path +
                    ": a Parquet file; legal: text, or .jsonl, .jsonl.gz and .jsonl.zst; jobscripts/parquet_to_jsonl.py "
                    "writes such a file");
+  for (const char* end : {".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"})
+    if (name.ends_with(end))
+      throw BadInput(path + ": " + end + " is no text; legal: text, or .jsonl, as it is or with .gz or .zst");
   return kind;
 }
 

@@ -15,7 +15,7 @@ struct TextFileKind {
   enum class Compression { none, gzip, zstd } compression = Compression::none;
 };
 // By the name's end: .jsonl, .jsonl.gz, .jsonl.zst; any other name, with .gz or .zst or without, is a text. BadInput:
-// Parquet.
+// Parquet, archives, and compression that isn't read.
 TextFileKind text_file_kind(const std::string& path);
 
 // The bytes of a text file from its start, decompressed.

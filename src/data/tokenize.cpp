@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <filesystem>
 #include <span>
 
 #include "config/file_handle.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "data/output_lock.hpp"
 
 namespace forge {
 
@@ -112,12 +112,11 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   if (options.output.empty()) throw BadInput("tokenize: no output file is named");
   if (options.output.ends_with(".npy"))
     throw BadInput(options.output + ": tokenize writes raw uint16 files; choose a name that doesn't end in .npy");
-  for (const std::string& input : options.inputs) {
+  for (const std::string& input : options.inputs)
     FileHandle::open_to_read(input, "text");  // before anything is written
-    std::error_code ignored;
-    if (std::filesystem::equivalent(input, options.output, ignored)) throw BadInput(input + ": is the output file too");
-  }
+  check_output(options.inputs, options.output);
 
+  const OutputLock lock(options.output);
   Temporary temporary(options.output + ".partial");
   FileHandle out = FileHandle::open_to_write(temporary.path());
   Writer writer(out, options.document_end);

@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "data/json_line.hpp"
+#include "data/output_lock.hpp"
 #include "data/resumable_tokens.hpp"
 #include "data/text_file.hpp"
 #include "data/token_writer.hpp"
@@ -23,8 +24,8 @@ namespace forge {
 
 namespace {
 
-constexpr std::size_t default_round_bytes = 8 << 20;  // a thread
-constexpr std::size_t task_bytes = 1 << 18;           // of small documents
+constexpr std::size_t default_round_bytes = 2 << 20;  // a thread: what the caches of a machine's cores hold
+constexpr std::size_t task_bytes = 1 << 17;           // of small documents
 constexpr std::size_t long_document_bytes = 2 << 20;  // dealt out to all threads
 constexpr std::size_t most_document_bytes = std::size_t{1} << 38;
 
@@ -215,15 +216,20 @@ class RoundEncoder {
  private:
   template <class Encode>
   void add_document(std::string_view bytes, Encoded& to, const Encode& encode) const {
-    if (!use_document(bytes, [&](std::string_view text) { encode(text, to.ids); })) return;
+    if (use_document(bytes, [&](std::string_view text) { encode(text, to.ids); })) end_document(bytes, to);
+  }
+  void end_document(std::string_view bytes, Encoded& to) const {
     to.bytes += static_cast<std::int64_t>(bytes.size());
     ++to.documents;
     if (options_.document_end >= 0) to.ids.push_back(options_.document_end);
     to.ends.push_back(to.ids.size());
   }
   void encode_lines(Encoder& encoder, const Task& task, Encoded& to) const {
-    use_lines(options_, task, [&](std::string_view line) {
-      add_document(line, to, [&](std::string_view text, auto& ids) { encoder.encode(text, ids); });
+    // The text of a line is valid UTF-8.
+    use_lines(options_, task, [&](std::string_view text) {
+      if (text.empty()) return;
+      encoder.encode(text, to.ids);
+      end_document(text, to);
     });
   }
 
@@ -268,11 +274,8 @@ void check(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
   if (options.format == OutputFormat::uint16 && tokenizer.vocabulary() > 65536)
     throw BadInput("--format uint16: " + tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary()) +
                    " ids; legal: uint32 or npy");
-  for (const std::string& input : options.inputs) {
-    TextFile file(input);  // before anything is written
-    std::error_code ignored;
-    if (std::filesystem::equivalent(input, options.output, ignored)) throw BadInput(input + ": is the output file too");
-  }
+  for (const std::string& input : options.inputs) TextFile file(input);  // before anything is written
+  check_output(options.inputs, options.output);
 }
 
 }  // namespace
@@ -346,6 +349,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
   RoundEncoder encoder(tokenizer, options);
   const bool wide = options.format == OutputFormat::uint32 ||
                     (options.format != OutputFormat::uint16 && tokenizer.vocabulary() > 65536);
+  const OutputLock lock(options.output);
   Output writer(tokenizer, options, wide);
   TokenizeTextResult result = writer.resumed();
   result.wide = wide;
@@ -357,22 +361,31 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
                 std::to_string(result.tokens) + " tokens");
   Progress progress(options, 0);
   progress.start_at(result.bytes);
-  // The next round is read while this one is encoded.
-  std::future<Round> next = std::async(std::launch::async, [&] { return reader.next(); });
-  while (true) {
-    const Round round = next.get();
-    if (round.tasks.empty() && round.end.file == options.inputs.size()) break;
-    next = std::async(std::launch::async, [&] { return reader.next(); });
-    for (const Encoded& part : encoder.encode(round)) {
+  const auto write = [&](const std::vector<Encoded>& parts, const TokenizePosition& end, double done) {
+    for (const Encoded& part : parts) {
       writer.write(part);
       result.bytes += part.bytes;
       result.documents += part.documents;
       result.tokens += static_cast<std::int64_t>(part.ids.size());
     }
-    writer.keep(round.end, result);
+    writer.keep(end, result);
     if (options.after_round) options.after_round();
-    progress.report(round.done, result.bytes, result.tokens);
+    progress.report(done, result.bytes, result.tokens);
+  };
+  // The next round is read, and the one before is written, while this one is encoded.
+  std::future<Round> next = std::async(std::launch::async, [&] { return reader.next(); });
+  std::future<void> written;
+  while (true) {
+    const Round round = next.get();
+    if (round.tasks.empty() && round.end.file == options.inputs.size()) break;
+    next = std::async(std::launch::async, [&] { return reader.next(); });
+    std::vector<Encoded> parts = encoder.encode(round);
+    if (written.valid()) written.get();
+    written = std::async(std::launch::async, [&write, parts = std::move(parts), end = round.end, done = round.done] {
+      write(parts, end, done);
+    });
   }
+  if (written.valid()) written.get();
   if (result.tokens == 0) throw BadInput("tokenize: the text is empty");
   writer.finish();
   return result;

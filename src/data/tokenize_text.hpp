@@ -19,7 +19,7 @@ struct TokenizeTextOptions {
   std::int32_t document_end = -1;  // the id behind each document; -1: none
   OutputFormat format = OutputFormat::smallest;
   int threads = 0;                                // 0: as many as there are cores
-  std::size_t round_bytes = 0;                    // of text that is worked on at a time; 0: 8 MiB a thread
+  std::size_t round_bytes = 0;                    // of text that is worked on at a time; 0: 2 MiB a thread
   std::function<void(const std::string&)> say{};  // progress, a line each; may be empty
   std::function<void()> after_round{};            // behind each round's note, for tests; may be empty
 };

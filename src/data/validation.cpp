@@ -14,7 +14,7 @@ ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::i
   if (sequences_ < 0 || sequences_ > set.samples())
     throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
                    std::to_string(set.samples()) + " samples");
-  microbatches_ = (sequences_ + share_.global_batch - 1) / share_.global_batch;
+  microbatches_ = (sequences_ + share_.batches.of(1) - 1) / share_.batches.of(1);
   for (HostBatch& batch : batches_) batch.allocate(1, microbatch, set.sequence_tokens(), rows);
 }
 

@@ -8,6 +8,7 @@
 #include "config/text.hpp"
 #include "hf/families.hpp"
 #include "hf/json_input.hpp"
+#include "hf/quantization.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {
@@ -249,8 +250,8 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
   const JsonObject config(root, file, report);
   ModelDeck model;
   read_family(config, model);
-  for (const char* key : {"quantization_config", "per_layer_config"})
-    if (config.has(key)) config.refuse(key, "not available; legal: absent");
+  check_quantization(config, model.family == Family::gpt2);
+  if (config.has("per_layer_config")) config.refuse("per_layer_config", "not available; legal: absent");
   model.initial_std = config.amount("initializer_range", model.initial_std);
   take_own_keys(from_deck, model);
   model.hf = directory;

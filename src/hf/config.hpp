@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/deck.hpp"
 
@@ -17,9 +18,14 @@ namespace forge {
 // Throws one BadInput for everything that is wrong.
 ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck);
 
+// What a config.json says of weights in FP8: which modules' are not.
+struct Fp8Weights {
+  std::vector<std::string> plain_modules;
+};
 // A config.json for a resolved model, in the older key style, which transformers 4 and 5 both load. Throws BadInput
-// when the model's family has no way to say what the model is.
-std::string write_hf_config(const ModelDeck& model);
+// when the model's family has no way to say what the model is. `fp8`: null, or the files' weights are in FP8
+// (hf/block_scales.hpp).
+std::string write_hf_config(const ModelDeck& model, const Fp8Weights* fp8 = nullptr);
 
 // "" when write_hf_config can express the model, else why not.
 std::string hf_obstacle(const ModelDeck& model);

@@ -53,6 +53,8 @@ class TensorFiles {
   // any other type, a range beyond the tensor, or a file that has become shorter; IoFailed when reading fails.
   void read(const TensorInfo& tensor, std::span<double> out, std::int64_t first = 0) const;
   void read(const TensorInfo& tensor, std::span<float> out, std::int64_t first = 0) const;
+  // Bytes of a tensor, as the file has them, from its byte `first`.
+  void read_bytes(const TensorInfo& tensor, std::span<std::byte> out, std::int64_t first) const;
 
  private:
   std::vector<std::string> files_;

@@ -187,17 +187,21 @@ void convert_any(const std::string& type, const std::byte* from, std::span<T> ou
   convert<std::uint16_t>(from, out, from_half);
 }
 
+// Elements or bytes `first` … of a tensor that has `total`.
+void check_range(const std::string& path, const TensorInfo& tensor, const char* what, std::int64_t first,
+                 std::size_t count, std::uint64_t total) {
+  if (first < 0 || static_cast<std::uint64_t>(first) > total || count > total - static_cast<std::uint64_t>(first))
+    refuse_tensor(path, tensor.name,
+                  std::string(what) + " " + std::to_string(first) + " to " +
+                      std::to_string(first + static_cast<std::int64_t>(count)) + " of its " + std::to_string(total));
+}
+
 template <class T>
 void read_converted(const std::string& path, const TensorInfo& tensor, std::span<T> out, std::int64_t first) {
   static constexpr std::array readable = {"F64", "F32", "BF16", "F16"};
   if (std::find(readable.begin(), readable.end(), tensor.type) == readable.end())
     refuse_tensor(path, tensor.name, "dtype " + tensor.type + "; legal: F64 | F32 | BF16 | F16");
-  const auto total = static_cast<std::uint64_t>(tensor.elements());
-  if (first < 0 || static_cast<std::uint64_t>(first) > total || out.size() > total - static_cast<std::uint64_t>(first))
-    refuse_tensor(path, tensor.name,
-                  "elements " + std::to_string(first) + " to " +
-                      std::to_string(first + static_cast<std::int64_t>(out.size())) + " of its " +
-                      std::to_string(total));
+  check_range(path, tensor, "elements", first, out.size(), static_cast<std::uint64_t>(tensor.elements()));
   const FileHandle file = FileHandle::open_to_read(path, "safetensors file");
   const std::size_t element = to_size(bits_of_type(tensor.type)) / 8;
   constexpr std::size_t chunk = 1 << 17;
@@ -259,6 +263,13 @@ void TensorFiles::read(const TensorInfo& tensor, std::span<double> out, std::int
 
 void TensorFiles::read(const TensorInfo& tensor, std::span<float> out, std::int64_t first) const {
   read_converted(file_of(tensor), tensor, out, first);
+}
+
+void TensorFiles::read_bytes(const TensorInfo& tensor, std::span<std::byte> out, std::int64_t first) const {
+  const std::string& path = file_of(tensor);
+  check_range(path, tensor, "bytes", first, out.size(), tensor.bytes);
+  FileHandle::open_to_read(path, "safetensors file")
+      .read_at(tensor.offset + static_cast<std::uint64_t>(first), out.data(), out.size());
 }
 
 }  // namespace forge

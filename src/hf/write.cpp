@@ -4,6 +4,7 @@
 #include "core/error.hpp"
 #include "hf/config.hpp"
 #include "hf/families.hpp"
+#include "hf/quantization.hpp"
 #include "hf/rope.hpp"
 
 namespace forge {
@@ -117,7 +118,7 @@ std::string hf_obstacle(const ModelDeck& model) {
                                 " has no words for this model: model." + obstacle;
 }
 
-std::string write_hf_config(const ModelDeck& model) {
+std::string write_hf_config(const ModelDeck& model, const Fp8Weights* fp8) {
   if (const auto obstacle = hf_obstacle(model); !obstacle.empty()) throw BadInput(obstacle);
   Json config;
   const bool gpt2 = model.family == Family::gpt2;
@@ -133,6 +134,7 @@ std::string write_hf_config(const ModelDeck& model) {
   config["use_cache"] = true;
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
+  if (fp8) config["quantization_config"] = quantization_config(fp8->plain_modules);
   return config.dump(2) + "\n";
 }
 

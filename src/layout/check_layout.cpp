@@ -5,7 +5,9 @@
 #include <numeric>
 #include <string>
 
+#include "config/batch_ramp.hpp"
 #include "config/check_parts.hpp"
+#include "model/scaled_product.hpp"
 
 namespace forge {
 
@@ -83,6 +85,18 @@ void check_sequence(const Deck& deck, Report& report) {
                        equation("mesh.tp", tp) + " (sequence parallelism cuts them)" + legal);
 }
 
+// A rank's block of a sequence has whole groups of the rows that share scales in transposed copies.
+void check_transposed_groups(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::int64_t unit = 2 * deck.mesh.cp * fp8_block;
+  if (!t.fp8_transposed || deck.mesh.cp == 1 || t.sequence_tokens % unit == 0) return;
+  report.add("", equation("train.sequence_tokens", t.sequence_tokens) + " is no multiple of 2 x " +
+                     equation("mesh.cp", deck.mesh.cp) + " x " + std::to_string(fp8_block) +
+                     " with train.fp8_transposed = true (128 tokens that share a scale are in one of a rank's two "
+                     "blocks of a sequence); nearest legal sequence_tokens: " +
+                     nearest_multiples(t.sequence_tokens, unit) + "; or cp 1, or fp8_transposed: false");
+}
+
 void check_depth(const Deck& deck, Report& report) {
   const std::int64_t tokens = deck.train.sequence_tokens;
   if (deck.model.mtp_depth >= tokens)
@@ -112,6 +126,12 @@ void check_batch(const Deck& deck, Report& report) {
                        equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
                        std::to_string(replicas) + " = " + std::to_string(unit) +
                        "; nearest legal: " + nearest_multiples(t.global_batch_sequences, unit));
+  for (std::size_t i = 0; i < t.batch_ramp.size(); ++i)
+    if (const std::int64_t batch = t.batch_ramp[i].global_batch_sequences; batch % unit != 0)
+      report.add("", equation(ramp_key(i).c_str(), batch) + " is no multiple of " +
+                         equation("train.microbatch_sequences", t.microbatch_sequences) + " x data-parallel size " +
+                         std::to_string(replicas) + " = " + std::to_string(unit) +
+                         "; nearest legal: " + nearest_multiples(batch, unit));
 }
 
 }  // namespace
@@ -125,6 +145,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_batch(deck, report);
   check_tensor(deck, report);
   check_sequence(deck, report);
+  check_transposed_groups(deck, report);
   check_depth(deck, report);
   check_all_to_all(deck, report);
   check_expert_axes(deck, report);

@@ -48,14 +48,12 @@ struct FactoredMoments {
 FactoredMoments factored_moments(const std::vector<LocalUnit>& units, const LocalLayout& layout);
 
 // Second moments of rows, and of columns, that a rank keeps for the whole run: of matrices that it owns
-// (WholeMatrices::owned_rows), or of all whose parts it holds.
+// (WholeMatrices::kept), or of all whose parts it holds; with SOAP, all that it keeps of those that it owns.
 template <class A>
 struct LineMoments {
   View<A, 1> values;
 
-  void list(BufferLister& l, const std::int64_t& count) {
-    l.add(values, "second moments of rows and columns", count, 1);
-  }
+  void list(BufferLister& l, const std::int64_t& count) { l.add(values, "state of matrices", count, 1); }
 };
 
 // Memory of a unit's update, a frame of the workspace.

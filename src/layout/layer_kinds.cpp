@@ -191,44 +191,30 @@ std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass) {
 }
 
 template <class T>
-BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
-  BufferLister l(c, BufferLister::Part::saved);
-  visit(layer, [&](auto kind) { kind.list_saved(l, stage, layer, to); });
-  return l.list;
-}
-
-template <class T>
-BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
-  BufferLister l(c, BufferLister::Part::recomputed);
-  visit(layer, [&](auto kind) { kind.list_recomputed(l, layer, to); });
-  return l.list;
-}
-
-template <class T>
-BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to) {
-  BufferLister l(c);
-  visit(layer, [&](auto kind) { kind.list_gradients(l, layer, to); });
-  return l.list;
-}
-
-template <class T>
-BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to) {
-  BufferLister l(c, BufferLister::Part::recomputed);
+BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
+                      LayerBuffers<T>& to) {
+  BufferLister l(c, place == Kept::saved ? BufferLister::Part::saved : BufferLister::Part::recomputed);
   visit(layer, [&](auto kind) {
-    kind.list_recomputed(l, layer, to);
-    kind.list_gradients(l, layer, to);
-    kind.list_left(l, stage, layer, to);
+    if (place == Kept::saved) kind.list_saved(l, stage, layer, to);
+    if (place == Kept::recomputed || place == Kept::left) kind.list_recomputed(l, layer, to);
+    if (place == Kept::gradients || place == Kept::left) kind.list_gradients(l, layer, to);
+    if (place == Kept::left) kind.list_left(l, stage, layer, to);
   });
+  if (place == Kept::state) to.state.list_state(l);
   return l.list;
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                    \
-  template BufferList saved_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&); \
-  template BufferList recomputed_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                 \
-  template BufferList gradients_of(const BufferContext&, const StageLayer&, LayerBuffers<T>&);                  \
-  template BufferList left_of(const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
+#define FORGE_INSTANTIATE(T) \
+  template BufferList buffers_in(Kept, const BufferContext&, const StageContent&, const StageLayer&, LayerBuffers<T>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
+
+std::size_t bytes_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer) {
+  return with_compute_type(c.precision, [&](auto type) {
+    LayerBuffers<decltype(type)> members;
+    return aligned_bytes(buffers_in(place, c, stage, layer, members));
+  });
+}
 
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute) {
   return with_compute_type(c.precision, [&](auto type) {

@@ -29,16 +29,20 @@ struct LayerBuffers {
   StateBuffers<T> state;
   MtpBuffers<T> mtp;
 };
-// What a layer keeps from forward on; what is recomputed of it; what B leaves for W: in a frame, or, with what is
-// recomputed, in a slot.
+// Where buffers of a layer stand between its passes.
+enum class Kept {
+  saved,  // in a slot, from forward on
+  left,   // in a slot, from B to W, where these are separate actions: what is recomputed, and what B leaves for W
+  // In a frame.
+  recomputed,
+  gradients,  // what B leaves for W
+  state,      // a normalised state that the head alone reads
+};
+// The members that stand there.
 template <class T>
-BufferList saved_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList recomputed_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList gradients_of(const BufferContext& c, const StageLayer& layer, LayerBuffers<T>& to);
-template <class T>
-BufferList left_of(const BufferContext& c, const StageContent& stage, const StageLayer& layer, LayerBuffers<T>& to);
+BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer,
+                      LayerBuffers<T>& to);
+std::size_t bytes_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer);
 // The most that a pass of a layer takes of the workspace beside these, at any time; `recompute`: to recompute what the
 // policy dropped.
 std::size_t scratch_bytes(const BufferContext& c, const StageLayer& layer, Pass pass, bool recompute = false);

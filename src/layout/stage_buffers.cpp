@@ -17,15 +17,6 @@ FORGE_INSTANTIATE_CLASS(GradientStream);
 
 namespace {
 
-// Bytes of list_of(LayerBuffers<T>&) in the context's type.
-template <class F>
-std::size_t bytes_of(const BufferContext& c, F list_of) {
-  return with_compute_type(c.precision, [&](auto type) {
-    LayerBuffers<decltype(type)> members;
-    return aligned_bytes(list_of(members));
-  });
-}
-
 std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& stage,
                                   const std::vector<StageLayer>& layers, bool training) {
   Batch batch;
@@ -41,7 +32,7 @@ std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& st
       states.push_back(layer.state);
       parts.push_back({layers.size() + to_size(layer.state), Category::data, aligned_bytes(shifted.list)});
     }
-    parts.push_back({l, Category::activations, bytes_of(c, [&](auto& to) { return saved_of(c, stage, layer, to); })});
+    parts.push_back({l, Category::activations, bytes_in(Kept::saved, c, stage, layer)});
   }
   return parts;
 }
@@ -50,7 +41,7 @@ std::vector<SlotPart> left_parts(const BufferContext& c, const StageContent& sta
                                  const std::vector<StageLayer>& layers) {
   std::vector<SlotPart> parts;
   for (std::size_t l = 0; l < layers.size(); ++l)
-    if (const std::size_t bytes = bytes_of(c, [&](auto& to) { return left_of(c, stage, layers[l], to); }); bytes > 0)
+    if (const std::size_t bytes = bytes_in(Kept::left, c, stage, layers[l]); bytes > 0)
       parts.push_back({l, Category::activations, bytes});
   return parts;
 }
@@ -89,24 +80,8 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
   return {};
 }
 
-std::size_t state_bytes(const BufferContext& c) {
-  return bytes_of(c, [&](auto& to) {
-    BufferLister l(c);
-    to.state.list_state(l);
-    return l.list;
-  });
-}
-
 std::size_t stream_bytes(const BufferContext& c) {
   return with_compute_type(c.precision, [&](auto type) { return counted_bytes<GradientStream<decltype(type)>>(c); });
-}
-
-std::size_t recomputed_bytes(const BufferContext& c, const StageLayer& layer) {
-  return bytes_of(c, [&](auto& to) { return recomputed_of(c, layer, to); });
-}
-
-std::size_t gradient_bytes(const BufferContext& c, const StageLayer& layer) {
-  return bytes_of(c, [&](auto& to) { return gradients_of(c, layer, to); });
 }
 
 }  // namespace forge

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "core/category.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/batch.plan.hpp"
@@ -20,6 +22,14 @@ enum class Region : std::uint8_t {
   input_gradient,
 };
 inline constexpr int region_count = 6;
+using Regions = unsigned;  // a set of them
+constexpr Regions set_of(Region region) {
+  return 1u << static_cast<unsigned>(region);
+}
+// Of a set with one.
+constexpr Region only_of(Regions one) {
+  return static_cast<Region>(std::countr_zero(one));
+}
 std::string_view name_of(Region region);
 
 // Gradients of the residual stream, above and below a layer, in turn.
@@ -44,11 +54,6 @@ struct SlotPart {
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training);
 
-// Bytes of the frames that tasks open: a normalised state; the stream's gradients; what is recomputed of a layer; what
-// its B leaves for W.
-std::size_t state_bytes(const BufferContext& c);
-std::size_t stream_bytes(const BufferContext& c);
-std::size_t recomputed_bytes(const BufferContext& c, const StageLayer& layer);
-std::size_t gradient_bytes(const BufferContext& c, const StageLayer& layer);
+std::size_t stream_bytes(const BufferContext& c);  // of a GradientStream
 
 }  // namespace forge

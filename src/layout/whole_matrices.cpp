@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
+
+#include "layout/matrix_rounds.hpp"
 
 namespace forge {
 
 namespace {
-
-// Elements of an owner's matrices in a round, where one matrix isn't larger.
-constexpr std::int64_t most_stacked = std::int64_t{1} << 24;
-// Elements that a rank holds of a round, where one matrix isn't larger: a shard may have all of a shape's.
-constexpr std::int64_t most_held = std::int64_t{1} << 26;
 
 // A matrix of a unit: what all ranks' pieces of this number are parts of.
 struct Matrix {
@@ -86,8 +82,9 @@ Share share_of(const Matrix& m, const LocalUnit& unit, const Sharers& group, int
 // The rounds of one group of ranks.
 class Rounds {
  public:
-  Rounds(const std::vector<LocalUnit>& units, const Sharers& group, bool experts, WholeMatrices& out)
-      : units_(units), group_(group), experts_(experts), out_(out) {}
+  Rounds(const std::vector<LocalUnit>& units, const Sharers& group, bool experts, const OptimizerDeck& deck,
+         WholeMatrices& out)
+      : units_(units), group_(group), experts_(experts), deck_(deck), out_(out) {}
 
   void add() {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Matrix>> shapes;
@@ -96,42 +93,25 @@ class Rounds {
         for (const Matrix& m : matrices_of(units_[u], u)) shapes[{m.rows, m.columns}].push_back(m);
     std::vector<std::vector<Matrix>> classes;
     for (auto& [shape, matrices] : shapes) classes.push_back(std::move(matrices));
-    std::stable_sort(classes.begin(), classes.end(), [](const auto& a, const auto& b) {
-      return newton_schulz_flops(a[0].rows, a[0].columns) > newton_schulz_flops(b[0].rows, b[0].columns);
-    });
-    std::vector<std::pair<double, std::int64_t>> work;
-    for (const auto& c : classes) work.emplace_back(newton_schulz_flops(c[0].rows, c[0].columns), std::ssize(c));
-    const auto owners = matrix_owners(work, group_.size());
-    for (std::size_t c = 0; c < classes.size(); ++c) {
-      for (std::size_t i = 0; i < classes[c].size(); ++i) classes[c][i].owner = owners[c][i];
-      add_class(classes[c]);
+    std::stable_sort(classes.begin(), classes.end(),
+                     [&](const auto& a, const auto& b) { return flops(a[0]) > flops(b[0]); });
+    std::vector<MatrixClass> work;
+    for (const auto& c : classes) work.push_back({flops(c[0]), c[0].rows * c[0].columns, c.size()});
+    const auto held = [&](std::size_t c, std::size_t i) { return held_of(classes[c][i]); };
+    for (const auto& members : matrix_rounds(work, group_.size(), held)) {
+      std::vector<Matrix> matrices;
+      for (const RoundMember& member : members) {
+        matrices.push_back(classes[member.shape][member.matrix]);
+        matrices.back().owner = member.owner;
+      }
+      add_round(matrices);
     }
   }
 
  private:
-  // A round that is filled, and what each rank owns and holds of it.
-  struct OpenRound {
-    std::vector<Matrix> matrices;
-    std::vector<std::int64_t> owned, held;
-  };
-
-  // In each round an owner has the next of its matrices, as many as are stacked, and as many as their holders hold.
-  void add_class(const std::vector<Matrix>& matrices) {
-    const std::int64_t batch = std::max<std::int64_t>(1, most_stacked / (matrices[0].rows * matrices[0].columns));
-    std::vector<std::size_t> next(to_size(group_.size()), 0);  // round, by owner
-    std::vector<OpenRound> rounds;
-    for (const Matrix& m : matrices) {
-      const std::vector<std::int64_t> held = held_of(m);
-      std::size_t& at = next[to_size(m.owner)];
-      while (at < rounds.size() && !has_room(rounds[at], m.owner, batch, held)) ++at;
-      if (at == rounds.size())
-        rounds.push_back({{}, std::vector<std::int64_t>(held.size(), 0), std::vector<std::int64_t>(held.size(), 0)});
-      OpenRound& round = rounds[at];
-      round.matrices.push_back(m);
-      ++round.owned[to_size(m.owner)];
-      for (std::size_t r = 0; r < held.size(); ++r) round.held[r] += held[r];
-    }
-    for (const OpenRound& round : rounds) add_round(round.matrices);
+  double flops(const Matrix& m) const {
+    return out_.rotates ? rotated_flops(rotated_state(deck_, m.rows, m.columns))
+                        : newton_schulz_flops(m.rows, m.columns);
   }
 
   // Elements of a matrix, by rank.
@@ -141,98 +121,115 @@ class Rounds {
     return held;
   }
 
-  static bool has_room(const OpenRound& round, int owner, std::int64_t batch, const std::vector<std::int64_t>& held) {
-    if (round.owned[to_size(owner)] == batch) return false;
-    for (std::size_t r = 0; r < held.size(); ++r)
-      if (held[r] > 0 && round.held[r] > 0 && round.held[r] + held[r] > most_held) return false;
-    return true;
-  }
-
+  // Matrices of a shape follow each other.
   void add_round(const std::vector<Matrix>& matrices) {
-    MatrixRound round{experts_, group_.rank, matrices[0].rows, matrices[0].columns, {}, out_.owned_rows, {}, {}};
-    std::vector<std::int64_t> held(to_size(group_.size()), 0), owned = held;
+    MatrixRound round;
+    round.experts = experts_;
+    round.rank = group_.rank;
+    std::vector<std::int64_t> held(to_size(group_.size()), 0), owned = held, stacked = held;
     std::int64_t sent = 0;
+    const Matrix* before = nullptr;
     for (const Matrix& m : matrices) {
-      const LocalUnit& unit = units_[m.unit];
-      const bool mine = m.owner == group_.rank;
-      const std::size_t before = round.owned.size();
-      for (int r = 0; r < group_.size(); ++r) {
-        const Share share = share_of(m, unit, group_, r);
-        const std::int64_t n = share.elements.size();
-        if (n == 0) continue;
-        std::int64_t& at = held[to_size(r)];
-        if (r == group_.rank)
-          round.held.push_back({m.unit, share.elements, unit.rule_of(m.piece), at, m.owner, share.source == r});
-        if (mine)
-          round.owned.push_back({owned[to_size(m.owner)], r, share.row, share.column, share.width, share.first, n,
-                                 share.source == r, share.source == group_.rank, at});
-        at += n;
-      }
-      if (mine) {
-        round.matrices.push_back({m.unit, m.number, m.first_row});
-        place_sent(m, round, before, sent);
-      }
-      ++owned[to_size(m.owner)];
+      const std::size_t owner = to_size(m.owner);
+      if (!before || before->rows != m.rows || before->columns != m.columns)
+        std::fill(stacked.begin(), stacked.end(), 0);
+      before = &m;
+      const std::int64_t elements = m.rows * m.columns, most = std::max<std::int64_t>(1, most_stacked / elements);
+      const bool begins = stacked[owner] % most == 0;
+      if (begins) stacked[owner] = 0;
+      ++stacked[owner];
+      owned[owner] += elements;
+      measure(m, stacked[owner]);
+      if (m.owner == group_.rank && begins) round.stacks.push_back(stack_of(m));
+      add_parts(m, round, held, sent);
     }
-    out_.owned_rows += round.owned_matrices() * round.rows;
-    const std::int64_t batch = *std::max_element(owned.begin(), owned.end()),
-                       side = std::min(round.rows, round.columns);
+    for (MatrixStack& stack : round.stacks) {
+      stack.first_kept = out_.kept;
+      out_.kept += stack.count() * stack.kept;
+    }
     out_.held = std::max(out_.held, *std::max_element(held.begin(), held.end()));
-    out_.stack = std::max(out_.stack, batch * round.rows * round.columns);
-    out_.square = std::max(out_.square, batch * side * side);
-    out_.rows = std::max(out_.rows, batch * round.rows);
-    out_.batch = std::max(out_.batch, batch);
+    out_.received = std::max(out_.received, *std::max_element(owned.begin(), owned.end()));
     out_.rounds.push_back(std::move(round));
   }
 
-  // Places of the matrix's parts among those that the owner is sent; copies stand where their source's part stands.
-  void place_sent(const Matrix& m, MatrixRound& round, std::size_t begin, std::int64_t& sent) const {
+  // An empty stack of matrices as large as this one.
+  MatrixStack stack_of(const Matrix& m) const {
+    MatrixStack stack;
+    stack.rows = m.rows;
+    stack.columns = m.columns;
+    if (row_of(deck_.name).of_rows) stack.kept = m.rows;
+    if (out_.rotates) stack.rotated = rotated_state(deck_, m.rows, m.columns);
+    if (out_.rotates) stack.kept = stack.rotated->elements();
+    return stack;
+  }
+
+  // What a stack of so many matrices needs.
+  void measure(const Matrix& m, std::int64_t count) {
+    const std::int64_t side = std::min(m.rows, m.columns);
+    out_.stack = std::max(out_.stack, count * m.rows * m.columns);
+    out_.square = std::max(out_.square, count * side * side);
+    out_.rows = std::max(out_.rows, count * m.rows);
+    out_.batch = std::max(out_.batch, count);
+    if (!out_.rotates) return;
+    out_.rotation.elements = std::max(out_.rotation.elements, m.rows * m.columns);
+    out_.rotation.side = std::max(out_.rotation.side, rotated_state(deck_, m.rows, m.columns).longest());
+  }
+
+  // What the ranks hold of a matrix: this rank's part of it, and, of its own matrices, everybody's.
+  void add_parts(const Matrix& m, MatrixRound& round, std::vector<std::int64_t>& held, std::int64_t& sent) const {
+    const LocalUnit& unit = units_[m.unit];
+    std::vector<OwnedPart> parts;
+    for (int r = 0; r < group_.size(); ++r) {
+      const Share share = share_of(m, unit, group_, r);
+      const std::int64_t n = share.elements.size();
+      if (n == 0) continue;
+      std::int64_t& at = held[to_size(r)];
+      if (r == group_.rank)
+        round.held.push_back(
+            {m.unit, share.elements, unit.rule_of(m.piece), m.rows, m.columns, at, m.owner, share.source == r});
+      parts.push_back({0, r, share.row, share.column, share.width, share.first, n, share.source == r,
+                       share.source == group_.rank, at});
+      at += n;
+    }
+    if (m.owner != group_.rank) return;
+    MatrixStack& stack = round.stacks.back();
+    for (OwnedPart& part : parts) part.matrix = stack.count();
+    place_sent(m, parts, sent);
+    stack.matrices.push_back({m.unit, m.number, m.first_row});
+    stack.parts.insert(stack.parts.end(), parts.begin(), parts.end());
+  }
+
+  // Places of a matrix's parts among those that the owner is sent; copies stand where their source's part stands.
+  void place_sent(const Matrix& m, std::vector<OwnedPart>& parts, std::int64_t& sent) const {
     std::map<int, std::int64_t> places;  // by source
-    for (std::size_t i = begin; i < round.owned.size(); ++i) {
-      const OwnedPart& part = round.owned[i];
+    for (const OwnedPart& part : parts) {
       if (!part.sent) continue;
       places[part.holder] = part.held ? part.at : sent;
       if (!part.held) sent += part.count;
     }
-    for (std::size_t i = begin; i < round.owned.size(); ++i) {
-      OwnedPart& part = round.owned[i];
-      part.at = places.at(share_of(m, units_[m.unit], group_, part.holder).source);
-    }
+    for (OwnedPart& part : parts) part.at = places.at(share_of(m, units_[m.unit], group_, part.holder).source);
   }
 
   const std::vector<LocalUnit>& units_;
   Sharers group_;
   bool experts_;
+  const OptimizerDeck& deck_;
   WholeMatrices& out_;
 };
 
 }  // namespace
 
-std::vector<std::vector<int>> matrix_owners(const std::vector<std::pair<double, std::int64_t>>& classes, int ranks) {
-  std::vector<double> work(to_size(ranks), 0);
-  std::vector<int> order(to_size(ranks));
-  std::vector<std::vector<int>> owners;
-  for (const auto& [flops, count] : classes) {
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return work[to_size(a)] < work[to_size(b)]; });
-    owners.emplace_back();
-    for (std::int64_t i = 0; i < count; ++i) {
-      owners.back().push_back(order[to_size(i % ranks)]);
-      work[to_size(owners.back().back())] += flops;
-    }
-  }
-  return owners;
-}
-
-WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout) {
+WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout,
+                             const OptimizerDeck& deck) {
   WholeMatrices all;
+  all.rotates = row_of(deck.name).rotates;
   const auto sharers = [](const Zero& zero, int pieces, int piece) {
     return Sharers{zero.shards, pieces, zero.shard * pieces + piece, zero.shards_state()};
   };
   const Sharers dense = sharers(layout.zero, layout.tp, layout.tp_rank),
                 experts = sharers(layout.expert_zero, layout.etp, layout.etp_rank);
-  Rounds(units, dense, false, all).add();
-  Rounds(units, experts, true, all).add();
+  Rounds(units, dense, false, deck, all).add();
+  Rounds(units, experts, true, deck, all).add();
   if (dense.size() > 1 || experts.size() > 1) all.places = 3;
   return all;
 }
@@ -243,9 +240,35 @@ double newton_schulz_flops(std::int64_t rows, std::int64_t columns) {
   return newton_schulz_steps * (2 * least * least * most + 2 * least * least * least + 2 * least * least * most);
 }
 
-void add_round_operations(Operations& o, const MatrixRound& round) {
-  const std::int64_t B = round.owned_matrices(), m = round.rows, n = round.columns, k = std::min(m, n);
-  if (B == 0) return;
+double rotated_flops(const RotatedState& s) {
+  const auto m = static_cast<double>(s.rows), n = static_cast<double>(s.columns);
+  return 4 * 2 * m * n * ((s.rotates_rows ? m : 0) + (s.rotates_columns ? n : 0));
+}
+
+namespace {
+
+void add_rotations(Operations& o, const RotatedState& s, std::int64_t matrices) {
+  const std::int64_t m = s.rows, n = s.columns;
+  const DType type = o.c.precision.accumulate;
+  const auto add = [&](bool rotates, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    if (rotates) o.products.push_back({rows, columns, inner, type, type, false});
+  };
+  for (std::int64_t i = 0; i < matrices; ++i) {
+    add(s.rotates_rows, m, m, n);
+    add(s.rotates_columns, n, n, m);
+    for (int rotation = 0; rotation < 3; ++rotation) {
+      add(s.rotates_rows, m, n, m);
+      add(s.rotates_columns, m, n, n);
+    }
+  }
+  o.over_rows("soap", matrices * m, n, 1, 1, 8, 6);
+  if (s.rotates_rows) o.over_rows("soap", matrices * m, m, 0, 0, 2, 1);
+  if (s.rotates_columns) o.over_rows("soap", matrices * n, n, 0, 0, 2, 1);
+}
+
+void add_stack(Operations& o, const MatrixStack& stack) {
+  const std::int64_t B = stack.count(), m = stack.rows, n = stack.columns, k = std::min(m, n);
+  if (stack.rotated) return add_rotations(o, *stack.rotated, B);
   const DType type = o.c.precision.compute;
   const auto add = [&](bool sums, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
     if (B == 1 && sums)
@@ -263,6 +286,12 @@ void add_round_operations(Operations& o, const MatrixRound& round) {
   o.over_rows("newton_schulz", B * m, n, 2 + newton_schulz_steps, 2 + newton_schulz_steps);
   o.over_rows("newton_schulz", B * k, k, newton_schulz_steps, newton_schulz_steps);
   if (keeps_lines(o.c.optimizer)) o.over_rows("normuon", B * m, n, 2, 1);
+}
+
+}  // namespace
+
+void add_round_operations(Operations& o, const MatrixRound& round) {
+  for (const MatrixStack& stack : round.stacks) add_stack(o, stack);
 }
 
 }  // namespace forge

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/to_size.hpp"
 #include "layout/local_units.hpp"
+#include "layout/rotated_state.hpp"
 #include "model/buffers.hpp"
 #include "model/operations.hpp"
 
@@ -20,6 +22,7 @@ struct HeldPart {
   std::size_t unit = 0;
   Range elements;  // of the unit's flat buffer
   UpdateRule rule;
+  std::int64_t rows = 0, columns = 0;  // of the matrix
   std::int64_t at = 0;
   int owner = 0;       // in the group
   bool sends = false;  // to the owner; other ranks may hold a copy
@@ -30,7 +33,7 @@ struct HeldPart {
 // What rank `holder` of the group holds of a matrix that this rank owns: elements from `first` on of a piece of `width`
 // columns, row-major, whose first one is (row, column) of the matrix.
 struct OwnedPart {
-  std::int64_t matrix = 0;  // of the round's that this rank owns
+  std::int64_t matrix = 0;  // in its stack
   int holder = 0;
   std::int64_t row = 0, column = 0, width = 0, first = 0, count = 0;
   bool sent = false;  // the holder sends it; the others have copies
@@ -44,17 +47,25 @@ struct OwnedMatrix {
   std::int64_t first_row = 0;
 };
 
-// Matrices (rows, columns), at most `batch` to an owner.
+// Matrices (rows, columns) that this rank owns, updated together.
+struct MatrixStack {
+  std::int64_t rows = 0, columns = 0;
+  std::vector<OwnedMatrix> matrices;
+  std::int64_t first_kept = 0;  // where what is kept of them begins, among all that this rank keeps of matrices …
+  std::int64_t kept = 0;        // … and the elements of one of them
+  std::optional<RotatedState> rotated;  // of one of them
+  std::vector<OwnedPart> parts;
+
+  std::int64_t count() const { return std::ssize(matrices); }
+};
+
+// Matrices of any shapes; whose, layout/matrix_rounds.hpp says.
 struct MatrixRound {
   bool experts = false;
   int rank = 0;  // this one's number in its group
-  std::int64_t rows = 0, columns = 0;
-  std::vector<OwnedMatrix> matrices;  // of this rank
-  std::int64_t first_row = 0;         // of the first of them, among the rows of all matrices that this rank owns
   std::vector<HeldPart> held;
-  std::vector<OwnedPart> owned;
+  std::vector<MatrixStack> stacks;
 
-  std::int64_t owned_matrices() const { return std::ssize(matrices); }
   std::int64_t held_elements() const { return held.empty() ? 0 : held.back().end(); }
 };
 
@@ -63,39 +74,42 @@ struct MatrixRound {
 struct WholeMatrices {
   std::vector<MatrixRound> rounds;
   int places = 1;
-  // The most elements of a round on any rank of the groups: parts, matrices of an owner, their smaller squares, rows.
-  std::int64_t held = 0, stack = 0, square = 0, rows = 0, batch = 0;
-  std::int64_t owned_rows = 0;  // of all matrices that this rank owns
+  // The most elements of a round on any rank of the groups: parts that it holds, matrices of an owner. Of a stack:
+  // matrices, their smaller squares, rows; its matrices.
+  std::int64_t held = 0, received = 0, stack = 0, square = 0, rows = 0, batch = 0;
+  bool rotates = false;    // with SOAP; its work has the sizes of …
+  RotationSizes rotation;  // … one matrix, in the place of squares and rows
+  std::int64_t kept = 0;   // elements kept of all matrices that this rank owns
 };
 
 // Where a rank stands in its groups: number `shard` of the shards, `tp` or `etp` of those.
-WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout);
-
-// The owners of matrices, given the FLOPs of one of each class (of one shape) and their numbers: by class, and in it by
-// number. Each rank gets as many of a class as the others, or one more; the ones more go to those with the least work
-// so far.
-std::vector<std::vector<int>> matrix_owners(const std::vector<std::pair<double, std::int64_t>>& classes, int ranks);
+WholeMatrices whole_matrices(const std::vector<LocalUnit>& units, const LocalLayout& layout, const OptimizerDeck& deck);
 
 // Newton and Schulz's iteration (optim/newton_schulz.hpp) of one matrix.
 inline constexpr int newton_schulz_steps = 5;
 double newton_schulz_flops(std::int64_t rows, std::int64_t columns);
+// The products of an update with SOAP, without those that refresh the bases: covariances, gradient and first moment to
+// the bases, and the update back.
+double rotated_flops(const RotatedState& state);
 // The products of a round on its owner, in their order.
 void add_round_operations(Operations& o, const MatrixRound& round);
 
 // Memory of an update, a frame of the workspace.
 template <class T>
 struct MatrixBuffers {
-  std::array<View<T, 1>, 3> held, stack;  // by place: parts that this rank holds, parts that it was sent
-  View<T, 1> x, y;                        // the owner's matrices, one behind the other, and the iteration's next ones
-  View<T, 1> gram, polynomial;            // their smaller squares
-  View<double, 1> row_squares, norms;     // sums of squares of rows; norms of matrices
+  std::array<View<T, 1>, 3> held, received;  // by place: parts that this rank holds, parts that it was sent
+  View<T, 1> x, y;                           // a stack's matrices, and the iteration's next ones
+  View<T, 1> gram, polynomial;               // their smaller squares
+  View<double, 1> row_squares, norms;        // sums of squares of rows; norms of matrices
+  RotationBuffers<acc_t<T>> rotation;
 
   void list(BufferLister& l, const WholeMatrices& m) {
     for (int p = 0; p < m.places; ++p) {
       l.add(held[to_size(p)], "parts of matrices", m.held, 1);
-      if (m.places > 1) l.add(stack[to_size(p)], "parts of other ranks", m.stack, 1);
+      if (m.places > 1) l.add(received[to_size(p)], "parts of other ranks", m.received, 1);
     }
     l.add(x, "matrices", m.stack, 1);
+    if (m.rotates) return rotation.list(l, m.rotation);
     l.add(y, "next matrices", m.stack, 1);
     l.add(gram, "squares of matrices", m.square, 1);
     l.add(polynomial, "polynomials of squares", m.square, 1);

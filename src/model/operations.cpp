@@ -1,6 +1,7 @@
 #include "model/operations.hpp"
 
 #include <algorithm>
+#include "model/fp8_history.hpp"
 
 namespace forge {
 
@@ -101,12 +102,26 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
     linear_backward_input(rows, N, K);
   else
     linear_backward_weight(rows, N, K);
-  if (!fp8 || !rounds_product(c.fp8.recipe, of)) return;
+  if (!fp8 || !rounds_product(c.fp8, of)) return;
   products.back().fp8 = true;
-  scaled.push_back(scaled_product(c, of, rows, w, 0));
-  for (const ScaledOperand& x : {scaled.back().a, scaled.back().b}) {
-    over_rows("fp8_amax", x.rows, x.columns, 1, 0);
-    over_rows("fp8_round", x.rows, x.columns, 1, 1);
+  const bool delayed = c.fp8.recipe == Fp8Recipe::delayed;
+  add_scaled(scaled_product(c, of, rows, w, 0), !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
+}
+
+void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+  const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
+  const std::int64_t N = w.rows.count(), K = w.columns.count();
+  const bool rounded = fp8 && rounds_experts(c.fp8, of);
+  expert_products.push_back(
+      {sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded});
+  if (rounded) add_scaled(scaled_experts(c, of, rows, w, 0), 2);
+}
+
+void Operations::add_scaled(const ScaledProduct& p, int taken) {
+  scaled.push_back(p);
+  for (const auto& [rows, columns] : {std::pair{p.a.rows, p.a.columns}, {p.matrices() * p.b.rows, p.b.columns}}) {
+    if (taken-- > 0) over_rows("fp8_amax", rows, columns, 1, 0);
+    over_rows("fp8_round", rows, columns, 1, 1);
   }
 }
 

@@ -28,6 +28,7 @@ struct ExpertProduct {
   bool sums;
   std::int64_t experts, rows, n, k;
   DType operands, result;
+  bool fp8 = false;  // operands were rounded to it
 
   double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const ExpertProduct&) const = default;
@@ -82,6 +83,7 @@ class Operations {
   std::vector<RowKernel> row_kernels;
   std::vector<ScaledProduct> scaled;  // of the products in FP8, in their order
   bool fp8 = false;                   // what follows is of a block whose products are
+  bool recomputes = false;            // … and of a pass that has run before
 
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
   void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }
@@ -90,14 +92,8 @@ class Operations {
   void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) { add(out, in, rows, sum()); }
   // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
   void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
-  // Of this rank's experts, each (out, in).
-  void experts(std::int64_t rows, std::int64_t out, std::int64_t in) { add_experts(false, rows, out, in, value()); }
-  void experts_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) {
-    add_experts(false, rows, in, out, value());
-  }
-  void experts_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) {
-    add_experts(true, rows, out, in, sum());
-  }
+  // The same of this rank's experts.
+  void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
   // type.
   void over_rows(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads,
@@ -126,9 +122,8 @@ class Operations {
   void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result) {
     products.push_back({m, n, k, value(), result, false});
   }
-  void add_experts(bool sums, std::int64_t rows, std::int64_t n, std::int64_t k, DType result) {
-    expert_products.push_back({sums, spec.E() / c.ep, rows, n, k, value(), result});
-  }
+  // `taken`: operands, from the first on, whose largest magnitudes are taken.
+  void add_scaled(const ScaledProduct& p, int taken);
 };
 
 }  // namespace forge

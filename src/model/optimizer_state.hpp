@@ -10,7 +10,8 @@
 namespace forge {
 
 // What a buffer is kept of: of all elements, of those of matrices that are updated whole, of the others beside them, of
-// vectors; or of rows and columns of matrices (layout/whole_matrices.hpp, factored_moments.hpp).
+// vectors; or of rows and columns of matrices, or of whole matrices by their owners (layout/whole_matrices.hpp,
+// factored_moments.hpp, rotated_state.hpp).
 enum class KeptOf { all, whole_matrices, others, vectors, lines };
 
 // What an optimizer keeps of every element that a rank updates, beside the weight: layout/unit_buffers and
@@ -24,7 +25,7 @@ struct StateBuffer {
 };
 using OptimizerState = ShortList<StateBuffer, 4>;
 
-// Whether anything is kept of rows or columns.
+// Whether anything is kept that isn't of elements.
 inline bool keeps_lines(const OptimizerState& state) {
   for (const StateBuffer& buffer : state)
     if (buffer.of == KeptOf::lines) return true;
@@ -45,6 +46,7 @@ inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard)
   if (whole) add(OptimizerName::adamw, KeptOf::others);
   for (const char* name : {row.of_rows, row.of_columns})
     if (name) state.push_back({name, standard, KeptOf::lines});
+  if (row.rotates) state.push_back({"rotated_state", standard, KeptOf::lines});
   return state;
 }
 

@@ -41,7 +41,7 @@ void ParameterLister::declare(const TensorSpec& t, Section section) {
   if (!declares()) return;
   Parameter p;
   p.name = joined(unit_->name + ".", t.name);
-  p.hf_name = joined(layer >= 0 ? hf_block_name(spec, layer) : "", t.hf);
+  if (!t.hf.empty()) p.hf_name = joined(layer >= 0 ? hf_block_name(spec, layer) : "", t.hf);
   p.hf_transposed = t.transposed;
   p.section = section;
   p.group = next_ - 1;

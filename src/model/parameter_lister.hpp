@@ -34,7 +34,7 @@ inline Splits split_columns(std::int64_t granule = 1) {
 // One tensor of the checkpoint, as its layer declares it.
 struct TensorSpec {
   NameParts name;  // forge's own, behind the unit's
-  NameParts hf;    // in Hugging Face checkpoints; of a block's behind the block's
+  NameParts hf;    // in Hugging Face checkpoints; of a block's behind the block's; empty: no family has the tensor
   ShortList<std::int64_t, 2> shape;
   Splits split = {};  // empty: every tensor-parallel rank has it whole
   Initial initial = Initial::zeros;

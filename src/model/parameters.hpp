@@ -32,7 +32,7 @@ struct Split {
 // One tensor of the checkpoint.
 struct Parameter {
   std::string name;            // forge's own, stable: the key of its initial values, and of checkpoints
-  std::string hf_name;         // in the family's Hugging Face checkpoints
+  std::string hf_name;         // in the family's Hugging Face checkpoints; empty: they don't have it
   bool hf_transposed = false;  // stored (in, out) there
   Section section;
   // Which member of its layer's struct of parameters it belongs to: the tensors of one follow each other without a gap,

@@ -6,7 +6,9 @@
 #include "core/fp8.hpp"
 #include "core/macros.hpp"
 #include "core/short_list.hpp"
+#include "core/traffic.hpp"
 #include "model/buffers.hpp"
+#include "model/fp8_counts.hpp"
 
 namespace forge {
 
@@ -16,21 +18,25 @@ namespace forge {
 // A scale belongs to a group of rows times a group of columns, counted in the whole matrix, so that no layout changes
 // it: each rank takes the largest magnitudes (amax) of the numbers that it has, and the largest of all ranks is taken.
 //   current: activations and gradients by sequence, a weight as a whole
+//   delayed: activations, gradients and a weight as a whole, of the whole batch: from the steps before, so that no
+//        rank is asked (model/fp8_history.hpp)
 //   row: activations and gradients by token; a weight by row of the product's result, which is its row forward, and
 //        its column in the gradient of the input
 //   block: 1 x 128 of activations and gradients, 128 x 128 of a weight (DeepSeek-V3, arXiv:2412.19437, 3.3), of each
 //        of the tensors that one product reads together
+// Rows of routed experts are grouped by expert, wherever ep sends them: what has a scale by sequence elsewhere has one
+// by token, and each expert's matrix counts for itself.
 
 inline constexpr std::int64_t fp8_block = 128;
 
-// Consecutive rows or columns of a matrix that tp may split: of each part (q, k and v; gate and up) this rank has
-// `count`, and so has each of `copies` neighbours.
+// Consecutive rows or columns of a matrix that tp, or of an expert etp, may split: of each part (q, k and v; gate and
+// up) this rank has `count`, and so has each of `copies` neighbours.
 struct MatrixLines {
   struct Part {
     std::int64_t count, copies;
   };
   ShortList<Part, 3> parts;
-  bool split = false;  // over tp
+  bool split = false;
 
   std::int64_t count() const {
     std::int64_t sum = 0;
@@ -45,25 +51,33 @@ inline MatrixLines split_lines(std::int64_t count) {
   return {{{count, 1}}, true};
 }
 
-// How tp splits a weight W(N,K).
+// How tp, or of an expert etp, splits a weight W(N,K).
 struct MatrixSplit {
   MatrixLines rows, columns;
+  BlockProduct product{};
 };
 
 // Groups of rows, or of columns: line i of part p, which begins at begin[p], has group base[p] + (i + shift[p]) / each.
+// With a period there is one part, and groups begin anew in each period, as those of a sequence's rows do.
 struct ScaleLines {
   std::int64_t count = 1;  // groups of the whole matrix, or of what this rank has where others never share one
   std::int64_t each = 1;
   std::int32_t parts = 1;
   std::int64_t begin[4] = {0, 0, 0, 0}, shift[3] = {0, 0, 0}, base[4] = {0, 0, 0, 0};  // the last: where they end
+  std::int64_t period = 0, groups_each = 0;  // lines and groups of a period; 0: none
 
   // Whether each of so many lines is a group of its own.
-  bool alone(std::int64_t lines) const { return each == 1 && parts == 1 && shift[0] == 0 && count == lines; }
+  bool alone(std::int64_t lines) const {
+    return each == 1 && period == 0 && parts == 1 && shift[0] == 0 && count == lines;
+  }
 
   FORGE_INLINE std::int64_t group_of(std::int64_t i) const {
     const int p = parts > 2 && i >= begin[2] ? 2 : parts > 1 && i >= begin[1] ? 1 : 0;
     // A GPU divides numbers of 64 bits in a hundred instructions; a matrix has no 2^32 lines.
-    return base[p] + static_cast<std::uint32_t>(i + shift[p]) / static_cast<std::uint32_t>(each);
+    const auto line = static_cast<std::uint32_t>(i + shift[p]), width = static_cast<std::uint32_t>(each);
+    if (period == 0) return base[p] + line / width;
+    const std::uint32_t before = line / static_cast<std::uint32_t>(period);
+    return before * groups_each + (line - before * static_cast<std::uint32_t>(period)) / width;
   }
   // The lines of a group that this rank has: [begin, end), perhaps empty.
   struct Range {
@@ -71,19 +85,28 @@ struct ScaleLines {
   };
   FORGE_INLINE Range lines_of(std::int64_t group) const {
     const int p = parts > 2 && group >= base[2] ? 2 : parts > 1 && group >= base[1] ? 1 : 0;
-    const std::int64_t from = (group - base[p]) * each - shift[p], to = from + each;
+    std::int64_t from = (group - base[p]) * each - shift[p], to = from + each;
+    if (period > 0) {
+      const std::int64_t before = static_cast<std::uint32_t>(group) / static_cast<std::uint32_t>(groups_each);
+      const std::int64_t end = (before + 1) * period - shift[0];
+      from = before * period + (group - before * groups_each) * each - shift[0];
+      to = from + each < end ? from + each : end;
+    }
     const std::int64_t least = begin[p], most = begin[p + 1];
     const std::int64_t first = from > least ? from : least, last = to < most ? to : most;
     return {first, last > first ? last : first};
   }
 };
 
+// A group for each line.
+ScaleLines lines_alone(std::int64_t lines);
+
 // An operand (rows, columns) as it stands in memory.
 struct ScaledOperand {
   std::int64_t rows = 0, columns = 0;
   ScaleLines by_row, by_column;
   Fp8Format format = Fp8Format::e4m3;
-  bool over_tp = false, over_cp = false;  // ranks whose numbers share scales
+  bool over_tp = false, over_cp = false;  // ranks whose numbers share scales; of experts, etp for tp
 
   std::int64_t groups() const { return by_row.count * by_column.count; }
   // Largest magnitudes of each row's column groups, where others than these have the scales.
@@ -93,22 +116,35 @@ struct ScaledOperand {
 // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
 enum class ProductOf { output, input_gradient, weight_gradient };
 
-// The operands of a product, the activation or output gradient first.
+// The operands of a product, the activation or output gradient first; of experts, `b` is each one's matrix, and `a` has
+// the rows of all of them.
 struct ScaledProduct {
   ScaledOperand a, b;
+  std::int64_t experts = 0;  // on this rank; 0: a product of every token's
 
-  std::int64_t groups() const { return a.groups() + b.groups(); }
-  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp ? b.groups() : 0); }
-  std::int64_t over_cp() const { return (a.over_cp ? a.groups() : 0) + (b.over_cp ? b.groups() : 0); }
+  std::int64_t matrices() const { return std::max<std::int64_t>(experts, 1); }
+  Group splitters() const { return experts > 0 ? Group::etp : Group::tp; }
+  std::int64_t b_groups() const { return matrices() * b.groups(); }
+  std::int64_t groups() const { return a.groups() + b_groups(); }
+  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp ? b_groups() : 0); }
+  std::int64_t over_cp() const { return (a.over_cp ? a.groups() : 0) + (b.over_cp ? b_groups() : 0); }
 };
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
-// sums run over rows.
-inline bool rounds_product(Fp8Recipe recipe, ProductOf of) {
-  return recipe == Fp8Recipe::current || of != ProductOf::weight_gradient;
+// sums run over rows. The transposed copies of `block` have one for each column of 128 rows of a sequence.
+inline bool rounds_product(const Fp8Options& fp8, ProductOf of) {
+  return fp8.recipe == Fp8Recipe::current || fp8.recipe == Fp8Recipe::delayed || fp8.transposed ||
+         of != ProductOf::weight_gradient;
 }
 // `rows` of activations: R, or S, which are this tp rank's of them. Extents and counts don't depend on the tp rank.
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int tp_rank);
+// `rows` that this rank's experts got. Weight gradients aren't rounded: their sums run over rows, which have scales of
+// their own in every recipe.
+inline bool rounds_experts(const Fp8Options& fp8, ProductOf of) {
+  return fp8.experts && of != ProductOf::weight_gradient;
+}
+ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
+                             int etp_rank);
 
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
 struct Fp8Sizes {
@@ -116,10 +152,10 @@ struct Fp8Sizes {
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
     a = std::max(a, p.a.rows * p.a.columns);
-    b = std::max(b, p.b.rows * p.b.columns);
+    b = std::max(b, p.matrices() * p.b.rows * p.b.columns);
     partials = std::max({partials, p.a.partials(), p.b.partials()});
     groups = std::max(groups, p.groups());
-    gathered = std::max({gathered, c.tp * p.over_tp(), c.microbatch.cp * p.over_cp()});
+    gathered = std::max({gathered, (p.experts > 0 ? c.etp : c.tp) * p.over_tp(), c.microbatch.cp * p.over_cp()});
   }
 };
 // Workspace of a rank's products in FP8, for the whole run.

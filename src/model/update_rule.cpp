@@ -5,6 +5,7 @@
 #include "config/optimizer_table.hpp"
 #include "config/pattern.hpp"
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
@@ -38,21 +39,26 @@ UpdateRule update_rule(const OptimizerDeck& deck, UnitKind kind, const Parameter
 }
 
 void check_groups(const OptimizerDeck& deck, const std::vector<Unit>& units) {
-  std::vector<bool> used(deck.groups.size(), false);
+  std::vector<bool> matched(deck.groups.size(), false), used = matched;
   for (const Unit& unit : units)
     for (const Parameter& parameter : unit.parameters) {
       for (std::size_t g = 0; g < deck.groups.size(); ++g)
-        used[g] = used[g] || matches(deck.groups[g].pattern, parameter.name);
+        matched[g] = matched[g] || matches(deck.groups[g].pattern, parameter.name);
       const OptimizerGroup* const group = group_of(deck, parameter.name);
+      if (group) used[to_size(group - deck.groups.data())] = true;
       if (group && group->optimizer && row_of(*group->optimizer).whole_matrices && !can_be_whole(unit.kind, parameter))
         throw BadInput("optimizer.groups: " + group->pattern + " has optimizer = " + row_of(*group->optimizer).word +
                        " and matches " + parameter.name + ", which is no matrix of a block; legal: adamw");
     }
-  for (std::size_t g = 0; g < deck.groups.size(); ++g)
-    if (!used[g])
-      throw BadInput("optimizer.groups[" + std::to_string(g) + "].pattern = " + deck.groups[g].pattern +
-                     " matches no tensor; `forge show` lists their names, such as " +
+  for (std::size_t g = 0; g < deck.groups.size(); ++g) {
+    const std::string pattern = "optimizer.groups[" + std::to_string(g) + "].pattern = " + deck.groups[g].pattern;
+    if (!matched[g])
+      throw BadInput(pattern + " matches no tensor; `forge show` lists their names, such as " +
                      units.front().parameters.front().name);
+    if (!used[g])
+      throw BadInput(pattern + " matches only tensors that groups before it have; legal: the group of fewer tensors " +
+                     "first");
+  }
 }
 
 }  // namespace forge

@@ -5,7 +5,7 @@
 namespace forge {
 
 MatrixSplit attention_out_split(const ModelSpec& s) {
-  return {whole_lines(s.C()), split_lines(s.o_columns())};
+  return {whole_lines(s.C()), split_lines(s.o_columns()), BlockProduct::attention_out};
 }
 
 void add_attention_sends(Sends& sends, Pass pass) {

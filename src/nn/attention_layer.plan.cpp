@@ -27,7 +27,7 @@ void add_to_heads(Operations& o, const char* name, std::int64_t reads, std::int6
 MatrixSplit qkv_split(const BufferContext& c) {
   MatrixLines rows = split_lines(c.spec.q_columns());
   for (int part = 0; part < 2; ++part) rows.parts.push_back({c.spec.kv_columns(), c.fp8.kv_copies});
-  return {rows, whole_lines(c.spec.C())};
+  return {rows, whole_lines(c.spec.C()), BlockProduct::qkv};
 }
 
 std::int64_t copied_gradients(const BufferContext& c) {

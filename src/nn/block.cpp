@@ -1,6 +1,36 @@
 #include "nn/block.hpp"
 
+#include "nn/attention_layer.hpp"
+#include "nn/latent_attention.hpp"
+#include "nn/moe.hpp"
+
 namespace forge {
+
+namespace {
+
+// A block's parts, with what its pass has.
+template <class T>
+AttentionLayer<T> attention_of(const Block<T>& k) {
+  return {k.p, k.b.attention, k.w.attention, k.g.attention};
+}
+template <class T>
+LatentAttention<T> latent_of(const Block<T>& k) {
+  return {k.p, k.b.latent, k.w.latent, k.g.latent};
+}
+template <class T>
+Mlp<T> mlp_of(const Block<T>& k) {
+  return {k.p.ctx, k.b.mlp, k.w.mlp, k.g.mlp};
+}
+template <class T>
+Moe<T> moe_of(const Block<T>& k) {
+  return {k.p.ctx, k.p.layer, k.p.batch, k.b.n2, k.b.moe, k.w.moe, k.g.moe};
+}
+template <class T>
+bool has_experts(const Block<T>& k) {
+  return k.p.spec().is_moe(k.p.layer);
+}
+
+}  // namespace
 
 template <class T>
 void Block<T>::norm2_forward() const {
@@ -10,7 +40,7 @@ void Block<T>::norm2_forward() const {
 // x → h, n2
 template <class T>
 void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
-  p.spec().mla() ? latent().forward(s.branch, s.rows) : attention().forward(s.branch, s.rows);
+  p.spec().mla() ? latent_of(*this).forward(s.branch, s.rows) : attention_of(*this).forward(s.branch, s.rows);
   norm2_forward();
 }
 
@@ -22,11 +52,11 @@ void Block<T>::forward(View<T, 2> out) {
   allocate(p.ctx.arena, dropped.list);
   const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
   forward_to_norm2(s);
-  if (has_experts()) {
-    moe().forward(s.branch, s.moe, s.rows);
+  if (has_experts(*this)) {
+    moe_of(*this).forward(s.branch, s.moe, s.rows);
   } else {
-    mlp().forward_to_activation(b.n2, s.rows);
-    mlp().forward_output(s.branch, s.rows);
+    mlp_of(*this).forward_to_activation(b.n2, s.rows);
+    mlp_of(*this).forward_output(s.branch, s.rows);
   }
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
                   dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
@@ -38,14 +68,15 @@ void Block<T>::recompute() {
     case Recompute::none:
       return;
     case Recompute::selective:
-      p.spec().mla() ? latent().recompute() : attention().recompute();
+      p.spec().mla() ? latent_of(*this).recompute() : attention_of(*this).recompute();
       norm2_forward();
-      return has_experts() ? moe().activate() : mlp().activate();
+      return has_experts(*this) ? moe_of(*this).activate() : mlp_of(*this).activate();
     case Recompute::full: {
       Frame frame(p.ctx.arena);
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
       forward_to_norm2(s);
-      return has_experts() ? moe().recompute(s.moe, s.rows) : mlp().forward_to_activation(b.n2, s.rows);
+      return has_experts(*this) ? moe_of(*this).recompute(s.moe, s.rows)
+                                : mlp_of(*this).forward_to_activation(b.n2, s.rows);
     }
   }
 }
@@ -55,16 +86,17 @@ template <class T>
 void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<FeedForwardBackward<T>>(p.ctx, p.layer);
-  if (has_experts()) {
+  if (has_experts(*this)) {
     View<const T, 2> d_y = d_out;  // of this rank's rows, before dropout
     if (p.ctx.dropout_rate() > 0) {
       dropout<T>(p.ctx.stream, d_out, s.moe.d_branch, dropout_of(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch));
       d_y = s.moe.d_branch;
     }
-    moe().backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
+    moe_of(*this).backward_input(d_y, b.d_down_out, s.d_n2, s.moe, s.rows);
   } else {
-    mlp().backward_input(output_rows<T>(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch, d_out, b.d_down_out),
-                         s.d_act, s.d_n2, s.rows);
+    mlp_of(*this).backward_input(
+        output_rows<T>(p.ctx, p.layer, DropoutPlace::feed_forward, p.batch, d_out, b.d_down_out), s.d_act, s.d_n2,
+        s.rows);
   }
   const AttendBuffers<T>& a = b.attend(p.spec());
   norm_backward<T>(p.ctx, a.h, w.norm2.weight, b.norm2, g.norm2.weight, g.norm2.bias, s.d_n2, d_out, a.d_h, s.rows);
@@ -73,7 +105,7 @@ void Block<T>::backward_feed_forward(View<const T, 2> d_out) const {
 template <class T>
 void Block<T>::backward_input(View<const T, 2> d_out, View<T, 2> dx) const {
   backward_feed_forward(d_out);
-  p.spec().mla() ? latent().backward_input(dx) : attention().backward_input(dx);
+  p.spec().mla() ? latent_of(*this).backward_input(dx) : attention_of(*this).backward_input(dx);
 }
 
 template <class T>
@@ -81,8 +113,9 @@ void Block<T>::backward_weight(View<const T, 2> d_out) const {
   Frame frame(p.ctx.arena);
   const auto s = workspace<BlockWeight<T>>(p.ctx, p.layer);
   const View<const T, 2> d_down = b.d_down_out.empty() ? d_out : View<const T, 2>(b.d_down_out);
-  has_experts() ? moe().backward_weight(d_down, s.jittered, s.rows) : mlp().backward_weight(b.n2, d_down, s.rows);
-  p.spec().mla() ? latent().backward_weight(s.latents, s.rows) : attention().backward_weight(s.rows);
+  has_experts(*this) ? moe_of(*this).backward_weight(d_down, s.jittered, s.rows)
+                     : mlp_of(*this).backward_weight(b.n2, d_down, s.rows);
+  p.spec().mla() ? latent_of(*this).backward_weight(s.latents, s.rows) : attention_of(*this).backward_weight(s.rows);
 }
 
 FORGE_INSTANTIATE_CLASS(Block);

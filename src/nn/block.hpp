@@ -1,9 +1,7 @@
 #pragma once
 
-#include "nn/attention_layer.hpp"
+#include "nn/attend.hpp"
 #include "nn/block.plan.hpp"
-#include "nn/latent_attention.hpp"
-#include "nn/moe.hpp"
 
 namespace forge {
 
@@ -25,11 +23,6 @@ struct Block {
   void backward_weight(View<const T, 2> d_out) const;
 
  private:
-  bool has_experts() const { return p.spec().is_moe(p.layer); }
-  AttentionLayer<T> attention() const { return {p, b.attention, w.attention, g.attention}; }
-  LatentAttention<T> latent() const { return {p, b.latent, w.latent, g.latent}; }
-  Mlp<T> mlp() const { return {p.ctx, b.mlp, w.mlp, g.mlp}; }
-  Moe<T> moe() const { return {p.ctx, p.layer, p.batch, b.n2, b.moe, w.moe, g.moe}; }
   void norm2_forward() const;
   void forward_to_norm2(const BlockForward<T>& s) const;
   void backward_feed_forward(View<const T, 2> d_out) const;

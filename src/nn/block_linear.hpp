@@ -1,6 +1,8 @@
 #pragma once
 
 #include "kernels/fp8.hpp"
+#include "kernels/fp8_history.hpp"
+#include "nn/count_operands.hpp"
 #include "nn/linear.hpp"
 
 namespace forge {
@@ -21,6 +23,7 @@ void reduce_amax(Context<T>& ctx, Communicator* group, const ScaledProduct& p, b
   if (!group || (!of_a && !of_b)) return;
   const Fp8Buffers<T>& s = ctx.fp8;
   const View<float, 1> amax = s.amax.slice(of_a ? 0 : p.a.groups(), of_b ? p.groups() : p.a.groups());
+  if (amax.rows() == 0) return;  // no row came to this rank's experts, nor to those of its etp ranks
   const View<float, 1> all = s.gathered.slice(0, group->size() * amax.rows());
   group->all_gather(ctx.stream, View<const float, 1>(amax), all);
   fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
@@ -35,21 +38,89 @@ View<const T, 2> round_operand(Context<T>& ctx, View<const T, 2> x, const Scaled
   return y;
 }
 
+template <class T>
+void require_shapes(const ScaledProduct& p, const View<const T, 2>& a, const View<const T, 2>& b) {
+  require(p.a.columns == a.columns() && p.matrices() * p.b.rows == b.rows() && p.b.columns == b.columns(),
+          "a block's product has another weight than its plan");
+}
+
+// The i-th matrix of the second operand, and its amaxes.
+template <class T>
+View<const T, 2> matrix_of(const ScaledProduct& p, View<const T, 2> b, std::int64_t i) {
+  return b.slice(i * p.b.rows, (i + 1) * p.b.rows);
+}
+template <class T>
+View<float, 1> amax_of_matrix(const Context<T>& ctx, const ScaledProduct& p, std::int64_t i) {
+  return ctx.fp8.amax.slice(p.a.groups() + i * p.b.groups(), p.a.groups() + (i + 1) * p.b.groups());
+}
+
+// The amaxes of a and b, over the ranks that share them.
+template <class T>
+void take_amaxes(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const T, 2> b) {
+  const Fp8Buffers<T>& s = ctx.fp8;
+  fp8_amax<T>(ctx.stream, a, p.a, s.partials, s.amax.slice(0, p.a.groups()));
+  for (std::int64_t i = 0; i < p.matrices(); ++i)
+    fp8_amax<T>(ctx.stream, matrix_of<T>(p, b, i), p.b, s.partials, amax_of_matrix<T>(ctx, p, i));
+  reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, p, p.a.over_tp, p.b.over_tp);
+  reduce_amax(ctx, ctx.groups.cp, p, p.a.over_cp, p.b.over_cp);
+}
+
+// The amaxes that the steps before gave the tensors a and b; those of a and b themselves are for the steps to come.
+template <class T>
+void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p, View<const T, 2> a,
+                    View<const T, 2> b) {
+  const Fp8History& history = ctx.fp8_history;
+  const Array<RoundedTensor, 2> tensors = rounded_operands(of);
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t row = history.row(product, tensors[i]);
+    const View<float, 1> amax = ctx.fp8.amax.slice(i, i + 1);
+    if (history.records && i < recorded_operands(of)) {
+      fp8_amax<T>(ctx.stream, i == 0 ? a : b, i == 0 ? p.a : p.b, ctx.fp8.partials, amax);
+      fp8_raise(ctx.stream, amax, history.step.slice(row, row + 1));
+    }
+    fp8_amax_of_history(ctx.stream, history.entries, row, amax);
+  }
+}
+
+// a and b as `p` says, with the amaxes that were found; of experts, whose matrices stand in b one below the other, with
+// the scales of each.
+template <class T>
+Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const T, 2> b) {
+  const Fp8Buffers<T>& s = ctx.fp8;
+  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.groups()));
+  for (std::int64_t i = 0; i < p.matrices(); ++i)
+    round_operand<T>(ctx, matrix_of<T>(p, b, i), p.b, amax_of_matrix<T>(ctx, p, i),
+                     s.b.slice(i * p.b.rows * p.b.columns, s.b.rows()));
+  return {round_operand<T>(ctx, a, p.a, s.amax.slice(0, p.a.groups()), s.a), View<const T, 2>(s.b.data, b.extents),
+          true};
+}
+
 // a: the activation or output gradient; b: the weight, or in its gradient the activation.
 template <class T>
 Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
-  if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8.recipe, of)) return {a, b};
+  if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
   const ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
-  require(p.a.columns == a.columns() && p.b.rows == b.rows() && p.b.columns == b.columns(),
-          "a block's product has another weight than its plan");
-  const Fp8Buffers<T>& s = ctx.fp8;
-  const View<float, 1> amax_a = s.amax.slice(0, p.a.groups()), amax_b = s.amax.slice(p.a.groups(), p.groups());
-  fp8_amax<T>(ctx.stream, a, p.a, s.partials, amax_a);
-  fp8_amax<T>(ctx.stream, b, p.b, s.partials, amax_b);
-  reduce_amax(ctx, ctx.groups.tp, p, p.a.over_tp, p.b.over_tp);
-  reduce_amax(ctx, ctx.groups.cp, p, p.a.over_cp, p.b.over_cp);
-  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.groups()));
-  return {round_operand<T>(ctx, a, p.a, amax_a, s.a), round_operand<T>(ctx, b, p.b, amax_b, s.b), true};
+  require_shapes(p, a, b);
+  if (ctx.buffers.fp8.recipe == Fp8Recipe::delayed)
+    delayed_amaxes<T>(ctx, of, w.product, p, a, b);
+  else
+    take_amaxes<T>(ctx, p, a, b);
+  const Operands<T> rounded = round_operands<T>(ctx, p, a, b);
+  count_operands<T>(ctx, of, w, p, a, b);
+  return rounded;
+}
+// Of experts; the second operand is w(E / ep, N, K), rounded or not.
+template <class T>
+Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& split, View<const T, 2> a,
+                            View<const T, 3> w) {
+  const View<const T, 2> matrices(w.data, {{w.extent(0) * w.extent(1), w.extent(2)}});
+  if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
+  const ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), split, ctx.groups.etp_rank());
+  require_shapes(p, a, matrices);
+  take_amaxes<T>(ctx, p, a, matrices);
+  const Operands<T> rounded = round_operands<T>(ctx, p, a, matrices);
+  count_operands<T>(ctx, of, split, p, a, matrices);
+  return rounded;
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product.
@@ -74,6 +145,21 @@ void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, Vie
                                   View<acc_t<T>, 2> dw) {
   const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
+}
+
+// The same of this rank's experts, whose rows begin at `offsets` (E / ep + 1); W(E / ep, N, K). Weight gradients are
+// never rounded: expert_backward_weight of nn/linear.hpp.
+template <class T>
+void block_expert_forward(Context<T>& ctx, const std::vector<std::int64_t>& offsets, const MatrixSplit& split,
+                          View<const T, 2> x, View<const T, 3> w, View<T, 2> y) {
+  const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
+  expert_forward<T>(ctx, offsets, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
+}
+template <class T>
+void block_expert_backward_input(Context<T>& ctx, const std::vector<std::int64_t>& offsets, const MatrixSplit& split,
+                                 View<const T, 2> dy, View<const T, 3> w, View<T, 2> dx) {
+  const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
+  expert_backward_input<T>(ctx, offsets, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }
 
 }  // namespace forge

@@ -8,6 +8,7 @@
 #include "kernels/attention.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
+#include "model/fp8_history.hpp"
 #include "model/operations.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/run.plan.hpp"
@@ -95,6 +96,8 @@ struct Context {
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   bool fp8_block = false;        // what runs now is a block whose products are
+  Fp8Counts fp8_counts = {};     // of their numbers, in steps that report them
+  Fp8History fp8_history = {};   // with the delayed recipe
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

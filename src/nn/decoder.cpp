@@ -14,9 +14,12 @@ namespace {
 
 constexpr std::size_t workspace_bytes = std::size_t{16} << 20;
 
-BufferContext decode_context(const ModelSpec& spec, const Precision& precision, std::int64_t rows) {
+BufferContext decode_context(const ModelSpec& spec, const Precision& precision, const Fp8Options& fp8,
+                             std::int64_t rows) {
   // "full" keeps only the block inputs: everything else lives in a frame of its block.
-  return {spec, {1, rows, 1}, precision, Recompute::full, 1};
+  BufferContext context{spec, {1, rows, 1}, precision, Recompute::full, 1};
+  context.fp8 = fp8;
+  return context;
 }
 
 // A residual stream's.
@@ -34,7 +37,20 @@ ModelSpec without_capacity(ModelSpec spec) {
 
 template <class T>
 BufferContext Decoder<T>::piece_context(std::int64_t rows) const {
-  return decode_context(spec_, precision_, rows);
+  return decode_context(spec_, precision_, fp8_, rows);
+}
+
+// Products of the largest piece; those of shorter ones have no more rows, groups or scales.
+template <class T>
+Fp8Sizes Decoder<T>::rounded_sizes(const BufferContext& largest) {
+  Fp8Sizes sizes;
+  for (std::int64_t layer = 0; layer < largest.spec.L(); ++layer) {
+    if (!largest.fp8.has_block(layer)) continue;
+    Operations operations(largest);
+    add_block_operations(operations, layer, Pass::forward, false);
+    for (const ScaledProduct& product : operations.scaled) sizes.cover(largest, product);
+  }
+  return sizes;
 }
 
 template <class T>
@@ -42,24 +58,29 @@ std::size_t Decoder<T>::arena_bytes(const BufferContext& run, const BufferContex
   std::size_t frame = 0;  // of a block's forward pass; layers differ
   for (std::int64_t layer = 0; layer < run.spec.L(); ++layer)
     frame = std::max(frame, block_scratch(largest, layer, Pass::forward, false));
-  return counted_bytes<RunBuffers<T>>(run) + counted_bytes<DecoderBuffers<T>>(run) + counted_bytes<Batch>(largest) +
-         2 * stream_bytes<T>(largest) + frame;
+  const Fp8Sizes rounded = rounded_sizes(largest);
+  return counted_bytes<Fp8Buffers<T>>(largest, rounded) + counted_bytes<RunBuffers<T>>(run) +
+         counted_bytes<DecoderBuffers<T>>(run) + counted_bytes<Batch>(largest) + 2 * stream_bytes<T>(largest) + frame;
 }
 
 template <class T>
 Decoder<T>::Decoder(Stream& stream, const ModelSpec& spec, const Precision& precision,
                     const std::vector<LocalUnit>& units, const std::vector<const T*>& weights, std::int64_t capacity,
-                    const std::vector<double>& router_biases)
+                    const std::vector<double>& router_biases, const Fp8Options& fp8)
     : stream_(stream),
       spec_(without_capacity(spec)),
       precision_(precision),
+      fp8_(fp8),
       capacity_(capacity),
-      run_(decode_context(spec_, precision, capacity)),
-      arena_(arena_bytes(run_, decode_context(spec_, precision, std::min(piece, capacity)))),
+      run_(piece_context(capacity)),
+      arena_(arena_bytes(run_, piece_context(std::min(piece, capacity)))),
       workspace_(workspace_bytes),
       gemm_(workspace_.data(), workspace_.bytes()) {
   allocate(arena_, run_, Category::data, run_buffers_);
   allocate(arena_, run_, Category::data, buffers_);
+  const BufferContext largest = piece_context(std::min(piece, capacity));
+  const Fp8Sizes rounded = rounded_sizes(largest);
+  allocate(arena_, largest, Category::workspace, rounded_, rounded);
   fill_rotary_buffers(stream_, run_, run_buffers_);
   if (!router_biases.empty()) {
     const std::vector<acc_t<T>> converted(router_biases.begin(), router_biases.end());
@@ -103,6 +124,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   ctx.cosine = run_buffers_.cosine;
   ctx.sine = run_buffers_.sine;
   ctx.router.state.bias = run_buffers_.routers.bias;
+  ctx.fp8 = rounded_;
   Frame frame(arena_);
   Batch batch;
   allocate(arena_, buffers, Category::data, batch);
@@ -116,6 +138,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
                          {{rows, spec_.C()}});
   Embedding<T>{ctx, batch}.forward(embedding_, x);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    ctx.fp8_block = buffers.fp8.has_block(static_cast<std::int64_t>(l));
     Block<T>{{ctx, static_cast<std::int64_t>(l), batch, x}, {}, blocks_[l]}.forward(next);
     std::swap(x, next);
   }

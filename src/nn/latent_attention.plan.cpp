@@ -34,10 +34,10 @@ FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
 LatentSplits latent_splits(const ModelSpec& s) {
-  return {{whole_lines(s.q_lora()), whole_lines(s.C())},
-          {whole_lines(s.kv_down_columns()), whole_lines(s.C())},
-          {split_lines(s.q_columns()), whole_lines(s.q_up_inputs())},
-          {split_lines(s.kv_up_columns()), whole_lines(s.kv_lora())}};
+  return {{whole_lines(s.q_lora()), whole_lines(s.C()), BlockProduct::q_down},
+          {whole_lines(s.kv_down_columns()), whole_lines(s.C()), BlockProduct::kv_down},
+          {split_lines(s.q_columns()), whole_lines(s.q_up_inputs()), BlockProduct::q_up},
+          {split_lines(s.kv_up_columns()), whole_lines(s.kv_lora()), BlockProduct::kv_up}};
 }
 
 void add_latent_norm_operations(Operations& o) {

@@ -12,11 +12,11 @@ void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, b
 // The experts' products of so many columns run next.
 template <class T>
 void note_experts(const Context<T>& ctx, bool sums, const std::vector<std::int64_t>& offsets, std::int64_t n,
-                  std::int64_t k) {
+                  std::int64_t k, bool fp8 = false) {
   if (!ctx.operations) return;
   const auto experts = static_cast<std::int64_t>(offsets.size()) - 1;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result});
+  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result, fp8});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
@@ -61,14 +61,14 @@ void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 
 // The same of this rank's experts, whose rows begin at `offsets` (E / ep + 1); W(E / ep, N, K).
 template <class T>
 void expert_forward(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> x, View<const T, 3> w,
-                    View<T, 2> y) {
-  note_experts<T>(ctx, false, offsets, y.columns(), x.columns());
+                    View<T, 2> y, bool fp8 = false) {
+  note_experts<T>(ctx, false, offsets, y.columns(), x.columns(), fp8);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, x, w, 0.0, y);
 }
 template <class T>
 void expert_backward_input(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> dy,
-                           View<const T, 3> w, View<T, 2> dx) {
-  note_experts<T>(ctx, false, offsets, dx.columns(), dy.columns());
+                           View<const T, 3> w, View<T, 2> dx, bool fp8 = false) {
+  note_experts<T>(ctx, false, offsets, dx.columns(), dy.columns(), fp8);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, dy, w, 0.0, dx);
 }
 template <class T>

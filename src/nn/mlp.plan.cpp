@@ -44,10 +44,10 @@ FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 MatrixSplit mlp_up_split(const ModelSpec& s, std::int64_t ffn) {
   MatrixLines rows = split_lines(ffn);
   if (s.gated()) rows.parts.push_back({ffn, 1});
-  return {rows, whole_lines(s.C())};
+  return {rows, whole_lines(s.C()), BlockProduct::gate_up};
 }
 MatrixSplit mlp_down_split(const ModelSpec& s, std::int64_t ffn) {
-  return {whole_lines(s.C()), split_lines(ffn)};
+  return {whole_lines(s.C()), split_lines(ffn), BlockProduct::down};
 }
 
 void add_mlp_sends(Sends& sends, Pass pass, bool output) {

@@ -59,7 +59,7 @@ template <class T>
 void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
   const std::vector<std::int64_t> offsets = dispatch.offsets(round);
   const ExpertBuffers<T> rows = first_rows(b.experts, offsets.back());
-  expert_forward<T>(ctx, offsets, rows.in, w.experts.up, rows.up);
+  block_expert_forward<T>(ctx, offsets, up_split(), rows.in, w.experts.up, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
@@ -97,11 +97,13 @@ void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& 
   // The first round comes last, so that its rows are those that stay.
   ahead.wait();
   for (int round = last; round >= 0; --round) {
+    ctx.fp8_counts.weights = round == 0;
     if (round < last) send_to_experts(*dispatch, round);
     experts_to_activation(*dispatch, round);
     const std::vector<std::int64_t> offsets = dispatch->offsets(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
-    expert_forward<T>(ctx, offsets, b.experts.act.slice(0, offsets.back()), w.experts.down, out);
+    const View<T, 2> act = b.experts.act.slice(0, offsets.back());
+    block_expert_forward<T>(ctx, offsets, down_split(), act, w.experts.down, out);
     dispatch->return_rows(round, out);
   }
   dispatch->sum_rows(has_shared(), y);
@@ -154,11 +156,11 @@ void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, in
   const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
   expert_backward_weight<T>(ctx, offsets, d_out, rows.act, g.experts.down);
-  expert_backward_input<T>(ctx, offsets, d_out, w.experts.down, d_act);
+  block_expert_backward_input<T>(ctx, offsets, down_split(), d_out, w.experts.down, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
   expert_backward_weight<T>(ctx, offsets, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
-  expert_backward_input<T>(ctx, offsets, rows.up, w.experts.up, d_in);
+  block_expert_backward_input<T>(ctx, offsets, up_split(), rows.up, w.experts.up, d_in);
   dispatch.return_rows(round, d_in);
   dispatch.return_weights(round, d_weights);
 }
@@ -176,6 +178,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   ahead.wait();
   for (int round = 0; round < dispatch->rounds(); ++round) {
     if (round > 0) {  // its rows are recomputed
+      const CountingPause<T> counted(ctx);
       send_to_experts(*dispatch, round);
       experts_to_activation(*dispatch, round);
       send(round);

@@ -38,6 +38,8 @@ struct Moe {
  private:
   bool has_shared() const { return ctx.spec().Fs() > 0; }
   bool has_gate() const { return ctx.spec().options.shared_expert_gate; }
+  MatrixSplit up_split() const { return expert_up_split(ctx.spec(), b.experts.act.columns()); }
+  MatrixSplit down_split() const { return expert_down_split(ctx.spec(), b.experts.act.columns()); }
   Router<T> router() const { return {ctx, layer, batch, b.router}; }
   Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared}; }
   View<double, 1> load() const;

@@ -51,6 +51,17 @@ void MoeParameters<P>::list(ParameterLister& l) {
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
+MatrixSplit expert_up_split(const ModelSpec& s, std::int64_t ffn) {
+  MatrixSplit w = mlp_up_split(s, ffn);
+  w.product = BlockProduct::expert_gate_up;
+  return w;
+}
+MatrixSplit expert_down_split(const ModelSpec& s, std::int64_t ffn) {
+  MatrixSplit w = mlp_down_split(s, ffn);
+  w.product = BlockProduct::expert_down;
+  return w;
+}
+
 RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
   const std::string unit = "layers." + std::to_string(layer);
   return {layer, unit + ".router_bias",
@@ -94,10 +105,10 @@ void add_forward(Operations& o, bool recompute) {
   if (gate) o.linear_to_sums(o.S, 1, s.C());
   if (s.Fs() > 0 && (!recompute || gate)) o.block_linear(ProductOf::output, o.R, mlp_down_split(s, s.Fs()));
   if (gate && !recompute) o.over_rows("gate_rows", o.S, s.C(), 1, 1);
-  o.experts(rows, 2 * m.ffn, s.C());
+  o.expert_linear(ProductOf::output, rows, expert_up_split(s, m.ffn));
   o.over_rows("weighted_swiglu_forward", rows, m.ffn, 2, 1);
   if (recompute) return;
-  o.experts(rows, s.C(), m.ffn);
+  o.expert_linear(ProductOf::output, rows, expert_down_split(s, m.ffn));
   add_operations_back(o, s.Fs() > 0);
 }
 
@@ -112,11 +123,11 @@ void add_backward_input(Operations& o) {
   if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
   if (gate) o.linear_backward_input(o.S, 1, s.C());
-  o.experts_backward_weight(rows, s.C(), m.ffn);
-  o.experts_backward_input(rows, s.C(), m.ffn);
+  o.expert_linear(ProductOf::weight_gradient, rows, expert_down_split(s, m.ffn));
+  o.expert_linear(ProductOf::input_gradient, rows, expert_down_split(s, m.ffn));
   o.over_rows("weighted_swiglu_backward", rows, m.ffn, 3, 2);
-  o.experts_backward_weight(rows, 2 * m.ffn, s.C());
-  o.experts_backward_input(rows, 2 * m.ffn, s.C());
+  o.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, m.ffn));
+  o.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, m.ffn));
   add_operations_back(o, s.Fs() > 0);
   add_router_operations(o, Pass::backward_input);
 }

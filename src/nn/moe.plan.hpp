@@ -26,6 +26,9 @@ struct MoeParameters {
 
   void list(ParameterLister& l);
 };
+// How etp splits an expert's matrices, of whose columns or rows this rank has so many.
+MatrixSplit expert_up_split(const ModelSpec& spec, std::int64_t ffn);
+MatrixSplit expert_down_split(const ModelSpec& spec, std::int64_t ffn);
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
 
 // Rows of a round, in the order of experts.

@@ -39,7 +39,7 @@ class Sends {
   // The largest magnitudes of a block's products in FP8.
   void amaxes(const Operations& operations) {
     for (const ScaledProduct& p : operations.scaled) {
-      if (p.over_tp() > 0) add(Group::tp, Collective::all_gather, p.over_tp(), DType::f32);
+      if (p.over_tp() > 0) add(p.splitters(), Collective::all_gather, p.over_tp(), DType::f32);
       if (p.over_cp() > 0) add(Group::cp, Collective::all_gather, p.over_cp(), DType::f32);
     }
   }

@@ -1,8 +1,14 @@
 #pragma once
 
+#include "model/fp8_history.hpp"
 #include "nn/router.plan.hpp"
 
 namespace forge {
+
+// Whether steps that report norms report shares of numbers in FP8, too.
+inline bool counts_fp8(const BufferContext& c) {
+  return c.fp8.on && c.normed_units > 0;
+}
 
 // What layers and the step have for the whole run, once per rank.
 template <class T>
@@ -16,6 +22,8 @@ struct RunBuffers {
   // (optim/head_clip.hpp), (layers, 3 H).
   View<acc_t<T>, 2> peaks, head_factors;
   View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
+  View<double, 2> fp8_counts;  // of a step's numbers in FP8 (model/fp8_counts.hpp), where norms are reported
+  Fp8History fp8_history;      // with the delayed recipe
 
   void list(BufferLister& l) {
     l.add(scalars, "step scalars", l.c.sources + 5, 1);
@@ -31,6 +39,8 @@ struct RunBuffers {
       l.add(head_factors, "factors of heads", layers, 3 * heads);
     }
     if (l.c.normed_units > 0) l.add(unit_norms, "norms of units", l.c.normed_units, 2);
+    if (counts_fp8(l.c)) l.add(fp8_counts, "counts of FP8", fp8_count_rows, fp8_count_columns);
+    fp8_history.list(l);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
   }
 };

@@ -1,5 +1,7 @@
 #include "nn/units.plan.hpp"
 
+#include "config/family.hpp"
+#include "hf/config.hpp"
 #include "nn/block.plan.hpp"
 #include "nn/embedding.plan.hpp"
 #include "nn/head.plan.hpp"
@@ -22,6 +24,16 @@ std::vector<Unit> parameter_units(const ModelSpec& spec) {
   if (!spec.options.tied_embeddings) add(UnitKind::output, -1, "head", HeadParameters<P>());
   add(UnitKind::final_norm, -1, "head", HeadParameters<P>());
   return units;
+}
+
+std::string export_obstacle(const ModelDeck& model, const std::vector<Unit>& units) {
+  std::string obstacle = hf_obstacle(model);
+  for (const Unit& unit : units)
+    for (const Parameter& p : unit.parameters)
+      if (obstacle.empty() && p.hf_name.empty())
+        obstacle =
+            std::string("Hugging Face models of family ") + name_of(model.family) + " have no parameter " + p.name;
+  return obstacle;
 }
 
 std::vector<RouterBias> router_biases(const ModelSpec& spec) {

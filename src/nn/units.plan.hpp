@@ -10,6 +10,9 @@ namespace forge {
 // down. The blocks of multi-token prediction, with what each has besides, follow the others as layers L, L + 1, ….
 std::vector<Unit> parameter_units(const ModelSpec& spec);
 
+// "" where a Hugging Face directory can express the model, all of these parameters included, else why not.
+std::string export_obstacle(const ModelDeck& model, const std::vector<Unit>& units);
+
 // Biases of the layers with experts; none without model.router_bias.
 std::vector<RouterBias> router_biases(const ModelSpec& spec);
 

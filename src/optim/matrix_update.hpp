@@ -6,6 +6,7 @@
 
 #include "device/side_stream.hpp"
 #include "optim/newton_schulz.hpp"
+#include "optim/rotation.hpp"
 #include "optim/update.hpp"
 #include "optim/update_tools.hpp"
 #include "parallel/storage.hpp"
@@ -28,22 +29,27 @@ class MatrixUpdate {
   void compute(Stream& compute, int round, int place, const Update& update);
   void give_back(Stream& compute, int round, int place);
   void update(Stream& compute, int round, int place, const Update& update);
-  void set_operation_tape(OperationTape* tape) { newton_schulz_.set_tape(tape); }
+  void set_operation_tape(OperationTape* tape) {
+    newton_schulz_.set_tape(tape);
+    rotation_.set_tape(tape);
+  }
 
  private:
   // Parts that follow each other, as elements to update.
   struct Held {
     UpdateRun<T> run;
     std::int64_t at;
+    double scale;  // of the matrices' shape
   };
   struct Round {
     const MatrixRound& plan;
     std::vector<Held> held;
-    double scale;  // of the matrices' shape
   };
 
   // Parts to the owners, or of the results back.
   void exchange(Stream& stream, int round, int place, bool back);
+  // The owner's updates of a stack, which stands in buffers.x: there, or in y.
+  View<T, 1> updates_of(Stream& stream, const MatrixStack& stack, const Update& update);
   View<T, 1> memory_of(const OwnedPart& part, int place) const;
 
   const OptimizerDeck deck_;
@@ -52,6 +58,7 @@ class MatrixUpdate {
   std::optional<Frame> frame_;
   MatrixBuffers<T> buffers_;
   NewtonSchulz<T> newton_schulz_;
+  Rotation<T> rotation_;
   SideStream stream_;  // none: nothing is ever sent
   std::array<Event, 3> gathered_, returned_;
 };

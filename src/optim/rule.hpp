@@ -24,6 +24,7 @@ void update_run(Stream& stream, const OptimizerDeck& deck, const UpdateStep& ste
     case OptimizerName::adamw:
     case OptimizerName::muon:
     case OptimizerName::normuon:
+    case OptimizerName::soap:
       return adamw(stream, deck, step, run);
     case OptimizerName::lion:
       return lion(stream, deck, step, run);
@@ -53,6 +54,9 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
                 View<const T, 1> values, double scale);
+// Of SOAP, whose update an owner makes (optim/rotation.hpp), before it computes.
+template <class T>
+void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values);
 // What NorMuon does with the owner's orthogonal matrices o (B, m, n), before they are sent back.
 template <class T>
 void normuon_rows(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, View<T, 3> o,

@@ -4,15 +4,15 @@ namespace forge {
 
 template <class T>
 Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-                      GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline)
+                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary,
+                      Communicator& pipeline)
     : context_(context),
       storage_(storage),
       gather_(gather),
       sync_(sync),
-      part_(part),
+      share_(part.share),
       vocabulary_(vocabulary),
-      slots_(context.arena, context.buffers, part.share,
-             assign_slots(part.tasks, static_cast<int>(part.share.chunks.size()), part.microbatches), sync != nullptr),
+      slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
       transfers_(pipeline) {}
 
 template <class T>
@@ -80,7 +80,7 @@ void Executor<T>::open(const Task& task) {
   OpenFrame& frame = frames_[open_++];
   frame.op = task.op;
   frame.frame.emplace(context_.arena);
-  frame.memory = context_.arena.allocate(frame_bytes(context_.buffers, part_.share, task), Category::workspace);
+  frame.memory = context_.arena.allocate(frame_bytes(context_.buffers, share_, task), Category::workspace);
 }
 
 template <class T>
@@ -101,7 +101,7 @@ void Executor<T>::load_batch(const Task& task) {
   const int chunk = task.action.chunk, m = task.action.microbatch, row = step_.first_microbatch + m;
   step_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
   int loaded = 0;
-  for (const StageLayer& layer : layers(task)) {
+  for (const StageLayer& layer : share_.layers[to_size(chunk)]) {
     if (!context_.training || layer.state <= loaded) continue;
     loaded = layer.state;
     step_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
@@ -114,10 +114,8 @@ void Executor<T>::transfer(const Task& task) {
   if (action.op == Op::begin_group) return transfers_.begin_group();
   if (action.op == Op::end_group) return transfers_.end_group();
   if (!is_post(action.op)) return transfers_.wait(context_.stream, action);
-  const bool up = is_forward_transfer(action.op), sends = is_send_post(action.op);
-  const Region region =
-      sends ? (up ? Region::output : Region::input_gradient) : (up ? Region::input : Region::output_gradient);
-  const View<T, 2> data = edge_in_use(action.chunk, action.microbatch, region);
+  const bool sends = is_send_post(action.op);
+  const View<T, 2> data = edge(only_of(sends ? task.reads : task.writes), action.chunk, action.microbatch);
   if (sends)
     transfers_.post_send(context_.stream, action, data.data, data.size(), dtype_of<T>);
   else
@@ -126,10 +124,9 @@ void Executor<T>::transfer(const Task& task) {
 
 template <class T>
 void Executor<T>::local_copy(const Task& task) {
-  const bool up = is_forward_transfer(task.action.op);
   const int m = task.action.microbatch;
-  copy_rows<T>(context_.stream, edge_in_use(task.action.chunk, m, up ? Region::output : Region::input_gradient),
-               edge_in_use(task.place, m, up ? Region::input : Region::output_gradient));
+  copy_rows<T>(context_.stream, edge(only_of(task.reads), task.action.chunk, m),
+               edge(only_of(task.writes), task.place, m));
 }
 
 FORGE_INSTANTIATE_CLASS(Executor);

@@ -33,11 +33,11 @@ struct MtpLosses {
   View<double, 2> sums;
 };
 
-// This rank's part of a pipeline, and the tasks that its slots are made for: a step's, else an evaluation's.
+// This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an
+// evaluation's.
 struct PipelinePart {
   const RankShare& share;
-  const std::vector<Task>& tasks;
-  int microbatches = 1;
+  std::vector<SlotTables> slots;
 };
 
 // Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
@@ -47,13 +47,21 @@ class Executor {
  public:
   // Slots are allocated here, for the whole run. `sync` null: evaluation only.
   Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-           GradientSync<T>* sync, PipelinePart part, VocabularyPart vocabulary, Communicator& pipeline);
+           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Communicator& pipeline);
 
   // Where the tasks of a step, which follow, find its batches and add losses.
   void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
                   View<double, 1> z_sum, MtpLosses mtp = {});
   // Of a step that has begun: losses are also added up by their rows' source.
   void add_by_source(View<double, 1> sums) { step_.source_sums = sums; }
+  // Of a step that has begun, until the next begins: numbers in FP8 are counted; an empty View: they are not.
+  void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
+  // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
+  void use(std::size_t list, const RouterRun<T>& router) {
+    slots_.use(list);
+    context_.router.balance_scale = router.balance_scale;
+    context_.router.z_scale = router.z_scale;
+  }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
   // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
@@ -92,73 +100,21 @@ class Executor {
   void transfer(const Task& task);
   void local_copy(const Task& task);
 
-  // executor_layers.cpp: the layers, by kind, each with its passes
-  void run_layer(const Task& task);
-  void run_arrivals(const Task& task, const StageLayer& layer);
-  void run_embedding(const Task& task, const StageLayer& layer);
-  void run_block(const Task& task, const StageLayer& layer);
-  void run_norm(const Task& task, const StageLayer& layer);
-  void run_head(const Task& task, const StageLayer& layer);
-  void run_mtp_input(const Task& task, const StageLayer& layer);
-  void run_departures(const Task& task, const StageLayer& layer);
+  // A layer's part of the work: its passes, and where they read and write.
+  class LayerTask;
+  void run_layer(const Task& task);  // executor_layers.cpp
 
-  // What the task at hand works on. Residual stream: position i is the input of the chunk's i-th block, behind the last
-  // one the input of the final norm or the next stage. Normalised states by number.
-  const StageContent& content(const Task& task) const { return part_.share.chunks[to_size(task.action.chunk)]; }
-  const std::vector<StageLayer>& layers(const Task& task) const {
-    return part_.share.layers[to_size(task.action.chunk)];
-  }
-  std::size_t layer_of(const Task& task, LayerKind kind, int state) const;
-  std::size_t block_at(const Task& task, int position) const { return to_size(position + content(task).embedding); }
-  int position_of(const Task& task, const StageLayer& block) const {
-    return static_cast<int>(block.number - content(task).layer(0));
-  }
-  // What layer l keeps from forward on, and what its B left for W.
-  LayerBuffers<T> saved(const Task& task, std::size_t l) const;
-  LayerBuffers<T> left(const Task& task, std::size_t l) const;
-  Batch batch(const Task& task, int state) const {
-    return slots_.batch(task.action.chunk, task.action.microbatch, state);
-  }
-  View<T, 2> edge(const Task& task, Region region) const {
-    return slots_.edge<T>(region, task.action.chunk, task.action.microbatch);
-  }
-  View<T, 2> edge(const Task& task, Region region, int state) const {
-    return slots_.edge<T>(region, task.action.chunk, task.action.microbatch, state);
-  }
+  const StageContent& content(int chunk) const { return share_.chunks[to_size(chunk)]; }
   // What an edge holds now: in evaluation, the first state.
-  View<T, 2> edge_in_use(int chunk, int m, Region region) const {
-    return context_.training ? slots_.edge<T>(region, chunk, m) : slots_.edge<T>(region, chunk, m, 0);
+  View<T, 2> edge(Region region, int chunk, int m) const {
+    return slots_.edge<T>(region, chunk, m, 0, context_.training ? states_on(region, content(chunk)) : 1);
   }
-  View<T, 2> residual(const Task& task, int position) const;
-  View<T, 2> residual_gradient(const Task& task, int position) const;
-  GradientStream<T> gradient_stream() const;
-  View<T, 2> state(const Task& task, int number) const;
-  View<T, 2> state_gradient(const Task& task, int number) const;
-  bool is_own(const Task& task, int state) const {
-    return content(task).final_norm() || state >= content(task).states_in;
-  }
-  // Of a block, residual or of a depth.
-  View<T, 2> output_of(const Task& task, const StageLayer& block) const;
-  View<T, 2> output_gradient_of(const Task& task, const StageLayer& block) const;
-  View<T, 2> input_gradient_of(const Task& task, const StageLayer& block) const;
-  // All that a layer works on in the task: what it saved, and in backward what is recomputed and left.
-  LayerBuffers<T> buffers_of(const Task& task, const StageLayer& layer) const;
-
-  const LocalUnit& local(std::size_t unit) const { return storage_.local(unit); }
-  const T* weights(std::size_t unit) const { return storage_.unit(unit).weights(); }
-  acc_t<T>* matrices(std::size_t unit) const { return storage_.unit(unit).matrices(); }
-  UnitPart<acc_t<T>> vectors(std::size_t unit) const { return storage_.unit(unit).vector_sums(); }
-  View<const T, 2> table(std::size_t unit) const { return table_of(context_.spec(), local(unit), weights(unit)); }
-  // What the task reads of the parameters in a layer's unit, and of a block's experts; and what it adds to.
-  BlockParameters<const T> weights_in(const Task& task, const StageLayer& layer) const;
-  BlockParameters<acc_t<T>> gradients_in(const Task& task, const StageLayer& layer) const;
-  View<acc_t<T>, 2> table_gradient(std::size_t unit) const;
 
   Context<T> context_;
   const ParameterStorage<T>& storage_;
   ParameterGather<T>& gather_;
   GradientSync<T>* sync_;
-  PipelinePart part_;
+  const RankShare& share_;
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;

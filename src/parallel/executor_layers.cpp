@@ -1,271 +1,286 @@
-#include "core/to_size.hpp"
-#include "parallel/executor.hpp"
+#include <optional>
 
-// Passes of a stage's layers, and where each of them reads and writes.
+#include "core/to_size.hpp"
+#include "nn/count_operands.hpp"
+#include "parallel/executor.hpp"
 
 namespace forge {
 
-// ---- states and their gradients
-
 template <class T>
-std::size_t Executor<T>::layer_of(const Task& task, LayerKind kind, int state) const {
-  const auto& list = layers(task);
-  for (std::size_t l = 0; l < list.size(); ++l)
-    if (list[l].kind == kind && list[l].state == state) return l;
-  throw Error("a stage has no layer of a kind and state that a task asks for");
-}
+class Executor<T>::LayerTask {
+ public:
+  LayerTask(Executor& executor, const Task& task)
+      : executor_(executor),
+        context_(executor.context_),
+        step_(executor.step_),
+        task_(task),
+        stage_(executor.content(task.action.chunk)),
+        layers_(executor.share_.layers[to_size(task.action.chunk)]),
+        layer_(layer_of(task, executor.share_)) {}
 
-template <class T>
-View<T, 2> Executor<T>::residual(const Task& task, int position) const {
-  const StageContent& c = content(task);
-  const bool ends = position == c.layers;
-  if (position == 0 && !(ends && c.embedding && !c.ends_model())) return edge(task, Region::input);
-  if (!ends) return saved(task, block_at(task, position)).x;
-  if (!c.final_norm()) return edge(task, Region::output);
-  return saved(task, layer_of(task, LayerKind::norm, 0)).state.x;
-}
-
-template <class T>
-View<T, 2> Executor<T>::residual_gradient(const Task& task, int position) const {
-  const StageContent& c = content(task);
-  if (position == 0 && !c.embedding) return edge(task, Region::input_gradient);
-  if (position == c.layers && !c.final_norm()) return edge(task, Region::output_gradient);
-  if (task.fused()) {  // the two take turns
-    const GradientStream<T> stream = gradient_stream();
-    return position % 2 ? stream.a : stream.b;
+  void run() {
+    switch (layer_.kind) {
+      case LayerKind::arrivals:
+        return run_arrivals();
+      case LayerKind::embedding:
+        return run_embedding();
+      case LayerKind::block:
+        return run_block();
+      case LayerKind::norm:
+        return run_norm();
+      case LayerKind::head:
+        return run_head();
+      case LayerKind::mtp_input:
+        return run_mtp_input();
+      case LayerKind::departures:
+        return run_departures();
+    }
   }
-  const std::size_t owner = position > 0 ? block_at(task, position - 1) : layer_of(task, LayerKind::embedding, 0);
-  return left(task, owner).d_out;
-}
 
-template <class T>
-GradientStream<T> Executor<T>::gradient_stream() const {
-  GradientStream<T> stream;
-  BufferLister list(context_.buffers);
-  stream.list(list);
-  place(list.list, opened(TaskOp::open_stream));
-  return stream;
-}
+ private:
+  // ---- passes, by kind
 
-template <class T>
-View<T, 2> Executor<T>::state(const Task& task, int number) const {
-  if (!is_own(task, number)) return edge(task, Region::input, number);
-  StateBuffers<T> kept = saved(task, layer_of(task, LayerKind::norm, number)).state;
-  if (kept.state.empty()) {
+  void run_embedding() {
+    const Embedding<T> embedding{context_, batch(0)};
+    if (is_forward()) {
+      EmbeddingParameters<const T> w{table(layer_.unit), {}};
+      if (layer_.second != no_unit) w.positions = table(layer_.second);
+      return embedding.forward(w, residual(0));
+    }
+    EmbeddingParameters<acc_t<T>> g{table_gradient(layer_.unit), {}};
+    if (layer_.second != no_unit) g.positions = table_gradient(layer_.second);
+    embedding.backward_weight(g, residual_gradient(0));
+  }
+
+  void run_block() {
+    const LayerBuffers<T> buffers = this->buffers();
+    const Batch rows = batch(layer_.state);
+    const View<T, 2> x = layer_.state == 0 ? residual(position_of(layer_)) : buffers.x;
+    Block<T> block{{context_, layer_.number, rows, x}, buffers.block, weights(), gradients()};
+    switch (task_.op) {
+      case TaskOp::forward:
+        return block.forward(output_of(layer_));
+      case TaskOp::recompute:
+        return block.recompute();
+      case TaskOp::backward_input:
+        return block.backward_input(output_gradient_of(layer_), input_gradient_of(layer_));
+      default:
+        return block.backward_weight(output_gradient_of(layer_));
+    }
+  }
+
+  void run_mtp_input() {
+    const Batch rows = batch(layer_.state);
+    const std::size_t block = to_size(task_.layer) + 1;
+    const View<T, 2> before = state(layer_.state - 1);
+    MtpInput<T> input{context_, layer_.number, rows, before, buffers().mtp, weights().mtp, gradients().mtp};
+    switch (task_.op) {
+      case TaskOp::forward:
+        return input.forward({table(layer_.second), {}}, kept(Kept::saved, block).x);
+      case TaskOp::recompute:
+        return input.recompute();
+      case TaskOp::backward_input:
+        return input.backward_input({table_gradient(layer_.second), {}}, input_gradient_of(layers_[block]),
+                                    state_gradient(layer_.state - 1));
+      default:
+        return input.backward_weight(input_gradient_of(layers_[block]));
+    }
+  }
+
+  void run_norm() {
+    const StateBuffers<T> b = kept(Kept::saved, to_size(task_.layer)).state;
+    const bool of_depth = layer_.state > 0;
+    StateNorm<T> norm{context_, of_depth ? b.x : residual(stage_.layers), b.norm};
+    if (of_depth) {
+      norm.w = head_of_depth({}, weights().mtp);
+      norm.g = head_of_depth({}, gradients().mtp);
+    } else {
+      bind_weights(norm.w, layer_.unit);
+      const RankUnit<T>& own = unit(layer_.unit);
+      if (!is_forward()) bind<acc_t<T>>(norm.g, context_.spec(), own.local, {}, own.vector_sums());
+    }
+    if (is_forward()) return norm.forward(state(layer_.state));
+    norm.backward_input(state_gradient(layer_.state), of_depth ? output_gradient_of(layers_[to_size(task_.layer) - 1])
+                                                               : residual_gradient(stage_.layers));
+  }
+
+  void run_head() {
+    const Batch rows = batch(layer_.state);
+    Head<T> head{context_, rows.labels, executor_.vocabulary_, table(layer_.unit)};
+    if (context_.training) head.g = table_gradient(layer_.unit);
+    const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
+    if (layer_.state == 0 && !step_.source_sums.empty()) head.by_source = {rows.sources, step_.source_sums};
+    if (layer_.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
+    const auto depth = to_size(layer_.state - 1);
+    const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };
+    head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
+  }
+
+  // States that arrived, and those made here, for the next stage; backward the gradients of those made here.
+  void run_departures() {
+    if (stage_.passes_through())
+      return copy(edge(is_forward() ? Region::input : Region::output_gradient),
+                  edge(is_forward() ? Region::output : Region::input_gradient));
+    const int states = context_.training ? stage_.states_out() : 1;
+    for (int j = 0; j < states; ++j)
+      if (is_forward())
+        copy(state(j), edge(Region::output, j));
+      else if (is_own(j))
+        copy(edge(Region::output_gradient, j), state_gradient(j));
+  }
+
+  // Gradients of the states from the stage before, back to it.
+  void run_arrivals() {
+    for (int j = 0; j < stage_.states_in; ++j) copy(state_gradient(j), edge(Region::input_gradient, j));
+  }
+
+  bool is_forward() const { return task_.op == TaskOp::forward; }
+  void copy(View<const T, 2> from, View<T, 2> to) { copy_rows<T>(context_.stream, from, to); }
+
+  // ---- states and their gradients. Residual stream: position i is the input of the chunk's i-th block, behind the
+  // last one the input of the final norm or the next stage. Normalised states by number.
+
+  std::size_t find(LayerKind kind, int state) const {
+    for (std::size_t l = 0; l < layers_.size(); ++l)
+      if (layers_[l].kind == kind && layers_[l].state == state) return l;
+    throw Error("a stage has no layer of a kind and state that a task asks for");
+  }
+  std::size_t block_at(int position) const { return to_size(position + stage_.embedding); }
+  int position_of(const StageLayer& block) const { return static_cast<int>(block.number - stage_.layer(0)); }
+
+  View<T, 2> edge(Region region) const { return executor_.edge(region, task_.action.chunk, task_.action.microbatch); }
+  View<T, 2> edge(Region region, int state) const {
+    return executor_.slots_.template edge<T>(region, task_.action.chunk, task_.action.microbatch, state, 1);
+  }
+
+  View<T, 2> residual(int position) const {
+    const bool ends = position == stage_.layers;
+    if (position == 0 && !(ends && stage_.embedding && !stage_.ends_model())) return edge(Region::input);
+    if (!ends) return kept(Kept::saved, block_at(position)).x;
+    if (!stage_.final_norm()) return edge(Region::output);
+    return kept(Kept::saved, find(LayerKind::norm, 0)).state.x;
+  }
+  View<T, 2> residual_gradient(int position) const {
+    if (position == 0 && !stage_.embedding) return edge(Region::input_gradient);
+    if (position == stage_.layers && !stage_.final_norm()) return edge(Region::output_gradient);
+    if (task_.fused()) return position % 2 ? stream_gradients().a : stream_gradients().b;  // the two take turns
+    return kept(Kept::left, position > 0 ? block_at(position - 1) : find(LayerKind::embedding, 0)).d_out;
+  }
+  GradientStream<T> stream_gradients() const {
+    GradientStream<T> stream;
     BufferLister list(context_.buffers);
-    kept.list_state(list);
-    place(list.list, opened(TaskOp::open_state));
+    stream.list(list);
+    place(list.list, executor_.opened(TaskOp::open_stream));
+    return stream;
   }
-  return kept.state;
-}
 
-// The gradient of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
-template <class T>
-View<T, 2> Executor<T>::state_gradient(const Task& task, int number) const {
-  if (!is_own(task, number) && !content(task).head) return edge(task, Region::output_gradient, number);
-  const LayerKind keeper = is_own(task, number) ? LayerKind::norm : LayerKind::head;
-  return saved(task, layer_of(task, keeper, number)).state.d_state;
-}
+  // Whether a state is made here.
+  bool is_own(int state) const { return stage_.final_norm() || state >= stage_.states_in; }
+  View<T, 2> state(int number) const {
+    if (!is_own(number)) return edge(Region::input, number);
+    const std::size_t norm = find(LayerKind::norm, number);
+    LayerBuffers<T> b = kept(Kept::saved, norm);
+    if (b.state.state.empty()) point(b, Kept::state, norm, executor_.opened(TaskOp::open_state));
+    return b.state.state;
+  }
+  // The gradient of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
+  View<T, 2> state_gradient(int number) const {
+    if (!is_own(number) && !stage_.head) return edge(Region::output_gradient, number);
+    return kept(Kept::saved, find(is_own(number) ? LayerKind::norm : LayerKind::head, number)).state.d_state;
+  }
 
-template <class T>
-View<T, 2> Executor<T>::output_of(const Task& task, const StageLayer& block) const {
-  if (block.state == 0) return residual(task, position_of(task, block) + 1);
-  return saved(task, layer_of(task, LayerKind::norm, block.state)).state.x;
-}
+  // Of a block, of the residual stream or of a depth.
+  View<T, 2> output_of(const StageLayer& block) const {
+    if (block.state == 0) return residual(position_of(block) + 1);
+    return kept(Kept::saved, find(LayerKind::norm, block.state)).state.x;
+  }
+  View<T, 2> output_gradient_of(const StageLayer& block) const {
+    if (block.state == 0) return residual_gradient(position_of(block) + 1);
+    return task_.fused() ? stream_gradients().a : kept(Kept::left, find(LayerKind::block, block.state)).d_out;
+  }
+  View<T, 2> input_gradient_of(const StageLayer& block) const {
+    if (block.state == 0) return residual_gradient(position_of(block));
+    return task_.fused() ? stream_gradients().b : kept(Kept::left, find(LayerKind::mtp_input, block.state)).mtp.d_out;
+  }
 
-template <class T>
-View<T, 2> Executor<T>::output_gradient_of(const Task& task, const StageLayer& block) const {
-  if (block.state == 0) return residual_gradient(task, position_of(task, block) + 1);
-  return task.fused() ? gradient_stream().a : left(task, layer_of(task, LayerKind::block, block.state)).d_out;
-}
+  // ---- buffers, weights and gradients of a layer
 
-template <class T>
-View<T, 2> Executor<T>::input_gradient_of(const Task& task, const StageLayer& block) const {
-  if (block.state == 0) return residual_gradient(task, position_of(task, block));
-  return task.fused() ? gradient_stream().b : left(task, layer_of(task, LayerKind::mtp_input, block.state)).mtp.d_out;
-}
+  Batch batch(int state) const { return executor_.slots_.batch(task_.action.chunk, task_.action.microbatch, state); }
 
-// ---- buffers, weights and gradients of a layer
-
-template <class T>
-LayerBuffers<T> Executor<T>::saved(const Task& task, std::size_t l) const {
-  LayerBuffers<T> b;
-  place(saved_of(context_.buffers, content(task), layers(task)[l], b),
-        slots_.saved(task.action.chunk, task.action.microbatch, l));
-  return b;
-}
-
-template <class T>
-LayerBuffers<T> Executor<T>::left(const Task& task, std::size_t l) const {
-  LayerBuffers<T> b;
-  place(left_of(context_.buffers, content(task), layers(task)[l], b),
-        slots_.left(task.action.chunk, task.action.microbatch, l));
-  return b;
-}
-
-template <class T>
-LayerBuffers<T> Executor<T>::buffers_of(const Task& task, const StageLayer& layer) const {
-  const auto l = to_size(task.layer);
-  const BufferContext& c = context_.buffers;
-  LayerBuffers<T> b = saved(task, l);
-  if (task.op == TaskOp::forward) return b;
-  if (!task.fused()) {
-    place(left_of(c, content(task), layer, b), slots_.left(task.action.chunk, task.action.microbatch, l));
+  void point(LayerBuffers<T>& b, Kept what, std::size_t l, void* memory) const {
+    place(buffers_in(what, context_.buffers, stage_, layers_[l], b), memory);
+  }
+  void point_to_slot(LayerBuffers<T>& b, Kept what, std::size_t l) const {
+    const Region region = what == Kept::saved ? Region::saved : Region::left;
+    point(b, what, l, executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
+  }
+  // What layer l has in a slot.
+  LayerBuffers<T> kept(Kept what, std::size_t l) const {
+    LayerBuffers<T> b;
+    point_to_slot(b, what, l);
     return b;
   }
-  if (void* memory = opened(TaskOp::open_recomputed)) place(recomputed_of(c, layer, b), memory);
-  if (void* memory = opened(TaskOp::open_gradients)) place(gradients_of(c, layer, b), memory);
-  return b;
-}
+  // All that the layer works on: what it saved, and in backward what is recomputed and left.
+  LayerBuffers<T> buffers() const {
+    const auto l = to_size(task_.layer);
+    LayerBuffers<T> b = kept(Kept::saved, l);
+    if (is_forward()) return b;
+    if (!task_.fused()) {
+      point_to_slot(b, Kept::left, l);
+      return b;
+    }
+    if (void* memory = executor_.opened(TaskOp::open_recomputed)) point(b, Kept::recomputed, l, memory);
+    if (void* memory = executor_.opened(TaskOp::open_gradients)) point(b, Kept::gradients, l, memory);
+    return b;
+  }
 
-template <class T>
-BlockParameters<const T> Executor<T>::weights_in(const Task& task, const StageLayer& layer) const {
-  BlockParameters<const T> w;
-  if (task.op == TaskOp::backward_weight) return w;
-  bind(w, context_.spec(), local(layer.unit), weights(layer.unit));
-  if (layer.kind == LayerKind::block && layer.second != no_unit)
-    bind(w, context_.spec(), local(layer.second), weights(layer.second));
-  return w;
-}
+  const RankUnit<T>& unit(std::size_t u) const { return executor_.storage_.unit(u); }
+  View<const T, 2> table(std::size_t u) const { return table_of(context_.spec(), unit(u).local, unit(u).weights()); }
+  View<acc_t<T>, 2> table_gradient(std::size_t u) const {
+    return table_of(context_.spec(), unit(u).local, unit(u).matrices());
+  }
+  void bind_weights(auto& to, std::size_t u) const { bind(to, context_.spec(), unit(u).local, unit(u).weights()); }
+  bool has_experts() const { return layer_.kind == LayerKind::block && layer_.second != no_unit; }
+  // What the task reads of the parameters in the layer's unit, and of a block's experts.
+  BlockParameters<const T> weights() const {
+    BlockParameters<const T> w;
+    if (task_.op == TaskOp::backward_weight) return w;
+    bind_weights(w, layer_.unit);
+    if (has_experts()) bind_weights(w, layer_.second);
+    return w;
+  }
+  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
+  // exist only there.
+  BlockParameters<acc_t<T>> gradients() const {
+    BlockParameters<acc_t<T>> g;
+    const bool of_weights = task_.op == TaskOp::backward_weight;
+    if (!of_weights && task_.op != TaskOp::backward_input) return g;
+    const RankUnit<T>& own = unit(layer_.unit);
+    bind<acc_t<T>>(g, context_.spec(), own.local, of_weights ? own.matrices() : nullptr, own.vector_sums());
+    if (has_experts() && !of_weights)
+      bind(g, context_.spec(), unit(layer_.second).local, unit(layer_.second).matrices());
+    return g;
+  }
 
-// B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds exist only there.
-template <class T>
-BlockParameters<acc_t<T>> Executor<T>::gradients_in(const Task& task, const StageLayer& layer) const {
-  BlockParameters<acc_t<T>> g;
-  const bool of_weights = task.op == TaskOp::backward_weight;
-  if (!of_weights && task.op != TaskOp::backward_input) return g;
-  bind<acc_t<T>>(g, context_.spec(), local(layer.unit), of_weights ? matrices(layer.unit) : nullptr,
-                 vectors(layer.unit));
-  if (layer.kind == LayerKind::block && layer.second != no_unit && !of_weights)
-    bind(g, context_.spec(), local(layer.second), matrices(layer.second));
-  return g;
-}
-
-template <class T>
-View<acc_t<T>, 2> Executor<T>::table_gradient(std::size_t unit) const {
-  return table_of(context_.spec(), local(unit), matrices(unit));
-}
-
-// ---- layers, each with its passes
+  Executor& executor_;
+  Context<T>& context_;
+  const Step& step_;
+  const Task& task_;
+  const StageContent& stage_;
+  const std::vector<StageLayer>& layers_;
+  const StageLayer& layer_;
+};
 
 template <class T>
 void Executor<T>::run_layer(const Task& task) {
-  // In the order of LayerKind.
-  constexpr void (Executor::*run[])(const Task&, const StageLayer&) = {
-      &Executor::run_arrivals, &Executor::run_embedding, &Executor::run_block,     &Executor::run_norm,
-      &Executor::run_head,     &Executor::run_mtp_input, &Executor::run_departures};
-  const StageLayer& layer = layers(task)[to_size(task.layer)];
+  const StageLayer& layer = layer_of(task, share_);
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
-  (this->*run[to_size(layer.kind)])(task, layer);
-}
-
-template <class T>
-void Executor<T>::run_embedding(const Task& task, const StageLayer& layer) {
-  const Embedding<T> embedding{context_, batch(task, 0)};
-  if (task.op == TaskOp::forward) {
-    EmbeddingParameters<const T> w{table(layer.unit), {}};
-    if (layer.second != no_unit) w.positions = table(layer.second);
-    return embedding.forward(w, residual(task, 0));
-  }
-  EmbeddingParameters<acc_t<T>> g{table_gradient(layer.unit), {}};
-  if (layer.second != no_unit) g.positions = table_gradient(layer.second);
-  embedding.backward_weight(g, residual_gradient(task, 0));
-}
-
-template <class T>
-void Executor<T>::run_block(const Task& task, const StageLayer& layer) {
-  const LayerBuffers<T> buffers = buffers_of(task, layer);
-  const Batch rows = batch(task, layer.state);
-  const View<T, 2> x = layer.state == 0 ? residual(task, position_of(task, layer)) : buffers.x;
-  Block<T> block{{context_, layer.number, rows, x}, buffers.block, weights_in(task, layer), gradients_in(task, layer)};
-  switch (task.op) {
-    case TaskOp::forward:
-      return block.forward(output_of(task, layer));
-    case TaskOp::recompute:
-      return block.recompute();
-    case TaskOp::backward_input:
-      return block.backward_input(output_gradient_of(task, layer), input_gradient_of(task, layer));
-    default:
-      return block.backward_weight(output_gradient_of(task, layer));
-  }
-}
-
-template <class T>
-void Executor<T>::run_mtp_input(const Task& task, const StageLayer& layer) {
-  const Batch rows = batch(task, layer.state);
-  const StageLayer& block = layers(task)[to_size(task.layer) + 1];
-  MtpInput<T> input{context_,
-                    layer.number,
-                    rows,
-                    state(task, layer.state - 1),
-                    buffers_of(task, layer).mtp,
-                    weights_in(task, layer).mtp,
-                    gradients_in(task, layer).mtp};
-  switch (task.op) {
-    case TaskOp::forward:
-      return input.forward({table(layer.second), {}}, saved(task, to_size(task.layer) + 1).x);
-    case TaskOp::recompute:
-      return input.recompute();
-    case TaskOp::backward_input:
-      return input.backward_input({table_gradient(layer.second), {}}, input_gradient_of(task, block),
-                                  state_gradient(task, layer.state - 1));
-    default:
-      return input.backward_weight(input_gradient_of(task, block));
-  }
-}
-
-template <class T>
-void Executor<T>::run_norm(const Task& task, const StageLayer& layer) {
-  const StateBuffers<T> b = saved(task, to_size(task.layer)).state;
-  const bool of_depth = layer.state > 0, forward = task.op == TaskOp::forward;
-  StateNorm<T> norm{context_, of_depth ? b.x : residual(task, content(task).layers), b.norm};
-  if (of_depth) {
-    norm.w = head_of_depth({}, weights_in(task, layer).mtp);
-    norm.g = head_of_depth({}, gradients_in(task, layer).mtp);
-  } else {
-    bind(norm.w, context_.spec(), local(layer.unit), weights(layer.unit));
-    if (!forward) bind<acc_t<T>>(norm.g, context_.spec(), local(layer.unit), {}, vectors(layer.unit));
-  }
-  if (forward) return norm.forward(state(task, layer.state));
-  norm.backward_input(state_gradient(task, layer.state),
-                      of_depth ? output_gradient_of(task, layers(task)[to_size(task.layer) - 1])
-                               : residual_gradient(task, content(task).layers));
-}
-
-template <class T>
-void Executor<T>::run_head(const Task& task, const StageLayer& layer) {
-  Head<T> head{context_, batch(task, layer.state).labels, vocabulary_, table(layer.unit)};
-  if (context_.training) head.g = table_gradient(layer.unit);
-  const View<T, 2> n = state(task, layer.state), d_n = state_gradient(task, layer.state);
-  if (layer.state == 0 && !step_.source_sums.empty())
-    head.by_source = {batch(task, layer.state).sources, step_.source_sums};
-  if (layer.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
-  const auto depth = to_size(layer.state - 1);
-  const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer.state - 1) + which, {{1}}); };
-  head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
-}
-
-// States that arrived, and those made here, for the next stage; backward the gradients of those made here.
-template <class T>
-void Executor<T>::run_departures(const Task& task, const StageLayer&) {
-  const bool forward = task.op == TaskOp::forward;
-  const int chunk = task.action.chunk, m = task.action.microbatch;
-  if (content(task).passes_through())
-    return copy_rows<T>(context_.stream, edge_in_use(chunk, m, forward ? Region::input : Region::output_gradient),
-                        edge_in_use(chunk, m, forward ? Region::output : Region::input_gradient));
-  const int states = context_.training ? content(task).states_out() : 1;
-  for (int j = 0; j < states; ++j)
-    if (forward)
-      copy_rows<T>(context_.stream, state(task, j), edge(task, Region::output, j));
-    else if (is_own(task, j))
-      copy_rows<T>(context_.stream, edge(task, Region::output_gradient, j), state_gradient(task, j));
-}
-
-// Gradients of the states from the stage before, back to it.
-template <class T>
-void Executor<T>::run_arrivals(const Task& task, const StageLayer&) {
-  for (int j = 0; j < content(task).states_in; ++j)
-    copy_rows<T>(context_.stream, state_gradient(task, j), edge(task, Region::input_gradient, j));
+  context_.fp8_history.layer = layer.number;
+  context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;
+  // Numbers that a recomputed pass rounds again have been counted by the first one.
+  std::optional<CountingPause<T>> counted;
+  if (task.op == TaskOp::recompute) counted.emplace(context_);
+  LayerTask(*this, task).run();
 }
 
 #define FORGE_INSTANTIATE(T) template void Executor<T>::run_layer(const Task&);

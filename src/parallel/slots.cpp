@@ -3,8 +3,9 @@
 namespace forge {
 
 ActivationSlots::ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share,
-                                 const SlotTables& tables, bool training)
-    : context_(context), share_(share), training_(training), tables_(tables) {
+                                 std::vector<SlotTables> lists, bool training)
+    : context_(context), share_(share), lists_(std::move(lists)) {
+  const SlotTables& tables = lists_.front();
   for (std::size_t r = 0; r < regions_.size(); ++r)
     for (std::size_t c = 0; c < share.chunks.size(); ++c) {
       const auto parts = slot_parts(static_cast<Region>(r), context, share.chunks[c], share.layers[c], training);
@@ -25,15 +26,15 @@ Batch ActivationSlots::batch(int chunk, int m, int state) const {
   Batch rows;
   BufferLister own(context_), shifted(context_);
   rows.list(own);
-  place(own.list, saved(chunk, m, first));
+  place(own.list, part(Region::saved, chunk, m, first));
   rows.list_shifted(shifted);
-  if (state > 0) place(shifted.list, saved(chunk, m, first + to_size(state)));
+  if (state > 0) place(shifted.list, part(Region::saved, chunk, m, first + to_size(state)));
   return rows;
 }
 
 void* ActivationSlots::part(Region region, int chunk, int m, std::size_t part) const {
   const auto r = to_size(region);
-  const int slot = tables_[r].at(chunk, m);
+  const int slot = lists_[now_][r].at(chunk, m);
   require(slot >= 0, "a task reads a region that its microbatch doesn't keep");
   return regions_[r][to_size(chunk)][to_size(slot)].at(part);
 }

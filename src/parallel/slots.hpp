@@ -14,38 +14,30 @@ namespace forge {
 // bytes.
 class ActivationSlots {
  public:
-  ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share, const SlotTables& tables,
+  // `lists`: the tables of lists of tasks that take turns, with the same counts (share_slots).
+  ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share, std::vector<SlotTables> lists,
                   bool training);
+  // Microbatches are those of another list from here on.
+  void use(std::size_t list) { now_ = list; }
 
-  // Memory of what layer l of the chunk's list keeps from forward on, and of what its B leaves for W.
-  void* saved(int chunk, int m, std::size_t l) const { return part(Region::saved, chunk, m, l); }
-  void* left(int chunk, int m, std::size_t l) const { return part(Region::left, chunk, m, l); }
+  // Memory of a part of a region (slot_parts): of what layer l of the chunk's list keeps.
+  void* part(Region region, int chunk, int m, std::size_t part) const;
   // The microbatch's rows as a normalised state sees them; 0: the model's own.
   Batch batch(int chunk, int m, int state) const;
-  // The states (S, C) on an edge of the chunk, one behind the other; and the j-th of them.
+  // States (S, C) on an edge of the chunk from the first-th on, one behind the other.
   template <class T>
-  View<T, 2> edge(Region region, int chunk, int m) const {
-    const StageContent& stage = share_.chunks[to_size(chunk)];
-    return edge_of<T>(region, chunk, m, 0, training_ ? states_on(region, stage) : 1);
-  }
-  template <class T>
-  View<T, 2> edge(Region region, int chunk, int m, int j) const {
-    return edge_of<T>(region, chunk, m, j, 1);
-  }
-
- private:
-  using Slot = std::vector<void*>;  // by part
-  void* part(Region region, int chunk, int m, std::size_t part) const;
-  template <class T>
-  View<T, 2> edge_of(Region region, int chunk, int m, std::int64_t first, std::int64_t states) const {
+  View<T, 2> edge(Region region, int chunk, int m, int first, int states) const {
     const std::int64_t rows = context_.stream_rows(), C = context_.spec.C();
     return View<T, 2>(static_cast<T*>(part(region, chunk, m, 0)) + first * rows * C, {{states * rows, C}});
   }
 
+ private:
+  using Slot = std::vector<void*>;  // by part
+
   const BufferContext& context_;
   const RankShare& share_;
-  bool training_;
-  SlotTables tables_;
+  std::vector<SlotTables> lists_;
+  std::size_t now_ = 0;
   std::array<std::vector<std::vector<Slot>>, region_count> regions_;  // by chunk, slot
 };
 

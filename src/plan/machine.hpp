@@ -68,6 +68,8 @@ struct Program {
   double product_share = 1;      // of the machine's rates of products
   std::string attention_kernel;  // of those that the machine's file has rates of; "": the deck's
   double attention_share = 1;    // of its rates
+  double score_bytes = 0;        // of each element of a T x T score matrix, in each pass: attention that is not fused
+  double logit_bytes = 0;        // of each logit, in all: a loss that is not fused
   double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
   double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
   double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums

@@ -277,6 +277,8 @@ void read_parts(Section& in, Program& p) {
   in.number("product_share", p.product_share, 1, 0.01, 2);
   in.text("attention_kernel", p.attention_kernel);
   in.number("attention_share", p.attention_share, 1, 0.01, 2);
+  in.number("score_bytes", p.score_bytes, 1, 0, 1000);
+  in.number("logit_bytes", p.logit_bytes, 1, 0, 10000);
   in.number("row_traffic", p.row_traffic, 1, 0.01, 100);
   in.number("tp_traffic", p.tp_traffic, 1, 0, 10);
   in.number("accumulate_bytes", p.accumulate_bytes);

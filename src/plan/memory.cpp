@@ -99,19 +99,24 @@ void add_slots(MemoryPlan& plan, const BufferContext& c, const RankShare& share,
 }  // namespace
 
 MemoryPlan plan_memory(const BufferContext& c, const RankShare& share, const Schedule& schedule,
-                       std::size_t library_bytes, RunKind kind) {
+                       std::size_t library_bytes, RunKind kind, const std::vector<Schedule>& smaller) {
   MemoryPlan plan;
   add_parameters(plan, c, share, kind);
   plan.of(Category::data) =
       with_compute_type(c.precision, [&](auto type) { return counted_bytes<RunBuffers<decltype(type)>>(c); });
   plan.of(Category::library) = align_up(library_bytes);
   const bool training = kind != RunKind::evaluation;
-  const std::vector<Task> tasks =
-      training ? step_tasks(share, schedule, c.recompute) : evaluation_tasks(share, schedule);
-  add_slots(plan, c, share, assign_slots(tasks, schedule.chunks_per_rank, training ? schedule.microbatches : 1),
-            training);
+  StepSlots steps;
+  if (training) {
+    steps = step_slots(share, schedule, smaller, c.recompute);
+  } else {
+    steps.tasks.push_back(evaluation_tasks(share, schedule));
+    steps.tables.push_back(assign_slots(steps.tasks.front(), schedule.chunks_per_rank, 1));
+  }
+  add_slots(plan, c, share, steps.tables.front(), training);
   Frames frames(c, share);
-  for (const Task& task : tasks) frames.run(task);
+  for (const std::vector<Task>& tasks : steps.tasks)
+    for (const Task& task : tasks) frames.run(task);
   if (kind == RunKind::training)
     for (const Task& task : optimizer_tasks(share)) frames.run(task);
   Fp8Sizes rounded = fp8_sizes(c, share);

@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/attention_layer.plan.hpp"
+#include "nn/dispatch.plan.hpp"
 
 namespace forge {
 
@@ -22,6 +23,19 @@ double flops_of(const BufferContext& c, const RankShare& share, const std::vecto
   return sum;
 }
 
+namespace {
+
+// A product of as many rows as come to a rank's experts in a round at most, for those of one in which all come alike.
+ScaledProduct largest(const BufferContext& c, ScaledProduct p) {
+  if (p.experts == 0) return p;
+  const std::int64_t rows = moe_shape(c).round_rows;
+  p.a.rows = rows;
+  p.a.by_row = lines_alone(rows);
+  return p;
+}
+
+}  // namespace
+
 Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
   Fp8Sizes sizes;
   if (!c.fp8.on) return sizes;
@@ -29,7 +43,8 @@ Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
     for (const StageLayer& layer : chunk)
       for (const Pass pass : {Pass::forward, Pass::backward_input, Pass::backward_weight})
         if (does(layer, pass))
-          for (const ScaledProduct& p : operations_of(c, share.cp_rank, layer, pass).scaled) sizes.cover(c, p);
+          for (const ScaledProduct& p : operations_of(c, share.cp_rank, layer, pass).scaled)
+            sizes.cover(c, largest(c, p));
   if (sizes.groups > 0) sizes.a = std::max(sizes.a, (1 + c.tp) * copied_gradients(c));
   return sizes;
 }

@@ -23,7 +23,7 @@ std::size_t library_bytes(const Deck& deck) {
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind, int pp_rank) {
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   return plan_memory(setup.buffers, rank_share(setup.model_share(), pp_rank * ranks), setup.schedule,
-                     library_bytes(setup.deck), kind);
+                     library_bytes(setup.deck), kind, setup.smaller);
 }
 
 std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
@@ -33,7 +33,7 @@ std::vector<MemoryPlan> memory_by_stage(const RunSetup& setup, RunKind kind) {
 }
 
 MemoryPlan planned_memory(const RunSetup& setup, RunKind kind) {
-  return plan_memory(setup.buffers, setup.share, setup.schedule, library_bytes(setup.deck), kind);
+  return plan_memory(setup.buffers, setup.share, setup.schedule, library_bytes(setup.deck), kind, setup.smaller);
 }
 
 const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {

@@ -8,16 +8,14 @@
 
 namespace forge {
 
-RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
-  const Grid grid = model.mesh.dense();
-  auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
-  RankShare share;
-  share.pp_rank = coordinate(Axis::pp);
-  share.tp_rank = coordinate(Axis::tp);
-  share.cp_rank = coordinate(Axis::cp);
-  share.data_rank = grid.index_in_group(rank, data_axes);
+namespace {
+
+// A rank's place among those that share tensors with it.
+LocalLayout local_layout(const ModelShare& model, int rank) {
+  const MeshShape& mesh = model.mesh;
+  const Grid grid = mesh.dense(), experts = mesh.expert();
+  const auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
   const TrainDeck& train = model.deck.train;
-  const Grid experts = model.mesh.expert();
   const int edp = experts.coordinate(rank, static_cast<int>(ExpertAxis::edp));
   const auto zero = [&](int shards, int shard, int replicas, int replica) {
     return Zero{static_cast<int>(train.zero_stage),
@@ -28,22 +26,34 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
                 replicas,
                 replica};
   };
+  return {mesh.tp,
+          coordinate(Axis::tp),
+          zero(mesh.dense_shards(), grid.index_in_group(rank, shard_axes), mesh.dp_replicate,
+               coordinate(Axis::dp_replicate)),
+          mesh.ep,
+          experts.coordinate(rank, static_cast<int>(ExpertAxis::ep)),
+          mesh.etp,
+          experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
+          zero(mesh.expert_shards(), edp % mesh.expert_shards(), mesh.expert_replicas(), edp / mesh.expert_shards())};
+}
+
+}  // namespace
+
+RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
+  const Grid grid = model.mesh.dense();
+  auto coordinate = [&](Axis axis) { return grid.coordinate(rank, static_cast<int>(axis)); };
+  RankShare share;
+  share.pp_rank = coordinate(Axis::pp);
+  share.tp_rank = coordinate(Axis::tp);
+  share.cp_rank = coordinate(Axis::cp);
+  share.data_rank = grid.index_in_group(rank, data_axes);
   int chunks = 0;
   for (const StagePlacement& place : model.places) chunks = std::max(chunks, place.chunk + 1);
   share.chunks.resize(to_size(chunks));
   for (std::size_t stage = 0; stage < model.places.size(); ++stage)
     if (model.places[stage].rank == share.pp_rank)
       share.chunks[to_size(model.places[stage].chunk)] = model.stages[stage];
-  const LocalLayout layout{model.mesh.tp,
-                           share.tp_rank,
-                           zero(model.mesh.dense_shards(), grid.index_in_group(rank, shard_axes),
-                                model.mesh.dp_replicate, coordinate(Axis::dp_replicate)),
-                           model.mesh.ep,
-                           experts.coordinate(rank, static_cast<int>(ExpertAxis::ep)),
-                           model.mesh.etp,
-                           experts.coordinate(rank, static_cast<int>(ExpertAxis::etp)),
-                           zero(model.mesh.expert_shards(), edp % model.mesh.expert_shards(),
-                                model.mesh.expert_replicas(), edp / model.mesh.expert_shards())};
+  const LocalLayout layout = local_layout(model, rank);
   share.units = local_units(model.spec, model.units, share.chunks, layout);
   for (const StageContent& chunk : share.chunks)
     share.layers.push_back(stage_layers(chunk, share.units, model.spec.options.tied_embeddings));
@@ -56,7 +66,7 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     for (const Parameter& parameter : unit.parameters)
       unit.rules.push_back(update_rule(model.deck.optimizer, unit.kind, parameter));
   if (matrices && row_of(model.deck.optimizer.name).whole_matrices)
-    share.matrices = whole_matrices(share.units, layout);
+    share.matrices = whole_matrices(share.units, layout, model.deck.optimizer);
   if (matrices && row_of(model.deck.optimizer.name).factored()) share.factored = factored_moments(share.units, layout);
   share.clips_heads = model.deck.optimizer.qk_clip > 0;
   share.reports_norms = model.deck.output.norms_every_steps > 0;

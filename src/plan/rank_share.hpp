@@ -24,8 +24,8 @@ struct RankShare {
   bool clips_heads = false;                     // optimizer.qk_clip
   bool reports_norms = false;                   // output.norms_every_steps
 
-  // Second moments of rows and columns that the rank keeps.
-  std::int64_t line_moments() const { return matrices.owned_rows + factored.moments; }
+  // What the rank keeps of rows and columns of matrices, or of matrices that it owns.
+  std::int64_t line_moments() const { return matrices.kept + factored.moments; }
 };
 
 // `places`: of the schedule's stages; `stages`: what each holds (split_layers).

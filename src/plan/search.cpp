@@ -102,11 +102,8 @@ class Bounds {
       if (is_new) {
         const StageLayer layer{LayerKind::block, l};
         kind->second.seconds = seconds(layer);
-        kind->second.saved = with_compute_type(c.precision, [&](auto type) {
-          LayerBuffers<decltype(type)> members;
-          return static_cast<double>(
-              aligned_bytes(saved_of(c, {.first_layer = static_cast<int>(l) - 1}, layer, members)));
-        });
+        kind->second.saved =
+            static_cast<double>(bytes_in(Kept::saved, c, {.first_layer = static_cast<int>(l) - 1}, layer));
       }
       cost.seconds += kind->second.seconds;
       cost.saved += kind->second.saved;
@@ -292,6 +289,7 @@ class Search {
   // Needs no more memory than the deck, and mostly as much: what fills the pipeline twice.
   static Deck of_few_microbatches(Deck deck) {
     const std::int64_t unit = deck.mesh.dp_replicate * deck.mesh.dp_shard * deck.train.microbatch_sequences;
+    deck.train.batch_ramp.clear();
     const std::int64_t most = 2 * deck.mesh.pp * deck.schedule.virtual_stages;
     if (deck.train.global_batch_sequences / unit > most && deck.mesh.pp > 1)
       deck.train.global_batch_sequences = unit * most;

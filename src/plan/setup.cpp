@@ -1,6 +1,9 @@
 #include "plan/setup.hpp"
 
+#include <set>
+
 #include "config/optimizer_table.hpp"
+#include "core/error.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -20,16 +23,59 @@ RowShare RunSetup::rows() const {
           deck.data.restarts_positions()};
 }
 
-double RunSetup::router_scopes() const {
-  const auto sequences = static_cast<double>(deck.train.global_batch_sequences);
+std::size_t RunSetup::schedule_number(std::int64_t step) const {
+  const std::int64_t count = microbatches_of(deck, batches.of(step));
+  for (std::size_t i = 0; i < smaller.size(); ++i)
+    if (smaller[i].microbatches == count) return i + 1;
+  return 0;
+}
+
+const Schedule& RunSetup::schedule_of(std::int64_t step) const {
+  const std::size_t number = schedule_number(step);
+  return number == 0 ? schedule : smaller[number - 1];
+}
+
+double RunSetup::router_scopes(std::int64_t step) const {
+  const auto sequences = static_cast<double>(batches.of(step));
   return spec.options.auxiliary_loss_scope == AuxiliaryScope::sequence
              ? sequences
              : sequences / static_cast<double>(deck.train.microbatch_sequences);
 }
 
+namespace {
+
+// Of the batches of a ramp that have fewer microbatches than the largest one.
+std::vector<Schedule> smaller_schedules(const Deck& deck) {
+  std::set<std::int64_t> counts;
+  for (const RampDeck& entry : deck.train.batch_ramp)
+    counts.insert(microbatches_of(deck, entry.global_batch_sequences));
+  counts.erase(microbatches_of(deck));
+  std::vector<Schedule> schedules;
+  for (const std::int64_t count : counts) {
+    schedules.push_back(lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(count))));
+    validate(schedules.back());
+  }
+  return schedules;
+}
+
+// Experts in FP8 need a block that has experts and is in FP8.
+void check_fp8_experts(const ModelSpec& spec, const Fp8Options& fp8) {
+  bool found = !fp8.on || !fp8.experts;
+  for (std::int64_t layer = 0; layer < spec.L() + spec.options.mtp_depth; ++layer)
+    found = found || (fp8.has_block(layer) && spec.is_moe(layer));
+  if (!found)
+    throw BadInput(
+        "train.fp8_experts = true, but no block in fp8 has experts; legal: false, or a smaller "
+        "train.fp8_first_layers_bf16 or train.fp8_last_layers_bf16");
+}
+
+}  // namespace
+
 RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   RunSetup setup;
   setup.deck = deck;
+  setup.batches = BatchSizes(deck.train);
+  setup.smaller = smaller_schedules(deck);
   setup.spec = resolve_model(deck.model);
   setup.units = parameter_units(setup.spec);
   check_groups(deck.optimizer, setup.units);
@@ -41,6 +87,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
+  check_fp8_experts(setup.spec, setup.buffers.fp8);
   return setup;
 }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "config/batch_ramp.hpp"
 #include "config/deck.hpp"
 #include "layout/mesh_shape.hpp"
 #include "layout/row_share.hpp"
@@ -19,16 +20,25 @@ struct RunSetup {
   std::vector<Unit> units;  // of the whole model
   MeshShape mesh;
   int rank = 0;
-  int microbatches = 1;              // of one data-parallel rank and step
-  Schedule schedule;                 // lowered
+  BatchSizes batches;                // by step
+  int microbatches = 1;              // of one data-parallel rank and step with the largest batch
+  Schedule schedule;                 // of such a step, lowered
+  std::vector<Schedule> smaller;     // of steps with smaller batches, by their numbers of microbatches
   std::vector<StageContent> stages;  // by stage
   RankShare share;                   // of this rank
   BufferContext buffers;
 
   int replicas() const { return mesh.data_parallel(); }
+  // Of the largest batch, and of a step.
   std::int64_t tokens_per_step() const { return deck.train.global_batch_sequences * deck.train.sequence_tokens; }
+  std::int64_t tokens_of(std::int64_t step) const { return batches.of(step) * deck.train.sequence_tokens; }
+  // Of all steps as far as one.
+  std::int64_t tokens_through(std::int64_t step) const { return batches.before(step + 1) * deck.train.sequence_tokens; }
+  // Which schedule a step has: 0, or 1 + its place in `smaller`.
+  std::size_t schedule_number(std::int64_t step) const;
+  const Schedule& schedule_of(std::int64_t step) const;
   // Scopes of the routers' auxiliary loss in a step, over all ranks: sequences or microbatches.
-  double router_scopes() const;
+  double router_scopes(std::int64_t step) const;
   RowShare rows() const;
   ModelShare model_share() const { return {deck, spec, units, mesh, schedule.places, stages}; }
 };

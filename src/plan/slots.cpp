@@ -58,11 +58,35 @@ SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbat
   return tables;
 }
 
+void share_slots(std::vector<SlotTables>& tables) {
+  SlotTables most = tables.front();
+  for (const SlotTables& list : tables)
+    for (std::size_t r = 0; r < list.size(); ++r)
+      for (std::size_t c = 0; c < list[r].counts.size(); ++c)
+        most[r].counts[c] = std::max(most[r].counts[c], list[r].counts[c]);
+  for (SlotTables& list : tables)
+    for (std::size_t r = 0; r < list.size(); ++r) list[r].counts = most[r].counts;
+}
+
+StepSlots step_slots(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
+                     Recompute recompute) {
+  StepSlots steps;
+  const auto add = [&](const Schedule& s) {
+    steps.tasks.push_back(step_tasks(share, s, recompute));
+    steps.tables.push_back(assign_slots(steps.tasks.back(), s.chunks_per_rank, s.microbatches));
+  };
+  add(schedule);
+  for (const Schedule& s : smaller) add(s);
+  share_slots(steps.tables);
+  return steps;
+}
+
 std::size_t frame_bytes(const BufferContext& c, const RankShare& share, const Task& task) {
-  if (task.op == TaskOp::open_state) return state_bytes(c);
   if (task.op == TaskOp::open_stream) return stream_bytes(c);
-  const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
-  return task.op == TaskOp::open_recomputed ? recomputed_bytes(c, layer) : gradient_bytes(c, layer);
+  const Kept what = task.op == TaskOp::open_state        ? Kept::state
+                    : task.op == TaskOp::open_recomputed ? Kept::recomputed
+                                                         : Kept::gradients;
+  return bytes_in(what, c, share.chunks[to_size(task.action.chunk)], layer_of(task, share));
 }
 
 }  // namespace forge

@@ -34,6 +34,22 @@ CostPart part_of(Group group) {
   }
 }
 
+// Score matrices of a program whose attention isn't fused go through memory; backward makes them again, and their
+// gradients.
+double score_seconds(const Machine& machine, const AttentionProduct& a) {
+  const auto elements = static_cast<double>(a.sequences * a.heads * a.query_rows() * a.key_rows());
+  return (a.backward ? 2 : 1) * machine.program.score_bytes * elements /
+         (machine.memory_bandwidth * machine.compute_speed);
+}
+
+// Logits of a program whose loss isn't fused go through memory.
+double logit_seconds(const Machine& machine, const Operations& o) {
+  double logits = 0;
+  for (const RowKernel& r : o.row_kernels)
+    if (r.name == "cross_entropy") logits += static_cast<double>(r.rows) * static_cast<double>(r.columns);
+  return machine.program.logit_bytes * logits / (machine.memory_bandwidth * machine.compute_speed);
+}
+
 void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
@@ -47,7 +63,8 @@ void add_operations(TaskCost& cost, const Machine& machine, std::string_view ker
   }
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=
-        attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward);
+        attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
+        score_seconds(machine, a);
   for (const RowKernel& r : o.row_kernels)
     cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
   std::int64_t launches = std::ssize(o.products) + std::ssize(o.attention) + std::ssize(o.row_kernels);
@@ -75,7 +92,8 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
 
 TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
-  add_operations(cost, machine, attention, operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute));
+  const Operations operations = operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
+  add_operations(cost, machine, attention, operations);
   add_sends(cost, machine, sends_of(context, *pass.layer, pass.pass, pass.recompute), places);
   if (pass.layer->kind == LayerKind::block)
     cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
@@ -85,6 +103,7 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   double& cp = cost.of(CostPart::cp);
   const double ranks = context.microbatch.cp;
   cost.of(CostPart::rows) *= machine.program.row_traffic;
+  cost.of(CostPart::rows) += logit_seconds(machine, operations);
   cost.of(CostPart::tp) *= machine.program.tp_traffic;
   if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
@@ -128,77 +147,90 @@ TaskCost StepCost::operator()(const RankShare& share, const Task& task) {
 }
 
 TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
-  TaskCost cost;
-  const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
-  const Precision& p = setup_.buffers.precision;
   const auto& places = places_[to_size(share.pp_rank)];
-  const Program& program = machine_.program;
+  TaskCost cost;
   if (const LayerPass pass = pass_of(task, share); pass.layer) {
+    const double accumulated = machine_.program.accumulate_bytes;
     cost =
         LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
-    if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && program.accumulate_bytes > 0)
-      add_bytes(cost, CostPart::rows,
-                program.accumulate_bytes * static_cast<double>(share.units[pass.layer->unit].elements));
+    if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && accumulated > 0)
+      add_bytes(cost, CostPart::rows, accumulated * static_cast<double>(share.units[pass.layer->unit].elements));
     return cost;
   }
-  switch (task.op) {
-    case TaskOp::clear_sums:
-      for (const LocalUnit& unit : share.units)
-        add_bytes(cost, CostPart::optimizer,
-                  bytes_of_type(p.accumulate) *
-                      static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
-      break;
-    case TaskOp::clear_gradients:
-      add_bytes(cost, CostPart::rows,
-                bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].elements));
-      break;
-    case TaskOp::reduce_gradients:  // adds the sum to the rank's part
-      if (share.units[task.unit].zero.reduce_each)
-        add_bytes(cost, CostPart::gradients,
-                  3 * bytes_of_type(p.accumulate) * static_cast<double>(share.units[task.unit].state().size()));
-      break;
-    case TaskOp::norm:
-      add_bytes(cost, CostPart::optimizer, bytes_of_type(p.accumulate) * elements_of_state(share));
-      break;
-    case TaskOp::update:
-      add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
-      break;
-    case TaskOp::update_factored:  // gradient three times, weight twice, and its copy; moments are little
-      add_bytes(cost, CostPart::optimizer,
-                static_cast<double>(3 * size_of(p.accumulate) + 3 * size_of(p.storage) +
-                                    (p.has_compute_copy() ? size_of(p.compute) : 0)) *
-                    static_cast<double>(share.units[task.unit].state().size()));
-      break;
-    case TaskOp::gather_matrices:  // gradient, momentum and what goes to the owner
-      add_bytes(cost, CostPart::optimizer,
-                (bytes_of_type(p.accumulate) + 2 * bytes_of_type(setup_.buffers.optimizer.front().type) +
-                 bytes_of_type(p.compute)) *
-                    static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()));
-      break;
-    case TaskOp::compute_matrices:
-      add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));
-      break;
-    case TaskOp::update_matrices:
-      add_bytes(cost, CostPart::optimizer,
-                (2 * bytes_of_type(p.storage) + (p.has_compute_copy() ? 2 : 1) * bytes_of_type(p.compute)) *
-                    static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()));
-      break;
-    case TaskOp::local_copy:
-      add_bytes(cost, CostPart::rows,
-                2 * bytes_of_type(p.compute) * static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
-      break;
-    case TaskOp::read:
-      cost.of(CostPart::scalars) += machine_.step_seconds + program.step;
-      break;
-    default:
-      break;
-  }
+  add_gradients(cost, share, task);
+  add_update(cost, share, task);
   Task sent = task;
   // A receive takes as long as its send: of states that come in, or go out.
   if (task.op == TaskOp::transfer && is_post(task.action.op) && !is_send_post(task.action.op))
     sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
   add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places);
   return cost;
+}
+
+// Of tasks up to the clip coefficient, and of the host's.
+void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const {
+  const Precision& p = setup_.buffers.precision;
+  const auto sum = static_cast<double>(size_of(p.accumulate));
+  switch (task.op) {
+    case TaskOp::clear_sums:
+      for (const LocalUnit& unit : share.units)
+        add_bytes(cost, CostPart::optimizer,
+                  sum * static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
+      break;
+    case TaskOp::clear_gradients:
+      add_bytes(cost, CostPart::rows, sum * static_cast<double>(share.units[task.unit].elements));
+      break;
+    case TaskOp::reduce_gradients:  // adds the sum to the rank's part
+      if (share.units[task.unit].zero.reduce_each)
+        add_bytes(cost, CostPart::gradients, 3 * sum * static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::norm:
+      add_bytes(cost, CostPart::optimizer, sum * elements_of_state(share));
+      break;
+    case TaskOp::local_copy:
+      add_bytes(cost, CostPart::rows,
+                2 * static_cast<double>(size_of(p.compute)) *
+                    static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
+      break;
+    case TaskOp::read:
+      cost.of(CostPart::scalars) += machine_.step_seconds + machine_.program.step;
+      break;
+    default:
+      break;
+  }
+}
+
+// Of the optimizer's tasks.
+void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& task) const {
+  const Precision& p = setup_.buffers.precision;
+  const auto bytes_of_type = [](DType type) { return static_cast<double>(size_of(type)); };
+  const double copy = p.has_compute_copy() ? bytes_of_type(p.compute) : 0;
+  const auto held = [&] { return static_cast<double>(share.matrices.rounds[to_size(task.round)].held_elements()); };
+  switch (task.op) {
+    case TaskOp::update:
+      add_bytes(cost, CostPart::optimizer, bytes_of_update(share));
+      break;
+    case TaskOp::update_factored:  // gradient three times, weight twice, and its copy; moments are little
+      add_bytes(cost, CostPart::optimizer,
+                (3 * bytes_of_type(p.accumulate) + 3 * bytes_of_type(p.storage) + copy) *
+                    static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
+      add_bytes(cost, CostPart::optimizer,
+                (bytes_of_type(p.accumulate) +
+                 (share.matrices.rotates ? 0 : 2 * bytes_of_type(setup_.buffers.optimizer.front().type)) +
+                 bytes_of_type(p.compute)) *
+                    held());
+      break;
+    case TaskOp::compute_matrices:
+      add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));
+      break;
+    case TaskOp::update_matrices:
+      add_bytes(cost, CostPart::optimizer, (2 * bytes_of_type(p.storage) + bytes_of_type(p.compute) + copy) * held());
+      break;
+    default:
+      break;
+  }
 }
 
 void StepCost::add_bytes(TaskCost& cost, CostPart part, double bytes) const {

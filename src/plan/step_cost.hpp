@@ -39,6 +39,8 @@ class StepCost {
 
  private:
   TaskCost cost_of(const RankShare& share, const Task& task) const;
+  void add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const;
+  void add_update(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;
   double bytes_of_update(const RankShare& share) const;
   double elements_of_state(const RankShare& share) const;

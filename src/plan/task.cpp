@@ -56,10 +56,12 @@ std::string_view stream_of(const Task& task) {
   return waits ? "compute" : task_rows[to_size(task.op)].stream;
 }
 
+const StageLayer& layer_of(const Task& task, const RankShare& share) {
+  return share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+}
+
 LayerPass pass_of(const Task& task, const RankShare& share) {
-  const auto of = [&](Pass pass, bool recompute = false) {
-    return LayerPass{&share.layers[to_size(task.action.chunk)][to_size(task.layer)], pass, recompute};
-  };
+  const auto of = [&](Pass pass, bool recompute = false) { return LayerPass{&layer_of(task, share), pass, recompute}; };
   switch (task.op) {
     case TaskOp::forward:
       return of(Pass::forward);
@@ -76,7 +78,7 @@ LayerPass pass_of(const Task& task, const RankShare& share) {
 
 std::string phase_of(const Task& task, const RankShare& share) {
   if (task.layer < 0) return std::string(name_of(task.op));
-  const StageLayer& layer = share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+  const StageLayer& layer = layer_of(task, share);
   if (layer.kind == LayerKind::head) return "output head";
   std::string what = "the " + std::string(name_of(layer.kind));
   if (layer.kind == LayerKind::block) what = layer.state > 0 ? "a multi-token block" : "a block";

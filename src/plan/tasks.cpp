@@ -274,22 +274,24 @@ class Writer {
   // ---- edges
 
   void copy() {
-    const bool up = is_forward_transfer(action_.op);
     const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
-    add(TaskOp::local_copy, set_of(up ? Region::output : Region::input_gradient),
-        set_of(up ? Region::input : Region::output_gradient));
-    tasks_.back().place = schedule_.places[to_size(stage + (up ? 1 : -1))].chunk;
+    add(TaskOp::local_copy, left_edge(), reached_edge());
+    tasks_.back().place = schedule_.places[to_size(stage + (is_forward_transfer(action_.op) ? 1 : -1))].chunk;
   }
   void transfer() {
-    const bool up = is_forward_transfer(action_.op);
-    const Region sent = up ? Region::output : Region::input_gradient;
-    const Region received = up ? Region::input : Region::output_gradient;
     if (is_group(action_.op))
       add(TaskOp::transfer);
     else if (is_send(action_.op))
-      add(TaskOp::transfer, set_of(sent));
+      add(TaskOp::transfer, left_edge());
     else
-      add(TaskOp::transfer, 0, set_of(received));
+      add(TaskOp::transfer, 0, reached_edge());
+  }
+  // Where the states that a transfer or copy moves, or their gradients, come from, and get to.
+  Regions left_edge() const {
+    return set_of(is_forward_transfer(action_.op) ? Region::output : Region::input_gradient);
+  }
+  Regions reached_edge() const {
+    return set_of(is_forward_transfer(action_.op) ? Region::input : Region::output_gradient);
   }
 
   const RankShare& share_;

@@ -53,11 +53,6 @@ enum class TaskOp : std::uint8_t {
 };
 std::string_view name_of(TaskOp op);
 
-using Regions = unsigned;  // a set of Region
-constexpr Regions set_of(Region region) {
-  return 1u << static_cast<unsigned>(region);
-}
-
 struct Task {
   TaskOp op;
   Action action;               // of the schedule: its chunk and microbatch are the task's
@@ -90,6 +85,8 @@ std::vector<Task> gather_tasks(const RankShare& share);
 // Losses of one microbatch, of the model alone, without gradients; behind gather_tasks.
 std::vector<Task> evaluation_tasks(const RankShare& share, const Schedule& schedule);
 
+// The layer that a task of a layer is about.
+const StageLayer& layer_of(const Task& task, const RankShare& share);
 // The pass of a layer that a task is; null layer: it is none. `recompute`: what the policy dropped is made anew.
 struct LayerPass {
   const StageLayer* layer = nullptr;

@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/router.plan.hpp"
+#include "nn/run.plan.hpp"
 
 namespace forge {
 
@@ -78,13 +79,14 @@ std::vector<Sent> sends_of_matrices(const BufferContext& c, const MatrixRound& r
   std::int64_t count = 0;
   for (const HeldPart& part : round.held)
     if (!back && part.sends && part.owner != round.rank) count += part.elements.size();
-  for (const OwnedPart& part : round.owned)
-    if (back && part.holder != round.rank) count += part.count;
+  for (const MatrixStack& stack : round.stacks)
+    for (const OwnedPart& part : stack.parts)
+      if (back && part.holder != round.rank) count += part.count;
   return {{round.experts ? Group::expert_matrices : Group::matrices, Collective::send, count, c.precision.compute}};
 }
 
 // Losses of sources, loss, z and squared norm; losses of multi-token prediction; routers' loads and losses; the largest
-// attention logits.
+// attention logits; largest magnitudes of tensors in FP8.
 std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   const std::int64_t depths = c.spec.options.mtp_depth;
   std::vector<Sent> list{{Group::scalars, Collective::all_reduce, c.sources + 3, DType::f64}};
@@ -95,13 +97,13 @@ std::vector<Sent> sums_of_scalars(const BufferContext& c) {
   if (c.attention_peaks)
     list.push_back(
         {Group::scalars, Collective::all_reduce, (c.spec.L() + depths) * c.spec.H() * c.tp, c.precision.accumulate});
+  if (c.fp8.history > 0) list.push_back({Group::scalars, Collective::all_reduce, Fp8History::rows(c.spec), DType::f32});
   return list;
 }
 
 }  // namespace
 
 std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const Task& task) {
-  const auto chunk = to_size(task.action.chunk);
   if (const LayerPass p = pass_of(task, share); p.layer) return sends_of(c, *p.layer, p.pass, p.recompute);
   switch (task.op) {
     case TaskOp::gather:
@@ -115,7 +117,9 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     case TaskOp::clip:
       return sums_of_scalars(c);
     case TaskOp::unit_norms:
-      return {{Group::scalars, Collective::all_reduce, 2 * c.normed_units, DType::f64}};
+      if (!counts_fp8(c)) return {{Group::scalars, Collective::all_reduce, 2 * c.normed_units, DType::f64}};
+      return {{Group::scalars, Collective::all_reduce, 2 * c.normed_units, DType::f64},
+              {Group::scalars, Collective::all_reduce, fp8_count_rows * fp8_count_columns, DType::f64}};
     case TaskOp::gather_matrices:
     case TaskOp::return_matrices:
       return sends_of_matrices(c, share.matrices.rounds[to_size(task.round)], task.op == TaskOp::return_matrices);
@@ -127,8 +131,7 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     }
     case TaskOp::transfer: {
       if (!is_send_post(task.action.op)) return {};
-      const StageContent& stage = share.chunks[chunk];
-      const int states = is_forward_transfer(task.action.op) ? stage.states_out() : stage.states_in;
+      const int states = states_on(only_of(task.reads), share.chunks[to_size(task.action.chunk)]);
       return {{Group::pp, Collective::send, states * c.stream_rows() * c.spec.C(), c.precision.compute}};
     }
     default:

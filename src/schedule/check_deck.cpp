@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <string>
 
+#include "config/batch_ramp.hpp"
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
 #include "hf/config.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/split.hpp"
+#include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 
 namespace forge {
@@ -34,8 +36,11 @@ bool read_model(ModelDeck& model, Report& report) {
 }
 
 void check_save_hf(const Deck& deck, Report& report) {
-  const std::string obstacle = deck.output.save_hf ? hf_obstacle(deck.model) : "";
-  if (!obstacle.empty()) report.add("", "output.save_hf = true, but " + obstacle);
+  if (!deck.output.save_hf) return;
+  report_of(report, [&] {
+    const std::string obstacle = export_obstacle(deck.model, parameter_units(resolve_model(deck.model)));
+    if (!obstacle.empty()) throw BadInput("output.save_hf = true, but " + obstacle);
+  });
 }
 
 // A schedule lists every (stage, microbatch): numbers beyond any machine are told before the list is made.
@@ -56,18 +61,33 @@ bool has_size(const Deck& deck, std::int64_t stages, std::int64_t microbatches, 
   return true;
 }
 
+// Steps of a ramp have schedules of their own. `unit`: what batches are multiples of, else it is reported.
+void check_ramp_schedules(const Deck& deck, std::int64_t unit, Report& report) {
+  for (std::size_t i = 0; i < deck.train.batch_ramp.size(); ++i) {
+    const std::int64_t batch = deck.train.batch_ramp[i].global_batch_sequences;
+    if (batch % unit != 0 || batch >= deck.train.global_batch_sequences) continue;
+    try {
+      schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck, batch)));
+    } catch (const BadInput& error) {
+      report.add("", equation(ramp_key(i).c_str(), batch) + ": " + error.what());
+    }
+  }
+}
+
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
   std::int64_t stages = deck.mesh.pp * deck.schedule.virtual_stages;
   if (!has_size(deck, stages, whole ? microbatches_of(deck) : 1, report)) return;
-  if (whole)
-    report_of(report, [&] {
+  if (whole) {
+    const bool good = report_of(report, [&] {
       const Schedule schedule =
           schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck)));
       deck.schedule.virtual_stages = schedule.chunks_per_rank;
       stages = schedule.stages();
     });
+    if (good) check_ramp_schedules(deck, unit, report);
+  }
   report_of(report, [&] {
     split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages),
                  static_cast<int>(deck.model.mtp_depth));

@@ -39,9 +39,12 @@ void check_file(const Schedule& schedule, const Deck& deck, int pp, int microbat
 
 }  // namespace
 
+std::int64_t microbatches_of(const Deck& deck, std::int64_t global_batch) {
+  return global_batch / (deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard);
+}
+
 std::int64_t microbatches_of(const Deck& deck) {
-  return deck.train.global_batch_sequences /
-         (deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard);
+  return microbatches_of(deck, deck.train.global_batch_sequences);
 }
 
 Schedule schedule_of(const Deck& deck, int pp, int microbatches) {

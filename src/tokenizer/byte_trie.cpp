@@ -48,6 +48,11 @@ ByteTrie::ByteTrie(Strings strings) {
   }
 }
 
+void ByteTrie::weigh(const std::vector<float>& weights) {
+  for (Node& node : nodes_)
+    if (node.value != none) node.weight = weights[to_size(node.value)];
+}
+
 std::int32_t ByteTrie::place(const std::vector<std::uint8_t>& bytes) {
   while (nodes_[to_size(first_free_)].parent != none && to_size(first_free_) + 257 < nodes_.size()) ++first_free_;
   std::int32_t base = std::max(1, first_free_ - bytes.front());

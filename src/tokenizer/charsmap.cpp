@@ -57,4 +57,31 @@ Charsmap::Rule Charsmap::match(std::string_view text, bool longest) const {
   return rule;
 }
 
+bool Charsmap::touches(std::string_view text) const {
+  if (units_.empty()) return false;
+  std::uint32_t node = offset_of(units_[0]);
+  for (const char c : text) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    node ^= byte;
+    if (node >= units_.size() || label_of(units_[node]) != byte) return false;
+    if ((units_[node] >> 8 & 1) != 0) return true;
+    node ^= offset_of(units_[node]);
+  }
+  return true;
+}
+
+void Charsmap::add_followers(std::string_view start, std::bitset<256>& bytes) const {
+  if (units_.empty()) return;
+  std::uint32_t node = offset_of(units_[0]);
+  for (const char c : start) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    node ^= byte;
+    if (node >= units_.size() || label_of(units_[node]) != byte) return;
+    node ^= offset_of(units_[node]);
+  }
+  for (std::uint32_t byte = 0; byte < bytes.size(); ++byte)
+    if (const std::uint32_t child = node ^ byte; child < units_.size() && label_of(units_[child]) == byte)
+      bytes.set(byte);
+}
+
 }  // namespace forge

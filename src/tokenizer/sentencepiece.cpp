@@ -5,17 +5,15 @@
 #include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/bpe.hpp"
-#include "tokenizer/charsmap.hpp"
 #include "tokenizer/protobuf.hpp"
 #include "tokenizer/readers.hpp"
+#include "tokenizer/sentencepiece_normalizer.hpp"
 #include "tokenizer/unicode.hpp"
 #include "tokenizer/unigram.hpp"
 
 namespace forge {
 
 namespace {
-
-constexpr std::string_view space_symbol = "\xE2\x96\x81";
 
 // sentencepiece_model.proto.
 enum class PieceType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
@@ -99,72 +97,6 @@ Spec read_spec(std::string_view bytes, const std::string& name) {
   return spec;
 }
 
-// SentencePiece's normalisation of a whole text: rules of the charsmap, the longest first; user-defined symbols stay.
-class SentencePieceNormalizer : public Normalizer {
- public:
-  SentencePieceNormalizer(const Spec& spec, const std::string& name)
-      : map_(spec.charsmap, name + ": precompiled_charsmap"),
-        spaces_(spec.escape_spaces ? space_symbol : " "),
-        prefix_(spec.dummy_prefix),
-        suffix_(spec.space_as_suffix),
-        remove_(spec.remove_extra_spaces) {
-    std::vector<std::pair<std::string_view, std::int32_t>> symbols;
-    for (const Piece& piece : spec.pieces)
-      if (piece.type == PieceType::user_defined) symbols.emplace_back(piece.text, 0);
-    symbols_ = ByteTrie(std::move(symbols));
-  }
-
-  void apply(std::string& text, RegexScratch&) const override {
-    const std::string input = std::move(text);
-    std::string_view rest = input;
-    text.clear();
-    while (remove_ && !rest.empty()) {
-      const auto [bytes, replacement] = next(rest);
-      if (replacement != " ") break;
-      rest.remove_prefix(bytes);
-    }
-    if (rest.empty()) return;
-    text.reserve(rest.size() + rest.size() / 2);
-    if (prefix_ && !suffix_) text += spaces_;
-    bool after_space = remove_;
-    while (!rest.empty()) {
-      auto [bytes, replacement] = next(rest);
-      while (after_space && replacement.starts_with(' ')) replacement.remove_prefix(1);
-      if (!replacement.empty()) {
-        for (const char c : replacement) c == ' ' ? void(text += spaces_) : text.push_back(c);
-        after_space = replacement.ends_with(' ');
-      }
-      rest.remove_prefix(bytes);
-      if (!remove_) after_space = false;
-    }
-    while (remove_ && text.ends_with(spaces_)) text.resize(text.size() - spaces_.size());
-    if (prefix_ && suffix_) text += spaces_;
-  }
-
- private:
-  Charsmap::Rule next(std::string_view text) const {
-    if (!symbols_.empty()) {
-      std::size_t bytes = 0;
-      std::int32_t node = 0;
-      for (std::size_t i = 0; i < text.size(); ++i) {
-        node = symbols_.step(node, static_cast<std::uint8_t>(text[i]));
-        if (node == ByteTrie::none) break;
-        if (symbols_.value(node) != ByteTrie::none) bytes = i + 1;
-      }
-      if (bytes > 0) return {bytes, text.substr(0, bytes)};
-    }
-    if (!map_.empty())
-      if (const auto rule = map_.longest(text); rule.bytes > 0) return rule;
-    const std::size_t bytes = decode_valid(text, 0).bytes;
-    return {bytes, text.substr(0, bytes)};
-  }
-
-  Charsmap map_;
-  ByteTrie symbols_;
-  std::string spaces_;
-  bool prefix_, suffix_, remove_;
-};
-
 struct Lookup {
   std::array<std::int32_t, 256> byte_tokens;
   std::int32_t unknown = -1;
@@ -196,6 +128,14 @@ Lookup check_pieces(const Spec& spec, const std::string& name) {
   if (spec.byte_fallback && std::count(lookup.byte_tokens.begin(), lookup.byte_tokens.end(), -1) > 0)
     throw BadInput(name + ": byte_fallback without 256 byte pieces");
   return lookup;
+}
+
+std::unique_ptr<Normalizer> make_normalizer(const Spec& spec, const std::string& name) {
+  SentencePieceRules rules{spec.charsmap,     {}, spec.dummy_prefix, spec.space_as_suffix, spec.remove_extra_spaces,
+                           spec.escape_spaces};
+  for (const Piece& piece : spec.pieces)
+    if (piece.type == PieceType::user_defined) rules.symbols.push_back(piece.text);
+  return make_sentencepiece_normalizer(rules, name + ": precompiled_charsmap");
 }
 
 std::unique_ptr<TokenModel> make_bpe(const Spec& spec, const Lookup& lookup, const std::string& name) {
@@ -254,7 +194,7 @@ TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& nam
   const Lookup lookup = check_pieces(spec, name);
   TokenizerParts parts;
   parts.name = name;
-  parts.normalizers.push_back(std::make_unique<SentencePieceNormalizer>(spec, name));
+  parts.normalizers.push_back(make_normalizer(spec, name));
   if (spec.model == ModelType::bpe)
     parts.model = make_bpe(spec, lookup, name);
   else if (spec.model == ModelType::unigram)

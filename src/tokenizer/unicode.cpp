@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <bit>
 #include <cstring>
 
 #include "tokenizer/unicode_tables.hpp"
@@ -62,13 +63,19 @@ Lead lead_of(std::uint8_t lead) {
   return {0, 0, 0};
 }
 
+bool continues(std::string_view text, std::size_t at) {
+  return (byte_at(text, at) & 0xC0) == 0x80;
+}
+
 // Bytes of the text from `at` that are ASCII, eight at a time.
 std::size_t ascii_run(std::string_view text, std::size_t at) {
   const std::size_t begin = at;
   while (at + 8 <= text.size()) {
     std::uint64_t word;
     std::memcpy(&word, text.data() + at, 8);
-    if (word & 0x8080808080808080u) break;
+    // The lowest bit that is set here stands in the first byte that is no ASCII.
+    if (const std::uint64_t high = word & 0x8080808080808080u; high != 0)
+      return at + static_cast<std::size_t>(std::countr_zero(high)) / 8 - begin;
     at += 8;
   }
   while (at < text.size() && byte_at(text, at) < 0x80) ++at;
@@ -76,15 +83,6 @@ std::size_t ascii_run(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
-
-Decoded decode_valid(std::string_view text, std::size_t at) {
-  const char32_t a = byte_at(text, at);
-  if (a < 0x80) return {a, 1};
-  const auto next = [&](std::size_t i) { return static_cast<char32_t>(byte_at(text, at + i) & 0x3F); };
-  if (a < 0xE0) return {(a & 0x1F) << 6 | next(1), 2};
-  if (a < 0xF0) return {(a & 0x0F) << 12 | next(1) << 6 | next(2), 3};
-  return {(a & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4};
-}
 
 void append_utf8(std::string& text, char32_t c) {
   const auto put = [&](char32_t byte) { text += static_cast<char>(byte); };
@@ -112,8 +110,19 @@ std::string utf8_of(char32_t code) {
 ValidPrefix valid_prefix(std::string_view bytes) {
   std::size_t at = 0;
   while (true) {
-    at += ascii_run(bytes, at);
+    if (at < bytes.size() && byte_at(bytes, at) < 0x80) at += ascii_run(bytes, at);
     if (at == bytes.size()) return {at, 0};
+    // Most other characters: two bytes, or three, of which any two may follow the first one.
+    const std::uint8_t first = byte_at(bytes, at);
+    if (first >= 0xC2 && first < 0xE0 && at + 1 < bytes.size() && continues(bytes, at + 1)) {
+      at += 2;
+      continue;
+    }
+    if (first > 0xE0 && first < 0xF0 && first != 0xED && at + 2 < bytes.size() && continues(bytes, at + 1) &&
+        continues(bytes, at + 2)) {
+      at += 3;
+      continue;
+    }
     const Lead lead = lead_of(byte_at(bytes, at));
     if (lead.bytes == 0) return {at, 1};
     std::size_t good = 1;

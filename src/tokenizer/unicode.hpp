@@ -15,7 +15,15 @@ struct Decoded {
 };
 
 // The code point at `at`, of valid UTF-8.
-Decoded decode_valid(std::string_view text, std::size_t at);
+inline Decoded decode_valid(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
+  const auto next = [&](std::size_t i) { return byte(i) & 0x3F; };
+  const char32_t a = byte(0);
+  if (a < 0x80) return {a, 1};
+  if (a < 0xE0) return {(a & 0x1F) << 6 | next(1), 2};
+  if (a < 0xF0) return {(a & 0x0F) << 12 | next(1) << 6 | next(2), 3};
+  return {(a & 0x07) << 18 | next(1) << 12 | next(2) << 6 | next(3), 4};
+}
 void append_utf8(std::string& text, char32_t code);
 std::string utf8_of(char32_t code);
 

@@ -7,6 +7,7 @@
 
 #include "checkpoint/directory.hpp"
 #include "config/optimizer_table.hpp"
+#include "core/batch_seconds.hpp"
 #include "core/bytes.hpp"
 #include "core/last_words.hpp"
 #include "device/memory.hpp"
@@ -29,10 +30,20 @@ std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& bia
   return tensors;
 }
 
+std::vector<StateTensor> fp8_history_state(const ModelSpec& spec, const Fp8History& history) {
+  if (history.entries.empty()) return {};
+  const Extents shape{Fp8History::blocks(spec), Fp8History::operands, history.entries.columns()};
+  return {{"state/fp8_history",
+           DType::f32,
+           shape,
+           0,
+           {{{{0, 0, 0}, shape}, reinterpret_cast<std::byte*>(history.entries.data)}}}};
+}
+
 namespace {
 
 // Tensors of what the optimizer keeps of rows and columns of matrices: of a matrix (rows) and (columns), of experts'
-// (E, rows) and (E, columns).
+// (E, rows) and (E, columns); and of what owners of matrices keep with SOAP.
 template <class T>
 class LineState {
  public:
@@ -42,12 +53,7 @@ class LineState {
     if (session_.line_moments().empty()) return {};
     // Owners of whole matrices write them, of the first replica.
     for (const MatrixRound& round : share_.matrices.rounds)
-      for (std::size_t i = 0; i < round.matrices.size(); ++i) {
-        const OwnedMatrix& matrix = round.matrices[i];
-        if (use == StateUse::write && share_.units[matrix.unit].zero.replica != 0) continue;
-        add(matrix.unit, matrix.parameter, true, {matrix.first_row, matrix.first_row + round.rows},
-            round.first_row + static_cast<std::int64_t>(i) * round.rows);
-      }
+      for (const MatrixStack& stack : round.stacks) add_stack(stack, use);
     for (std::size_t u = 0; u < share_.factored.units.size(); ++u) {
       const FactoredUnit& unit = share_.factored.units[u];
       if (use == StateUse::write && !unit.writes) continue;
@@ -62,6 +68,43 @@ class LineState {
   }
 
  private:
+  void add_stack(const MatrixStack& stack, StateUse use) {
+    for (std::size_t i = 0; i < stack.matrices.size(); ++i) {
+      const OwnedMatrix& matrix = stack.matrices[i];
+      if (use == StateUse::write && share_.units[matrix.unit].zero.replica != 0) continue;
+      const std::int64_t at = stack.first_kept + static_cast<std::int64_t>(i) * stack.kept;
+      if (stack.rotated)
+        add_rotated(matrix, *stack.rotated, at);
+      else
+        add(matrix.unit, matrix.parameter, true, {matrix.first_row, matrix.first_row + stack.rows}, at);
+    }
+  }
+  // Moments (m, n) of a matrix, which is rows of a tensor, and squares of its sides (m, m) and (n, n). Of experts'
+  // tensors each has the index E before it; of several matrices in one tensor (q, k and v) the squares are tensors of
+  // their own.
+  void add_rotated(const OwnedMatrix& matrix, const RotatedState& state, std::int64_t at) {
+    const Parameter& parameter = share_.units[matrix.unit].parameters[matrix.parameter];
+    const TensorPlace whole = place_of(parameter, session_.setup().spec.E());
+    const std::string part = parameter.split.size() > 1 ? ".rows_" + std::to_string(matrix.first_row) : "";
+    const auto add_part = [&](const std::string& group, const std::string& suffix, const TensorPlace& place,
+                              const Box& box, std::int64_t offset) {
+      gathered_.add({group + "/" + place.name + suffix, dtype_of<acc_t<T>>, place.shape, 0, {}},
+                    {place.box(box), reinterpret_cast<std::byte*>(session_.line_moments().data + at + offset)});
+    };
+    const auto add_square = [&](const char* suffix, std::int64_t side, std::int64_t offset) {
+      TensorPlace place = whole;
+      place.shape[place.shape.size() - 2] = place.shape.back() = side;
+      add_part("bases", part + suffix, place, {{0, 0}, {side, side}}, offset);
+    };
+    const std::int64_t m = state.rows, n = state.columns;
+    const Box rows{{matrix.first_row, 0}, {m, n}};
+    add_part("first_moment", "", whole, rows, state.first_moment());
+    add_part("bases", ".second_moment", whole, rows, state.second_moment());
+    if (state.rotates_rows) add_square(".covariance_of_rows", m, state.covariance_of_rows());
+    if (state.rotates_rows) add_square(".rows", m, state.basis_of_rows());
+    if (state.rotates_columns) add_square(".covariance_of_columns", n, state.covariance_of_columns());
+    if (state.rotates_columns) add_square(".columns", n, state.basis_of_columns());
+  }
   // Moments of some rows, or columns, of a tensor, which begin at `at` of the rank's.
   void add(std::size_t unit, std::size_t parameter, bool of_rows, const Range& lines, std::int64_t at) {
     const RunSetup& setup = session_.setup();
@@ -90,9 +133,12 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
   std::vector<StateTensor> tensors = state_of(session.storage(), setup.spec.E(), use, parts);
   if (parts.optimizer)
     for (StateTensor& tensor : LineState(session).state(use)) tensors.push_back(std::move(tensor));
-  // Every rank has the biases of all layers; the first one writes them.
-  if (parts.parameters && (use == StateUse::read || session.mesh().rank() == 0))
-    for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));
+  // Every rank has the biases of all layers, and the history of FP8; the first one writes them.
+  if (!parts.parameters || (use == StateUse::write && session.mesh().rank() != 0)) return tensors;
+  for (StateTensor& tensor : bias_state(setup.spec, session.routers().biases())) tensors.push_back(std::move(tensor));
+  if (parts.fp8_history)
+    for (StateTensor& tensor : fp8_history_state(setup.spec, session.fp8_history()))
+      tensors.push_back(std::move(tensor));
   return tensors;
 }
 
@@ -136,12 +182,13 @@ void Checkpoints<T>::failed_behind() const {
   }
 }
 
-// From now to the end of a job that goes on for another step: what may be saved now, that step, its validation, and the
-// save before it leaves, each as long as at worst (RecentTimes).
+// Behind a step: from now to the end of a job that goes on for another one: what may be saved now, that step, its
+// validation, and the save before it leaves, each as long as at worst (RecentTimes).
 template <class T>
-double Checkpoints<T>::seconds_to_leave() const {
-  return static_cast<double>(deck().end_margin_seconds) + steps_.longest() + validations_.longest() +
-         2 * saver_.longest_seconds();
+double Checkpoints<T>::seconds_to_leave(std::int64_t step) const {
+  const std::int64_t sequences = session_.setup().batches.of(step + 1);
+  const double next = seconds_of_batch(steps_, sequences, [](const RecentTimes& times) { return times.longest(); });
+  return static_cast<double>(deck().end_margin_seconds) + next + validations_.longest() + 2 * saver_.longest_seconds();
 }
 
 // The ranks agree: a signal may have reached some of them only, and their clocks differ.
@@ -150,7 +197,8 @@ typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, bo
   std::array<std::int64_t, 3> votes{stop_signal(), 0, 0};
   if (session_.mesh().world().rank() == 0) {
     const std::int64_t end = job_end_time();
-    votes[1] = end > 0 && static_cast<double>(std::time(nullptr)) + seconds_to_leave() >= static_cast<double>(end);
+    votes[1] = end > 0 &&
+               static_cast<double>(std::time(nullptr)) + seconds_to_leave(progress.step) >= static_cast<double>(end);
     votes[2] = deck().every_seconds > 0 && seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
   }
   session_.mesh().world().max_host(votes);
@@ -164,8 +212,8 @@ CheckpointFacts Checkpoints<T>::facts_of(const RunProgress& progress) const {
   const RunSetup& setup = session_.setup();
   CheckpointFacts facts;
   facts.step = progress.step;
-  facts.samples = progress.step * setup.deck.train.global_batch_sequences;
-  facts.tokens = progress.step * setup.tokens_per_step();
+  facts.samples = setup.batches.before(progress.step + 1);
+  facts.tokens = setup.tokens_through(progress.step);
   facts.updates = progress.updates;
   facts.bad_in_a_row = progress.bad_in_a_row;
   facts.seed = setup.deck.train.seed;
@@ -231,7 +279,7 @@ void Checkpoints<T>::before_first_step(std::int64_t step) const {
 
 template <class T>
 void Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
-  steps_.add(times.step);
+  steps_[session_.setup().batches.of(progress.step)].add(times.step);
   if (times.validation > 0) validations_.add(times.validation);
   Due now = due(progress, last);
   if (!now.save) return;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ std::vector<StateTensor> session_state(Session<T>& session, StateUse use, StateP
 // Of it the routers' biases: (layers, E) of all layers, empty where the model has none.
 template <class A>
 std::vector<StateTensor> bias_state(const ModelSpec& spec, const View<A, 2>& biases);
+// The history of the delayed recipe of FP8: (blocks, products and their tensors, steps); empty with another recipe.
+std::vector<StateTensor> fp8_history_state(const ModelSpec& spec, const Fp8History& history);
 
 // What every checkpoint of a run says about it.
 struct RunFacts {
@@ -66,7 +69,7 @@ class Checkpoints {
     bool leaves() const { return signal != 0 || time_limit; }
   };
   Due due(const RunProgress& progress, bool last);
-  double seconds_to_leave() const;
+  double seconds_to_leave(std::int64_t step) const;
   CheckpointFacts facts_of(const RunProgress& progress) const;
   bool save(const RunProgress& progress, bool leaves, bool last);
   void write(const RunProgress& progress, bool wait);
@@ -83,7 +86,8 @@ class Checkpoints {
   std::atomic<bool> leaves_{false};  // the job: it saves once more
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();
-  RecentTimes steps_, validations_;
+  std::map<std::int64_t, RecentTimes> steps_;  // by their sequences
+  RecentTimes validations_;
 };
 
 }  // namespace forge

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "config/batch_ramp.hpp"
 #include "config/keys.hpp"
 #include "config/mixture_keys.hpp"
 #include "config/optimizer_table.hpp"
@@ -20,6 +21,16 @@ bool defines_averages(const Deck& deck, const Key& key) {
 
 std::string or_reset(const Key& key) {
   return key.section == "optimizer" ? ", or checkpoint.reset_optimizer: true" : "";
+}
+
+// Keys that say together which batch each step has.
+bool is_batch(const Key& key) {
+  return key.section == "train" && (key.name == "global_batch_sequences" || key.name == "batch_ramp");
+}
+
+std::string or_later(const Key& key, std::int64_t step) {
+  return is_batch(key) ? ", or others that leave the batches as far as step " + std::to_string(step) + " as they are"
+                       : "";
 }
 
 bool resets_optimizer(const Deck& now, const Deck& then) {
@@ -52,16 +63,17 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   Deck now_begun = now;
   drop_later_phases(now_begun, step);
   drop_later_phases(then, step);
+  const bool same_batches = BatchSizes(now.train).same_through(step, BatchSizes(then.train));
   DeckChanges changes;
   for (const Key& key : all_keys()) {
     const std::string ours = value_text(key, now), theirs = value_text(key, as_written);
     if (ours == theirs || (!section.empty() && key.section != section)) continue;
-    const bool same = compared_text(key, now_begun) == compared_text(key, then);
+    const bool same = is_batch(key) ? same_batches : compared_text(key, now_begun) == compared_text(key, then);
     const bool legal = same || (key.on_restart == OnRestart::may_change && !defines_averages(then, key)) ||
                        (resets_optimizer(now, then) && key.section == "optimizer");
     (legal ? changes.legal : changes.illegal)
         .push_back(key.qualified() + " = " + ours + ", the checkpoint has " + theirs +
-                   (legal ? "" : "; legal: " + theirs + or_reset(key)));
+                   (legal ? "" : "; legal: " + theirs + or_reset(key) + or_later(key, step)));
   }
   return changes;
 }

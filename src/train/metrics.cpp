@@ -26,6 +26,13 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+// As a member of another object.
+std::string object_of(const JsonLine& line) {
+  std::string text = line.text();
+  text.pop_back();
+  return text;
+}
+
 // {"name": {"loss": …}, …}
 std::string to_json(const std::vector<SourceReport>& sources) {
   JsonLine all;
@@ -33,26 +40,31 @@ std::string to_json(const std::vector<SourceReport>& sources) {
     JsonLine line;
     line.add("loss", source.loss).add("labels", source.labels).add("tokens", source.tokens);
     line.add("epochs", source.epochs);
-    std::string text = line.text();
-    text.pop_back();
-    all.add_raw(source.name, text);
+    all.add_raw(source.name, object_of(line));
   }
-  std::string text = all.text();
-  text.pop_back();
-  return text;
+  return object_of(all);
 }
 
 // {"name": {"weights": …, "update": …}, …}
 std::string to_json(const std::vector<NormReport>& norms) {
   JsonLine all;
-  for (const NormReport& unit : norms) {
-    std::string text = JsonLine().add("weights", unit.weights).add("update", unit.update).text();
-    text.pop_back();
-    all.add_raw(unit.unit, text);
+  for (const NormReport& unit : norms)
+    all.add_raw(unit.unit, object_of(JsonLine().add("weights", unit.weights).add("update", unit.update)));
+  return object_of(all);
+}
+
+// {"qkv": {"x": {"overflow": …, "underflow": …}, …}, …}
+std::string to_json(const std::vector<Fp8Report>& shares) {
+  JsonLine all;
+  for (std::size_t i = 0; i < shares.size();) {
+    const std::string& product = shares[i].product;
+    JsonLine tensors;
+    for (; i < shares.size() && shares[i].product == product; ++i)
+      tensors.add_raw(shares[i].tensor,
+                      object_of(JsonLine().add("overflow", shares[i].overflow).add("underflow", shares[i].underflow)));
+    all.add_raw(product, object_of(tensors));
   }
-  std::string text = all.text();
-  text.pop_back();
-  return text;
+  return object_of(all);
 }
 
 }  // namespace
@@ -93,7 +105,9 @@ std::string JsonLine::text() const {
 
 std::string to_json(const StepRecord& r) {
   JsonLine line;
-  line.add("step", r.step).add("tokens", r.tokens).add("loss", r.loss).add("total_loss", r.total_loss);
+  line.add("step", r.step).add("tokens", r.tokens);
+  if (r.sequences) line.add("sequences", *r.sequences);
+  line.add("loss", r.loss).add("total_loss", r.total_loss);
   if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);
   line.add("grad_norm", r.grad_norm)
       .add("learning_rate", r.learning_rate)
@@ -104,6 +118,7 @@ std::string to_json(const StepRecord& r) {
       .add("updated", r.updated);
   if (r.logits) line.add("largest_logit", r.logits->largest).add("clipped_heads", r.logits->clipped_heads);
   if (!r.norms.empty()) line.add_raw("norms", to_json(r.norms));
+  if (!r.fp8.empty()) line.add_raw("fp8", to_json(r.fp8));
   if (!r.routers.empty()) line.add_raw("experts", to_json(r.routers));
   if (!r.sources.empty()) line.add_raw("sources", to_json(r.sources));
   return line.text();

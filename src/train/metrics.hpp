@@ -48,14 +48,22 @@ struct NormReport {
   double weights = 0, update = 0;
 };
 
+// Shares of a product's numbers that are beyond FP8's largest, and of those other than 0 that became 0, among all
+// that were rounded: of tensor x, dy or weights, over all layers.
+struct Fp8Report {
+  std::string product, tensor;
+  double overflow = 0, underflow = 0;
+};
+
 // What metrics.jsonl keeps of every step.
 struct StepRecord {
   std::int64_t step = 0;
-  std::int64_t tokens = 0;         // trained on so far
-  double loss = 0;                 // cross-entropy per label, before the update
-  double total_loss = 0;           // with z-loss, and what multi-token prediction and routers add
-  std::optional<double> mtp_loss;  // of models with multi-token prediction
-  double grad_norm = 0;            // before clipping
+  std::int64_t tokens = 0;                // trained on so far
+  std::optional<std::int64_t> sequences;  // of the step, with train.batch_ramp
+  double loss = 0;                        // cross-entropy per label, before the update
+  double total_loss = 0;                  // with z-loss, and what multi-token prediction and routers add
+  std::optional<double> mtp_loss;         // of models with multi-token prediction
+  double grad_norm = 0;                   // before clipping
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
@@ -66,6 +74,7 @@ struct StepRecord {
   std::vector<SourceReport> sources;  // of a mixture
   std::optional<LogitReport> logits;  // with optimizer.qk_clip
   std::vector<NormReport> norms;      // every output.norms_every_steps steps
+  std::vector<Fp8Report> fp8;         // likewise, with fp8
 };
 std::string to_json(const StepRecord& record);
 // A line for the log; "" without sources.

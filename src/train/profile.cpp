@@ -28,6 +28,12 @@ std::string text_of_task(const Task& task) {
   return std::string(name_of(task.op)) + (task.of_step() ? "" : " " + text_of(task.action));
 }
 
+std::optional<NvtxRange> range_of(const Task& task) {
+  if (!NvtxRange::listened_to()) return {};
+  const std::string layer = task.layer < 0 ? "" : ", layer " + std::to_string(task.layer);
+  return std::optional<NvtxRange>(std::in_place, text_of_task(task) + layer);
+}
+
 std::string_view lane_of(const Timeline::Span& span) {
   if (!span.behind) return "compute";
   if (span.group.find("parameter") != std::string_view::npos) return "parameters";

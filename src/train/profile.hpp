@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "device/nvtx_range.hpp"
 #include "device/timeline.hpp"
 #include "plan/tasks.hpp"
 
@@ -14,6 +16,9 @@ std::string_view lane_of(const Timeline::Span& span);
 
 // "forward F 3", "norm": what a trace calls a task.
 std::string text_of_task(const Task& task);
+
+// The same with its layer, in a profiler that listens.
+std::optional<NvtxRange> range_of(const Task& task);
 
 // A rank's step in Chrome's trace format, a thread a stream. `tasks`: what the spans' numbers count.
 std::string profile_text(int rank, const std::vector<Task>& tasks, const std::vector<Timeline::Span>& spans);

@@ -40,7 +40,8 @@ std::string batch_text(const RunSetup& s) {
   return format("%lld sequences of %lld tokens a step = %d ranks x %d microbatches x %lld",
                 static_cast<long long>(s.deck.train.global_batch_sequences),
                 static_cast<long long>(s.deck.train.sequence_tokens), s.replicas(), s.microbatches,
-                static_cast<long long>(s.deck.train.microbatch_sequences));
+                static_cast<long long>(s.deck.train.microbatch_sequences)) +
+         (s.batches.text().empty() ? "" : "; ramp: " + s.batches.text());
 }
 
 std::string memory_text(const std::array<std::size_t, category_count>& bytes) {
@@ -66,9 +67,8 @@ std::string build_description() {
 }
 
 std::string job_header(const RunSetup& s, const JobFacts& f) {
-  const double epochs = static_cast<double>(s.deck.train.steps) *
-                        static_cast<double>(s.deck.train.global_batch_sequences) /
-                        static_cast<double>(f.training_samples);
+  const double epochs =
+      static_cast<double>(s.batches.before(s.deck.train.steps + 1)) / static_cast<double>(f.training_samples);
   std::string out = build_description() + "\n";
   out += titled_line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
                                        f.device.features, f.device.cores, f.ranks, f.nodes, f.threads));

@@ -261,8 +261,10 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
 
 template <class T>
 void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
-  load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, {true, false}), deck,
-             notes, session.heartbeat());
+  // Training from another run's parameters begins a history of its own.
+  const StateParts parts{true, false, !session.has_gradients()};
+  load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, parts), deck, notes,
+             session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
 }
 

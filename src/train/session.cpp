@@ -44,6 +44,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
     fill_zero(stream_, line_moments_.values.data, to_size(count) * sizeof(acc_t<T>));
   }
   fill_rotary_buffers(stream_, setup_.buffers, run_);
+  clear(line_of(run_.fp8_history.entries));
   scalars_ = View<StepScalars, 1>(
       static_cast<StepScalars*>(static_cast<void*>(run_.scalars.data + setup_.buffers.sources)), {{1}});
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
@@ -57,19 +58,26 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   context.groups.stream = exchange_.get();
   context.attention = setup_.deck.machine.attention;
   context.fp8 = fp8;
+  context.fp8_history = run_.fp8_history;
   context.cosine = run_.cosine;
   context.sine = run_.sine;
   context.peaks = run_.peaks;
   if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
   if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
-  context.router = routers_->run(setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step()));
+  context.router = routers_->run(router_scopes(), tokens());
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
-  if (stored.gradients) step_ = step_tasks(share, setup_.schedule, setup_.buffers.recompute);
   update_ = update_tasks(share, setup_.spec.options.router_bias);
-  const PipelinePart part{share, stored.gradients ? step_ : evaluation_, stored.gradients ? setup_.microbatches : 1};
+  PipelinePart part{share, {}};
+  if (stored.gradients) {
+    StepSlots steps = step_slots(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute);
+    steps_ = std::move(steps.tasks);
+    part.slots = std::move(steps.tables);
+  } else {
+    part.slots.push_back(assign_slots(evaluation_, setup_.schedule.chunks_per_rank, 1));
+  }
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
   mesh.measure_in(&timeline_);
@@ -141,22 +149,30 @@ void Session<T>::spoil_gradient() {
 
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
+  now_ = step;
+  executor_->use(setup_.schedule_number(step), routers_->run(router_scopes(), tokens()));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                         mtp_losses(labels));
   executor_->add_by_source(summed_to(0));
-  for (std::size_t i = 0; i < step_.size(); ++i) {
-    const Task& task = step_[i];
+  const std::int64_t every = setup_.deck.output.norms_every_steps;
+  const bool counts = !run_.fp8_counts.empty() && every > 0 && step % every == 0;
+  if (counts) fill_zero(stream_, run_.fp8_counts.data, to_size(run_.fp8_counts.size()) * sizeof(double));
+  executor_->count_fp8(counts ? Fp8Counts{run_.fp8_counts, run_.norm_partials} : Fp8Counts{});
+  const std::vector<Task>& tasks = step_tasks_now();
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
     if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
     std::optional<PhaseTimers::Scope> timer;
     if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
-    const auto time = measured(i, task);
+    const Watch watching = watch(i, task);
     if (task.op == TaskOp::norm) {
       sum_losses();
       if (nan_fault(mesh_.rank(), step)) spoil_gradient();
     }
     run(task);
   }
+  executor_->count_fp8({});
 }
 
 template <class T>
@@ -164,10 +180,12 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
                               const LabelCounts& labels, bool norms) {
   const Update now{number, rates, scalars_, norms};
   StepResult result;
+  move_history();
+  const std::size_t first = step_tasks_now().size();
   optimizer.start();
   for (std::size_t i = 0; i < update_.size(); ++i) {
     const Task& task = update_[i];
-    const auto time = measured(step_.size() + i, task);
+    const Watch watching = watch(first + i, task);
     if (run_optimizer(task, optimizer, now)) continue;
     if (task.op == TaskOp::unit_norms && !norms) continue;
     if (task.op == TaskOp::unit_norms)
@@ -181,6 +199,7 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
   }
   optimizer.finish();
   if (norms) result.norms = read_unit_norms(result.finite);
+  if (norms) result.fp8 = read_fp8_shares();
   return result;
 }
 
@@ -222,7 +241,7 @@ bool Session<T>::run_optimizer(const Task& task, Optimizer<T>& optimizer, const 
 
 template <class T>
 std::vector<Task> Session<T>::tasks() const {
-  std::vector<Task> all = step_;
+  std::vector<Task> all = step_tasks_now();
   all.insert(all.end(), update_.begin(), update_.end());
   return all;
 }
@@ -254,6 +273,7 @@ void Session<T>::clear_sums() {
   sync_->start_step(stream_);
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   routers_->start_step(stream_);
+  clear(run_.fp8_history.step);
   if (!run_.peaks.empty()) clear_peaks<acc_t<T>>(stream_, run_.peaks);
   if (!run_.mtp_sums.empty()) fill_zero(stream_, run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
 }
@@ -264,7 +284,7 @@ void Session<T>::clip() {
   routers_->reduce(stream_, mesh_.scalars());
   if (!run_.peaks.empty()) mesh_.scalars().all_reduce_max(stream_, run_.peaks);
   mesh_.scalars().all_reduce(stream_, summed_to(3));
-  finish_scalars(stream_, scalars_, setup_.deck.optimizer.clip_norm);
+  finish_sums();
 }
 
 template <class T>
@@ -302,7 +322,8 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
                     mtp_loss,
                     std::sqrt(s.norm_squared),
                     s.finite != 0,
-                    routers_->read(stream_, setup_.router_scopes(), static_cast<double>(setup_.tokens_per_step())),
+                    routers_->read(stream_, router_scopes(), tokens()),
+                    {},
                     {},
                     {},
                     {}};

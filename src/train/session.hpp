@@ -6,6 +6,7 @@
 #include "comm/mesh.hpp"
 #include "core/heartbeat.hpp"
 #include "data/batch.hpp"
+#include "device/nvtx_range.hpp"
 #include "device/timeline.hpp"
 #include "kernels/gemm.hpp"
 #include "optim/optimizer.hpp"
@@ -13,6 +14,7 @@
 #include "parallel/timers.hpp"
 #include "plan/setup.hpp"
 #include "train/metrics.hpp"
+#include "train/profile.hpp"
 #include "train/routers.hpp"
 
 namespace forge {
@@ -28,6 +30,7 @@ struct StepResult {
   std::vector<double> source_losses;  // cross-entropy per label of each source's; NaN without labels
   std::optional<LogitReport> logits;  // with optimizer.qk_clip
   std::vector<NormReport> norms;      // where they were asked for, of all units of the model
+  std::vector<Fp8Report> fp8;         // likewise, of products in FP8
 };
 
 // One rank's model, memory and machinery. Everything is allocated in the constructor, in one arena of the planned size.
@@ -87,10 +90,13 @@ class Session {
   // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
   View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }
   PhaseTimers& timers() { return timers_; }
-  // What a step does, one by one: gradients, then the update. The timeline's numbers count them.
+  // What the step at hand does, one by one: gradients, then the update. The timeline's numbers count them.
   std::vector<Task> tasks() const;
   Timeline& timeline() { return timeline_; }
   Routers<T>& routers() { return *routers_; }
+  // Of the delayed recipe of FP8; empty with another one.
+  const Fp8History& fp8_history() const { return run_.fp8_history; }
+  bool has_gradients() const { return sync_ != nullptr; }
   void set_routing_tape(RoutingTape* tape) { executor_->set_routing_tape(tape); }
   void set_operation_tape(OperationTape* tape) { executor_->set_operation_tape(tape); }
   View<StepScalars, 1> scalars() const { return scalars_; }
@@ -103,10 +109,24 @@ class Session {
   }
 
  private:
+  const std::vector<Task>& step_tasks_now() const { return steps_[setup_.schedule_number(now_)]; }
+  // Of the step at hand.
+  double router_scopes() const { return setup_.router_scopes(now_); }
+  double tokens() const { return static_cast<double>(setup_.tokens_of(now_)); }
   void run(const Task& task);
+  // While a task runs, for whoever watches it: a profiler, and a step's own timeline.
+  struct Watch {
+    std::optional<NvtxRange> range;
+    std::optional<Timeline::Scope> time;
+  };
+  Watch watch(std::size_t number, const Task& task) { return {range_of(task), measured(number, task)}; }
   std::optional<Timeline::Scope> measured(std::size_t number, const Task& task);
   void clear_sums();
   void clip();
+  // Of a step whose sums are those of all ranks: what the update reads. Then, with the update, the history of FP8.
+  void finish_sums();
+  void move_history();
+  void clear(const View<float, 1>& some) { fill_zero(stream_, some.data, to_size(some.size()) * sizeof(float)); }
   View<double, 1> scalar(double StepScalars::*member) const {
     return View<double, 1>(&(scalars_.data->*member), {{1}});
   }
@@ -122,6 +142,7 @@ class Session {
   // Behind an update that leaves what it added where the gradients were.
   void add_unit_norms();
   std::vector<NormReport> read_unit_norms(bool finite);
+  std::vector<Fp8Report> read_fp8_shares();
   void add_norm();
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.
@@ -139,7 +160,9 @@ class Session {
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;
   std::unique_ptr<GradientSync<T>> sync_;
-  std::vector<Task> step_, update_, evaluation_, gathers_;  // plan/tasks.hpp
+  std::vector<std::vector<Task>> steps_;             // by RunSetup::schedule_number; none without gradients
+  std::vector<Task> update_, evaluation_, gathers_;  // plan/tasks.hpp
+  std::int64_t now_ = 1;                             // the step at hand
   std::unique_ptr<Executor<T>> executor_;
   PhaseTimers timers_;
   Timeline timeline_;

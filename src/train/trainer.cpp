@@ -16,7 +16,7 @@
 namespace forge {
 
 BatchShare batch_share(const RunSetup& s) {
-  return {s.deck.train.global_batch_sequences, s.deck.train.microbatch_sequences, s.replicas(), s.share.data_rank};
+  return {s.batches, s.deck.train.microbatch_sequences, s.replicas(), s.share.data_rank};
 }
 
 namespace {
@@ -81,22 +81,14 @@ void Trainer<T>::run() {
 template <class T>
 void Trainer<T>::step(std::int64_t s) {
   const auto start = PhaseTimers::Clock::now();
-  if (watchdog_) watchdog_->start_step(s);
+  if (watchdog_) watchdog_->start_step(s, session_.setup().batches.of(s));
   inject_fault(session_.mesh().rank(), s);
-  const HostBatch* batch = nullptr;
   LabelCounts labels;
-  {
-    const auto timer = session_.timers().start(Phase::data);
-    batch = &loader_.next();
-    enter("labels");
-    labels = total_labels(*batch, session_.mesh());
-  }
-  BatchFeed feed(*batch);
+  BatchFeed feed(next_batch(labels));
   enter("gradients");
   if (s == session_.setup().deck.output.profile) session_.timeline().begin(session_.stream());
   session_.compute_gradients(feed, s, labels);
   enter("update");
-  const OptimizerDeck& optimizer = session_.setup().deck.optimizer;
   const StepRates rates = rates_of_step(session_.setup().deck, s);
   StepResult result;
   {
@@ -110,30 +102,47 @@ void Trainer<T>::step(std::int64_t s) {
     peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
     session_.mesh().world().max_host({&peak_bytes_, 1});
   }
-  const double seconds = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
-  seconds_ += seconds;
-  step_seconds_ = seconds;
-  if (watchdog_) watchdog_->step_done(seconds);
+  step_seconds_ = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
+  seconds_ += step_seconds_;
+  if (watchdog_) watchdog_->step_done(step_seconds_);
   if (session_.timeline().running()) write_profile_of(s);
   enter("report");
+  report(record_of(s, result, rates.of(session_.setup().deck.optimizer.learning_rate), labels));
+}
+
+template <class T>
+const HostBatch& Trainer<T>::next_batch(LabelCounts& labels) {
+  const auto timer = session_.timers().start(Phase::data);
+  const HostBatch& batch = loader_.next();
+  enter("labels");
+  labels = total_labels(batch, session_.mesh());
+  return batch;
+}
+
+template <class T>
+StepRecord Trainer<T>::record_of(std::int64_t s, const StepResult& result, double rate,
+                                 const LabelCounts& labels) const {
+  const RunSetup& setup = session_.setup();
   StepRecord record;
   record.step = s;
-  record.tokens = s * session_.setup().tokens_per_step();
+  record.tokens = setup.tokens_through(s);
+  if (!train().batch_ramp.empty()) record.sequences = setup.batches.of(s);
   record.loss = result.loss;
   record.total_loss = result.total_loss;
-  if (session_.setup().spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
+  if (setup.spec.options.mtp_depth > 0) record.mtp_loss = result.mtp_loss;
   record.grad_norm = result.grad_norm;
-  record.learning_rate = rates.of(optimizer.learning_rate);
-  record.step_seconds = seconds;
-  record.tokens_per_second = static_cast<double>(session_.setup().tokens_per_step()) / seconds;
+  record.learning_rate = rate;
+  record.step_seconds = step_seconds_;
+  record.tokens_per_second = static_cast<double>(setup.tokens_of(s)) / step_seconds_;
   record.mfu = record.tokens_per_second * flops_per_token_ / peak_flops_;
   record.peak_bytes = peak_bytes_;
   record.updated = result.finite;
   record.routers = result.routers;
   record.logits = result.logits;
   record.norms = result.norms;
+  record.fp8 = result.fp8;
   record.sources = sources_of(s, result, labels);
-  report(record);
+  return record;
 }
 
 template <class T>
@@ -142,11 +151,20 @@ std::vector<SourceReport> Trainer<T>::sources_of(std::int64_t s, const StepResul
   std::vector<SourceReport> reports;
   for (std::size_t i = 0; i < stream_.apart(); ++i) {
     const DataSource& source = stream_.sources()[i];
-    const std::int64_t samples = stream_.drawn(i, s * train().global_batch_sequences);
+    const std::int64_t samples = stream_.drawn(i, session_.setup().batches.before(s + 1));
     reports.push_back({source.name, result.source_losses[i], labels.sources[i], samples * train().sequence_tokens,
                        static_cast<double>(samples) / static_cast<double>(source.sequence.count)});
   }
   return reports;
+}
+
+// Steps take as long as their batches are large.
+template <class T>
+double Trainer<T>::seconds_left(std::int64_t s) const {
+  const BatchSizes& batches = session_.setup().batches;
+  const std::int64_t done = batches.before(s + 1);
+  return seconds_ / static_cast<double>(done - batches.before(first_)) *
+         static_cast<double>(batches.before(train().steps + 1) - done);
 }
 
 template <class T>
@@ -156,9 +174,8 @@ void Trainer<T>::report(const StepRecord& record) {
   const std::int64_t every = session_.setup().deck.output.every_steps;
   const std::int64_t s = record.step;
   if (s == first_ || s == train().steps || s % every == 0 || !record.updated)
-    log_.say(step_line(record, train().steps,
-                       seconds_ / static_cast<double>(s - first_ + 1) * static_cast<double>(train().steps - s)) +
-             routers_line(record.routers) + sources_line(record.sources));
+    log_.say(step_line(record, train().steps, seconds_left(s)) + routers_line(record.routers) +
+             sources_line(record.sources));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +

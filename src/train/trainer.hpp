@@ -62,9 +62,13 @@ class Trainer {
 
  private:
   void step(std::int64_t s);
+  const HostBatch& next_batch(LabelCounts& labels);
+  // Of the step's result, once it is done.
+  StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels) const;
   double validate(std::int64_t s);  // what it took
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
+  double seconds_left(std::int64_t s) const;
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.

@@ -91,9 +91,7 @@ SampleStream TrainingData::stream(const RunSetup& s) const {
                        {data.order, seed, samples},
                        most_samples(mixed ? data.sources[i].max_epochs : 0, data.at_end, samples)});
   }
-  const auto first_place = [&](const PhaseDeck& phase) {
-    return (first_step_of(phase, s.deck.train) - 1) * s.deck.train.global_batch_sequences;
-  };
+  const auto first_place = [&](const PhaseDeck& phase) { return s.batches.before(first_step_of(phase, s.deck.train)); };
   std::vector<MixtureOrder::Phase> phases;
   if (data.phases.empty() || first_place(data.phases.front()) > 0) phases.push_back({0, {}});
   for (const PhaseDeck& phase : data.phases) phases.push_back({first_place(phase), {}});
@@ -117,7 +115,7 @@ SampleStream TrainingData::stream(const RunSetup& s) const {
 
 std::vector<std::string> TrainingData::lines(const RunSetup& s) const {
   const SampleStream drawn = stream(s);
-  const std::int64_t places = s.deck.train.steps * s.deck.train.global_batch_sequences;
+  const std::int64_t places = s.batches.before(s.deck.train.steps + 1);
   std::vector<std::string> text;
   for (std::size_t i = 0; i < training.size(); ++i) {
     char line[256];

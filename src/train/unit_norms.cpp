@@ -46,6 +46,7 @@ void Session<T>::add_unit_norms() {
     }
   }
   mesh_.scalars().all_reduce(stream_, norms);
+  if (!run_.fp8_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.fp8_counts);
 }
 
 // A step that wasn't finite has added nothing.
@@ -61,9 +62,26 @@ std::vector<NormReport> Session<T>::read_unit_norms(bool finite) {
   return reports;
 }
 
-#define FORGE_INSTANTIATE(T)                  \
-  template void Session<T>::add_unit_norms(); \
-  template std::vector<NormReport> Session<T>::read_unit_norms(bool);
+template <class T>
+std::vector<Fp8Report> Session<T>::read_fp8_shares() {
+  if (run_.fp8_counts.empty()) return {};
+  std::vector<double> counts(to_size(run_.fp8_counts.size()));
+  copy_to_host(stream_, counts.data(), run_.fp8_counts.data, counts.size() * sizeof(double));
+  stream_.synchronize();
+  std::vector<Fp8Report> reports;
+  const double* row = counts.data();
+  for (const char* product : block_product_names)
+    for (const char* tensor : rounded_tensor_names) {
+      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
+      row += fp8_count_columns;
+    }
+  return reports;
+}
+
+#define FORGE_INSTANTIATE(T)                                          \
+  template void Session<T>::add_unit_norms();                         \
+  template std::vector<NormReport> Session<T>::read_unit_norms(bool); \
+  template std::vector<Fp8Report> Session<T>::read_fp8_shares();
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

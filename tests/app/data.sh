@@ -113,6 +113,23 @@ rate_of() { awk -v step="$1" '$1 == step { print $4 }' "$work/output"; }
 [ "$(rate_of 5)" = 1.0000e-02 ] && [ "$(rate_of 6)" = 5.0000e-03 ] || fail "--rates doesn't show the phase's rate: $(cat "$work/output")"
 expect 2 "data.phases[0].sequence_tokens = 12; legal: a divisor of train.sequence_tokens = 32" "$forge" "$deck" \
   --set "data.phases=[{from_step: 6, sequence_tokens: 12}]"
+# a ramp of the batch: processes go on in its midst, with other steps to come, but not with others so far
+batches=(--set "train.batch_ramp=[{from_step: 1, global_batch_sequences: 2}, {from_tokens: 256, global_batch_sequences: 4}]"
+  --set "checkpoint.directory=$work/batches" --set checkpoint.every_steps=4)
+run ramped "${batches[@]}"
+rm -rf "$work/batches/step_00000008" "$work/batches/step_00000012"
+expect 0 "restarted from" mpirun --oversubscribe -n 2 "$forge" "$deck" "${batches[@]}" --restart latest --set mesh.pp=2
+python3 - "$work/ramped" "$work/run/metrics.jsonl" << 'PY' || fail "a restart in the midst of a ramp of the batch gives other steps"
+import json, sys
+whole, again = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
+assert [line["sequences"] for line in whole] == [2] * 4 + [4] * 8 and whole[-1]["tokens"] == (4 * 2 + 8 * 4) * 32
+for a, b in zip(whole, again, strict=True):
+    assert abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] and a["tokens"] == b["tokens"], (a, b)
+PY
+expect 2 "or others that leave the batches as far as step 4 as they are" "$forge" "$deck" --restart "$work/batches/step_00000004" "${on[@]}"
+rm -rf "$work/other" "$work/other_run"
+expect 0 "changed: train.batch_ramp" "$forge" "$deck" --restart "$work/batches/step_00000004" "${on[@]}" --set train.steps=5 \
+  --set "train.batch_ramp=[{from_step: 1, global_batch_sequences: 2}]"
 # what was written after a checkpoint is named: only some samples are compared
 touch -d "+1 hour" "$work/raw.bin"
 rm -rf "$work/other" "$work/other_run"

@@ -33,14 +33,23 @@ start=$SECONDS
 expect 0 "6/6" job slow:0:1:0 "$deck"
 usual=$((SECONDS - start + 1))
 
-# CODE TEXT FAULT VERB…: as expect. A machine under load may miss a deadline before the fault comes, in MPI_Init say: then once more.
+# Whether a try says nothing: a machine under load may miss a deadline before the fault comes, in MPI_Init say, and the mpirun of PMIx
+# 4.2 has been seen to crash in its own end, behind all that forge had said.
+says_nothing() { # CODE TEXT
+  if [ "$1" -eq 86 ]; then
+    ! grep -qF -- "$2" "$work/output" && ! grep -q "no answer" "$work/output"
+  else
+    [ "$1" -eq 139 ] && grep -q "PMIx_server_finalize" "$work/output"
+  fi
+}
+# CODE TEXT FAULT VERB…: as expect; a try that says nothing is made once more.
 expect_job() {
   local code=$1 text=$2 try got
   shift 2
   for try in 1 2 3; do
     got=0 started=$SECONDS
     job "$@" > "$work/output" 2>&1 || got=$?
-    [ $got -eq 86 ] && ! grep -qF -- "$text" "$work/output" && ! grep -q "no answer" "$work/output" || break
+    says_nothing $got "$text" || break
   done
   [ $got -eq "$code" ] && grep -qF -- "$text" "$work/output" || fail "exit code $got, not $code and '$text': $* (try $try): $(cat "$work/output")"
 }

@@ -55,12 +55,23 @@ expect 2 "--format npy and a name" "${tokenize[@]}" --format npy --output x.bin
 expect 2 "has its own" "${tokenize[@]}" --pattern gpt2 --output x.bin
 expect 2 "need --tokenizer" forge tokenize texts/data.txt --format npy --output x.npy
 expect 0 "tokens" "${tokenize[@]}" --format npy --output x.npy
+expect 2 "--threads needs --tokenizer" forge tokenize texts/data.txt --threads 2 --output x.bin
+printf 'texts/data.txt\r\n\r\n' > windows.list
+expect 0 "1 documents" forge tokenize --files-from windows.list --tokenizer data/texts/tokenizer.json --output x.bin
 python3 - << 'PYTHON' || fail "x.npy is no array of what x.bin has"
 import subprocess
 subprocess.run("forge tokenize texts/data.txt --tokenizer data/texts/tokenizer.json --output x.bin".split(), check=True, stdout=subprocess.DEVNULL)
 a, b = open("x.npy", "rb").read(), open("x.bin", "rb").read()
 assert a[:6] == b"\x93NUMPY" and a[128:] == b and f"({len(b) // 2},)".encode() in a[:128]
 PYTHON
+
+# an output doesn't take the place of the tokenizer
+mkdir -p own
+cp data/texts/tokenizer.json own/tokenizer.json
+cp data/texts/tokenizer.json own/x.bin.partial
+expect 2 "own/tokenizer.json: is the output file too" forge tokenize texts/data.txt --tokenizer own --output own/tokenizer.json
+expect 2 "is written with own/x.bin" forge tokenize texts/data.txt --tokenizer own/x.bin.partial --output own/x.bin
+cmp data/texts/tokenizer.json own/tokenizer.json && cmp data/texts/tokenizer.json own/x.bin.partial || fail "a tokenizer was written over"
 
 # killed at some moment, then the same command
 python3 - << 'PYTHON'

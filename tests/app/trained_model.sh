@@ -65,6 +65,45 @@ expect 0 "parameters of model.hf" "$forge" evaluate "$deck" "${common[@]}" --set
 rounded=$(loss)
 expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${bf16[@]}"
 [ "$(loss)" = "$rounded" ] || fail "evaluate of the checkpoint in bf16 says $(loss), of the model $rounded"
+# --precision stands for train.precision, whatever the deck says of fp8; fp8's loss is its own, and the same on two ranks
+sed 's/precision: fp64/precision: fp8\n  fp8_recipe: row/' "$deck" > "$work/fp8.yaml"
+for other in "$deck" "$work/fp8.yaml"; do
+  expect 0 "$from" "$forge" evaluate "$other" "${saved[@]}" --checkpoint latest --precision bf16
+  [ "$(loss)" = "$rounded" ] || fail "evaluate --precision bf16 of $other says $(loss), train.precision $rounded"
+done
+fp8=(--precision fp8 --set train.fp8_recipe=row --set train.fp8_carrier=fp64)
+expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${fp8[@]}"
+plain=$trained trained=$(loss)
+[ "$trained" != "$plain" ] || fail "fp8 has the loss of fp64"
+if has_thread_ranks; then
+  expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${fp8[@]}" --ranks 2 --set mesh.tp=2
+  same_loss "fp8 on two ranks"
+fi
+trained=$plain
+expect 0 "$from" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --checkpoint latest "${fp8[@]}"
+[ "$(continued | tr -cd , | wc -c)" -eq 39 ] || fail "not 40 tokens in fp8: $(continued)"
+expect 2 "train.fp8_recipe = current has scales of whole sequences" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
+  --checkpoint latest --precision fp8
+# Delayed scales are those of the checkpoint's steps, on any layout.
+delayed=(--precision fp8 --set train.fp8_recipe=delayed --set train.fp8_carrier=fp64)
+expect 2 "the model has a tensor state/fp8_history [3, 24, 16]" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${delayed[@]}"
+expect 2 "has scales of a training's steps, which a generation doesn't read" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" \
+  --checkpoint latest "${delayed[@]}"
+expect 2 "train.fp8_recipe = delayed has its scales from the steps of a training" "$forge" evaluate verify/fp8_delayed/input.yaml "${common[@]}"
+delayed=(verify/fp8_delayed/input.yaml "${common[@]}" --set "checkpoint.directory=$work/delayed")
+expect 0 "saved step_00000010" "$forge" "${delayed[@]}" --set train.validate_every_steps=10 --set "output.directory=$work/delayed_run"
+trained=$(sed -n 's/.*"validation_loss": \([^,}]*\).*/\1/p' "$work/delayed_run/metrics.jsonl")
+expect 0 "parameters of $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest
+same_loss "delayed scales"
+if has_thread_ranks; then
+  expect 0 "parameters of $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest --ranks 2 --set mesh.tp=2
+  same_loss "delayed scales on two ranks"
+fi
+trained=$plain
+expect 2 "--precision fp16: legal are fp64, fp32, bf16 and fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp16
+expect 2 "exclude each other" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp8 "${bf16[@]}"
+expect 2 "train.fp8_recipe = row without train.precision = fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest \
+  --precision fp32 --set train.fp8_recipe=row
 expect 0 "initial parameters (train.seed 0)" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --initial \
   --set model.load_weights=false
 [ "$(continued)" != "$written" ] || fail "initial values write what the trained model does"

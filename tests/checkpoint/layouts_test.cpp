@@ -61,10 +61,16 @@ struct Case {
   std::vector<Layout> layouts;
 };
 
-Deck with_optimizer(Deck deck, OptimizerName name) {
+[[maybe_unused]] Deck with_optimizer(Deck deck, OptimizerName name) {
   deck.optimizer.name = name;
   if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
+  if (row_of(name).rotates) deck.optimizer.soap_basis_every_steps = 2;
   return deck;
+}
+
+// Each third, but in long runs.
+[[maybe_unused]] std::vector<Layout> some_of(const std::vector<Layout>& layouts) {
+  return long_run() ? layouts : thinned(layouts, 3);
 }
 
 // Of dense models: llama (separate output matrix, copied key heads), gpt2 (tied, learned positions, biases, dropout),
@@ -92,10 +98,24 @@ std::vector<Case> cases() {
   all.push_back(
       {"deepseek_adafactor", with_optimizer(moe[2].deck, OptimizerName::adafactor), moe_layouts_of_restarts()});
   all.push_back({"mixtral_normuon", with_optimizer(moe[0].deck, OptimizerName::normuon), moe_layouts_of_restarts()});
+  all.push_back({"gpt2_soap", with_optimizer(dense[1].deck, OptimizerName::soap), some_of(dense_layouts())});
+  all.back().model.model.kv_heads = 2;  // matrices of two shapes in one tensor
+  all.push_back({"mixtral_soap", with_optimizer(moe[0].deck, OptimizerName::soap), some_of(moe_layouts_of_restarts())});
   all.push_back({"deepseek_muon", with_optimizer(moe[2].deck, OptimizerName::muon), moe_layouts_of_restarts()});
+  // The save is in the middle of the history.
+  all.push_back(
+      {"deepseek_fp8", moe[2].deck, long_run() ? moe_layouts_of_restarts() : thinned(moe_layouts_of_restarts(), 5)});
+  all.back().model.train.precision = PrecisionName::fp8;
+  all.back().model.train.fp8_carrier = Fp8Carrier::fp64;
+  all.back().model.train.fp8_recipe = Fp8Recipe::delayed;
+  all.back().model.train.fp8_history = 3;
 #endif
   for (Case& c : all) c.model.train.global_batch_sequences = c.model.model.experts > 0 ? 12 : 16;
   return all;
+}
+
+bool in_fp8(const Deck& deck) {
+  return deck.train.precision == PrecisionName::fp8;
 }
 
 // How many layouts a case has.
@@ -104,6 +124,8 @@ std::size_t layouts_of(const Case& c) {
 #if defined(FORGE_VGPU)
   if (!long_run()) return 2;
 #endif
+  if (in_fp8(c.model) && !long_run()) return 4;
+  if (row_of(c.model.optimizer.name).rotates && !long_run()) return experts ? 7 : 6;
   return experts ? 20 : 17;
 }
 
@@ -112,7 +134,7 @@ class AcrossLayouts : public testing::TestWithParam<std::size_t> {
   Deck deck_of(const Layout& layout, const std::string& directory) const {
     Deck deck = model_;
     deck.train.steps = last_step;
-    deck.train.precision = PrecisionName::fp64;
+    if (!in_fp8(deck)) deck.train.precision = PrecisionName::fp64;
     deck.checkpoint.directory = directory;
     deck.checkpoint.every_steps = saved_step;
     return deck_on(deck, layout);
@@ -153,6 +175,7 @@ TEST_P(AcrossLayouts, StateIsBitwiseTheSame) {
     EXPECT_TRUE(verify_checkpoint(paths.back(), 1).empty()) << all[a].name;
     whole.push_back(whole_state(paths.back()));
     EXPECT_EQ(whole.back().contains("state/layers.2.router_bias"), model_.model.router_bias);
+    EXPECT_EQ(whole.back().contains("state/fp8_history"), in_fp8(model_));
   }
   for (std::size_t b = 0; b < all.size(); ++b) {
     const Deck deck = deck_of(all[b], scratch_.path / "again");

@@ -76,5 +76,22 @@ TEST(ResetOptimizer, IsAskedFor) {
   }
 }
 
+// What whole matrices have kept is nothing that AdamW could go on with.
+TEST(ResetOptimizer, IsAskedForWhereAGroupsMatricesGetAdamw) {
+  const Scratch scratch;
+  for (const OptimizerName name : {OptimizerName::muon, OptimizerName::soap}) {
+    const std::string directory = scratch.path / row_of(name).word;
+    trained_state(deck_of(name, directory), one, from_initial_values());
+    Deck deck = deck_of(name, directory + "_after");
+    deck.optimizer.groups = {{"layers.*", {}, {}, OptimizerName::adamw}};
+    try {
+      trained_state(deck, one, from_checkpoint(directory + "/" + step_name(3)));
+      FAIL() << row_of(name).word;
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("has none of that name"), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forge::test

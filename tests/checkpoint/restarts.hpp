@@ -94,7 +94,7 @@ struct Rank {
   Rank(Communicator& world, const Deck& deck)
       : setup(make_setup(deck, world.rank())), mesh(world.duplicate(), setup.mesh, groups_of(setup)), data(setup) {
     const MemoryPlan plan =
-        plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training);
+        plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, RunKind::training, setup.smaller);
     session = std::make_unique<Session<T>>(setup, plan.total(), RunKind::training, mesh, 1);
   }
   std::vector<StepRecord> train(const RunProgress& start) {

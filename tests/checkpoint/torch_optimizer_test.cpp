@@ -182,7 +182,8 @@ TEST(TorchOptimizer, RefusesOtherFiles) {
   const std::string text = refusal(OptimizerName::adamw, folder + "/short");
   EXPECT_TRUE(has(text, "state.model.norm.weight.exp_avg [24] has shape [7]")) << text;
   EXPECT_TRUE(has(text, "state.lm_head.weight.exp_avg_sq")) << text;
-  for (const OptimizerName name : {OptimizerName::lion, OptimizerName::schedule_free, OptimizerName::normuon}) {
+  for (const OptimizerName name :
+       {OptimizerName::lion, OptimizerName::schedule_free, OptimizerName::normuon, OptimizerName::soap}) {
     Deck deck = deck_of(c, folder);
     deck.optimizer.name = name;
     deck.checkpoint.model_from = deck.checkpoint.optimizer_from = folder;

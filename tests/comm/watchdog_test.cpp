@@ -75,6 +75,29 @@ TEST(Watchdog, KnowsHowLongStepsTake) {
   }
 }
 
+// Steps of a ramp's small batches say what a larger one may take at most; once it was seen, its own time counts.
+TEST(Watchdog, KnowsHowLongStepsOfABatchTake) {
+  for (const bool seen : {false, true}) {
+    Said said;
+    Watchdog watchdog({30, 0.1}, "start", said.listener());
+    for (std::int64_t step = 1; step <= 9; ++step) {
+      watchdog.start_step(step, 8);
+      watchdog.step_done(0.02);
+    }
+    if (seen) {
+      watchdog.start_step(10, 80);
+      watchdog.step_done(0.06);
+    }
+    const auto start = Clock::now();
+    watchdog.start_step(11, 80);
+    said.missed.get();
+    EXPECT_GE(seconds_since(start), seen ? 0.6 : 2);
+    if (seen) {
+      EXPECT_LT(seconds_since(start), 1.9) << "the batch's own time";
+    }
+  }
+}
+
 // A checkpoint may take as long as it wants while bytes are written; then the deadline counts from the last ones.
 TEST(Watchdog, LooksAtProgressNotAtLength) {
   Said said;

@@ -197,28 +197,6 @@ TEST(Check, TensorCoresComputeInBf16) {
                  {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
 }
 
-TEST(Check, Fp8) {
-  const auto deck = [](auto change) {
-    return [=](Deck& d) {
-      d.train.precision = PrecisionName::fp8;
-      change(d.train);
-    };
-  };
-  EXPECT_NO_THROW(checked(deck([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::block; })));
-  expect_refused([](Deck& d) { d.train.fp8_recipe = Fp8Recipe::row; },
-                 {"train.fp8_recipe = row without train.precision = fp8", "current"});
-  expect_refused(deck([](TrainDeck& t) { t.fp8_first_layers_bf16 = t.fp8_last_layers_bf16 = 60; }),
-                 {"train.fp8_first_layers_bf16 = 60 + train.fp8_last_layers_bf16 = 60 leave none"});
-  expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
-                 {"train.fp8_experts = true", "not available in this version", "false"});
-  expect_refused(
-      [&](Deck& d) {
-        deck([](TrainDeck& t) { t.fp8_carrier = Fp8Carrier::fp64; })(d);
-        d.machine.attention = AttentionKernel::tensor_cores;
-      },
-      {"machine.attention = tensor_cores"});
-}
-
 TEST(Check, AllToAll) {
   const auto deck = [](std::int64_t tp, std::int64_t cp, std::int64_t kv_heads) {
     return [=](Deck& d) {

@@ -5,6 +5,9 @@
 #include "config/group_keys.hpp"
 #include "config/rate_points.hpp"
 #include "core/error.hpp"
+#include "model/update_rule.hpp"
+#include "nn/units.plan.hpp"
+#include "small_deck.hpp"
 
 namespace forge {
 namespace {
@@ -37,6 +40,28 @@ TEST(RatePoints, AreReadOrRefused) {
   for (const char* text :
        {"1", "1:", ":1", "a:1", "1:1;2:1", "5:1, 5:0", "5:1, 4:1", "1:-1", "-1:1", "1:nan", "1:1,,2:1"})
     EXPECT_THROW(rate_points(text), BadInput) << text;
+}
+
+// A group that no tensor belongs to would be ignored: its pattern matches none, or those of groups before it alone.
+TEST(Groups, EachHasATensor) {
+  const Deck deck = test::checked([](Deck&) {});
+  const std::vector<Unit> units = parameter_units(resolve_model(deck.model));
+  const auto check = [&](std::vector<OptimizerGroup> groups) {
+    OptimizerDeck optimizer;
+    optimizer.groups = std::move(groups);
+    check_groups(optimizer, units);
+  };
+  EXPECT_NO_THROW(check({{"*norm*", {}, 0.1, {}}, {"*", {}, 0.0, {}}}));
+  test::expect_bad_input(
+      [&] {
+        check({{"nothing.*", {}, 0.0, {}}});
+      },
+      {"optimizer.groups[0].pattern = nothing.*", "matches no tensor"});
+  test::expect_bad_input(
+      [&] {
+        check({{"*", {}, 0.0, {}}, {"*norm*", {}, 0.1, {}}});
+      },
+      {"optimizer.groups[1].pattern = *norm*", "only tensors that groups before it have"});
 }
 
 }  // namespace

@@ -164,11 +164,7 @@ TEST(Read, WordsAndLists) {
   expect_bad_input([] { with({"schedule.name=1f2b"}); },
                    {"schedule.name = '1f2b'", "gpipe | 1f1b | interleaved | zero_bubble | zb_v"});
   EXPECT_EQ(with({"train.precision=fp8"}).train.precision, PrecisionName::fp8);
-  expect_bad_input(
-      [] {
-        with({"train.precision=fp8", "train.fp8_recipe=delayed"});
-      },
-      {"train.fp8_recipe = delayed", "not available in this version", "current | row | block"});
+  EXPECT_EQ(with({"train.precision=fp8", "train.fp8_recipe=delayed"}).train.fp8_recipe, Fp8Recipe::delayed);
   EXPECT_EQ(with({"model.dense_layers=[0, 3, 17]"}).model.dense_layers, (std::vector<std::int64_t>{0, 3, 17}));
   EXPECT_TRUE(with({"model.dense_layers=[]"}).model.dense_layers.empty());
   for (const char* bad : {"3", "[3, 0]", "[2, 2]", "[-1]", "[10000]", "[x]", "['1']", "[[1]]", "[1.5]"})

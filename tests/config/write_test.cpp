@@ -81,6 +81,14 @@ struct Randomize {
     }
     k.access.set(deck, phases);
   }
+  void operator()(const RampKey& k) const {
+    std::vector<RampDeck> ramp;
+    for (std::size_t i = 0, n = 1 + random() % 3; i < n; ++i) {
+      const auto first = static_cast<std::int64_t>(2 + random() % 1000000);
+      ramp.push_back({i % 2 ? 0 : first, i % 2 ? first : 0, static_cast<std::int64_t>(1 + random() % 512)});
+    }
+    k.access.set(deck, ramp);
+  }
   void operator()(const GroupsKey& k) const {
     std::vector<OptimizerGroup> groups;
     for (std::size_t i = 0, n = 1 + random() % 3; i < n; ++i) {

@@ -123,6 +123,27 @@ TEST(BatchShare, RanksTogetherReadTheStepInOrder) {
     }
 }
 
+// With other batches in other steps: what all ranks read in turn are the places of the run, each once.
+TEST(BatchShare, RampedStepsReadAllPlacesInOrder) {
+  BatchSizes batches(24);
+  batches.change(1, 8);
+  batches.change(3, 16);
+  batches.change(4, 24);
+  for (const std::int64_t ranks : {1, 2, 4}) {
+    std::int64_t next = 0;
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      const std::int64_t count = BatchShare{batches, 2, ranks, 0}.microbatches(step);
+      EXPECT_EQ(count * 2 * ranks, batches.of(step));
+      for (std::int64_t m = 0; m < count; ++m)
+        for (std::int64_t rank = 0; rank < ranks; ++rank)
+          for (std::int64_t b = 0; b < 2; ++b)
+            EXPECT_EQ((BatchShare{batches, 2, ranks, rank}.place(step, m * 2 + b)), next++);
+    }
+    EXPECT_EQ(next, batches.before(7));
+    EXPECT_EQ((BatchShare{batches, 2, ranks, 0}.most_microbatches()), 12 / ranks);
+  }
+}
+
 TEST(BatchShare, RefusesABatchThatCannotBeDealt) {
   EXPECT_THROW((BatchShare{10, 2, 3, 0}.microbatches()), BadInput);
   EXPECT_THROW((BatchShare{0, 1, 1, 0}.microbatches()), BadInput);

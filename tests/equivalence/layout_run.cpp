@@ -50,6 +50,17 @@ Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source)
   return whole;
 }
 
+// A step that gradients of step 1 in FP8 are scaled by: with none before most of them are too small for a format.
+template <class T>
+void set_history(Session<T>& session) {
+  const View<float, 2>& entries = session.fp8_history().entries;
+  std::vector<float> values(static_cast<std::size_t>(entries.size()));
+  for (std::int64_t r = 0; r < entries.rows(); ++r)
+    values[static_cast<std::size_t>(r * entries.columns())] =
+        std::array{4.f, 0x1p-6f, 0.25f}[static_cast<std::size_t>(r % 3)];
+  set_values(session.stream(), line_of(entries), values);
+}
+
 // All that this rank holds, copies included, against whole tensors.
 template <class T>
 Deviations deviations(Session<T>& session, TensorSource source, const Tensors& one) {
@@ -130,7 +141,7 @@ std::int64_t bytes_of_norms(const RunSetup& setup) {
 // gathered after their initialisation instead.
 // `updates`: how many there were; only they send matrices.
 std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_t updates) {
-  const auto plan = plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule);
+  const auto plan = plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule_of(1));
   const auto sent = mesh.traffic();
   if (plan.size() != sent.size()) return "other groups than those whose traffic is planned";
   std::ostringstream text;
@@ -146,9 +157,13 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
           matrices ? updates * planned.bytes[i] : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0);
       // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
       const MoeShape moe = moe_shape(setup.buffers);
-      const bool known = moe.fixed || static_cast<Collective>(c) == Collective::all_gather;
+      const bool gathers = static_cast<Collective>(c) == Collective::all_gather;
+      // So do the largest magnitudes of experts' rows in FP8.
+      const bool amaxes = gathers && setup.buffers.fp8.experts && !moe.fixed;
+      const bool known = moe.fixed || (gathers && !amaxes);
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
-      const bool routed = (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round : !known);
+      const bool routed =
+          (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);
       if (plan[g].first != sent[g].first || (!routed && bytes != counted.bytes[i]))
         text << sent[g].first << " sent " << counted.bytes[i] << " B by " << name_of(static_cast<Collective>(c)) << ", "
              << bytes << " B are planned for " << plan[g].first << "; ";
@@ -158,7 +173,7 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
 
 // Every row of the step is counted once by its layer's router, also where its forward pass was recomputed.
 std::string load_problem(const RunSetup& setup, const StepResult& step) {
-  const auto assignments = static_cast<double>(setup.tokens_per_step() * setup.spec.experts_per_token());
+  const auto assignments = static_cast<double>(setup.tokens_of(1) * setup.spec.experts_per_token());
   for (const RouterReport& router : step.routers)
     if (router.assignments() != assignments)
       return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.assignments()) +
@@ -198,13 +213,15 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const RunSetup setup = make_setup(deck, world->rank());
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
-  const MemoryPlan plan = plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind);
+  const MemoryPlan plan =
+      plan_memory(setup.buffers, setup.share, setup.schedule, std::size_t{1} << 20, kind, setup.smaller);
   Session<T> session(setup, plan.total(), kind, mesh, 1);
   if (kind == RunKind::training)
     session.initialise();
   else
     draw_vectors(session, deck.train.seed);
   if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
+  if (!session.fp8_history().entries.empty()) set_history(session);
   const TrainingData data(setup);
   LayoutResult result;
   {
@@ -224,6 +241,8 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.total_loss = step.total_loss;
     result.grad_norm = step.grad_norm;
     result.amaxes = operations.amaxes;
+    if (const View<float, 1>& seen = session.fp8_history().step; !seen.empty())
+      for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, step);
     if (result.problem.empty()) result.problem = operations_problem(setup, operations, options.alike);
     if (result.problem.empty()) result.problem = timeline_problem(setup, spans);

@@ -42,7 +42,8 @@ std::string run_case(const LayoutCase& c, Communicator& group, References& refer
 // no gradient.
 OptimizerName optimizer_of(std::size_t n, const Deck& deck) {
   constexpr std::array all{OptimizerName::muon,    OptimizerName::adamw, OptimizerName::adafactor,
-                           OptimizerName::normuon, OptimizerName::lion,  OptimizerName::schedule_free};
+                           OptimizerName::normuon, OptimizerName::lion,  OptimizerName::schedule_free,
+                           OptimizerName::soap};
   const OptimizerName name = all[n % all.size()];
   const bool noise = name == OptimizerName::lion || name == OptimizerName::adafactor;
   return noise && deck.model.qkv_bias ? OptimizerName::sgd : name;
@@ -52,7 +53,8 @@ OptimizerName optimizer_of(std::size_t n, const Deck& deck) {
 void set_fp8(Deck& deck, std::size_t n) {
   deck.train.precision = PrecisionName::fp8;
   deck.train.fp8_carrier = Fp8Carrier::fp64;
-  deck.train.fp8_recipe = static_cast<Fp8Recipe>(n % 3);
+  deck.train.fp8_recipe = static_cast<Fp8Recipe>(n % 4);
+  deck.train.fp8_experts = deck.model.experts > 0 && n % 2 == 0;
 }
 
 // Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some

@@ -24,7 +24,7 @@ struct Ending {
   ExitCode code = ExitCode::done;
   std::vector<StepRecord> records;
   bool parameters_finite = true;
-  bool state_is_zero = true;  // what the optimizer keeps
+  bool state_is_zero = true;  // what the optimizer keeps, and the history of FP8
 };
 
 // Whose weights are spoiled before the first step, and by what; −1: nobody's.
@@ -65,6 +65,9 @@ Ending train_rank(std::unique_ptr<Communicator> world, const Deck& deck, const P
     for (const double value : values_of(session.stream(), session.storage().unit(u).master))
       ending.parameters_finite = ending.parameters_finite && std::isfinite(value);
   }
+  if (const View<float, 2>& history = session.fp8_history().entries; !history.empty())
+    for (const float value : values_of(session.stream(), line_of(history)))
+      ending.state_is_zero = ending.state_is_zero && value == 0;
   for (const StateTensor& tensor : session_state(session, StateUse::read, {false, true}))
     for (const StatePiece& piece : tensor.pieces) {
       const View<const double, 1> values(reinterpret_cast<const double*>(piece.data), {{piece.box.size()}});
@@ -107,7 +110,7 @@ std::vector<LayoutCase> layouts() {
       if (cases.size() % 4 == 1) {  // an amax that isn't finite spoils its group on every rank
         c.deck.train.precision = PrecisionName::fp8;
         c.deck.train.fp8_carrier = Fp8Carrier::fp64;
-        c.deck.train.fp8_recipe = static_cast<Fp8Recipe>(cases.size() / 4 % 3);
+        c.deck.train.fp8_recipe = static_cast<Fp8Recipe>(cases.size() / 4 % 4);
       }
       cases.push_back(c);
     }

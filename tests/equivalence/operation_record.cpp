@@ -18,7 +18,8 @@ std::string text_of(const Product& p) {
 }
 std::string text_of(const ExpertProduct& p) {
   return (p.sums ? "sums" : "rows") + std::string(" of ") + std::to_string(p.experts) + " experts, " +
-         std::to_string(p.rows) + " rows, " + std::to_string(p.n) + " x " + std::to_string(p.k);
+         std::to_string(p.rows) + " rows, " + std::to_string(p.n) + " x " + std::to_string(p.k) +
+         (p.fp8 ? ", in fp8" : "");
 }
 std::string text_of(const OperationRecord::Attention& a) {
   const AttentionProduct& h = a.heads;
@@ -88,7 +89,7 @@ std::string operations_problem(const RunSetup& setup, const OperationRecord& rec
   std::vector<Product> products;
   std::vector<ExpertProduct> experts, ran_experts = record.expert_products;
   std::vector<OperationRecord::Attention> attentions, ran_attentions = record.attentions;
-  for (const Task& task : step_tasks(setup.share, setup.schedule, setup.buffers.recompute)) {
+  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute)) {
     const Operations o = operations_of(setup.buffers, setup.share, task);
     products.insert(products.end(), o.products.begin(), o.products.end());
     experts.insert(experts.end(), o.expert_products.begin(), o.expert_products.end());

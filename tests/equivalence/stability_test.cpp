@@ -92,8 +92,9 @@ TEST(Stability, ClippedLogitsAreTheLimit) {
 
 // A step's norms by unit are those of the weights and of what has changed in them.
 TEST(Stability, NormsAreThoseOfTheWeights) {
-  for (const OptimizerName name : {OptimizerName::adamw, OptimizerName::lion, OptimizerName::sgd, OptimizerName::muon,
-                                   OptimizerName::normuon, OptimizerName::adafactor, OptimizerName::schedule_free}) {
+  for (const OptimizerName name :
+       {OptimizerName::adamw, OptimizerName::lion, OptimizerName::sgd, OptimizerName::muon, OptimizerName::normuon,
+        OptimizerName::adafactor, OptimizerName::schedule_free, OptimizerName::soap}) {
     SCOPED_TRACE(row_of(name).word);
     Deck deck = test_models()[0].deck;
     deck.optimizer.name = name;

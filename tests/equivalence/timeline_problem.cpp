@@ -175,8 +175,8 @@ Machine any_machine() {
 std::string timeline_problem(const RunSetup& setup, const std::vector<Timeline::Span>& spans) {
   static const Machine machine = any_machine();
   StepCost cost(machine, setup);
-  const std::vector<Task> tasks = step_tasks(setup.share, setup.schedule, setup.buffers.recompute);
-  const auto program = step_program(setup.share, tasks, setup.schedule, setup.mesh.world(),
+  const std::vector<Task> tasks = step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute);
+  const auto program = step_program(setup.share, tasks, setup.schedule_of(1), setup.mesh.world(),
                                     [&](const RankShare& share, const Task& task) { return cost(share, task); });
   const Lanes lanes = lanes_of(spans);
   return Follower(setup, tasks, lanes, cost).follow(program);

@@ -267,7 +267,11 @@ TEST(HfConfig, FamiliesAndKeysThatAreRefused) {
                  {"'bert'", "llama | mistral | qwen2 | qwen3 | gpt2 | mixtral | qwen3_moe | deepseek_v3"});
   expect_refused(json::object(), {"model_type: missing"});
   expect_refused(small("llama", {{"hidden_act", "gelu"}}), {"hidden_act", "'gelu'", "legal: silu"});
-  expect_refused(small("llama", {{"quantization_config", {{"bits", 4}}}}), {"quantization_config"});
+  expect_refused(small("llama", {{"quantization_config", {{"bits", 4}}}}),
+                 {"quantization_config: quant_method: missing; legal: fp8", "weight_block_size"});
+  const json fp8{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}, {"modules_to_not_convert", {"lm_head"}}};
+  EXPECT_NO_THROW(read(small("llama", {{"quantization_config", fp8}})));
+  expect_refused({{"model_type", "gpt2"}, {"quantization_config", fp8}}, {"quantization_config", "(in, out)"});
   EXPECT_NO_THROW(
       read(small("llama", {{"quantization_config", nullptr}, {"torch_dtype", "bfloat16"}, {"anything", {1}}})));
 }

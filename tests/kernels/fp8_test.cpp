@@ -103,7 +103,7 @@ TEST(Fp8, ScalesAreTheLargestThatFit) {
 BufferContext context(Fp8Recipe recipe, int tp, int cp, int64_t sequences, int64_t tokens) {
   BufferContext c;
   c.microbatch = {sequences, tokens, cp};
-  c.tp = tp;
+  c.tp = c.etp = tp;
   c.fp8.on = true;
   c.fp8.recipe = recipe;
   return c;
@@ -194,14 +194,43 @@ TEST(Fp8, KernelsRoundEachGroupWithItsOwnScale) {
         for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient})
           for (const int64_t rows : {18, 9})  // all, or a tp rank's own
             for (const int rank : {0, 1}) {
-              const ScaledProduct p = scaled_product(c, of, rows, w, rank);
-              for (const ScaledOperand& o : {p.a, p.b}) {
+              const ScaledProduct p = scaled_product(c, of, rows, w, rank), e = scaled_experts(c, of, rows, w, rank);
+              for (const ScaledOperand& o : {p.a, p.b, e.a}) {
                 check_operand<double>(o, exact, spoiled);
                 check_operand<float>(o, exact, spoiled);
                 check_operand<bf16>(o, exact, spoiled);
               }
             }
       }
+}
+
+// 128 rows of a sequence and one column: groups begin anew in each sequence, and tp ranks' own rows are counted among
+// all.
+TEST(Fp8, TransposedCopiesHaveGroupsOfASequencesRows) {
+  BufferContext c = context(Fp8Recipe::block, 2, 1, 3, 150);
+  c.fp8.transposed = true;
+  const MatrixSplit w{split_lines(5), whole_lines(7)};
+  for (const int64_t rows : {450, 225})
+    for (const int rank : {0, 1}) {
+      const ScaledProduct p = scaled_product(c, ProductOf::weight_gradient, rows, w, rank);
+      const ScaleLines& g = p.a.by_row;
+      ASSERT_EQ(g.count, 6);
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t row = i + (rows == 225 ? rank * rows : 0);
+        ASSERT_EQ(g.group_of(i), row / 150 * 2 + row % 150 / 128) << i;
+        const ScaleLines::Range range = g.lines_of(g.group_of(i));
+        ASSERT_TRUE(range.begin <= i && i < range.end);
+        for (int64_t j = range.begin; j < range.end; ++j) ASSERT_EQ(g.group_of(j), g.group_of(i));
+      }
+      EXPECT_EQ(p.a.by_column.count, 5);
+      EXPECT_EQ(p.b.by_column.count, 7);
+      EXPECT_EQ(p.b.over_tp, rows == 225);
+      EXPECT_EQ(p.a.format, Fp8Format::e4m3);
+      for (const ScaledOperand& o : {p.a, p.b}) {
+        check_operand<double>(o, false, false);
+        check_operand<bf16>(o, false, true);
+      }
+    }
 }
 
 TEST(Fp8, OutputGradientsHaveTheWiderFormat) {
@@ -215,6 +244,25 @@ TEST(Fp8, OutputGradientsHaveTheWiderFormat) {
     EXPECT_EQ(scaled_product(c, ProductOf::input_gradient, 4, w, 0).b.format, Fp8Format::e4m3);
     EXPECT_EQ(scaled_product(c, ProductOf::weight_gradient, 4, w, 0).a.format, wide);
     EXPECT_EQ(scaled_product(c, ProductOf::weight_gradient, 4, w, 0).b.format, Fp8Format::e4m3);
+  }
+}
+
+// A token's scale is its own, wherever its row stands among an expert's; blocks of columns are those of all etp ranks.
+TEST(Fp8, RowsOfExpertsHaveScalesOfTheirOwn) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block}) {
+    BufferContext c = context(recipe, 2, 2, 3, 8);
+    c.spec.options.experts = 8;
+    c.ep = 2;
+    const MatrixSplit down{whole_lines(141), split_lines(150)};  // of 300 columns
+    const ScaledProduct p = scaled_experts(c, ProductOf::output, 5, down, 1);
+    EXPECT_EQ(p.a.by_row.count, 5);
+    EXPECT_EQ(p.a.by_column.count, recipe == Fp8Recipe::block ? 3 : 1);
+    EXPECT_EQ(p.a.by_column.group_of(0), recipe == Fp8Recipe::block ? 150 / fp8_block : 0);
+    EXPECT_TRUE(p.a.over_tp);
+    EXPECT_FALSE(p.a.over_cp);
+    EXPECT_EQ(p.splitters(), Group::etp);
+    EXPECT_EQ(p.groups(), p.a.groups() + 4 * p.b.groups());
+    EXPECT_FALSE(scaled_experts(c, ProductOf::input_gradient, 5, down, 1).a.over_tp);
   }
 }
 

@@ -131,6 +131,17 @@ TEST(Parameters, ExpertUnits) {
   EXPECT_EQ(experts, 2);
 }
 
+TEST(Parameters, ExportNeedsANameForEachOfThem) {
+  ModelDeck deck = test::moe_deck({2, 32, 48, 0, 4, 4, 0, 0, 0, 97, 0}, 8);
+  deck.family = Family::llama;
+  const ModelSpec spec = resolve_model(deck);
+  std::vector<Unit> units = parameter_units(spec);
+  EXPECT_EQ(export_obstacle(spec.options, units), "");
+  units[1].parameters.back().hf_name.clear();
+  EXPECT_EQ(export_obstacle(spec.options, units),
+            "Hugging Face models of family llama have no parameter " + units[1].parameters.back().name);
+}
+
 TEST(Parameters, MultiTokenPrediction) {
   ModelDeck m = small_mla();
   m.mtp_depth = 1;

@@ -59,15 +59,25 @@ with() (
   shift
   "$@"
 )
+# seeds MUTATION: of the emulated device, in turn until one shows the mistake. What comes too early on a device shows in some
+# orders of its work only, and time has its part in them: one seed has missed event_before_clearing 36 times in 150.
+seeds() {
+  case $1 in
+    */device/*) echo 1 2 3 4 5 6 7 8 ;;
+    *) echo 1 ;;
+  esac
+}
 # notice FOLDER MUTATION: runs its tests; ends with the exit code of the first that fails.
 notice() {
-  local program filter code settings
+  local program filter code settings seed
   mapfile -t settings < <(mutate environment "$2")
-  while read -r program filter; do
-    code=0
-    with "${settings[@]}" -- run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
-    [ $code -eq 0 ] || return $code
-  done < <(mutate tests "$2")
+  for seed in $(seeds "$2"); do
+    while read -r program filter; do
+      code=0
+      with FORGE_VGPU_SEED="$seed" "${settings[@]}" -- run_test "$1/$program" "$filter" --gtest_fail_fast > "$log" 2>&1 || code=$?
+      [ $code -eq 0 ] || return $code
+    done < <(mutate tests "$2")
+  done
 }
 # What the tests said first: the part of a failure that names a tensor or number.
 # Or what the emulated device said, behind the kernel's name and its place.

@@ -71,22 +71,23 @@ std::vector<std::vector<double>> whole_sequence(BlockRig& rig, const std::vector
   return result;
 }
 
-class DecoderTest : public testing::TestWithParam<int> {};
-
-// Appending in pieces of any size gives the logits of the whole sequence at once: the cache forgets nothing.
-TEST_P(DecoderTest, EqualsTheWholeSequence) {
-  constexpr std::int64_t length = 150;  // more than one internal piece
-  BlockRig rig(model_of(GetParam()), Recompute::none, {1, length});
+std::vector<std::int32_t> some_tokens(std::int64_t length) {
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < length; ++i)
     tokens.push_back(static_cast<std::int32_t>(mix(3, static_cast<std::uint64_t>(i)) % 23));
-  const auto expected = whole_sequence(rig, tokens);
+  return tokens;
+}
+
+// Appending in pieces of any size gives the logits of the whole sequence at once: the cache forgets nothing.
+void expect_whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& tokens,
+                           const std::vector<std::vector<double>>& expected) {
   std::vector<const double*> weights;
   for (std::size_t u = 0; u < rig.storage.size(); ++u) weights.push_back(rig.storage.unit(u).whole.data);
   const auto bias = rig.context.router.state.bias;
   const std::vector<double> biases = bias.empty() ? std::vector<double>() : values_of(rig.stream, bias);
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
-    Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, length, biases);
+    Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, std::ssize(tokens),
+                            biases, rig.buffers.fp8);
     for (std::size_t begin = 0; begin < tokens.size(); begin += step) {
       const std::size_t end = std::min(begin + step, tokens.size());
       const auto logits = decoder.append(
@@ -96,8 +97,44 @@ TEST_P(DecoderTest, EqualsTheWholeSequence) {
       for (std::size_t v = 0; v < logits.size(); ++v)
         ASSERT_NEAR(logits[v], expected[end - 1][v], 1e-12 * largest) << "token " << end << ", piece " << step;
     }
-    EXPECT_EQ(decoder.length(), length);
+    EXPECT_EQ(decoder.length(), std::ssize(tokens));
     EXPECT_THROW(decoder.append({1}), Error);
+  }
+}
+
+constexpr std::int64_t length = 150;  // more than one internal piece
+
+class DecoderTest : public testing::TestWithParam<int> {};
+
+TEST_P(DecoderTest, EqualsTheWholeSequence) {
+  BlockRig rig(model_of(GetParam()), Recompute::none, {1, length});
+  const auto tokens = some_tokens(length);
+  expect_whole_sequence(rig, tokens, whole_sequence(rig, tokens));
+}
+
+// Scales by token don't depend on how the tokens come, and the training path's products are rounded alike.
+TEST_P(DecoderTest, RoundsAsTrainingDoes) {
+  BlockRig rig(model_of(GetParam()), Recompute::none, {1, length});
+  const auto tokens = some_tokens(length);
+  const auto carrier = whole_sequence(rig, tokens);
+  for (const Fp8Recipe recipe : {Fp8Recipe::row, Fp8Recipe::block}) {
+    Frame frame(rig.arena);
+    rig.buffers.fp8.on = true;
+    rig.buffers.fp8.recipe = recipe;
+    rig.buffers.fp8.experts = rig.spec.E() > 0;
+    rig.buffers.fp8.end_block = rig.spec.L();
+    Fp8Sizes sizes;
+    for (std::int64_t layer = 0; layer < rig.spec.L(); ++layer) {
+      Operations operations(rig.buffers);
+      add_block_operations(operations, layer, Pass::forward, false);
+      for (const ScaledProduct& product : operations.scaled) sizes.cover(rig.buffers, product);
+    }
+    rig.allocate_list([&](BufferLister& l) { rig.context.fp8.list(l, sizes); });
+    rig.context.fp8_block = true;
+    const auto expected = whole_sequence(rig, tokens);
+    EXPECT_GT(std::abs(expected.back()[0] - carrier.back()[0]), 1e-4) << "nothing was rounded";
+    expect_whole_sequence(rig, tokens, expected);
+    rig.context.fp8_block = false;
   }
 }
 

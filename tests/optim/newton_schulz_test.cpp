@@ -70,7 +70,7 @@ struct Stack {
   std::vector<T> orthogonalised(OperationTape* tape = nullptr) {
     NewtonSchulz<T> iteration(gemm, B);
     iteration.set_tape(tape);
-    return values_of(stream, iteration(stream, {{}, {}, x, y, gram, polynomial, squares, norms}, B, m, n));
+    return values_of(stream, iteration(stream, {{}, {}, x, y, gram, polynomial, squares, norms, {}}, B, m, n));
   }
 };
 
@@ -111,10 +111,12 @@ TEST(NewtonSchulz, RunsThePlannedProducts) {
     for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{6, 10}, {10, 6}, {4, 4}}) {
       Record record;
       Stack<double>(B, m, n, stack_of<double>(B * m * n, 1)).orthogonalised(&record);
+      MatrixStack stack;
+      stack.rows = m;
+      stack.columns = n;
+      stack.matrices.resize(static_cast<std::size_t>(B));
       MatrixRound round;
-      round.rows = m;
-      round.columns = n;
-      round.matrices.resize(static_cast<std::size_t>(B));
+      round.stacks = {stack};
       Operations planned(context);
       add_round_operations(planned, round);
       EXPECT_EQ(record.products, planned.products);

@@ -7,6 +7,7 @@ three, reached of the pair's best run."""
 import collections
 import csv
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -26,10 +27,27 @@ def read_runs(path):
     return runs
 
 
+def split_of(model, stages):
+    """nanotron's stages as forge's schedule.split: a rank gets layers until the products so far, counted by parameters, are more than
+    its share of the model's. Where its head would not be in the last stage, its loss is in another one; forge has no such stages."""
+    if stages == 1:
+        return "even"
+    text = open(f"inputs/{DECKS[model]}.yaml").read()
+    layers, width, ffn, vocabulary = (int(re.search(rf"(?m)^  {key}: (\d+)", text)[1]) for key in ("layers", "width", "ffn", "vocabulary"))
+    layer, counts = 4 * width**2 + 3 * width * ffn, [0] * stages
+    share, rank = (layers * layer + vocabulary * width) / stages, 0
+    for number in range(1, layers + 1):
+        counts[rank] += 1
+        rank += number * layer > share * (rank + 1)
+    if rank != stages - 1:
+        return "balanced"
+    return "|".join(f"{'E' if r == 0 else ''}{f't*{n}' if n else ''}{'L' if r == rank else ''}" for r, n in enumerate(counts))
+
+
 def layout_of(run):
     shards = run["zero"] == 1 and run["dp"] > 1
     return [run["pp"], 1 if shards else run["dp"], run["dp"] if shards else 1, run["tp"], run["mbs"], int(shards), "none",
-            "unsharded", "balanced" if run["pp"] > 1 else "even", run["mbs"] * 4096]
+            "unsharded", split_of(run["model"], run["pp"]), run["mbs"] * 4096]
 
 
 def predict(forge, runs, program, machine):

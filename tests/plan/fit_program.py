@@ -15,7 +15,7 @@ import numpy as np
 import compare_peers
 import compare_runs
 
-NEUTRAL = {"product_share": 0.9, "attention_share": 0.7, "row_traffic": 1.5, "tp_traffic": 1, "accumulate_bytes": 10, "host_forward_us": 1500,
+NEUTRAL = {"product_share": 0.9, "attention_share": 0.7, "row_traffic": 1.5, "logit_bytes": 80, "tp_traffic": 1, "accumulate_bytes": 10, "host_forward_us": 1500,
            "host_backward_us": 2000, "host_collective_us": 30, "transfer_us": 200, "step_ms": 40}
 STEP, CLOSE, MOST = 0.08, 0.03, 0.4  # of a difference; an error that counts as none; of a change; all in logarithms
 
@@ -106,7 +106,7 @@ def main():
     parser.add_argument("source")
     parser.add_argument("--program", default="nanotron")
     parser.add_argument("--machine")
-    parser.add_argument("--constants", default=",".join(name for name in NEUTRAL if name != "tp_traffic"))
+    parser.add_argument("--constants", default=",".join(NEUTRAL))
     parser.add_argument("--leave-out", action="store_true")
     parser.add_argument("--output")
     options = parser.parse_args()

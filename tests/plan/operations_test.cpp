@@ -149,11 +149,32 @@ TEST(Operations, OfExpertsLoadedAlike) {
           deck.train.sequence_tokens = 48;  // a multiple of the experts on every rank
           deck.data.document_end_token = -1;
           deck.mesh = {1, 1, ep * etp > tp ? ep * etp / tp : 1, cp, tp, ep, etp};
+          if (runs % 2 == 1) {
+            deck.train.precision = PrecisionName::fp8;
+            deck.train.fp8_carrier = Fp8Carrier::fp64;
+            deck.train.fp8_recipe = static_cast<Fp8Recipe>(runs % 3);
+            deck.train.fp8_experts = true;
+          }
           const LayoutResult result = run_threads(deck, {.alike = true});
           EXPECT_EQ(result.problem, "") << text_of(deck);
           ++runs;
         }
   EXPECT_EQ(runs, 24);
+}
+
+TEST(Operations, ExpertsInFp8NeedABlockInFp8) {
+  Deck deck = moe_models().front().deck;
+  deck.model.first_dense_layers = 0;
+  deck.model.moe_every = 1;
+  deck.model.dense_layers = {0};
+  deck.mesh.dp_shard = 1;
+  deck.train.precision = PrecisionName::fp8;
+  deck.train.fp8_carrier = Fp8Carrier::fp64;
+  deck.train.fp8_experts = true;
+  EXPECT_NO_THROW(make_setup(deck, 0));
+  deck.train.fp8_last_layers_bf16 =
+      deck.model.layers + deck.model.mtp_depth - 1;  // the first block, without experts, is left
+  EXPECT_THROW(make_setup(deck, 0), BadInput);
 }
 
 // Without documents: every pair that cp ranks work on, with and without a window, in each method's order.
@@ -188,7 +209,7 @@ TEST(Operations, RoundsOfMatricesAreBounded) {
     EXPECT_LE(matrices.held, std::int64_t{1} << 26);
     EXPECT_GT(matrices.held, std::int64_t{1} << 24);
     for (const MatrixRound& round : matrices.rounds) {
-      owned += round.owned_matrices();
+      for (const MatrixStack& stack : round.stacks) owned += stack.count();
       held += round.held_elements();
       EXPECT_LE(round.held_elements(), matrices.held);
     }

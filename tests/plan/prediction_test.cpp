@@ -93,6 +93,35 @@ TEST(Prediction, KeepsTheOrderOfTasks) {
   }
 }
 
+// Every constant of a program changes the time of a step: of replicas of stages, or of ZeRO's shards.
+TEST(Prediction, UsesEachOfAProgramsConstants) {
+  const auto path = std::filesystem::temp_directory_path() / ("program_" + std::to_string(::getpid()) + ".yaml");
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  const auto expect_used = [&](const MeshDeck& mesh, std::int64_t zero_stage,
+                               std::initializer_list<const char*> constants) {
+    Deck deck = small_deck();
+    deck.mesh = mesh;
+    deck.train.zero_stage = zero_stage;
+    check_deck(deck, 8);
+    const RunSetup setup = make_setup(deck);
+    const auto seconds = [&](const std::string& text) {
+      std::ofstream(path) << "attention_kernel: library\n" << text;
+      machine.program = read_program(path);
+      return predict(machine, setup).seconds;
+    };
+    const double plain = seconds("");
+    for (const char* constant : constants) EXPECT_NE(seconds(constant), plain) << constant;
+  };
+  expect_used(
+      {.pp = 2, .dp_replicate = 2, .dp_shard = 1, .tp = 2}, 0,
+      {"product_share: 0.5", "attention_share: 0.5", "score_bytes: 1000", "logit_bytes: 1000", "row_traffic: 50",
+       "tp_traffic: 9", "accumulate_bytes: 50000", "host_forward_us: 9000", "host_backward_us: 9000",
+       "host_collective_us: 9000", "transfer_us: 9000", "optimizer_bytes: 50000", "step_ms: 9", "gradients_behind: 0"});
+  expect_used({.dp_shard = 8}, 3, {"shards_behind: 0"});
+  std::filesystem::remove(path);
+}
+
 // Two actions of a rank that change places in a schedule's file change the time.
 TEST(Prediction, FollowsTheSchedulesFile) {
   Machine machine = read_machine("h100_8");

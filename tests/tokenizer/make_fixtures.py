@@ -15,11 +15,11 @@ SIZE = 360
 
 def rules(folder):
     """Few rules of normalisation: the library's own have a quarter of a megabyte."""
-    path = os.path.join(folder, "rules.tsv")
-    with open(path, "w", encoding="utf-8") as f:
+    name = "rules.tsv"
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
         for source, target in (("ﬁ", "fi"), ("ﬂ", "fl"), ("①", "1"), ("…", "..."), ("e\u0301", "é"), ("\t", " "), ("\n", " "), ("\u3000", " "), ("Ⅳ", "IV")):
             f.write(" ".join(f"{ord(c):X}" for c in source) + "\t" + " ".join(f"{ord(c):X}" for c in target) + "\n")
-    return {"normalization_rule_tsv": path}
+    return {"normalization_rule_tsv": name}
 
 
 FIXTURES = {name: shapes.SHAPES[name] for name in ("gpt2", "llama3", "qwen", "deepseek", "added_tokens", "behaviors", "llama2_json",

@@ -4,6 +4,7 @@ corpus(): drawn lines of several scripts, code, emoji, spaces of every kind and 
 SHAPES: for each family of models a function that trains its kind of tokenizer on some texts, writes its files to a folder, and
 returns (path of the tokenizer, more arguments of `forge tokenize`, function from a list of texts to lists of ids)."""
 import base64
+import contextlib
 import json
 import os
 import random
@@ -195,9 +196,10 @@ def sentencepiece(kind, texts, folder, size, normalization="identity", name="tok
     corpus_file = os.path.join(folder, name + ".txt")
     with open(corpus_file, "w", encoding="utf-8") as f:
         f.write("\n".join(text.replace("\n", " ").replace("\r", " ").replace("\0", " ") for text in texts if text.strip()) + "\n")
-    sp.SentencePieceTrainer.train(input=corpus_file, model_prefix=os.path.join(folder, name), model_type=kind, vocab_size=size,
-                                  normalization_rule_name=normalization, minloglevel=2, hard_vocab_limit=False,
-                                  **{"character_coverage": 0.98, **options})
+    with contextlib.chdir(folder):  # the model keeps the names as they are given
+        sp.SentencePieceTrainer.train(input=name + ".txt", model_prefix=name, model_type=kind, vocab_size=size,
+                                      normalization_rule_name=normalization, minloglevel=2, hard_vocab_limit=False,
+                                      **{"character_coverage": 0.98, **options})
     os.remove(corpus_file)
     path = os.path.join(folder, name + ".model")
     model = sp.SentencePieceProcessor(model_file=path)

@@ -1,11 +1,13 @@
 #include "data/tokenize_text.hpp"
 
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "../data/files.hpp"
 #include "data/json_line.hpp"
 #include "data/text_file.hpp"
+#include "data/tokenize.hpp"
 
 namespace forge {
 namespace {
@@ -143,6 +145,72 @@ TEST(TokenizeText, GoesOnWhereAKilledRunStopped) {
     auto other = options;
     other.document_end = 0;
     EXPECT_FALSE(tokenize_text(tokenizer(), other).resumed);
+  }
+}
+
+// While a run writes, another one to the same name is refused and changes nothing; behind it, the name is free.
+TEST(TokenizeText, OneWriterOfAName) {
+  const Directory dir;
+  write_text(dir / "a.jsonl", lines(2000));
+  TokenizeTextOptions options{{dir / "a.jsonl"}, dir / "whole.bin"};
+  options.round_bytes = 20'000;
+  tokenize_text(tokenizer(), options);
+  options.output = dir / "out.bin";
+  auto other = options;
+  int refused = 0;
+  options.after_round = [&] {
+    for (const auto format : {OutputFormat::smallest, OutputFormat::llm_c}) {
+      other.format = format;
+      expect_mentions(refusal([&] { tokenize_text(tokenizer(), other); }), {"out.bin", "another process", "partial"});
+    }
+    expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.jsonl"}, dir / "out.bin"}); }), {"another process"});
+    ++refused;
+  };
+  tokenize_text(tokenizer(), options);
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(read_text(dir / "out.bin"), read_text(dir / "whole.bin"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "out.bin.partial"));
+  other.format = OutputFormat::smallest;
+  tokenize_text(tokenizer(), other);
+  EXPECT_EQ(read_text(dir / "out.bin"), read_text(dir / "whole.bin"));
+}
+
+// What a run would write on the way to its output is no input.
+TEST(TokenizeText, NoInputIsOverwritten) {
+  const Directory dir;
+  for (const std::string name : {"out.bin", "out.bin.partial", "out.bin.progress", "out.bin.progress.new",
+                                 "out.bin.index", "out.bin.metadata", "out.idx"}) {
+    write_text(dir / name, "some text");
+    expect_mentions(refusal([&] { tokenize_text(tokenizer(), {{dir / name}, dir / "out.bin"}); }), {name, "out.bin"});
+    expect_mentions(refusal([&] { tokenize_bytes({{dir / name}, dir / "out.bin"}); }), {name, "out.bin"});
+    EXPECT_EQ(read_text(dir / name), "some text");
+    std::filesystem::remove(dir / name);
+  }
+  write_text(dir / "a.txt", "some text");
+  expect_mentions(refusal([&] { tokenize_text(tokenizer(), {{dir / "a.txt"}, dir.path().string()}); }), {"directory"});
+}
+
+// A finished output takes the place of what has its name: that is never a device, nor a link to another file.
+TEST(TokenizeText, OnlyFilesAreReplaced) {
+  const Directory dir;
+  write_text(dir / "a.txt", "some text");
+  write_text(dir / "target", "kept");
+  std::filesystem::create_symlink(dir / "target", dir / "link");
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  for (const auto& [name, word] : {std::pair("link", "symbolic link"), std::pair("pipe", "pipe")}) {
+    expect_mentions(refusal([&] { tokenize_text(tokenizer(), {{dir / "a.txt"}, dir / name}); }), {name, word});
+    expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / name}); }), {name, word});
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_TRUE(std::filesystem::is_fifo(dir / "pipe"));
+  EXPECT_EQ(read_text(dir / "target"), "kept");
+}
+
+TEST(TokenizeText, ArchivesAreNoTexts) {
+  const Directory dir;
+  for (const std::string name : {"a.tar.gz", "a.jsonl.xz", "a.zip", "a.parquet"}) {
+    write_text(dir / name, "some text");
+    expect_mentions(refusal([&] { tokenize_text(tokenizer(), {{dir / name}, dir / "out.bin"}); }), {name, ".jsonl"});
   }
 }
 

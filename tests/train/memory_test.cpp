@@ -74,6 +74,10 @@ TEST(Memory, PlanIsTheHighWaterMark) {
     muon.optimizer.name = OptimizerName::normuon;
     hold_plan<double>(name, muon, PrecisionName::fp64);
     hold_plan<bf16>(name, muon, PrecisionName::bf16);
+    Deck soap = deck;
+    soap.optimizer.name = OptimizerName::soap;
+    hold_plan<double>(name, soap, PrecisionName::fp64);
+    hold_plan<bf16>(name, soap, PrecisionName::bf16);
     Deck adafactor = deck;
     adafactor.optimizer.name = OptimizerName::adafactor;
     hold_plan<double>(name, adafactor, PrecisionName::fp64);

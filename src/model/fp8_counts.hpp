@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/to_size.hpp"
+#include "core/view.hpp"
+
+namespace forge {
+
+// A block's products with its weights, as reports name them; q, k and v are one, and so are gate and up.
+enum class BlockProduct {
+  qkv,
+  attention_out,
+  gate_up,
+  down,
+  q_down,
+  kv_down,
+  q_up,
+  kv_up,
+  expert_gate_up,
+  expert_down,
+  count_
+};
+inline constexpr std::array block_product_names{"qkv",     "attention_out", "gate_up", "down",           "q_down",
+                                                "kv_down", "q_up",          "kv_up",   "expert_gate_up", "expert_down"};
+static_assert(block_product_names.size() == to_size(BlockProduct::count_));
+
+// Tensors of a product that are rounded to FP8: y = x Wᵀ, dx = dy W.
+enum class RoundedTensor { x, dy, weights, count_ };
+inline constexpr std::array rounded_tensor_names{"x", "dy", "weights"};
+static_assert(rounded_tensor_names.size() == to_size(RoundedTensor::count_));
+
+// Numbers of a step that were rounded, those beyond the format's largest, and those other than 0 that became 0. All of
+// a row of tables are counted equally often, wherever they are: shares of counts don't depend on the layout.
+inline constexpr std::int64_t fp8_count_columns = 3;
+inline constexpr std::int64_t fp8_count_rows =
+    static_cast<std::int64_t>(to_size(BlockProduct::count_) * to_size(RoundedTensor::count_));
+constexpr std::int64_t fp8_count_row(BlockProduct product, RoundedTensor tensor) {
+  return static_cast<std::int64_t>(to_size(product) * to_size(RoundedTensor::count_) + to_size(tensor));
+}
+
+struct Fp8Counts {
+  View<double, 2> counts;    // (fp8_count_rows, fp8_count_columns); empty: this step isn't counted
+  View<double, 1> partials;  // sum_partials
+  bool weights = true;       // those of weights, too: experts' rounds read theirs again, and one of them counts
+};
+
+}  // namespace forge

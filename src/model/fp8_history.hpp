@@ -1,0 +1,42 @@
+#pragma once
+
+#include "core/array.hpp"
+#include "model/scaled_product.hpp"
+
+namespace forge {
+
+// The delayed recipe ("delayed scaling", P. Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433;
+// NVIDIA's Transformer Engine): a tensor's scale comes from its largest magnitudes (amax) in the steps before. Rows are
+// those of fp8_count_row for each block of the model, but for routed experts', whose scales are by token; every rank
+// has them all, alike.
+struct Fp8History {
+  static constexpr std::int64_t operands = fp8_count_row(BlockProduct::expert_gate_up, RoundedTensor{});  // of a block
+
+  View<float, 2> entries;  // (rows, steps) the newest first, 0 before the first step; empty: another recipe
+  View<float, 1> step;     // (rows) amax of the step at hand, over what this rank has seen of it
+  std::int64_t layer = 0;  // whose products run now
+  bool records = false;    // and whether they add to `step`: not recomputed ones, nor those of an evaluation
+
+  void list(BufferLister& l) {
+    if (l.c.fp8.history == 0) return;
+    l.add(entries, "largest magnitudes of steps", rows(l.spec), l.c.fp8.history);
+    l.add(step, "largest magnitudes of the step", rows(l.spec), 1);
+  }
+  static std::int64_t blocks(const ModelSpec& spec) { return spec.L() + spec.options.mtp_depth; }
+  static std::int64_t rows(const ModelSpec& spec) { return blocks(spec) * operands; }
+  std::int64_t row(BlockProduct product, RoundedTensor tensor) const {
+    return layer * operands + fp8_count_row(product, tensor);
+  }
+};
+
+// The operands of a product, in its order.
+constexpr Array<RoundedTensor, 2> rounded_operands(ProductOf of) {
+  return {{of == ProductOf::output ? RoundedTensor::x : RoundedTensor::dy,
+           of == ProductOf::weight_gradient ? RoundedTensor::x : RoundedTensor::weights}};
+}
+// How many of them the history takes up, from the first on: forward x and W, backward dy.
+constexpr int recorded_operands(ProductOf of) {
+  return of == ProductOf::output ? 2 : of == ProductOf::input_gradient ? 1 : 0;
+}
+
+}  // namespace forge

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "kernels/fp8_counts.hpp"
+#include "nn/context.hpp"
+
+namespace forge {
+
+// Rows of a weight that this rank counts: of heads that tp neighbours share only the first of them.
+inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
+  std::int64_t count = 0;
+  for (const MatrixLines::Part& part : lines.parts) {
+    if (tp_rank % part.copies != 0) break;  // k and v stand behind q
+    count += part.count;
+  }
+  return count;
+}
+
+// Nothing is counted while one of these stands: what runs computes numbers again that have been counted.
+template <class T>
+class CountingPause {
+ public:
+  explicit CountingPause(Context<T>& ctx) : ctx_(ctx), kept_(ctx.fp8_counts) { ctx.fp8_counts = {}; }
+  ~CountingPause() { ctx_.fp8_counts = kept_; }
+  CountingPause(const CountingPause&) = delete;
+  CountingPause& operator=(const CountingPause&) = delete;
+
+ private:
+  Context<T>& ctx_;
+  Fp8Counts kept_;
+};
+
+// The first rows and columns of x, an operand whose largest magnitudes stand from `first` on.
+template <class T>
+void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, View<const T, 2> x, std::int64_t rows,
+                  std::int64_t columns, const ScaledOperand& operand, std::int64_t first) {
+  const Fp8Counts& to = ctx.fp8_counts;
+  fp8_count<T>(ctx.stream, x, rows, columns, operand, ctx.buffers.fp8.exact,
+               ctx.fp8.amax.slice(first, first + operand.groups()), to.partials,
+               View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}));
+}
+
+// In steps that count: of a product in FP8 whose largest magnitudes are known, x and W, or of its input's gradient dy;
+// of experts, all rows, and each one's matrix.
+template <class T>
+void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p, View<const T, 2> a,
+                    View<const T, 2> b) {
+  const Fp8Counts& to = ctx.fp8_counts;
+  if (to.counts.empty() || of == ProductOf::weight_gradient) return;
+  const std::int64_t lines = p.experts > 0 ? w.rows.count() : counted_lines(w.rows, ctx.groups.tp_rank());
+  if (of == ProductOf::input_gradient)
+    return count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, 0);
+  count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, 0);
+  for (std::int64_t i = 0; to.weights && i < p.matrices(); ++i)
+    count_tensor<T>(ctx, w.product, RoundedTensor::weights, b.slice(i * p.b.rows, (i + 1) * p.b.rows), lines,
+                    b.columns(), p.b, p.a.groups() + i * p.b.groups());
+}
+
+}  // namespace forge

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/normalizer.hpp"
+
+namespace forge {
+
+// What a SentencePiece model says of its normalisation (sentencepiece_model.proto).
+struct SentencePieceRules {
+  std::string_view charsmap;              // precompiled_charsmap; empty: no rules
+  std::vector<std::string_view> symbols;  // user-defined ones, which stay as they are
+  bool dummy_prefix = true;               // a space before the text
+  bool space_as_suffix = false;           // that space stands behind the text
+  bool remove_extra_spaces = true;
+  bool escape_spaces = true;  // a space becomes U+2581
+};
+
+// SentencePiece's normalisation of a whole text: rules of the charsmap, the longest first; user-defined symbols stay.
+// BadInput names `where`.
+std::unique_ptr<Normalizer> make_sentencepiece_normalizer(const SentencePieceRules& rules, const std::string& where);
+
+}  // namespace forge

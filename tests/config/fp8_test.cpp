@@ -1,0 +1,46 @@
+#include "config/attention_kernel.hpp"
+#include "small_deck.hpp"
+
+// What the keys of FP8 are held against.
+
+namespace forge {
+namespace {
+
+using test::checked;
+using test::expect_refused;
+
+TEST(Check, Fp8) {
+  const auto deck = [](auto change) {
+    return [=](Deck& d) {
+      d.train.precision = PrecisionName::fp8;
+      change(d.train);
+    };
+  };
+  EXPECT_NO_THROW(checked(deck([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::block; })));
+  EXPECT_NO_THROW(checked(deck([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::delayed, t.fp8_history = 2; })));
+  expect_refused(deck([](TrainDeck& t) { t.fp8_history = 2; }),
+                 {"train.fp8_history = 2 with a train.fp8_recipe that has no history", "legal: 16", "delayed"});
+  expect_refused([](Deck& d) { d.train.fp8_recipe = Fp8Recipe::row; },
+                 {"train.fp8_recipe = row without train.precision = fp8", "current"});
+  expect_refused(deck([](TrainDeck& t) { t.fp8_first_layers_bf16 = t.fp8_last_layers_bf16 = 60; }),
+                 {"train.fp8_first_layers_bf16 = 60 + train.fp8_last_layers_bf16 = 60 leave none"});
+  expect_refused(deck([](TrainDeck& t) { t.fp8_transposed = true; }),
+                 {"train.fp8_transposed = true with train.fp8_recipe = current", "false, or fp8_recipe: block"});
+  expect_refused(
+      [&](Deck& d) {
+        deck([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::block, t.fp8_transposed = true; })(d);
+        d.mesh.cp = 2, d.train.sequence_tokens = 640;
+      },
+      {"train.sequence_tokens = 640 is no multiple of 2 x mesh.cp = 2 x 128", "512 or 1024; or cp 1"}, 2);
+  expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
+                 {"train.fp8_experts = true with model.experts = 0", "false"});
+  expect_refused(
+      [&](Deck& d) {
+        deck([](TrainDeck& t) { t.fp8_carrier = Fp8Carrier::fp64; })(d);
+        d.machine.attention = AttentionKernel::tensor_cores;
+      },
+      {"machine.attention = tensor_cores"});
+}
+
+}  // namespace
+}  // namespace forge

@@ -1,0 +1,63 @@
+#include "kernels/fp8_counts.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "core/partials.hpp"
+#include "core/to_size.hpp"
+#include "fixture.hpp"
+
+namespace forge {
+namespace {
+
+using namespace reference;
+
+// Largest magnitudes that are too small and too large by turns, as those of other steps may be: against a loop.
+template <class T>
+void check_counts(const ScaledOperand& o, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t R = o.rows, N = o.columns;
+  Values values = normal_values(R * N, 9, 1);
+  for (std::int64_t i = 0; i < R * N; ++i) values[to_size(i)] *= std::pow(10, -static_cast<double>(i % 9));
+  values[to_size(N / 3)] = 0;
+  values[0] = std::numeric_limits<double>::quiet_NaN();
+  Values largest;
+  for (std::int64_t g = 0; g < o.groups(); ++g) largest.push_back(g % 2 ? 16 : 0.25);
+  Field<T> x(R, N, values, 2);
+  Field<float> amax(1, o.groups(), largest);
+  Field<double> partials(1, sum_partials), counts(1, 3, {1, 2, 3});  // they are added to
+  Stream s(2);
+  fp8_count<T>(s, x.view(), rows, columns, o, false, amax.vector(), partials.vector(), counts.vector());
+  const Values in = x.read(s);
+  double beyond = 2, lost = 3;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const auto group = to_size(o.by_row.group_of(r) * o.by_column.count + o.by_column.group_of(j));
+      const double value = in[to_size(r * N + j)];
+      const double scaled = value * fp8_scale(static_cast<float>(largest[group]), o.format, false);
+      const double least = o.format == Fp8Format::e4m3 ? 0x1p-9 : 0x1p-16;
+      beyond += !(std::abs(scaled) <= (o.format == Fp8Format::e4m3 ? 448 : 57344));
+      lost += value != 0 && std::abs(scaled) <= least / 2;
+    }
+  EXPECT_GT(beyond, 3);
+  EXPECT_GT(lost, 4);
+  EXPECT_EQ(counts.read(s), (Values{1 + static_cast<double>(rows * columns), beyond, lost}));
+}
+
+TEST(Fp8Counts, AreThoseOfALoop) {
+  BufferContext c;
+  c.microbatch = {3, 200, 1};
+  c.fp8.on = true;
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block}) {
+    c.fp8.recipe = recipe;
+    const ScaledProduct p = scaled_product(c, ProductOf::input_gradient, 600, {whole_lines(141), whole_lines(150)}, 0);
+    for (const ScaledOperand& o : {p.a, p.b})
+      for (const std::int64_t left_out : {0, 20}) {
+        check_counts<double>(o, o.rows, o.columns - left_out);
+        check_counts<float>(o, o.rows - left_out, o.columns);
+        check_counts<bf16>(o, o.rows, o.columns);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace forge
