@@ -23,17 +23,24 @@ ends_with() {
   note_time $((SECONDS - start - (code == 86 ? 8 : 0)))
   nothing_left
 }
-ends_with 137 "n2: task 2: Killed" kill:2:4 --kill-on-bad-exit=1
-# Without that option the others live on: the watchdog ends them, or MPI, where it tries to reach the rank that is gone.
-code=0
-FORGE_FAULT=kill:2:4 timeout -s KILL 120 srun -N 4 -w "n[1-4]" --mpi=pmix --kill-on-bad-exit=0 "$forge" "$work/whole.yaml" --fresh \
-  "${deadlines[@]}" > "$work/output" 2>&1 || code=$?
-case $code in
-  86) grep -q "rank 0 to 1, 3: step 4, .*; rank 2: no answer from n3, stopped or lost" "$work/output" || fail "it is not named: $(cat "$work/output")" ;;
-  137) grep -q "srun: error: n3: task 2: Killed" "$work/output" || fail "it is not named: $(cat "$work/output")" ;;
-  *) fail "exit code $code when a rank is killed alone: $(cat "$work/output")" ;;
-esac
-nothing_left
+# A rank is killed: srun ends the others, or MPI on one of them, which tries to reach the rank that is gone and may be the first. With
+# --kill-on-bad-exit=0 they live on until the watchdog ends them, or MPI.
+#   ends_killed RANK NODE RANKS-A-NODE KILL-ON-BAD-EXIT OTHERS: what the watchdog says of the others.
+ends_killed() {
+  local code=0 start=$SECONDS
+  FORGE_FAULT=kill:$1:4 timeout -s KILL 120 srun -N 4 -w "n[1-4]" --ntasks-per-node="$3" --mpi=pmix --kill-on-bad-exit="$4" "$forge" \
+    "$work/whole.yaml" --fresh "${deadlines[@]}" > "$work/output" 2>&1 || code=$?
+  note_time $((SECONDS - start - (code == 86 ? 8 : 0)))
+  case $4:$code in
+    ?:137) grep -qE "srun: error: $2: tasks? .*Killed" "$work/output" ;;
+    ?:6) grep -q "a rank or its node may be gone: the launcher names it" "$work/output" ;;
+    0:86) grep -q "$5; rank $1: no answer from $2, stopped or lost" "$work/output" ;;
+    *) false ;;
+  esac || fail "exit code $code when rank $1 of $2 is killed: $(cat "$work/output")"
+  nothing_left
+}
+ends_killed 2 n2 2 1 ""
+ends_killed 2 n3 1 0 "rank 0 to 1, 3: step 4, .*"
 ends_with 86 "rank 0 to 1: no answer from n1, stopped or lost; rank 2 to 7: step 4, labels" stop:0:4,stop:1:4 --kill-on-bad-exit=1
 ends_with 86 "rank 0, 2 to 7: step 4, labels; rank 1: step 4, data" hang:1:4 --kill-on-bad-exit=1
 ends_with 6 "forge: error (rank 5): fails on purpose" throw:5:gradients:6 --kill-on-bad-exit=0
@@ -87,7 +94,7 @@ wait_until 180 trains killed
 kill -KILL "$(pgrep -x forge | tail -1)"
 ends_as "$job" COMPLETED 240 "$work/killed.out"
 [ "$(field "$job" Restarts)" = 1 ] || fail "job $job was started again $(field "$job" Restarts) times"
-grep -q "code 137, failure 1 of at most 5" "$work/killed.out" || fail "no word of the rank that was killed: $(cat "$work/killed.out")"
+grep -qE "code (137|6), failure 1 of at most 5" "$work/killed.out" || fail "no word of the rank that was killed: $(cat "$work/killed.out")"
 grep -q "restarted from $work/killed/step_000000" "$work/killed.out" || fail "job $job did not go on: $(cat "$work/killed.out")"
 whole killed
 same_run "$work/whole" "$work/killed"
