@@ -2,13 +2,13 @@
 # tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
 # passed. --long takes all of what is a part otherwise (docs/testing.md): hours.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, equivalence, verify, format, layering, docs.
-#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and a minute of
-#      libFuzzer on checkpoints, where clang is; FORGE_FUZZ_SECONDS for more.
+#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 20 seconds of
+#      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu).
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, 48 layouts and four planted
 #      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
-# JOBS sets how many compilers and tests run at once (default: the cores). The last lines are what was skipped, and the wall
+# JOBS sets how many compilers run at once (default: the cores); of tests it is one more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,6 +18,8 @@ untrusted=(config hf data checkpoint)
 
 # Threads of tests that run side by side must not spin while they wait for each other.
 export OMP_WAIT_POLICY=passive CTEST_OUTPUT_ON_FAILURE=1
+# One test more than there are cores: many wait, for deadlines or a cluster of their own.
+slots=$((jobs + 1))
 failed=() parts=()
 if [ "${1:-}" = --long ]; then
   export FORGE_LONG=1
@@ -65,7 +67,7 @@ run_asan() {
     if [ -f "tests/$folder/CMakeLists.txt" ]; then targets+=("test_$folder"); fi
   done
   build asan "${targets[@]}" fuzz &&
-    ctest --test-dir build/asan -j "$jobs" -R "^($(IFS='|' && echo "${untrusted[*]}")|fuzz_.*)\$" --no-tests=error
+    ctest --test-dir build/asan -j "$slots" -R "^($(IFS='|' && echo "${untrusted[*]}")|fuzz_.*)\$" --no-tests=error
 }
 
 run_cuda() {
@@ -84,7 +86,7 @@ run_vgpu() {
     chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|verify|vgpu_(steps|seeds|nccl_failure|ranges)|app_(device_memory|shared_gpu))\$")
   fi
   build vgpu "${targets[@]}" || return 1
-  FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$jobs" --no-tests=error "${chosen[@]}" &&
+  FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$slots" --no-tests=error "${chosen[@]}" &&
     FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 4
 }
 
@@ -114,7 +116,7 @@ fi
 step "an emulated GPU (vgpu)" run_vgpu
 if [ "${FORGE_LONG:-}" = 1 ]; then step "threads of the emulated GPU (vgpu-tsan)" run_vgpu_tsan; fi
 if [ -x build/cpu/forge ]; then
-  step "tests (cpu)" ctest --test-dir build/cpu -j "$jobs" --no-tests=error "$@"
+  step "tests (cpu)" ctest --test-dir build/cpu -j "$slots" --no-tests=error "$@"
 fi
 # CTest says little of tests that are skipped; with CI=true they fail.
 tests/skipped.sh build/cpu build/asan build/cuda build/vgpu || failed+=("tests were skipped")
