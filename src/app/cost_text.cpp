@@ -64,15 +64,15 @@ void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Op
   for (const AttentionProduct& a : o.attention) {
     attention.flops += a.flops();
     attention.floor += floors.of(a.flops(), 0);
+    attention.launches += a.launches();
   }
-  attention.launches += std::ssize(o.attention);
   Phase& rows = phases[to_size(static_cast<int>(What::rows))];
   for (const RowKernel& r : o.row_kernels) {
     const double bytes = real(r.read_bytes + r.written_bytes);
     rows.bytes += bytes;
     rows.floor += floors.of(0, bytes);
+    rows.launches += r.launches;
   }
-  rows.launches += std::ssize(o.row_kernels);
 }
 
 // Tasks of the same phase stand together.

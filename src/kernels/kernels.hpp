@@ -117,13 +117,23 @@ void layernorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x,
 template <class T>
 void column_sum(Stream&, View<const T, 2> dy, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> db);
 
-// QK-norm: RMSNorm of each head of x(R,n,D) with one w(D); rstd(R,n). x and y have pitches (they lie in QKV buffers).
+// The weights (D) of QK-norm: of the first heads of a row, the queries', and of those behind them.
 template <class T>
-void head_norm_forward(Stream&, View<const T, 3> x, View<const T, 1> w, double epsilon, View<T, 3> y,
-                       View<acc_t<T>, 2> rstd);
-// dx may alias dy.
+struct HeadWeights {
+  View<const T, 1> queries, keys;
+  std::int64_t query_heads;
+
+  FORGE_INLINE const T* of(std::int64_t head) const { return head < query_heads ? queries.data : keys.data; }
+};
+// QK-norm and rotation: RMSNorm of each head of x(R,n,D), whose last 2h entries are then rotated in halves, as `rotary`
+// does it; no angles: not rotated. rstd(R,n). x and y have pitches (they lie in QKV buffers) and are apart.
 template <class T>
-void head_norm_backward(Stream&, View<const T, 3> dy, View<const T, 3> x, View<const T, 1> w,
+void head_norm_forward(Stream&, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
+                       View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
+                       View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd);
+// Of the norm alone: dy isn't rotated any more. dx may alias dy.
+template <class T>
+void head_norm_backward(Stream&, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
                         View<const acc_t<T>, 2> rstd, View<T, 3> dx);
 // `partial`: norm_partial_rows(R) x D.
 template <class T>

@@ -7,13 +7,19 @@ namespace forge {
 
 namespace {
 
+// rstd of one vector of n values.
+template <class A, class Row>
+FORGE_INLINE A inverse_rms(Team team, std::int64_t n, A epsilon, const Row& x) {
+  const A squares = team.template sum<A>(
+      n, [=](const auto& x_j) { return A(x_j) * A(x_j); }, x);
+  return A(1) / math::sqrt(squares / A(n) + epsilon);
+}
+
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T>
 FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const T* in, const T* w, T* y) {
   const auto x = team.row(n, in);
-  const A squares = team.template sum<A>(
-      n, [=](const T& x_j) { return A(x_j) * A(x_j); }, x);
-  const A rstd = A(1) / math::sqrt(squares / A(n) + epsilon);
+  const A rstd = inverse_rms<A>(team, n, epsilon, x);
   team.map(
       n, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(A(w_j) * (A(x_j) * rstd)); }, w, x, y);
   return rstd;
@@ -88,25 +94,50 @@ void rmsnorm_weight_gradient(Stream& stream, View<const T, 2> dy, View<const T, 
       WeightTerm<A>{});
 }
 
+// n = w ⊙ x · rstd of each head, rounded as a norm of its own would be; then, of its last 2h entries,
+// y = (n1 cos − n2 sin, n2 cos + n1 sin). A head is read once from memory: the second time the caches have it.
 template <class T>
-void head_norm_forward(Stream& stream, View<const T, 3> x, View<const T, 1> w, double epsilon, View<T, 3> y,
-                       View<acc_t<T>, 2> rstd) {
+void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
+                       View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
+                       View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd) {
   using A = acc_t<T>;
-  const std::int64_t heads = x.extent(1), n = x.extent(2);
-  parallel_rows(stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
-    const A scale = normalise<A>(team, n, A(epsilon), x.row(r) + h * n, w.data, y.row(r) + h * n);
-    if (team.leads()) rstd.row(r)[h] = scale;
-  });
+  const std::int64_t heads = x.extent(1), n = x.extent(2), h = cosine.columns(), whole = n - 2 * h;
+  require(whole >= 0, "head_norm_forward: more angles than pairs of a head");
+  parallel_rows(
+      stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
+        const T *in = x.row(r) + head * n, *weight = w.of(head);
+        T* out = y.row(r) + head * n;
+        if (h == 0) {
+          const A scale = normalise<A>(team, n, A(epsilon), in, weight, out);
+          if (team.leads()) rstd.row(r)[head] = scale;
+          return;
+        }
+        const A scale = inverse_rms<A>(team, n, A(epsilon), team.row(n, in));
+        const auto norm = [=](const T& w_j, const T& x_j) { return T(A(w_j) * (A(x_j) * scale)); };
+        team.map(
+            whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = norm(w_j, x_j); }, weight, in, out);
+        const T *w1 = weight + whole, *x1 = in + whole;
+        team.map(
+            h,
+            [=](const T& w_low, const T& w_high, const T& x_low, const T& x_high, const A& cos, const A& sin, T& low,
+                T& high) {
+              const A a = A(norm(w_low, x_low)), b = A(norm(w_high, x_high));
+              low = T(a * cos - b * sin);
+              high = T(b * cos + a * sin);
+            },
+            w1, w1 + h, x1, x1 + h, cosine.row(positions[r]), sine.row(positions[r]), out + whole, out + whole + h);
+        if (team.leads()) rstd.row(r)[head] = scale;
+      });
 }
 
 template <class T>
-void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, View<const T, 1> w,
+void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
                         View<const acc_t<T>, 2> rstd, View<T, 3> dx) {
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2);
   parallel_rows(stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
     const T* none = nullptr;
-    normalise_backward<A>(team, n, rstd.row(r)[h], dy.row(r) + h * n, x.row(r) + h * n, w.data, none,
+    normalise_backward<A>(team, n, rstd.row(r)[h], dy.row(r) + h * n, x.row(r) + h * n, w.of(h), none,
                           dx.row(r) + h * n);
   });
 }
@@ -126,18 +157,19 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
       WeightTerm<A>{});
 }
 
-#define FORGE_RMSNORM(T)                                                                                           \
-  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                \
-                                   View<acc_t<T>, 1>);                                                             \
-  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                 \
-                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>);                        \
-  template void rmsnorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,   \
-                                           View<acc_t<T>, 2>, View<acc_t<T>, 1>);                                  \
-  template void head_norm_forward<T>(Stream&, View<const T, 3>, View<const T, 1>, double, View<T, 3>,              \
-                                     View<acc_t<T>, 2>);                                                           \
-  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const T, 1>,               \
-                                      View<const acc_t<T>, 2>, View<T, 3>);                                        \
-  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
+#define FORGE_RMSNORM(T)                                                                                            \
+  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                 \
+                                   View<acc_t<T>, 1>);                                                              \
+  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
+                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>);                         \
+  template void rmsnorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,    \
+                                           View<acc_t<T>, 2>, View<acc_t<T>, 1>);                                   \
+  template void head_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, double,                      \
+                                     View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
+                                     View<T, 3>, View<acc_t<T>, 2>);                                                \
+  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, const HeadWeights<T>&,           \
+                                      View<const acc_t<T>, 2>, View<T, 3>);                                         \
+  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
                                              View<acc_t<T>, 2>, View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_RMSNORM)
 

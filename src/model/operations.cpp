@@ -129,4 +129,12 @@ double Operations::flops() const {
   return sum_of_flops(products) + sum_of_flops(expert_products) + sum_of_flops(attention);
 }
 
+std::int64_t Operations::launches() const {
+  std::int64_t all = std::ssize(products);
+  for (const ExpertProduct& p : expert_products) all += p.experts;
+  for (const AttentionProduct& a : attention) all += a.launches();
+  for (const RowKernel& r : row_kernels) all += r.launches;
+  return all;
+}
+
 }  // namespace forge

@@ -59,13 +59,15 @@ struct AttentionProduct {
   std::int64_t tiles(std::int64_t query_rows, std::int64_t key_rows) const;
   // Forward q kᵀ and p v; backward q kᵀ again, d_o vᵀ, dsᵀ q, ds k and pᵀ d_o.
   double flops() const;
+  // Kernels: forward one, backward one for the gradients of keys and values and one for those of queries.
+  std::int64_t launches() const { return backward ? 2 : 1; }
   bool operator==(const AttentionProduct&) const = default;
 };
 
-// A kernel that goes once over rows: bytes, as if each array were read or written once.
+// A function over rows, of one kernel or a few: bytes, as if each array were read or written once.
 struct RowKernel {
   std::string_view name;
-  std::int64_t rows, columns, read_bytes, written_bytes;
+  std::int64_t rows, columns, read_bytes, written_bytes, launches = 1;
 };
 
 // The list of a pass.
@@ -101,6 +103,11 @@ class Operations {
     const std::int64_t n = rows * columns, e = bytes(value()), a = bytes(sum());
     row_kernels.push_back({name, rows, columns, n * (reads * e + sums_read * a), n * (writes * e + sums_written * a)});
   }
+  // Sums of the columns of so many arrays: chunks of rows, then the chunks.
+  void column_sums(std::string_view name, std::int64_t rows, std::int64_t columns, std::int64_t reads) {
+    over_rows(name, rows, columns, reads, 0);
+    row_kernels.back().launches = 2;
+  }
 
   // One that reads so many rows of an array of the compute type, and writes so many of another.
   void move_rows(std::string_view name, std::int64_t columns, std::int64_t read, std::int64_t written) {
@@ -108,9 +115,13 @@ class Operations {
     row_kernels.push_back({name, std::max(read, written), columns, read * e, written * e});
   }
   // One over indices of 4 bytes.
-  void over_indices(std::string_view name, std::int64_t count, std::int64_t reads, std::int64_t writes) {
-    row_kernels.push_back({name, count, 1, 4 * reads * count, 4 * writes * count});
+  void over_indices(std::string_view name, std::int64_t count, std::int64_t reads, std::int64_t writes,
+                    std::int64_t launches = 1) {
+    row_kernels.push_back({name, count, 1, 4 * reads * count, 4 * writes * count, launches});
   }
+
+  // Of everything on a GPU; a call of a library counts one.
+  std::int64_t launches() const;
 
   // Of products and attention.
   double flops() const;

@@ -34,7 +34,7 @@ void add_attend_operations(Operations& o, std::int64_t layer, Pass pass) {
       return add_context_operations(o, layer, pass);
     case Pass::backward_weight:
       o.block_linear(ProductOf::weight_gradient, o.R, attention_out_split(s));
-      if (biased) o.over_rows("column_sum", o.S, s.C(), 1, 0);
+      if (biased) o.column_sums("column_sum", o.S, s.C(), 1);
   }
 }
 

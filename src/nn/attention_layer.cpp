@@ -25,38 +25,37 @@ AttentionHeads<T> AttentionLayer<T>::inputs() const {
   return heads;
 }
 
+// q's heads, then k's, of a buffer that begins with them.
 template <class T>
-void AttentionLayer<T>::rotate(const AttentionHeads<T>& heads, bool inverse) const {
-  if (!p.spec().rope()) return;
-  rotary<T>(p.ctx.stream, heads.q, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, inverse);
-  rotary<T>(p.ctx.stream, heads.k, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, inverse);
+View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
+  const ModelSpec& m = p.spec();
+  return heads_of(x, 0, m.H() + m.K(), m.D());
 }
 
 // n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
   block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv);
-  const AttentionHeads<T> to = inputs();
-  if (p.spec().options.qk_norm) {
-    const AttentionHeads<T> raw = split_heads(b.qkv);
-    const double epsilon = p.spec().options.norm_epsilon;
-    head_norm_forward<T>(p.ctx.stream, raw.q, w.q_norm, epsilon, to.q, q_rstd());
-    head_norm_forward<T>(p.ctx.stream, raw.k, w.k_norm, epsilon, to.k, k_rstd());
-  }
-  rotate(to, false);
+  const View<T, 3> raw = queries_and_keys(b.qkv);
+  const auto positions = p.batch.table_positions();
+  if (p.spec().options.qk_norm)
+    head_norm_forward<T>(p.ctx.stream, raw, head_weights(), p.spec().options.norm_epsilon, positions, p.ctx.cosine,
+                         p.ctx.sine, queries_and_keys(b.qk), b.qk_rstd);
+  else if (p.spec().rope())
+    rotary<T>(p.ctx.stream, raw, positions, p.ctx.cosine, p.ctx.sine, false);
 }
 
 // d(rotated, normalised q and k) → d(projected q and k), in place, and the gradients of QK-norm.
 template <class T>
-void AttentionLayer<T>::backward_positions(const AttentionHeads<T>& d, const RowScratch<T>& rows) const {
-  rotate(d, true);
+void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
+  const View<T, 3> d = queries_and_keys(b.d_qkv);
+  if (p.spec().rope()) rotary<T>(p.ctx.stream, d, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, true);
   if (!p.spec().options.qk_norm) return;
-  const AttentionHeads<T> raw = split_heads(b.qkv);
+  const AttentionHeads<T> raw = split_heads(b.qkv), dy = split_heads(b.d_qkv);
   const auto partial = partial_sums(rows, raw.q.rows(), p.spec().D());
-  head_norm_weight_gradient<T>(p.ctx.stream, d.q, raw.q, q_rstd(), partial, g.q_norm);
-  head_norm_weight_gradient<T>(p.ctx.stream, d.k, raw.k, k_rstd(), partial, g.k_norm);
-  head_norm_backward<T>(p.ctx.stream, d.q, raw.q, w.q_norm, q_rstd(), d.q);
-  head_norm_backward<T>(p.ctx.stream, d.k, raw.k, w.k_norm, k_rstd(), d.k);
+  head_norm_weight_gradient<T>(p.ctx.stream, dy.q, raw.q, q_rstd(), partial, g.q_norm);
+  head_norm_weight_gradient<T>(p.ctx.stream, dy.k, raw.k, k_rstd(), partial, g.k_norm);
+  head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, d);
 }
 
 // tp neighbours with the same key heads have their own query heads' parts of the gradient. Rounding takes the sum: the
@@ -97,7 +96,7 @@ void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
   const auto s = workspace<AttentionScratch<T>>(p.ctx);
   const AttentionHeads<T> d = split_heads(b.d_qkv);
   attend_backward<T>(p, w, b, s, inputs(), d);
-  backward_positions(d, s.rows);
+  backward_positions(s.rows);
   sum_copies();
   column_parallel_backward_input<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, w.qkv, s.d_n1, s.rows);
   norm1_backward<T>(p, w, g, b, s.d_n1, dx, s.rows);

@@ -26,10 +26,11 @@ struct AttentionLayer {
   AttentionHeads<T> inputs() const;
   View<acc_t<T>, 2> q_rstd() const { return columns_of(b.qk_rstd, 0, p.spec().H()); }
   View<acc_t<T>, 2> k_rstd() const { return columns_of(b.qk_rstd, p.spec().H(), p.spec().K()); }
-  void rotate(const AttentionHeads<T>& heads, bool inverse) const;
+  HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }
+  View<T, 3> queries_and_keys(View<T, 2> x) const;
   void project(const RowScratch<T>& rows) const;
   void sum_copies() const;
-  void backward_positions(const AttentionHeads<T>& d, const RowScratch<T>& rows) const;
+  void backward_positions(const RowScratch<T>& rows) const;
 };
 
 }  // namespace forge

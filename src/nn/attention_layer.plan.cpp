@@ -16,10 +16,9 @@ ShortList<QkvTensor, 3> qkv_tensors(const ParameterLister& l) {
 
 namespace {
 
-// Kernels over the heads of q, then of k.
+// A kernel over the heads of q and k.
 void add_to_heads(Operations& o, const char* name, std::int64_t reads, std::int64_t writes) {
-  o.over_rows(name, o.R, o.spec.q_columns(), reads, writes);
-  o.over_rows(name, o.R, o.spec.kv_columns(), reads, writes);
+  o.over_rows(name, o.R, o.spec.q_columns() + o.spec.kv_columns(), reads, writes);
 }
 
 }  // namespace
@@ -47,14 +46,14 @@ void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
       add_norm_operations(o, pass, o.S, s.C());
       o.block_linear(ProductOf::output, o.R, qkv);
       if (s.options.qkv_bias) o.over_rows("add_bias", o.R, s.qkv_columns(), 1, 1);
-      if (normalised) add_to_heads(o, "head_norm_forward", 1, 1);
-      if (s.rope()) add_to_heads(o, "rotary", 1, 1);
+      if (normalised || s.rope()) add_to_heads(o, normalised ? "head_norm_forward" : "rotary", 1, 1);
       return add_attend_operations(o, layer, pass);
     case Pass::backward_input:
       add_attend_operations(o, layer, pass);
       if (s.rope()) add_to_heads(o, "rotary", 1, 1);
       if (normalised) {
-        add_to_heads(o, "head_norm_weight_gradient", 2, 0);
+        for (const std::int64_t columns : {s.q_columns(), s.kv_columns()})
+          o.column_sums("head_norm_weight_gradient", o.R, columns, 2);
         add_to_heads(o, "head_norm_backward", 2, 1);
       }
       o.block_linear(ProductOf::input_gradient, o.R, qkv);
@@ -62,7 +61,7 @@ void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
     case Pass::backward_weight:
       add_attend_operations(o, layer, pass);
       o.block_linear(ProductOf::weight_gradient, o.R, qkv);
-      if (s.options.qkv_bias) o.over_rows("column_sum", o.R, s.qkv_columns(), 1, 0);
+      if (s.options.qkv_bias) o.column_sums("column_sum", o.R, s.qkv_columns(), 1);
   }
 }
 

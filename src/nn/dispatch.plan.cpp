@@ -91,14 +91,31 @@ void add_sends_of_counts(Sends& sends) {
   sends.add(Group::ep, all_gather, sends.c.etp * m.experts, DType::i64);
 }
 
+// Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
+constexpr std::int64_t moe_sort_launches = 4;
+
 void add_sort_operations(Operations& o) {
   const MoeShape m = moe_shape(o.c);
-  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2);
+  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches);
+  if (!o.recomputes) o.over_indices("add_counts", m.experts, 4, 2);
 }
 
 void add_operations_of_received(Operations& o) {
   const MoeShape m = moe_shape(o.c);
-  if (m.exchanges() && !m.gathers) o.over_indices("moe_sort", expected_expert_rows(o.c), 2, 2);
+  if (m.exchanges() && !m.gathers) o.over_indices("moe_sort", expected_expert_rows(o.c), 2, 2, moe_sort_launches);
+}
+
+void add_operations_of_weights(Operations& o, Pass pass) {
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t rows = expected_expert_rows(o.c);
+  const bool exchanges = m.exchanges() && !m.gathers;
+  if (pass == Pass::forward) {
+    o.over_rows("permute_weights", exchanges ? m.places : rows, 1, 0, 0, 1, 1);
+    if (exchanges) o.over_rows("permute_rows", rows, 1, 0, 0, 1, 1);
+  } else {
+    o.over_rows(exchanges ? "unpermute_rows" : "copy_rows", rows, 1, 0, 0, 1, 1);
+    o.over_rows("unpermute_weights", m.places, 1, 0, 0, 1, 1);
+  }
 }
 
 void add_operations_out(Operations& o) {

@@ -127,6 +127,8 @@ void add_sends_of_counts(Sends& sends);
 void add_sort_operations(Operations& o);
 void add_operations_of_received(Operations& o);
 void add_operations_out(Operations& o);
+// What becomes of the assignments' weights: forward on their way to the experts, in B their gradients' way back.
+void add_operations_of_weights(Operations& o, Pass pass);
 void add_operations_back(Operations& o, bool adds);
 
 }  // namespace forge

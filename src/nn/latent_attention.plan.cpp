@@ -68,7 +68,7 @@ void add_backward_input(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
   const LatentSplits w = latent_splits(s);
   const auto norm_of_latent = [&](std::int64_t columns) {
-    o.over_rows("norm_weight_gradient", o.S, columns, 2, 0);
+    o.column_sums("norm_weight_gradient", o.S, columns, 2);
     o.over_rows("norm_backward", o.S, columns, 2, 1);
   };
   add_attend_operations(o, layer, Pass::backward_input);

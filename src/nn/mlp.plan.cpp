@@ -80,8 +80,8 @@ void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases,
       o.block_linear(ProductOf::weight_gradient, o.R, down_split);
       o.block_linear(ProductOf::weight_gradient, o.R, up_split);
       if (!biases) return;
-      o.over_rows("column_sum", o.S, s.C(), 1, 0);
-      o.over_rows("column_sum", o.R, up, 1, 0);
+      o.column_sums("column_sum", o.S, s.C(), 1);
+      o.column_sums("column_sum", o.R, up, 1);
   }
 }
 

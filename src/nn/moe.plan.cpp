@@ -101,6 +101,7 @@ void add_forward(Operations& o, bool recompute) {
   add_sort_operations(o);
   add_operations_of_received(o);
   add_operations_out(o);
+  add_operations_of_weights(o, Pass::forward);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
   if (gate) o.linear_to_sums(o.S, 1, s.C());
   if (s.Fs() > 0 && (!recompute || gate)) o.block_linear(ProductOf::output, o.R, mlp_down_split(s, s.Fs()));
@@ -129,6 +130,7 @@ void add_backward_input(Operations& o) {
   o.expert_linear(ProductOf::weight_gradient, rows, expert_up_split(s, m.ffn));
   o.expert_linear(ProductOf::input_gradient, rows, expert_up_split(s, m.ffn));
   add_operations_back(o, s.Fs() > 0);
+  add_operations_of_weights(o, Pass::backward_input);
   add_router_operations(o, Pass::backward_input);
 }
 

@@ -35,7 +35,8 @@ struct NormStatistics {
 inline void add_norm_operations(Operations& o, Pass pass, std::int64_t rows, std::int64_t columns) {
   if (pass == Pass::forward) o.over_rows("norm_forward", rows, columns, 1, 1);
   if (pass != Pass::backward_input) return;
-  o.over_rows("norm_weight_gradient", rows, columns, 2, 0);
+  o.column_sums("norm_weight_gradient", rows, columns, 2);
+  if (o.spec.layernorm()) o.column_sums("column_sum", rows, columns, 1);
   o.over_rows("norm_backward", rows, columns, 3, 1);
 }
 

@@ -67,9 +67,7 @@ void add_operations(TaskCost& cost, const Machine& machine, std::string_view ker
         score_seconds(machine, a);
   for (const RowKernel& r : o.row_kernels)
     cost.of(CostPart::rows) += row_seconds(machine, real(r.read_bytes + r.written_bytes), r.name);
-  std::int64_t launches = std::ssize(o.products) + std::ssize(o.attention) + std::ssize(o.row_kernels);
-  for (const ExpertProduct& p : o.expert_products) launches += p.experts;
-  cost.host += machine.host_launch * real(launches);
+  cost.host += machine.host_launch * real(o.launches());
   cost.flops = o.flops();
 }
 

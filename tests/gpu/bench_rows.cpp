@@ -43,7 +43,7 @@ void bench_heads(const Bench& b) {
   Memory memory(b.stream);
   const auto qkv = memory.random<bf16, 2>({{R, width}}), normed = memory.zeros<bf16, 2>({{R, width}});
   const auto w = memory.random<bf16, 1>({{D}});
-  const auto rstd = memory.zeros<float, 2>({{R, H}});
+  const auto rstd = memory.zeros<float, 2>({{R, turned}});
   const Array<int64_t, 2> table{{R, D / 2}};
   const View<const float, 2> cosine(memory.values(angles(R, D, std::cos)).data, table);
   const View<const float, 2> sine(memory.values(angles(R, D, std::sin)).data, table);
@@ -57,8 +57,10 @@ void bench_heads(const Bench& b) {
     print_row("rows", kernel, word("R", R) + " " + word("heads", count) + " " + word("D", D), seconds, 0,
               4.0 * static_cast<double>(R * count * D));
   };
-  row("head norm forward", H,
-      seconds_of(b, [&] { head_norm_forward<bf16>(b.stream, heads(qkv, H), w, 1e-6, heads(normed, H), rstd); }));
+  row("head norm forward", turned, seconds_of(b, [&] {
+        head_norm_forward<bf16>(b.stream, heads(qkv, turned), {w, w, H}, 1e-6, positions, cosine, sine,
+                                heads(normed, turned), rstd);
+      }));
   row("rotary", turned,
       seconds_of(b, [&] { rotary<bf16>(b.stream, heads(qkv, turned), positions, cosine, sine, false); }));
 }

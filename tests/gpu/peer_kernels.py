@@ -128,16 +128,16 @@ def norm_rows(kernel, s):
 
 def head_rows(kernel, s):
     x = random(s["R"], s["heads"], s["D"])
+    cosine, sine = random(s["R"], 1, s["D"], dtype=torch.float32), random(s["R"], 1, s["D"], dtype=torch.float32)
+
+    def rotate(x, cosine, sine):
+        a, b = x.chunk(2, dim=-1)
+        return (x * cosine + torch.cat((-b, a), dim=-1) * sine).to(x.dtype)
+
     if kernel == "rotary":
-        cosine, sine = random(s["R"], 1, s["D"], dtype=torch.float32), random(s["R"], 1, s["D"], dtype=torch.float32)
-
-        def rotate(x, cosine, sine):
-            a, b = x.chunk(2, dim=-1)
-            return (x * cosine + torch.cat((-b, a), dim=-1) * sine).to(x.dtype)
-
         return of_compiled(rotate, x, cosine, sine)
-    w = random(s["D"])
-    return of_compiled(lambda x, w: functional.rms_norm(x, (x.shape[-1],), w, 1e-6), x, w)
+    w = random(s["D"])  # QK-norm with the rotation behind it
+    return of_compiled(lambda x, w, c, s: rotate(functional.rms_norm(x, (x.shape[-1],), w, 1e-6), c, s), x, w, cosine, sine)
 
 
 def swiglu_rows(kernel, s):

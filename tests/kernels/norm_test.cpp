@@ -241,32 +241,35 @@ TEST(Norm, column_sums_of_no_rows_add_nothing) {
   EXPECT_TRUE(same_bits(before, db.read(s)));
 }
 
-// ---- heads: RMSNorm of each one, inside a wider buffer
+// ---- heads: RMSNorm of each one, inside a wider buffer; the first ones have other weights than the rest
 // ----------------------------------------------------------------
 
 template <class T>
 struct HeadProblem {
   using A = acc_t<T>;
-  std::int64_t R, n, D;
+  std::int64_t R, n, D, queries;
   double epsilon = 1e-6;
-  Field<T> x, w, dy, y, dx;
+  Field<T> x, w, key_w, dy, y, dx;
   Field<A> rstd, partial, dw;
 
   HeadProblem(std::int64_t rows, std::int64_t heads, std::int64_t head_dim)
       : R(rows),
         n(heads),
         D(head_dim),
+        queries((n + 1) / 2),
         x(R, n * D, normal_values(R * n * D, 1), 2 * D),
         w(1, D, normal_values(D, 2)),
+        key_w(1, D, normal_values(D, 4)),
         dy(R, n * D, normal_values(R * n * D, 3), D),
         y(R, n * D, 3 * D),
         dx(R, n * D, D + 1),
         rstd(R, n, 2),
         partial(norm_partial_rows(R), D),
         dw(1, D) {}
+  HeadWeights<T> weights() { return {w.vector(), key_w.vector(), queries}; }
   void run(Stream& s) {
-    head_norm_forward<T>(s, x.heads(n), w.vector(), epsilon, y.heads(n), rstd.view());
-    head_norm_backward<T>(s, dy.heads(n), x.heads(n), w.vector(), rstd.view(), dx.heads(n));
+    head_norm_forward<T>(s, x.heads(n), weights(), epsilon, {}, {}, {}, y.heads(n), rstd.view());
+    head_norm_backward<T>(s, dy.heads(n), x.heads(n), weights(), rstd.view(), dx.heads(n));
     head_norm_weight_gradient<T>(s, dy.heads(n), x.heads(n), rstd.view(), partial.view(), dw.vector());
   }
 };
@@ -279,9 +282,10 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
   Stream s(3);
   p.run(s);
   const Values x = p.x.read(s), dy = p.dy.read(s), scales = p.rstd.read(s), results = p.dx.read(s);
-  const auto w = lifted<N>(p.w.read(s));
+  const auto of_queries = lifted<N>(p.w.read(s)), of_keys = lifted<N>(p.key_w.read(s));
   std::vector<N> y, rstd, dx, dw;
   for (std::int64_t q = 0; q < R * n; ++q) {
+    const auto& w = q % n < p.queries ? of_queries : of_keys;
     const auto head = lifted<N>(row_of(x, q, D));
     const auto forward = forward_row<N>(Kind::rms, head, w, {}, p.epsilon);
     const auto backward = backward_row<N>(Kind::rms, lifted<N>(row_of(dy, q, D)), head, w, N(0.0), N(scales[q]));
@@ -295,7 +299,7 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
   expect_close<A>(scales, rstd, "rstd");
   expect_close<T>(results, dx, "dx");
   expect_close<A>(p.dw.read(s), dw, "dw");
-  head_norm_backward<T>(s, p.dy.heads(n), p.x.heads(n), p.w.vector(), p.rstd.view(), p.dy.heads(n));
+  head_norm_backward<T>(s, p.dy.heads(n), p.x.heads(n), p.weights(), p.rstd.view(), p.dy.heads(n));
   EXPECT_TRUE(same_bits(p.dy.read(s), results)) << "dx over dy";
 }
 
@@ -306,6 +310,40 @@ TEST(HeadNorm, is_rmsnorm_of_each_head) {
     check_heads<double>(R, n, D);
     check_heads<float>(R, n, D);
     check_heads<bf16>(R, n, D);
+  }
+}
+
+// To the bit what the norm and then the rotation give, of 2h of D entries.
+template <class T>
+void check_rotated_heads(std::int64_t R, std::int64_t n, std::int64_t D, std::int64_t h) {
+  using A = acc_t<T>;
+  HeadProblem<T> p(R, n, D);
+  Field<A> cosine(R + 3, h, normal_values((R + 3) * h, 5)), sine(R + 3, h, normal_values((R + 3) * h, 6));
+  Field<std::int32_t> positions(1, R);
+  Values at;
+  for (std::int64_t r = 0; r < R; ++r) at.push_back(static_cast<double>((5 * r + 2) % (R + 3)));
+  positions.write(at);
+  Stream s(2);
+  p.run(s);
+  const Values plain = p.y.read(s), scales = p.rstd.read(s);
+  rotary<T>(s, p.y.heads(n), positions.vector(), cosine.view(), sine.view(), false);
+  const Values expected = p.y.read(s);
+  EXPECT_FALSE(same_bits(plain, expected));
+  head_norm_forward<T>(s, p.x.heads(n), p.weights(), p.epsilon, positions.vector(), cosine.view(), sine.view(),
+                       p.y.heads(n), p.rstd.view());
+  EXPECT_TRUE(same_bits(p.y.read(s), expected));
+  EXPECT_TRUE(same_bits(p.rstd.read(s), scales));
+}
+
+TEST(HeadNorm, rotates_what_it_has_normalised) {
+  for (const auto& [R, n, D, h] :
+       {std::array<std::int64_t, 4>{1, 1, 2, 1}, std::array<std::int64_t, 4>{7, 3, 16, 8},
+        std::array<std::int64_t, 4>{33, 5, 128, 64}, std::array<std::int64_t, 4>{9, 3, 11, 2},
+        std::array<std::int64_t, 4>{5, 4, 96, 16}}) {
+    SCOPED_TRACE(::testing::Message() << R << " x " << n << " x " << D << ", " << h << " angles");
+    check_rotated_heads<double>(R, n, D, h);
+    check_rotated_heads<float>(R, n, D, h);
+    check_rotated_heads<bf16>(R, n, D, h);
   }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
-collectives as `forge show` says, and the copies and waits that are listed there; every step the same."""
+collectives as `forge show` says, and the copies and waits that are listed there; every step the same. And that a block launches
+what `forge show --cost` counts."""
 import json
 import os
 import pathlib
@@ -78,7 +79,34 @@ def check(name, problem, options, ranks, layers_with_experts, microbatches, bloc
     print(f"{name}: {expected}")
 
 
+def launches_of(deck):
+    """Kernels and products of a step, but for the optimizer's: counted, and by `forge show --cost`."""
+    first, following = (counts_of(deck, n)[0] for n in (FIRST, NEXT))
+    counted = 0
+    for key, n in following.items():
+        if key == "products" or key.startswith("kernel ") and not re.search("update_weights|sum_of_squares|sum_into", key):
+            counted += n - first.get(key, 0)
+    table = run([FORGE, "show", *deck, "--cost", "h100_8"])
+    planned = re.findall(r"^  \w+ +(?:products|attention|rows) +[0-9.]+ +[0-9.]+ +([0-9]+) ", table, flags=re.M)
+    return counted, sum(map(int, planned))
+
+
+def check_block(name, deck, options):
+    """What one block more adds to a step of four microbatches."""
+    settings = [*SETTINGS, "train.precision=bf16", *options]
+    two, three = (launches_of([deck, "--ranks", "1"] + [word for setting in [*settings, f"model.layers={n}"] for word in ("--set", setting)])
+                  for n in (2, 3))
+    counted, planned = (b - a for a, b in zip(two, three))
+    if counted <= 0 or counted != planned:
+        sys.exit(f"{name}: a block launches {counted / 4}, not {planned / 4}")
+    print(f"{name}: a block launches {counted // 4} a microbatch")
+
+
 def main():
+    check_block("dense", "tests/gpu/dense.yaml", [])
+    check_block("dense, biases and QK-norm", "tests/gpu/dense.yaml", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"])
+    check_block("dense, LayerNorm", "tests/gpu/dense.yaml", ["model.norm=layernorm"])
+    check_block("experts, all alike", "tests/gpu/experts.yaml", ["model.forced_balance=true"])
     check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)
     check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
     check("experts, one rank", "mixtral", [], 1, 2, 2, False)
