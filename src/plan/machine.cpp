@@ -147,8 +147,11 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
                              ? bytes * near * (place.ranks - near) / (place.ranks - 1.0)
                          : call.collective == Collective::send ? bytes * near
                                                                : bytes;
-  const double outside = machine.network_latency + machine.network_per_rank * place.ranks +
-                         leaving * place.groups / interpolate(nodes, rate, place.nodes);
+  // Rings of many ranks hide less of the latency of their steps, so that bytes are slower, too. A transfer has no ring.
+  const double ranks = call.collective == Collective::send ? 2 : place.ranks;
+  const double outside =
+      machine.network_latency + machine.network_per_rank * ranks +
+      leaving * place.groups * (1 / interpolate(nodes, rate, place.nodes) + machine.network_per_rank_byte * ranks);
   return calls * std::max(inside, outside);
 }
 

@@ -75,11 +75,15 @@ struct Program {
   double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
   double host_collective = 0;                  // and for each of its collectives
+  double host_pipeline = 0;      // and for each rank of a tensor-parallel one, where stages are on several nodes
   double transfer = 0;           // seconds of the compute stream for each transfer between stages, besides
   double optimizer_bytes = 0;    // of each parameter that a rank updates; 0: forge's
   double step = 0;               // seconds of a step, besides
   bool gradients_behind = true;  // whether replicas' sums of gradients run behind backward
-  bool shards_behind = true;     // whether ZeRO's gathers and sums of gradients run behind computation
+  // Whether ZeRO 1 sums the gradients of all units in one all-reduce when backward has ended, and gathers all
+  // parameters in one call when they are updated, and waits for both; ZeRO 2 and 3 then wait for each of their
+  // collectives.
+  bool shards_at_once = false;
 };
 
 // Range of the two factors below.
@@ -105,6 +109,7 @@ struct Machine {
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16
   std::array<std::vector<ProtocolRates>, collective_count> in_node;  // the fastest is taken
   double network_latency = 0, network_per_rank = 0;  // seconds of a collective over nodes, for each of its ranks more
+  double network_per_rank_byte = 0;                  // and for each byte that leaves a node times each of its ranks
   std::vector<NodesRates> between_nodes;             // by ascending nodes; empty: one node is all
 
   const ComputeRates& rates(DType type) const;

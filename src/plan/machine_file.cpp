@@ -175,6 +175,7 @@ void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Repo
 void read_network(Section& in, Machine& m) {
   in.number("latency_us", m.network_latency, micro);
   in.number("rank_us", m.network_per_rank, micro);
+  in.number("rank_us_gb", m.network_per_rank_byte, micro / giga);
   std::vector<double> nodes;
   in.numbers("nodes", nodes, 1, true);
   m.between_nodes.clear();
@@ -272,7 +273,7 @@ void read_file(const std::string& file, const char* what, Read read) {
 
 void read_parts(Section& in, Program& p) {
   std::string description;
-  double gradients = 1, shards = 1;
+  double gradients = 1, at_once = 0;
   in.text("description", description);
   in.number("product_share", p.product_share, 1, 0.01, 2);
   in.text("attention_kernel", p.attention_kernel);
@@ -285,13 +286,14 @@ void read_parts(Section& in, Program& p) {
   in.number("host_forward_us", p.host_forward, micro);
   in.number("host_backward_us", p.host_backward, micro);
   in.number("host_collective_us", p.host_collective, micro);
+  in.number("host_pipeline_us", p.host_pipeline, micro);
   in.number("transfer_us", p.transfer, micro);
   in.number("optimizer_bytes", p.optimizer_bytes);
   in.number("step_ms", p.step, 1e-3);
   in.number("gradients_behind", gradients, 1, 0, 1);
-  in.number("shards_behind", shards, 1, 0, 1);
+  in.number("shards_at_once", at_once, 1, 0, 1);
   p.gradients_behind = gradients > 0;
-  p.shards_behind = shards > 0;
+  p.shards_at_once = at_once > 0;
 }
 
 constexpr int most_likes = 8;

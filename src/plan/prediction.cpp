@@ -51,6 +51,7 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
 Prediction predict(const Machine& machine, const RunSetup& setup) {
   StepCost cost(machine, setup);
   const CostOf cost_of = [&](const RankShare& share, const Task& task) { return cost(share, task); };
+  const StreamUse use{machine.program.gradients_behind, machine.program.shards_at_once, machine.program.transfer};
   Prediction p;
   std::vector<std::vector<Instruction>> programs;
   std::vector<RankShare> shares;
@@ -62,9 +63,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
     p.tasks.push_back(step_tasks(share, setup.schedule, setup.buffers.recompute));
     for (const Task& task : update_tasks(share, setup.spec.options.router_bias)) p.tasks.back().push_back(task);
     for (const Task& task : p.tasks.back()) flops += cost(share, task).flops;
-    programs.push_back(
-        step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of,
-                     {machine.program.gradients_behind, machine.program.shards_behind, machine.program.transfer}));
+    programs.push_back(step_program(share, p.tasks.back(), setup.schedule, setup.mesh.world(), cost_of, use));
   }
   Simulated done = simulate(programs, simulated(machine, setup));
   p.seconds = done.seconds;
@@ -72,7 +71,8 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
   p.high = p.seconds * (1 + machine.uncertainty);
   p.stage = static_cast<int>(std::max_element(done.busy.begin(), done.busy.end()) - done.busy.begin());
   std::vector<TaskCost> costs;
-  for (const Task& task : p.tasks[to_size(p.stage)]) costs.push_back(cost(shares[to_size(p.stage)], task));
+  const RankShare& busiest = shares[to_size(p.stage)];
+  for (const Task& task : p.tasks[to_size(p.stage)]) costs.push_back(cost(busiest, costed_task(busiest, task, use)));
   account(p, done.ranks[to_size(p.stage)], costs);
   p.spans = std::move(done.ranks);
   const auto world = static_cast<double>(setup.mesh.world());

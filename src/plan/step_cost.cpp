@@ -92,7 +92,11 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
   const Operations operations = operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
   add_operations(cost, machine, attention, operations);
-  add_sends(cost, machine, sends_of(context, *pass.layer, pass.pass, pass.recompute), places);
+  const std::vector<Sent> sends = sends_of(context, *pass.layer, pass.pass, pass.recompute);
+  add_sends(cost, machine, sends, places);
+  for (const Sent& call : sends)
+    if (call.group == Group::tp && places[to_size(Group::pp)].nodes > 1)
+      cost.host += machine.program.host_pipeline * static_cast<double>(call.times) * places[to_size(Group::tp)].ranks;
   if (pass.layer->kind == LayerKind::block)
     cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
                  : pass.pass == Pass::backward_input ? machine.program.host_backward
@@ -155,6 +159,10 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
       add_bytes(cost, CostPart::rows, accumulated * static_cast<double>(share.units[pass.layer->unit].elements));
     return cost;
   }
+  if (task.unit == no_unit && (task.op == TaskOp::gather || task.op == TaskOp::reduce_gradients)) {
+    add_at_once(cost, share, task.op);
+    return cost;
+  }
   add_gradients(cost, share, task);
   add_update(cost, share, task);
   Task sent = task;
@@ -163,6 +171,44 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
     sent.action.op = is_forward_transfer(task.action.op) ? Op::post_send_backward : Op::post_send_forward;
   add_sends(cost, machine_, sends_of(setup_.buffers, share, sent), places);
   return cost;
+}
+
+// Of the units that shards_at_once takes together. The sum is an all-reduce, whatever shards are; norm and clipping
+// then go over the whole of it (4 and 8 bytes in fp32). The gathered parts are copied twice to where the parameters
+// stand.
+void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) const {
+  std::vector<Sent> calls;
+  const auto add = [&](Sent call) {
+    for (Sent& known : calls)
+      if (known.group == call.group && known.collective == call.collective) {
+        known.count += call.count;
+        return;
+      }
+    calls.push_back(call);
+  };
+  double elements = 0, shards = 0;
+  for (std::size_t u = 0; u < share.units.size(); ++u) {
+    const LocalUnit& unit = share.units[u];
+    if (!is_shared_at_once(unit)) continue;
+    Task task{op, {}, -1, u};
+    task.last = true;
+    for (Sent& call : sends_of(setup_.buffers, share, task)) {
+      if (call.collective == Collective::reduce_scatter) {
+        call.collective = Collective::all_reduce;
+        call.count = unit.elements;
+      }
+      add(call);
+    }
+    elements += static_cast<double>(unit.elements);
+    shards += static_cast<double>(unit.state().size());
+  }
+  add_sends(cost, machine_, calls, places_[to_size(share.pp_rank)]);
+  const auto size = [](DType type) { return static_cast<double>(size_of(type)); };
+  const Precision& p = setup_.buffers.precision;
+  if (op == TaskOp::gather)
+    add_bytes(cost, CostPart::parameters, 4 * size(p.compute) * elements);
+  else
+    add_bytes(cost, CostPart::optimizer, 3 * size(p.accumulate) * (elements - shards));
 }
 
 // Of tasks up to the clip coefficient, and of the host's.

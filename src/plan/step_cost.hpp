@@ -39,6 +39,7 @@ class StepCost {
 
  private:
   TaskCost cost_of(const RankShare& share, const Task& task) const;
+  void add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) const;
   void add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_update(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;

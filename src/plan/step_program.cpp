@@ -1,5 +1,6 @@
 #include "plan/step_program.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/to_size.hpp"
@@ -30,20 +31,21 @@ class Compiler {
   void add(const Task& task) {
     switch (task.op) {
       case TaskOp::gather:
-        return gather(task, use_.shards_behind ? Lane::parameters : Lane::compute);
+        return gather(task);
       case TaskOp::wait_parameters:
         return mark(Kind::wait, Lane::compute, event(Events::gathered, task));
       case TaskOp::clear_gradients:
         mark(Kind::wait, Lane::compute, event(Events::free, task));
         return run(Lane::compute, task);
       case TaskOp::reduce_gradients:
+        if (is_at_once(task)) return;
         if (world_ == 1 || !behind(task)) return run(Lane::compute, task);
         return reduce(task);
       case TaskOp::reduce_tied:
         return meet(Lane::gradients, task, -1, share_.table_stages);
       case TaskOp::wait_gradients:
         follow(Lane::compute, Lane::gradients);
-        return;
+        return run(Lane::compute, task);
       case TaskOp::clip:
         return meet(Lane::compute, task, -2, schedule_.ranks);
       case TaskOp::read:
@@ -78,8 +80,10 @@ class Compiler {
   }
 
   bool behind(const Task& reduction) const {
-    return share_.units[reduction.unit].zero.gathers() ? use_.shards_behind : use_.gradients_behind;
+    return share_.units[reduction.unit].zero.gathers() ? !use_.shards_at_once : use_.gradients_behind;
   }
+
+  bool is_at_once(const Task& task) const { return use_.shards_at_once && is_shared_at_once(share_.units[task.unit]); }
 
   // In the stream of matrices: that of gradients, which has ended by then, stands for it.
   void exchange(const Task& task, Events done) {
@@ -89,7 +93,13 @@ class Compiler {
     mark(Kind::record, Lane::gradients, event(done, task));
   }
 
-  void gather(const Task& task, Lane lane) {
+  void gather(const Task& task) {
+    if (is_at_once(task)) {
+      if (!gathered_at_once_) run(Lane::compute, task);
+      gathered_at_once_ = true;
+      return mark(Kind::record, Lane::compute, event(Events::gathered, task));
+    }
+    const Lane lane = use_.shards_at_once ? Lane::compute : Lane::parameters;
     if (lane != Lane::compute) follow(lane, Lane::compute);
     run(lane, task);
     mark(Kind::record, lane, event(Events::gathered, task));
@@ -132,7 +142,7 @@ class Compiler {
     return 2 * std::int64_t{schedule_.index(stage, a.microbatch)} + up;
   }
 
-  void run(Lane lane, const Task& task) { run(lane, cost_(share_, task)); }
+  void run(Lane lane, const Task& task) { run(lane, cost_(share_, costed_task(share_, task, use_))); }
   void run(Lane lane, const TaskCost& cost) {
     if (cost.total() <= 0 && cost.host <= 0) return;
     Instruction i{Kind::run, lane};
@@ -169,10 +179,23 @@ class Compiler {
   const CostOf& cost_;
   StreamUse use_;
   int task_ = 0;
+  bool gathered_at_once_ = false;
   std::vector<Instruction> program_;
 };
 
 }  // namespace
+
+bool is_shared_at_once(const LocalUnit& unit) {
+  return unit.zero.stage == 1 && unit.zero.gathers() && !unit.zero.reduce_each;
+}
+
+Task costed_task(const RankShare& share, const Task& task, const StreamUse& use) {
+  if (!use.shards_at_once) return task;
+  if (task.op == TaskOp::gather && is_shared_at_once(share.units[task.unit])) return {TaskOp::gather, {}};
+  if (task.op == TaskOp::wait_gradients && std::any_of(share.units.begin(), share.units.end(), is_shared_at_once))
+    return {TaskOp::reduce_gradients, {}};
+  return task;
+}
 
 std::string_view name_of(CostPart part) {
   constexpr std::string_view names[cost_part_count] = {"products",  "attention", "rows",       "tp",

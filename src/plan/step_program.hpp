@@ -43,9 +43,14 @@ using CostOf = std::function<TaskCost(const RankShare& share, const Task& task)>
 // parallel/ give them to, with the events that they record and wait for. `world`: ranks of the mesh. Of other programs
 // (Program of plan/machine.hpp): what runs behind computation, and what a transfer takes of the compute stream.
 struct StreamUse {
-  bool gradients_behind = true, shards_behind = true;
+  bool gradients_behind = true, shards_at_once = false;
   double transfer = 0;
 };
+// Whether shards_at_once takes a unit's gathers and sums together with those of others: each comes once a step.
+bool is_shared_at_once(const LocalUnit& unit);
+// The task whose cost the instruction of a task has. With shards_at_once: the gather of all such units, where one is
+// gathered, and their sum, where sums are waited for, as tasks without a unit.
+Task costed_task(const RankShare& share, const Task& task, const StreamUse& use);
 std::vector<Instruction> step_program(const RankShare& share, const std::vector<Task>& tasks, const Schedule& schedule,
                                       int world, const CostOf& cost, StreamUse use = {});
 

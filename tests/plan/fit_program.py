@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """fit_program.py FORGE SOURCE --program NAME|FILE [--constants a,b,…] [--leave-out] [--output FILE.yaml]: fits constants of a program's
-file (inputs/programs) to published runs. SOURCE: a file of the Ultra-Scale Playbook's (compare_runs.py), of which those runs are
+file (inputs/programs) to published runs; those named network.… are of the machine's file. SOURCE: a file of the Ultra-Scale Playbook's (compare_runs.py), of which those runs are
 taken that reach half of the best of their pair of model and nodes, or a name of compare_peers.py. --leave-out: also once
 without each pair, or each row, begun at the same neutral constants, so that it is predicted by a fit that has not seen it. Constants change by factors; the sum of |log(predicted / measured)| is made smaller by
 reweighted least squares, with derivatives by differences. Needs numpy."""
@@ -16,20 +16,21 @@ import compare_peers
 import compare_runs
 
 NEUTRAL = {"product_share": 0.9, "attention_share": 0.7, "row_traffic": 1.5, "logit_bytes": 80, "tp_traffic": 1, "accumulate_bytes": 10, "host_forward_us": 1500,
-           "host_backward_us": 2000, "host_collective_us": 30, "transfer_us": 200, "step_ms": 40}
+           "host_backward_us": 2000, "host_collective_us": 30, "host_pipeline_us": 200, "transfer_us": 200, "step_ms": 40, "network.rank_us": 30, "network.rank_us_gb": 20}
+OF_MACHINE = "network."
 STEP, CLOSE, MOST = 0.08, 0.03, 0.4  # of a difference; an error that counts as none; of a change; all in logarithms
 
 
-class Program:
-    """The text of a program's file, whose constants can be replaced."""
+class File:
+    """The text of a file of inputs/programs or inputs/machines, whose constants can be replaced."""
 
-    def __init__(self, name):
-        self.text = open(name if os.path.exists(name) else f"inputs/programs/{name}.yaml").read()
+    def __init__(self, folder, name):
+        self.text = open(name if os.path.exists(name) else f"inputs/{folder}/{name}.yaml").read()
 
     def with_constants(self, constants):
         text = self.text
         for name, value in constants.items():
-            text, found = re.subn(rf"(?m)^{name}: *[^ #\n]+", f"{name}: {float(f'{value:.3g}'):g}", text)
+            text, found = re.subn(rf"(?m)^( *){name}: *[^ #\n]+", rf"\g<1>{name}: {float(f'{value:.3g}'):g}", text)
             if not found:
                 text += f"{name}: {value:.3g}\n"
         return text
@@ -37,7 +38,7 @@ class Program:
 
 class Fit:
     def __init__(self, options):
-        self.options, self.program = options, Program(options.program)
+        self.options, self.program = options, File("programs", options.program)
         self.names = options.constants.split(",")
         if options.source in compare_peers.RUNS:
             self.runs, self.predict = compare_peers.read_runs(options.source), compare_peers.predict
@@ -46,7 +47,7 @@ class Fit:
                 run["left"] = f"row {number + 1}"
         else:
             self.runs, self.predict, self.machine = fast_runs(options.source), compare_runs.predict, "h100_8_efa"
-        self.machine = options.machine or self.machine
+        self.machine = File("machines", options.machine or self.machine)
         self.left = list(dict.fromkeys(run["left"] for run in self.runs))
         self.known = {}
 
@@ -55,12 +56,20 @@ class Fit:
         key = tuple(np.round(x, 6))
         if key not in self.known:
             with tempfile.TemporaryDirectory() as work:
-                file = os.path.join(work, "program.yaml")
-                with open(file, "w") as out:
-                    out.write(self.program.with_constants(dict(zip(self.names, np.exp(x)))))
-                self.predict(self.options.forge, self.runs, file, self.machine)
+                files = [os.path.join(work, name) for name in ("program.yaml", "machine.yaml")]
+                for file, text in zip(files, self.texts(x)):
+                    with open(file, "w") as out:
+                        out.write(text)
+                self.predict(self.options.forge, self.runs, *files)
             self.known[key] = np.array([np.log((run["predicted"] or np.nan) / run["measured"]) for run in self.runs])
         return self.known[key]
+
+    def texts(self, x):
+        """Of the program's file and the machine's with these constants."""
+        values = dict(zip(self.names, np.exp(x)))
+        network = {name[len(OF_MACHINE):]: value for name, value in values.items() if name.startswith(OF_MACHINE)}
+        return [self.program.with_constants({name: value for name, value in values.items() if not name.startswith(OF_MACHINE)}),
+                self.machine.with_constants(network)]
 
     def slopes(self, x):
         at = self.errors(x)
@@ -120,7 +129,7 @@ def main():
         print(f"  {name}: {value:.3g}", flush=True)
     if options.output:
         with open(options.output, "w") as out:
-            out.write(fit.program.with_constants(dict(zip(fit.names, np.exp(all_found)))))
+            out.write(fit.texts(all_found)[0])
     if not options.leave_out:
         return
     unseen = []

@@ -66,8 +66,8 @@ TEST_F(MachineFile, ShippedProgramsAreRead) {
     ++files;
   }
   EXPECT_EQ(files, 4);
-  EXPECT_FALSE(read_program("nanotron").shards_behind);
-  EXPECT_TRUE(read_program("torchtitan").shards_behind);
+  EXPECT_TRUE(read_program("nanotron").shards_at_once);
+  EXPECT_FALSE(read_program("torchtitan").shards_at_once);
   std::ofstream(path_) << "host_forward_ms: 1\n";
   EXPECT_THROW(read_program(path_), BadInput);
 }
@@ -147,7 +147,9 @@ TEST(Machine, ProductsTakeWaves) {
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
-  const Machine m = read_machine("h100_8_efa");
+  Machine m = read_machine("h100_8_efa");
+  m.network_per_rank = 35e-6;
+  m.network_per_rank_byte = 0;
   const Sent call{Group::tp, Collective::all_gather, 1 << 20, DType::bf16, 2};
   const double bytes = 7. * 2 * (1 << 20);
   const Placement node{8, 1, 8, 1};
@@ -161,6 +163,16 @@ TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
   EXPECT_NEAR(collective_seconds(m, pair, {2, 2, 1, 8}), 40e-6 + 2 * 35e-6 + 4. * (1 << 24) * 8 / 362e9, 1e-9);
   // One group of them all: a ring that leaves each node once.
   EXPECT_NEAR(collective_seconds(m, pair, {16, 2, 8, 1}), 40e-6 + 16 * 35e-6 + 15 * 4. * (1 << 24) / 362e9, 1e-9);
+  // 20 us more for each rank and each GB that leaves a node, of all its groups; a transfer is of two ranks, whatever pp
+  // is.
+  m.network_per_rank_byte = 20e-6 / 1e9;
+  EXPECT_NEAR(collective_seconds(m, pair, {2, 2, 1, 8}),
+              40e-6 + 2 * 35e-6 + 4. * (1 << 24) * 8 * (1 / 362e9 + 2 * 20e-15), 1e-9);
+  EXPECT_NEAR(collective_seconds(m, pair, {16, 2, 8, 1}),
+              40e-6 + 16 * 35e-6 + 15 * 4. * (1 << 24) * (1 / 362e9 + 16 * 20e-15), 1e-9);
+  const Sent transfer{Group::pp, Collective::send, 1 << 24, DType::f32, 1};
+  EXPECT_NEAR(collective_seconds(m, transfer, {16, 16, 1, 8}),
+              40e-6 + 2 * 35e-6 + 4. * (1 << 24) * 8 * (1 / 362e9 + 2 * 20e-15), 1e-9);
 }
 
 TEST(Machine, GroupsLieOnNodes) {

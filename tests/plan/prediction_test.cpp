@@ -103,7 +103,7 @@ TEST(Prediction, UsesEachOfAProgramsConstants) {
     Deck deck = small_deck();
     deck.mesh = mesh;
     deck.train.zero_stage = zero_stage;
-    check_deck(deck, 8);
+    check_deck(deck, static_cast<int>(mesh.pp * mesh.dp_replicate * mesh.dp_shard * mesh.tp));
     const RunSetup setup = make_setup(deck);
     const auto seconds = [&](const std::string& text) {
       std::ofstream(path) << "attention_kernel: library\n" << text;
@@ -118,8 +118,59 @@ TEST(Prediction, UsesEachOfAProgramsConstants) {
       {"product_share: 0.5", "attention_share: 0.5", "score_bytes: 1000", "logit_bytes: 1000", "row_traffic: 50",
        "tp_traffic: 9", "accumulate_bytes: 50000", "host_forward_us: 9000", "host_backward_us: 9000",
        "host_collective_us: 9000", "transfer_us: 9000", "optimizer_bytes: 50000", "step_ms: 9", "gradients_behind: 0"});
-  expect_used({.dp_shard = 8}, 3, {"shards_behind: 0"});
+  expect_used({.dp_shard = 8}, 3, {"shards_at_once: 1"});
+  expect_used({.dp_shard = 8}, 1, {"shards_at_once: 1"});
+  // Stages on two nodes of eight.
+  expect_used({.pp = 2, .dp_replicate = 4, .dp_shard = 1, .tp = 2}, 0, {"host_pipeline_us: 9000"});
   std::filesystem::remove(path);
+}
+
+// Hosts of a tensor-parallel group take host_pipeline_us for each of its ranks, where stages are on several nodes
+// alone.
+TEST(Prediction, HostsWaitInPipelinesOverNodes) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  const auto host = [&](int replicas, double pipeline) {
+    machine.program.host_pipeline = pipeline;
+    Deck deck = small_deck();
+    deck.mesh = {.pp = 2, .dp_replicate = replicas, .dp_shard = 1, .tp = 2};
+    check_deck(deck, 4 * replicas);
+    const RunSetup setup = make_setup(deck);
+    StepCost cost(machine, setup);
+    double most = 0;
+    for (const Task& task : step_tasks(setup.share, setup.schedule, setup.buffers.recompute))
+      if (task.op == TaskOp::forward) most = std::max(most, cost(setup.share, task).host);
+    return most;
+  };
+  EXPECT_EQ(host(1, 1), 0);
+  EXPECT_EQ(host(4, 0), 0);
+  EXPECT_NEAR(host(4, 1), 2 * 4, 1e-9);  // two gathers and two sums of a block's forward pass, of two ranks
+}
+
+// shards_at_once: one all-reduce of the gradients of all units and one gather of all parameters, which nothing hides.
+TEST(Prediction, ShardsAtOnceAreOneSumAndOneGather) {
+  Machine machine = read_machine("h100_8");
+  machine.program.shards_at_once = true;
+  Deck deck = small_deck();
+  deck.mesh = {.dp_shard = 8};
+  deck.train.zero_stage = 1;
+  deck.train.accumulate = Accumulation::unsharded;
+  check_deck(deck, 8);
+  const RunSetup setup = make_setup(deck);
+  std::int64_t elements = 0;
+  for (const LocalUnit& unit : setup.share.units) elements += unit.elements;
+  ASSERT_GT(setup.share.units.size(), 2u);
+  const Placement node{8, 1, 8, 1};
+  const double sum =
+      collective_seconds(machine, {Group::gradients, Collective::all_reduce, elements, DType::f32}, node);
+  const double gather =
+      collective_seconds(machine, {Group::parameter_shards, Collective::all_gather, elements / 8, DType::bf16}, node);
+  const Prediction p = predict(machine, setup);
+  EXPECT_EQ(p.behind[to_size(CostPart::gradients)] + p.behind[to_size(CostPart::parameters)], 0);
+  EXPECT_NEAR(p.part[to_size(CostPart::gradients)], sum, 1e-12);
+  // The parts are copied to where the parameters stand, twice.
+  const double copies = row_seconds(machine, 4 * 2. * static_cast<double>(elements));
+  EXPECT_NEAR(p.part[to_size(CostPart::parameters)], gather + copies, 1e-12);
 }
 
 // Two actions of a rank that change places in a schedule's file change the time.
