@@ -54,7 +54,9 @@ void refuse_doubt(const CommandLine& line, const Deck& deck) {
 
 std::vector<std::string> settings_of(const CommandLine& line) {
   if (line.precision.empty()) return line.set;
-  std::vector<std::string> settings{"train.precision=" + line.precision};
+  // What training keeps, which isn't legal with every precision, isn't read.
+  std::vector<std::string> settings{"train.precision=" + line.precision, "optimizer.moments=default",
+                                    "optimizer.master_weights=default"};
   for (const Key& key : all_keys())
     if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
       settings.push_back(key.qualified() + "=" + default_text(key));

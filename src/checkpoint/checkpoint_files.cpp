@@ -173,10 +173,15 @@ std::vector<std::byte> converted(const std::vector<std::byte>& from) {
   return to;
 }
 
+// Rounded to nearest, where the other type has fewer bits.
 std::vector<std::byte> converted(const std::vector<std::byte>& bytes, DType from, DType to) {
   if (from == DType::f64 && to == DType::f32) return converted<double, float>(bytes);
+  if (from == DType::f64 && to == DType::bf16) return converted<double, bf16>(bytes);
   if (from == DType::f32 && to == DType::f64) return converted<float, double>(bytes);
-  throw Error("tensors of a checkpoint are converted between fp32 and fp64 only");
+  if (from == DType::f32 && to == DType::bf16) return converted<float, bf16>(bytes);
+  if (from == DType::bf16 && to == DType::f64) return converted<bf16, double>(bytes);
+  if (from == DType::bf16 && to == DType::f32) return converted<bf16, float>(bytes);
+  throw Error("tensors of a checkpoint are converted between fp64, fp32 and bf16 only");
 }
 
 }  // namespace

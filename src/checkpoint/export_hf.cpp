@@ -90,23 +90,24 @@ Fp8Weights fp8_weights(const ModelSpec& spec) {
   return weights;
 }
 
+template <class V>
+float value_of(const std::byte* at) {
+  V value;
+  std::memcpy(&value, at, sizeof value);
+  return static_cast<float>(value);
+}
+
 float value_at(const std::vector<std::byte>& bytes, std::size_t element, DType type) {
-  if (type == DType::f64) {
-    double value;
-    std::memcpy(&value, bytes.data() + element * 8, 8);
-    return static_cast<float>(value);
-  }
-  float value;
-  std::memcpy(&value, bytes.data() + element * 4, 4);
-  return value;
+  const std::byte* const at = bytes.data() + element * size_of(type);
+  return type == DType::f64 ? value_of<double>(at) : type == DType::f32 ? value_of<float>(at) : value_of<bf16>(at);
 }
 
 // The tensor in the order of the file.
 std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   const StoredTensor* stored = files.find(t.stored);
   if (!stored) throw BadCheckpoint(files.directory() + " has no tensor " + t.stored);
-  if (stored->type != DType::f32 && stored->type != DType::f64)
-    throw BadCheckpoint(files.directory() + ": tensor " + t.stored + " is neither fp32 nor fp64");
+  if (stored->type != DType::f32 && stored->type != DType::f64 && stored->type != DType::bf16)
+    throw BadCheckpoint(files.directory() + ": tensor " + t.stored + " is none of fp32, fp64 and bf16");
   std::vector<std::byte> bytes(to_size(t.box.size()) * size_of(stored->type));
   files.read({{t.stored, stored->type, stored->shape, 0, {{t.box, bytes.data()}}}});
   const std::size_t n = to_size(t.box.size());

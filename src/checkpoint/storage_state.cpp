@@ -65,7 +65,9 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
     tensors.add({std::string(kind.name) + "/" + place.name, kind.type, place.shape, place.strip, {}},
                 {place.box(box), data});
   };
-  const StateBuffer parameters{"parameters", dtype_of<acc_t<T>>}, trained{"trained_parameters", parameters.type};
+  const bool in_compute_type = storage.size() > 0 && storage.unit(0).master_is_copy;
+  const StateBuffer parameters{"parameters", in_compute_type ? dtype_of<T> : dtype_of<acc_t<T>>},
+      trained{"trained_parameters", parameters.type};
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
     const RankUnit<T>& s = storage.unit(u);
@@ -78,11 +80,13 @@ std::vector<StateTensor> state_of(const ParameterStorage<T>& storage, std::int64
         if (here.empty()) continue;
         std::int64_t at = here.begin - s.state.begin;
         for (const Box& box : boxes_within(piece.box, {here.begin - piece.offset, here.end - piece.offset})) {
-          const auto weights = [&](const View<acc_t<T>, 1>& from) {
-            return reinterpret_cast<std::byte*>(from.data + at);
-          };
+          const auto weights = [&](const auto& from) { return reinterpret_cast<std::byte*>(from.data + at); };
           const bool averages = parts.optimizer && s.averages();
-          if (parts.parameters) add(parameters, place, box, weights(averages ? s.gradient : s.master));
+          if (parts.parameters)
+            add(parameters, place, box,
+                averages           ? weights(s.gradient)
+                : s.master_is_copy ? weights(s.copy)
+                                   : weights(s.master));
           if (parts.parameters && averages) add(trained, place, box, weights(s.master));
           if (parts.optimizer)
             for (const auto& buffer : s.optimizer)

@@ -7,11 +7,11 @@
 
 namespace forge {
 
-// The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights), and what the
-// optimizer has declared: of AdamW "first_moment/<name>" and "second_moment/<name>". Where the weights to use are
-// averages of the master weights, "parameters" are those, in the memory of the gradients
-// (Session::put_averages), and "trained_parameters" the master weights. A layer's experts are one tensor:
-// "layers.3.experts.7.up" is row 7 of "layers.3.experts.up", of shape (E, Fe, C).
+// The state of a rank's parameters as tensors of a checkpoint: "parameters/<name>" (master weights, in their type), and
+// what the optimizer has declared: of AdamW "first_moment/<name>" and "second_moment/<name>". Where the weights to use
+// are averages of the master weights, "parameters" are those, in the memory of the gradients (Session::put_averages),
+// and "trained_parameters" the master weights. A layer's experts are one tensor: "layers.3.experts.7.up" is row 7 of
+// "layers.3.experts.up", of shape (E, Fe, C).
 
 enum class StateUse {
   write,  // what this rank writes: each element of the model is written by one rank; the replicas share the work

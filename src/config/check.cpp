@@ -171,6 +171,28 @@ void check_qk_clip(const Deck& deck, Report& report) {
                        "optimizer");
 }
 
+// Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use.
+void check_state_types(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const bool fp8 = t.precision == PrecisionName::fp8;
+  const bool fp64 = fp8 ? t.fp8_carrier == Fp8Carrier::fp64 : t.precision == PrecisionName::fp64;
+  const std::string with = " = bf16 with train.precision = " + value_text(*find_key("train", "precision"), deck) +
+                           (fp8 && fp64 ? " and train.fp8_carrier = fp64" : "");
+  if (deck.optimizer.moments == StateType::bf16 && fp64)
+    report.add("", "optimizer.moments" + with +
+                       ", whose moments are fp64; legal: default, or precision fp32, bf16, or fp8 with "
+                       "fp8_carrier: bf16");
+  if (deck.optimizer.master_weights != StateType::bf16) return;
+  if (fp64 || t.precision == PrecisionName::fp32)
+    report.add("", "optimizer.master_weights" + with +
+                       ", whose weights in use have another type; legal: default, or precision bf16, or fp8 with "
+                       "fp8_carrier: bf16");
+  if (deck.optimizer.qk_clip > 0)
+    report.add("", "optimizer.master_weights = bf16 with optimizer.qk_clip = " +
+                       value_text(*find_key("optimizer", "qk_clip"), deck) +
+                       ", which scales weights behind the update; legal: default, or qk_clip: 0");
+}
+
 void check_optimizer(Deck& deck, Report& report) {
   check_optimizer_keys(deck, report);
   OptimizerDeck& o = deck.optimizer;
@@ -193,6 +215,7 @@ void check_optimizer(Deck& deck, Report& report) {
   check_rates(deck, report);
   check_groups(deck, report);
   check_qk_clip(deck, report);
+  check_state_types(deck, report);
   if (o.decay_steps == 0) o.decay_steps = std::max<std::int64_t>(steps - o.warmup_steps, 0);
 }
 

@@ -46,7 +46,7 @@ enum class PositionOrigin { sample, document };  // where positions start from 0
 enum class AtEnd { repeat, error };              // of a source whose samples are used up
 enum class Resume { never, automatic };
 enum class MuonScale { moonlight, keller };
-enum class MomentType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
+enum class StateType { compute_default, bf16 };  // compute_default: fp32, or fp64 under precision fp64
 
 inline constexpr std::size_t most_mtp_depths = 64;
 inline constexpr std::size_t most_sources = 256;  // of a mixture
@@ -211,8 +211,9 @@ struct OptimizerDeck {
   std::string rate_points;         // of piecewise: "step:ratio, …" (config/rate_points.hpp)
   std::int64_t cooldown_from = 0;  // the step from which the rate falls to its end; 0 = none
   double qk_clip = 0;              // largest attention logit that leaves queries and keys as they are; 0 = any
-  MomentType moments = MomentType::compute_default;
-  std::vector<OptimizerGroup> groups;  // of several that match, the first
+  StateType moments = StateType::compute_default;
+  StateType master_weights = StateType::compute_default;  // bf16: those that layers read, with no other copy
+  std::vector<OptimizerGroup> groups;                     // of several that match, the first
 };
 
 // A part of a mixture. Its name stays what it is when its files move.

@@ -75,8 +75,8 @@ void add_precision(SectionKeys<&Deck::train>& k) {
   using T = TrainDeck;
   k.choice<&T::precision>(
       "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
-      "of the arithmetic; bf16 keeps fp32 master weights, gradients and sums, and so does fp8, which "
-      "rounds the operands of blocks' products (docs/fp8.md)");
+      "of the arithmetic; bf16 keeps gradients, sums and, but for optimizer.master_weights, master weights in fp32, "
+      "and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
   k.choice<&T::fp8_recipe>("fp8_recipe", stays, {"current", "row", "block", "delayed"},
                            "what has one scale: a sequence's activations and a whole matrix; a token and an output "
                            "row; 1 x 128 of a token and 128 x 128 of a matrix; the batch's activations and a whole "
@@ -193,8 +193,12 @@ void add_optimizer(std::vector<Key>& keys) {
   k.number<&O::qk_clip>("qk_clip", may_change, at_least(0),
                         "QK-clip's tau (docs/optimizers.md): behind an update, queries and keys of heads whose largest "
                         "attention logit of the step was above it are scaled down to it; 0 = none");
-  k.choice<&O::moments>("moments", stays, {"default", "bf16"},
-                        "type of moments; default = fp32, or fp64 with precision fp64");
+  k.choice<&O::moments>("moments", may_change, {"default", "bf16"},
+                        "type of moments; default = fp32, or fp64 with precision fp64; bf16 rounds stochastically");
+  k.choice<&O::master_weights>(
+      "master_weights", may_change, {"default", "bf16"},
+      "type of master weights; default = fp32, or fp64 with precision fp64; bf16, with precision "
+      "bf16 or fp8 alone: the weights in use are the only ones, rounded stochastically");
 }
 
 void add_data(std::vector<Key>& keys) {

@@ -63,5 +63,6 @@ template void sum_by_group<double>(Stream&, View<const double, 1>, View<const st
 template void sum_by_group<float>(Stream&, View<const float, 1>, View<const std::int32_t, 1>, View<double, 1>);
 template void sum_of_squares<double>(Stream&, View<const double, 1>, View<double, 1>, View<double, 1>);
 template void sum_of_squares<float>(Stream&, View<const float, 1>, View<double, 1>, View<double, 1>);
+template void sum_of_squares<bf16>(Stream&, View<const bf16, 1>, View<double, 1>, View<double, 1>);
 
 }  // namespace forge

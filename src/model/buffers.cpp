@@ -22,6 +22,16 @@ void place(const BufferList& list, void* memory) {
   }
 }
 
+namespace {
+
+Precision in_bf16(const Deck& deck) {
+  Precision precision = bf16_precision;
+  if (deck.optimizer.master_weights == StateType::bf16) precision.storage = DType::bf16;
+  return precision;
+}
+
+}  // namespace
+
 Precision precision_of(const Deck& deck) {
   switch (deck.train.precision) {
     case PrecisionName::fp64:
@@ -29,11 +39,11 @@ Precision precision_of(const Deck& deck) {
     case PrecisionName::fp32:
       return fp32_precision;
     case PrecisionName::bf16:
-      return bf16_precision;
+      return in_bf16(deck);
     case PrecisionName::fp8:
       break;
   }
-  return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : bf16_precision;
+  return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : in_bf16(deck);
 }
 
 Fp8Options fp8_options(const Deck& deck) {
@@ -88,7 +98,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.mesh.cp_method,
           static_cast<int>(deck.mesh.ep),
           std::max(static_cast<int>(deck.mesh.etp), 1),
-          optimizer_state(deck.optimizer, precision.storage),
+          optimizer_state(deck.optimizer, precision.accumulate),
           static_cast<std::int64_t>(deck.data.sources.size()),
           deck.data.restarts_positions(),
           deck.optimizer.qk_clip > 0,

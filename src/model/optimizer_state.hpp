@@ -35,7 +35,7 @@ inline bool keeps_lines(const OptimizerState& state) {
 // That of the deck's optimizer; `standard`: the type where the deck doesn't name another.
 inline OptimizerState optimizer_state(const OptimizerDeck& deck, DType standard) {
   OptimizerState state;
-  const DType type = deck.moments == MomentType::bf16 ? DType::bf16 : standard;
+  const DType type = deck.moments == StateType::bf16 ? DType::bf16 : standard;
   const auto add = [&](OptimizerName optimizer, KeptOf of) {
     for (const char* name : row_of(optimizer).state)
       if (name) state.push_back({name, type, of, row_of(optimizer).averages});

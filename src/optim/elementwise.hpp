@@ -5,15 +5,16 @@
 
 #include "core/to_size.hpp"
 #include "device/parallel.hpp"
+#include "optim/rounding.hpp"
 #include "optim/update.hpp"
 
 namespace forge {
 
 namespace update_detail {
 
-template <class T, class F, class M, int... I>
+template <class T, class F, int... I>
 FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, acc_t<T>* g, acc_t<T>* p, T* copy, bool leaves,
-                               const Array<M*, static_cast<int>(sizeof...(I))>& states, F new_weight,
+                               const Array<acc_t<T>*, static_cast<int>(sizeof...(I))>& states, F new_weight,
                                std::integer_sequence<int, I...>) {
   using A = acc_t<T>;
   if (leaves)
@@ -37,6 +38,55 @@ FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, acc_t<T
         static_cast<const A*>(g), in_place(p), in_place(states[I])...);
 }
 
+// The same with weights of type W and states of type M, of which at least one is bf16. What doesn't fit into bf16 is
+// rounded by `rounding` from element `begin` of the run on.
+template <class W, class M, class T, class F, int... I>
+FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, acc_t<T>* g, W* p,
+                                 T* copy, bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
+                                 const Rounding& rounding, F new_weight, std::integer_sequence<int, I...>) {
+  using A = acc_t<T>;
+  team.each(n, [=](std::int64_t j) {
+    const RoundingBits bits = rounding(begin + j);
+    const A before = A(p[j]);
+    Array<A, static_cast<int>(sizeof...(I))> kept;
+    ((kept[I] = A(states[I][j])), ...);
+    const A value = new_weight(g[j] * clip, before, kept[I]...);
+    ((states[I][j] = bits.template rounded<M>(kept[I], I)), ...);
+    p[j] = bits.template rounded<W>(value, RoundingBits::weight);
+    if (copy) copy[j] = T(A(p[j]));
+    if (leaves) g[j] = A(p[j]) - before;
+  });
+}
+
+template <class M, class W, int count, class T, class F>
+void update_typed(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+  using A = acc_t<T>;
+  constexpr std::int64_t block = 4096;
+  const View<const StepScalars, 1> scalars = step.scalars;
+  const bool leaves = step.leaves;
+  A* const gradient = run.gradient.data;
+  W* const weights = run.template weights<W>();
+  T* const copy = run.master.empty() ? nullptr : run.copy.data;
+  Array<M*, count> states;
+  for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
+  [[maybe_unused]] const Rounding rounding(run.place, step.number);
+  const std::int64_t n = run.gradient.rows();
+  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    if (scalars[0].finite == 0) return;
+    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
+    Array<M*, count> here = states;
+    for (int i = 0; i < count; ++i) here[i] += begin;
+    const auto numbers = std::make_integer_sequence<int, count>();
+    A *const g = gradient + begin, clip = A(scalars[0].clip_coefficient);
+    T* const c = copy ? copy + begin : nullptr;
+    if constexpr (std::is_same_v<M, A> && std::is_same_v<W, A>)
+      update_block<T>(team, width, clip, g, weights + begin, c, leaves, here, new_weight, numbers);
+    else
+      update_rounded<W, M, T>(team, begin, width, clip, g, weights + begin, c, leaves, here, rounding, new_weight,
+                              numbers);
+  });
+}
+
 }  // namespace update_detail
 
 // f(std::type_identity<M>()) for the type M of a run's first state: that of the sums, or bf16.
@@ -47,30 +97,24 @@ void with_state_type(const UpdateRun<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
+// The same for the type of a run's master weights.
+template <class T, class F>
+void with_weight_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, acc_t<T>>)
+    if (run.master.empty()) return f(std::type_identity<T>());
+  f(std::type_identity<acc_t<T>>());
+}
+
 // p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
-// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (M&), what the optimizer
-// keeps of the element: the first `count` of its states, of type M. Include it where kernels may stand
-// (forge_device_sources).
-template <class M, int count, class T, class F>
+// nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (A&), what the optimizer
+// keeps of the element: the first `count` of its states. All is computed in A, and what is kept in bf16 is rounded
+// stochastically (optim/rounding.hpp). Include it where kernels may stand (forge_device_sources).
+template <int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
-  using A = acc_t<T>;
-  constexpr std::int64_t block = 4096;
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const View<A, 1> gradient = run.gradient;
-  const bool leaves = step.leaves;
-  const View<A, 1> master = run.master;
-  const View<T, 1> copy = run.copy;
-  Array<M*, count> states;
-  for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
-  const std::int64_t n = master.rows();
-  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    if (scalars[0].finite == 0) return;
-    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    Array<M*, count> here = states;
-    for (int i = 0; i < count; ++i) here[i] += begin;
-    update_detail::update_block<T>(team, width, A(scalars[0].clip_coefficient), gradient.data + begin,
-                                   master.data + begin, copy.empty() ? nullptr : copy.data + begin, leaves, here,
-                                   new_weight, std::make_integer_sequence<int, count>());
+  with_state_type(run, [&]<class M>(std::type_identity<M>) {
+    with_weight_type(run, [&]<class W>(std::type_identity<W>) {
+      update_detail::update_typed<M, W, count>(stream, step, run, new_weight);
+    });
   });
 }
 

@@ -3,30 +3,20 @@
 
 namespace forge {
 
-namespace {
-
 // Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2) with decoupled decay:
 //   c = β1 m + (1−β1) g;  p ← p (1 − lr·decay) − lr · sign(c);  m ← β2 m + (1−β2) g        sign(0) = 0
-// M: the moment's type.
-template <class M, class T>
-void update_with(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
+template <class T>
+void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
   using A = acc_t<T>;
   const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate);
   const A one_minus_beta1 = A(1 - deck.beta1), one_minus_beta2 = A(1 - deck.beta2);
-  const auto new_weight = [=] FORGE_LAMBDA(A g, A p, M & moment) {
-    const A m = A(moment), c = m + one_minus_beta1 * (g - m);
-    moment = M(m + one_minus_beta2 * (g - m));
+  const auto new_weight = [=] FORGE_LAMBDA(A g, A p, A & moment) {
+    const A m = moment, c = m + one_minus_beta1 * (g - m);
+    moment = m + one_minus_beta2 * (g - m);
     const A sign = A(int(c > 0) - int(c < 0));
     return p * decay - rate * sign;
   };
-  update_weights<M, 1>(stream, step, run, new_weight);
-}
-
-}  // namespace
-
-template <class T>
-void lion(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run) {
-  with_state_type(run, [&]<class M>(std::type_identity<M>) { update_with<M>(stream, deck, step, run); });
+  update_weights<1>(stream, step, run, new_weight);
 }
 template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<double>&);
 template void lion(Stream&, const OptimizerDeck&, const UpdateStep&, const UpdateRun<float>&);

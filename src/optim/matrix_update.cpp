@@ -37,10 +37,12 @@ MatrixUpdate<T>::MatrixUpdate(const ParameterStorage<T>& storage, const Optimize
       for (end = begin + 1; end < round.held.size(); ++end) {
         const HeldPart& next = round.held[end];
         const bool alike = next.rows == first.rows && next.columns == first.columns && next.rule == first.rule;
-        if (!alike || next.unit != first.unit || next.elements.begin != whole.elements.end) break;
+        if (!alike || rounds_state(storage.unit(first.unit)) || next.unit != first.unit ||
+            next.elements.begin != whole.elements.end)
+          break;
         whole.elements.end = next.elements.end;
       }
-      mine.held.push_back({run_of(storage.unit(first.unit), whole.elements, first.rule), first.at,
+      mine.held.push_back({run_of(storage.unit(first.unit), whole.elements, first.rule, tools.seed), first.at,
                            scale_of(deck, first.rows, first.columns)});
     }
   }
@@ -62,7 +64,7 @@ template <class T>
 void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const Update& update) {
   const View<T, 1>& parts = buffers_.held[to_size(place)];
   for (const Held& held : rounds_[to_size(round)].held) {
-    const View<T, 1> values = parts.slice(held.at, held.at + held.run.master.size());
+    const View<T, 1> values = parts.slice(held.at, held.at + held.run.gradient.size());
     if (tools_.matrices.rotates)
       soap_prepare<T>(compute, update.of(held.run.rule), held.run, values);
     else
@@ -150,7 +152,7 @@ void MatrixUpdate<T>::update(Stream& compute, int round, int place, const Update
     UpdateStep step = update.of(held.run.rule);
     // The first one makes bases alone: neither update nor decay.
     if (tools_.matrices.rotates && step.number == 1) step.rate = 0;
-    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.master.size()), held.scale);
+    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.gradient.size()), held.scale);
   }
 }
 

@@ -9,7 +9,7 @@ constexpr double muon_momentum = 0.95;
 
 // u = (1−μ) g + μ b, of NorMuon u = b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
 //   b ← μ b + (1−μ) g
-// M: the type of b. A step that is not finite changes nothing and has u = 0.
+// M: the type of b, which u's is not rounded to. A step that is not finite changes nothing and has u = 0.
 template <class M, class T>
 void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
   using A = acc_t<T>;
@@ -18,14 +18,65 @@ void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const U
   const A* const gs = run.gradient.data;
   M* const bs = run.template state_of<M>(0).data;
   T* const us = values.data;
+  [[maybe_unused]] const Rounding rounding(run.place, step.number);
   parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
     if (scalars[0].finite == 0) {
       us[i] = T(A(0));
       return;
     }
     const A g = gs[i] * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
-    bs[i] = M(b);
+    if constexpr (std::is_same_v<M, A>)
+      bs[i] = b;
+    else
+      bs[i] = rounding(i).template rounded<M>(b, 0);
     us[i] = T(b + ahead * (g - b));
+  });
+}
+
+// p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o. W: the master weights' type.
+template <class W, class T>
+void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<const T, 1> values,
+                double scale) {
+  using A = acc_t<T>;
+  const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate * scale);
+  const View<const StepScalars, 1> scalars = step.scalars;
+  W* const weights = run.template weights<W>();
+  T* const copy = run.master.empty() ? nullptr : run.copy.data;
+  A* const left = step.leaves ? run.gradient.data : nullptr;
+  [[maybe_unused]] const Rounding rounding(run.place, step.number);
+  constexpr std::int64_t block = 4096;
+  const std::int64_t n = run.gradient.rows();
+  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    if (scalars[0].finite == 0) return;
+    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
+    const auto new_weight = [=](const T& o, A p) { return p * decay - rate * A(o); };
+    const T* const os = values.data + begin;
+    W* const ps = weights + begin;
+    if constexpr (!std::is_same_v<W, A>) {
+      team.each(width, [=](std::int64_t j) {
+        const A before = A(ps[j]);
+        ps[j] = rounding(begin + j).template rounded<W>(new_weight(os[j], before), RoundingBits::weight);
+        if (left) left[begin + j] = A(ps[j]) - before;
+      });
+    } else if (left) {
+      team.each(width, [=](std::int64_t j) {
+        const A before = ps[j];
+        ps[j] = new_weight(os[j], before);
+        if (copy) copy[begin + j] = T(ps[j]);
+        left[begin + j] = ps[j] - before;
+      });
+    } else if (copy) {
+      team.map(
+          width,
+          [=](const T& o, A& p, T& c) {
+            p = new_weight(o, p);
+            c = T(p);
+          },
+          os, in_place(ps), copy + begin);
+    } else {
+      team.map(
+          width, [=](const T& o, A& p) { p = new_weight(o, p); }, os, in_place(ps));
+    }
   });
 }
 
@@ -39,42 +90,10 @@ void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& s
   with_state_type(run, [&]<class M>(std::type_identity<M>) { prepare_with<M>(stream, nesterov, step, run, values); });
 }
 
-// p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o.
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
                 View<const T, 1> values, double scale) {
-  using A = acc_t<T>;
-  const A decay = A(1 - step.rate * run.rule.weight_decay), rate = A(step.rate * scale);
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const View<A, 1> master = run.master;
-  const View<T, 1> copy = run.copy;
-  A* const left = step.leaves ? run.gradient.data : nullptr;
-  constexpr std::int64_t block = 4096;
-  const std::int64_t n = master.rows();
-  parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
-    if (scalars[0].finite == 0) return;
-    const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    const auto new_weight = [=](const T& o, A& p) { p = p * decay - rate * A(o); };
-    const T* const os = values.data + begin;
-    A* const ps = master.data + begin;
-    if (left)
-      return team.each(width, [=](std::int64_t j) {
-        const A before = ps[j];
-        new_weight(os[j], ps[j]);
-        if (!copy.empty()) copy[begin + j] = T(ps[j]);
-        left[begin + j] = ps[j] - before;
-      });
-    if (copy.empty())
-      team.map(width, new_weight, os, in_place(ps));
-    else
-      team.map(
-          width,
-          [=](const T& o, A& p, T& c) {
-            new_weight(o, p);
-            c = T(p);
-          },
-          os, in_place(ps), copy.data + begin);
-  });
+  with_weight_type(run, [&]<class W>(std::type_identity<W>) { apply_with<W, T>(stream, step, run, values, scale); });
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                        \

@@ -13,10 +13,13 @@ Optimizer<T>::Optimizer(const ParameterStorage<T>& storage, const OptimizerDeck&
   if (row_of(deck.name).factored()) return;
   for (std::size_t u = 0; u < storage.size(); ++u) {
     const LocalUnit& unit = storage.local(u);
+    const bool alone = rounds_state(storage.unit(u));
     for (std::size_t p = 0, next = 0; p < unit.pieces.size(); p = next) {
-      while (next < unit.pieces.size() && unit.rule_of(next) == unit.rule_of(p)) ++next;
+      do ++next;
+      while (next < unit.pieces.size() && !alone && unit.rule_of(next) == unit.rule_of(p));
       const Range here = intersection({unit.pieces[p].offset, unit.range_of(next - 1).end}, unit.state());
-      if (!here.empty() && !unit.rule_of(p).whole) runs_.push_back(run_of(storage.unit(u), here, unit.rule_of(p)));
+      if (!here.empty() && !unit.rule_of(p).whole)
+        runs_.push_back(run_of(storage.unit(u), here, unit.rule_of(p), tools.seed));
     }
   }
   if (!tools.matrices.rounds.empty()) matrices_ = std::make_unique<MatrixUpdate<T>>(storage, deck, tools);

@@ -41,7 +41,7 @@ void schedule_free(Stream& stream, const OptimizerDeck& deck, const UpdateStep& 
     lead = one_minus_c * (d - to_d * n);
     return y + c * d + to_y * n;
   };
-  update_weights<A, 2>(stream, step, run, new_weight);
+  update_weights<2>(stream, step, run, new_weight);
 }
 
 template <class A>

@@ -21,6 +21,7 @@ struct UpdateTools {
   const ModelSpec& spec;           // of the whole model
   // Of optimizer.qk_clip (optim/head_clip.hpp): the step's largest logits and their factors; perhaps empty.
   View<acc_t<T>, 2> peaks, head_factors;
+  std::uint64_t seed = 0;  // train.seed, of rounding
 };
 
 }  // namespace forge

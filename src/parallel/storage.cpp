@@ -20,7 +20,10 @@ View<P, 1> part_of(View<P, 1> whole, const Range& range) {
 
 template <class T>
 RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const Precision& precision, StorageKind kind)
-    : local(unit), state(unit.state()), counted(counted_ranges(unit)) {
+    : local(unit),
+      state(unit.state()),
+      counted(counted_ranges(unit)),
+      master_is_copy(precision.storage != dtype_of<A> && precision.storage == precision.compute) {
   std::array<void*, to_size(UnitBuf::count_)> data{};
   for (const UnitBufferSpec& buffer : unit_buffers(unit, precision, kind)) {
     void*& p = data[to_size(buffer.id)];
@@ -33,8 +36,9 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
   auto at = [&](UnitBuf id) { return data[to_size(id)]; };
   const std::int64_t n = unit.elements;
   whole = view_of<T>(at(UnitBuf::whole), n);
-  master = view_of<A>(at(UnitBuf::master), state.size());
-  copy = whole.empty() ? view_of<T>(at(UnitBuf::copy), state.size()) : part_of(whole, state);
+  if (!master_is_copy) master = view_of<A>(at(UnitBuf::master), state.size());
+  const UnitBuf shard = master_is_copy ? UnitBuf::master : UnitBuf::copy;
+  copy = whole.empty() ? view_of<T>(at(shard), state.size()) : part_of(whole, state);
   if constexpr (std::is_same_v<A, T>) {
     if (master.empty()) master = copy;
     if (copy.empty()) copy = master;
@@ -54,7 +58,8 @@ void RankUnit<T>::zero_gradients(Stream& stream) const {
 
 template <class T>
 void RankUnit<T>::convert_master(Stream& stream) const {
-  if constexpr (!std::is_same_v<A, T>) convert<A, T>(stream, master, copy);
+  if constexpr (!std::is_same_v<A, T>)
+    if (!master_is_copy) convert<A, T>(stream, master, copy);
 }
 
 template <class T>
@@ -72,7 +77,16 @@ void ParameterStorage<T>::zero_gradients(Stream& stream) const {
 
 template <class T>
 void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t begin, const std::vector<A>& values) {
-  copy_to_device(stream, storage_[u].master.data + begin, values.data(), values.size() * sizeof(A));
+  const RankUnit<T>& unit = storage_[u];
+  if (unit.master_is_copy) {
+    std::vector<T> rounded;
+    rounded.reserve(values.size());
+    for (const A value : values) rounded.push_back(T(value));
+    copy_to_device(stream, unit.copy.data + begin, rounded.data(), rounded.size() * sizeof(T));
+    stream.synchronize();
+    return;
+  }
+  copy_to_device(stream, unit.master.data + begin, values.data(), values.size() * sizeof(A));
   stream.synchronize();
 }
 

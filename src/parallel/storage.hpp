@@ -12,7 +12,8 @@
 namespace forge {
 
 // A unit on this rank: its layout, its flat buffers, and where layers find its weights and add to its gradients now.
-// Master weights and gradients have the accumulation type. What a run doesn't keep is empty.
+// Gradients have the accumulation type, and so have master weights, or they are those in the compute type
+// (optimizer.master_weights). What a run doesn't keep is empty.
 template <class T>
 struct RankUnit {
   using A = acc_t<T>;
@@ -21,6 +22,7 @@ struct RankUnit {
   const LocalUnit& local;
   Range state;                 // the part of the unit that this rank updates
   std::vector<Range> counted;  // what it adds to the norm
+  bool master_is_copy;         // master weights are `copy`, and `master` is empty
   View<A, 1> master;           // (state) master weights
   View<T, 1> copy;             // (state) in the compute type; `master` itself where the types agree
   View<T, 1> whole;            // (elements) the whole unit's weights, where they have a place for the whole run

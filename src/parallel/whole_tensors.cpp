@@ -70,10 +70,18 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
   std::string text(to_size(count) * sizeof(A), '\0');
   if (count == 0) return text;
   const RankUnit<T>& s = storage_.unit(unit);
-  const View<A, 1>& from = source == TensorSource::gradients ? s.gradient : s.master;
   std::vector<A> span(to_size(end - begin));
-  copy_to_host(stream, span.data(), from.data + begin, span.size() * sizeof(A));
-  stream.synchronize();
+  const auto read = [&]<class V>(const V* from, std::vector<V>& to) {
+    copy_to_host(stream, to.data(), from + begin, to.size() * sizeof(V));
+    stream.synchronize();
+  };
+  if (source == TensorSource::parameters && s.master_is_copy) {
+    std::vector<T> values(span.size());
+    read(s.copy.data, values);
+    for (std::size_t i = 0; i < values.size(); ++i) span[i] = A(values[i]);
+  } else {
+    read((source == TensorSource::gradients ? s.gradient : s.master).data, span);
+  }
   char* to = text.data();
   for (const Piece& piece : pieces) {
     const std::size_t bytes = to_size(piece.count) * sizeof(A);

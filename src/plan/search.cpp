@@ -138,7 +138,7 @@ class Bounds {
     const Precision p = precision_of(deck);
     const auto bytes = [](DType type) { return static_cast<double>(size_of(type)); };
     double state = bytes(p.storage);
-    for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.storage))
+    for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
       if (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices) state += bytes(buffer.type);
     const double whole = p.has_compute_copy() ? bytes(p.compute) : 0, gradient = bytes(p.accumulate);
     const auto zero = deck.train.zero_stage;

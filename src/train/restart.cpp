@@ -131,17 +131,16 @@ std::string examined(Communicator& ranks, F f) {
   return "";
 }
 
-// Every tensor of the session is there, with its shape, and its type unless that may be converted.
-void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted, bool converts = false) {
+// Every tensor of the session is there, with its shape; types are converted.
+void compare_tensors(const CheckpointFiles& files, const std::vector<StateTensor>& wanted) {
   for (const StateTensor& tensor : wanted) {
     const StoredTensor* stored = files.find(tensor.name);
     if (!stored)
       throw BadInput("the model has a tensor " + tensor.name + " " + shape_text(tensor.shape) + ", the checkpoint " +
                      files.directory() + " has none of that name");
-    if (stored->shape != tensor.shape || (stored->type != tensor.type && !converts))
-      throw BadInput("tensor " + tensor.name + " is " + std::string(name_of(tensor.type)) + " " +
-                     shape_text(tensor.shape) + ", that of the checkpoint " + files.directory() + " is " +
-                     std::string(name_of(stored->type)) + " " + shape_text(stored->shape));
+    if (stored->shape != tensor.shape)
+      throw BadInput("tensor " + tensor.name + " is " + shape_text(tensor.shape) + ", that of the checkpoint " +
+                     files.directory() + " is " + shape_text(stored->shape));
   }
 }
 
@@ -165,11 +164,11 @@ std::string origin(const CheckpointFiles& files) {
 }
 
 // The first candidate that is whole, loaded into what `wanted` leaves of `all`; the others are noted. Of the
-// candidates and `check` the first rank's count: what of the deck doesn't fit. `converts`: between fp32 and fp64.
+// candidates and `check` the first rank's count: what of the deck doesn't fit.
 template <class Check, class Wanted>
 std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& all,
-                                            Wanted wanted, bool converts, const std::vector<std::string>& candidates,
-                                            Check check, std::vector<std::string>& notes, Heartbeat* heartbeat) {
+                                            Wanted wanted, const std::vector<std::string>& candidates, Check check,
+                                            std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::string damaged;
   auto count = static_cast<std::int64_t>(candidates.size());
   ranks.max_host({&count, 1});
@@ -187,7 +186,7 @@ std::unique_ptr<CheckpointFiles> load_first(Communicator& ranks, Stream& stream,
           check(*files);
         }
         wanted(*files, state);
-        compare_tensors(*files, state, converts);
+        compare_tensors(*files, state);
       });
     if (problem.empty()) problem = examined(ranks, [&] { files->read(state, stream, heartbeat); });
     if (problem.empty()) return files;
@@ -211,7 +210,7 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
         resets = resets_optimizer(deck, found.facts().deck, found.directory());
         state = session_state(session, StateUse::read, {true, !resets});
       },
-      false, candidates,
+      candidates,
       [&](const CheckpointFiles& found) {
         const std::string& path = found.directory();
         changes = deck_changes(deck, found.facts().deck, path, found.facts().step);
@@ -247,7 +246,7 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
   });
   if (!problem.empty()) throw BadCheckpoint(problem);
   const auto files = load_first(
-      ranks, stream, state, [](const CheckpointFiles&, std::vector<StateTensor>&) {}, true, candidates,
+      ranks, stream, state, [](const CheckpointFiles&, std::vector<StateTensor>&) {}, candidates,
       [&](const CheckpointFiles& found) {
         const DeckChanges changes =
             deck_changes(deck, found.facts().deck, found.directory(), found.facts().step, "model");

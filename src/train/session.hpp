@@ -84,8 +84,17 @@ class Session {
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }
   UpdateTools<T> update_tools() {
-    return {setup_.share.matrices, setup_.share.factored, setup_.buffers, arena_,           *gemm_, mesh_,
-            line_moments_.values,  setup_.spec,           run_.peaks,     run_.head_factors};
+    return {setup_.share.matrices,
+            setup_.share.factored,
+            setup_.buffers,
+            arena_,
+            *gemm_,
+            mesh_,
+            line_moments_.values,
+            setup_.spec,
+            run_.peaks,
+            run_.head_factors,
+            setup_.deck.train.seed};
   }
   // What the optimizer keeps of rows and columns of matrices (layout/factored_moments.hpp); perhaps empty.
   View<acc_t<T>, 1> line_moments() const { return line_moments_.values; }

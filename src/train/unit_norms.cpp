@@ -26,7 +26,6 @@ std::string name_in_reports(const Unit& unit) {
 
 template <class T>
 void Session<T>::add_unit_norms() {
-  using A = acc_t<T>;
   const View<double, 2>& norms = run_.unit_norms;
   require(norms.rows() == std::ssize(setup_.units), "norms have a place for each unit of the model");
   fill_zero(stream_, norms.data, to_size(norms.size()) * sizeof(double));
@@ -36,12 +35,15 @@ void Session<T>::add_unit_norms() {
       return all.kind == s.local.kind && all.layer == s.local.layer;
     });
     double* const to = norms.row(unit - setup_.units.begin());
-    const auto add = [&](const View<A, 1>& values, const Range& part, double* sum) {
-      sum_of_squares<A>(stream_, values.slice(part.begin - s.state.begin, part.end - s.state.begin), run_.norm_partials,
+    const auto add = [&]<class V>(const View<V, 1>& values, const Range& part, double* sum) {
+      sum_of_squares<V>(stream_, values.slice(part.begin - s.state.begin, part.end - s.state.begin), run_.norm_partials,
                         View<double, 1>(sum, {{1}}));
     };
     for (const Range& part : s.counted) {
-      add(s.master, part, to);
+      if (s.master_is_copy)
+        add(s.copy, part, to);
+      else
+        add(s.master, part, to);
       add(s.gradient, part, to + 1);
     }
   }

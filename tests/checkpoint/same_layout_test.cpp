@@ -77,15 +77,15 @@ struct Case {
 // experts; jitter, dropout and capacities.
 std::vector<Case> cases() {
   const Deck gpt2 = test_models()[1].deck, deepseek = moe_models()[2].deck, drops = moe_models()[3].deck;
-  Deck bf16_moments = test_models()[0].deck;
-  bf16_moments.optimizer.moments = MomentType::bf16;
+  Deck bf16_states = test_models()[0].deck;
+  bf16_states.optimizer.moments = bf16_states.optimizer.master_weights = StateType::bf16;
   const Layout stages{"pp 2, zero 3", {2, 1, 2, 1, 1}, 3}, columns{"replicas, cp, tp, zero 2", {1, 2, 1, 2, 2}, 2},
       experts{"pp 2, ep 2, zero 1", {2, 1, 2, 1, 1, 2, 1}, 1}, all{"ep 2, etp 2, zero 1", {1, 1, 2, 1, 2, 2, 2}, 1};
   return {{"dense_fp32", small(gpt2, 4), stages, PrecisionName::fp32},
           {"dense_bf16", small(gpt2, 2), columns, PrecisionName::bf16},
           {"moe_fp32", small(deepseek, 4), experts, PrecisionName::fp32},
           {"moe_bf16", small(drops, 2), all, PrecisionName::bf16},
-          {"bf16_moments", small(bf16_moments, 2), {"zero 3", {1, 1, 2, 1, 1}, 3}, PrecisionName::bf16}};
+          {"bf16_states", small(bf16_states, 2), {"zero 3", {1, 1, 2, 1, 1}, 3}, PrecisionName::bf16}};
 }
 
 class SameLayout : public testing::TestWithParam<std::size_t> {};

@@ -101,7 +101,7 @@ TEST(Keys, SayWhatARestartMayChange) {
     EXPECT_TRUE(stays("train", name)) << name;
   for (const char* name : {"steps", "microbatch_sequences", "zero_stage", "recompute"})
     EXPECT_FALSE(stays("train", name)) << name;
-  EXPECT_TRUE(stays("optimizer", "moments") && stays("data", "order"));
+  EXPECT_TRUE(stays("train", "precision") && !stays("optimizer", "moments") && stays("data", "order"));
   EXPECT_FALSE(stays("optimizer", "learning_rate") || stays("data", "files"));
   const std::set<std::string> free_sections{"mesh", "schedule", "checkpoint", "output", "machine"};
   for (const Key& key : all_keys())
@@ -148,7 +148,7 @@ TEST(Keys, WordsFollowTheEnumerators) {
   deck.train.recompute = Recompute::selective;
   deck.optimizer.schedule = RateSchedule::inverse_sqrt;
   deck.optimizer.wsd_tail = WsdTail::sqrt;
-  deck.optimizer.moments = MomentType::bf16;
+  deck.optimizer.moments = StateType::bf16;
   deck.data.dtype = TokenType::uint32;
   deck.data.order = SampleOrder::shuffled;
   EXPECT_EQ(word("model", "family"), "gpt2");

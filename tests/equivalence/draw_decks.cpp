@@ -42,7 +42,7 @@ int run(const std::filesystem::path& directory, std::size_t count) {
     if (number == count) break;
     Deck deck = c.deck;
     deck.train.precision = precisions[number % precisions.size()];
-    if (number % 3 == 0 && deck.train.precision != PrecisionName::fp64) deck.optimizer.moments = MomentType::bf16;
+    if (number % 3 == 0 && deck.train.precision != PrecisionName::fp64) deck.optimizer.moments = StateType::bf16;
     deck.train.steps = 2;
     deck.data.files = {kept(directory, token_file(deck.model.vocabulary, 4097), deck.model.vocabulary)};
     if (!illegality(deck).empty()) continue;

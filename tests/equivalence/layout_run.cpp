@@ -68,12 +68,19 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
   for (std::size_t u = 0; u < session.storage().size(); ++u) {
     const LocalUnit& unit = session.storage().local(u);
     const auto& s = session.storage().unit(u);
-    const auto values = values_of(session.stream(), source == TensorSource::gradients ? s.gradient : s.master);
+    std::vector<double> values;
+    const auto read = [&](const auto& from) {
+      for (const auto value : values_of(session.stream(), from)) values.push_back(static_cast<double>(value));
+    };
+    if (source == TensorSource::parameters && s.master_is_copy)
+      read(s.copy);
+    else
+      read(source == TensorSource::gradients ? s.gradient : s.master);
     const auto distance = [&](const Run& run, std::int64_t i) {
       const auto found = one.find(unit.parameters[run.piece->parameter].name);
       const auto at = static_cast<std::size_t>(run.global + i);
       if (found == one.end() || at >= found->second.size()) return HUGE_VAL;
-      const auto value = static_cast<double>(values[static_cast<std::size_t>(run.local - s.state.begin + i)]);
+      const double value = values[static_cast<std::size_t>(run.local - s.state.begin + i)];
       const double d = std::abs(value - found->second[at]);
       return std::isnan(d) ? HUGE_VAL : d;
     };

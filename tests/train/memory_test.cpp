@@ -68,7 +68,11 @@ TEST(Memory, PlanIsTheHighWaterMark) {
     hold_plan<float>(name, deck, PrecisionName::fp32);
     hold_plan<bf16>(name, deck, PrecisionName::bf16);
     Deck small_moments = deck;
-    small_moments.optimizer.moments = MomentType::bf16;
+    small_moments.optimizer.moments = StateType::bf16;
+    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    small_moments.optimizer.master_weights = StateType::bf16;
+    hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
+    small_moments.train.zero_stage = 3;
     hold_plan<bf16>(name, small_moments, PrecisionName::bf16);
     Deck muon = deck;
     muon.optimizer.name = OptimizerName::normuon;
