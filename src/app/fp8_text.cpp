@@ -8,6 +8,7 @@
 #include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
 #include "plan/tasks.hpp"
+#include "plan/traffic.hpp"
 
 namespace forge {
 
@@ -51,13 +52,39 @@ std::string history_text(const BufferContext& c) {
                              ", which all ranks have; one all-reduce of as many bytes a step");
 }
 
+// Of weights that are gathered as codes, and all that is gathered with them.
+std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
+  const BufferContext& c = s.buffers;
+  const CodedUnits& coded = s.share.coded;
+  if (!s.deck.train.fp8_gather) return "";
+  if (coded.amaxes() == 0) return line("gathered as codes", "nothing: no unit of such weights is sharded");
+  const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
+  std::int64_t sent = 0, whole = 0;
+  for (const Task& task : tasks) {
+    if (task.op != TaskOp::gather || !coded.has(task.unit)) continue;
+    std::vector<Sent> list = sends_of(c, s.share, task);
+    for (const Sent& each : list) sent += bytes_of(each, sizes);
+    list.front().type = c.precision.compute;
+    whole += bytes_of(list.front(), sizes);
+  }
+  std::int64_t amaxes = 0;
+  for (const Sent& each : sends_of(c, s.share, {TaskOp::weight_amaxes, {}})) amaxes += bytes_of(each, sizes);
+  const std::size_t memory = with_compute_type(
+      c.precision, [&](auto type) { return counted_bytes<CodedBuffers<decltype(type)>>(c, s.share.coded); });
+  const auto bytes = [](std::int64_t n) { return format_bytes(to_size(n)); };
+  return line("saves: gathered as codes", bytes(sent) + " sent in a step for units that take " + bytes(whole) + " in " +
+                                              std::string(name_of(c.precision.compute))) +
+         line("costs: codes", format_bytes(memory) + ", and " + bytes(amaxes) + " of amaxes sent with an update");
+}
+
 }  // namespace
 
 std::string fp8_text(const RunSetup& s) {
   const BufferContext& c = s.buffers;
   if (!c.fp8.on) return "";
   Cost cost;
-  for (const Task& task : step_tasks(s.share, s.schedule, c.recompute)) cost.add(c, operations_of(c, s.share, task));
+  const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
+  for (const Task& task : tasks) cost.add(c, operations_of(c, s.share, task));
   const Fp8Sizes sizes = fp8_sizes(c, s.share);
   const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute);
   char share[32];
@@ -73,7 +100,7 @@ std::string fp8_text(const RunSetup& s) {
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
          line("amaxes, in a step",
               format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +
-         history_text(c) + "\n";
+         history_text(c) + gather_text(s, tasks) + "\n";
 }
 
 }  // namespace forge

@@ -263,6 +263,25 @@ void check_machine(const Deck& deck, Report& report) {
                        ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
 }
 
+// Codes of weights are gathered for each use. A weight needs one code, whatever reads it: `row` has another scale in
+// backward than forward.
+void check_fp8_gather(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::string key = "train.fp8_gather = true with ";
+  if (!t.fp8_gather) return;
+  if (t.zero_stage < 3)
+    report.add("", key + equation("train.zero_stage", t.zero_stage) +
+                       ", where parameters are not gathered for each use; legal: false, or zero_stage 3");
+  if (t.gather == GatherPolicy::step)
+    report.add("", key +
+                       "train.gather = step, which keeps gathered parameters beside the rank's own; legal: false, or "
+                       "gather: microbatch");
+  if (t.fp8_recipe == Fp8Recipe::row)
+    report.add("", key +
+                       "train.fp8_recipe = row, whose weights have other scales in backward than forward; legal: "
+                       "false, or fp8_recipe: current | block | delayed");
+}
+
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.
 void check_fp8(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
@@ -280,6 +299,7 @@ void check_fp8(const Deck& deck, Report& report) {
     report.add("", "train.fp8_transposed = true with train.fp8_recipe = " +
                        value_text(*find_key("train", "fp8_recipe"), deck) +
                        ", which has no transposed copies; legal: false, or fp8_recipe: block");
+  check_fp8_gather(deck, report);
   if (t.fp8_recipe != Fp8Recipe::delayed && t.fp8_history != TrainDeck().fp8_history)
     report.add("", equation("train.fp8_history", t.fp8_history) +
                        " with a train.fp8_recipe that has no history; legal: " +

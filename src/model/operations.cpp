@@ -105,7 +105,9 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   if (!fp8 || !rounds_product(c.fp8, of)) return;
   products.back().fp8 = true;
   const bool delayed = c.fp8.recipe == Fp8Recipe::delayed;
-  add_scaled(scaled_product(c, of, rows, w, 0), !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
+  ScaledProduct p = scaled_product(c, of, rows, w, 0);
+  p.coded = coded && of != ProductOf::weight_gradient;
+  add_scaled(p, !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
 }
 
 void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
@@ -114,15 +116,20 @@ void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSpli
   const bool rounded = fp8 && rounds_experts(c.fp8, of);
   expert_products.push_back(
       {sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded});
-  if (rounded) add_scaled(scaled_experts(c, of, rows, w, 0), 2);
+  if (!rounded) return;
+  ScaledProduct p = scaled_experts(c, of, rows, w, 0);
+  p.coded = coded_experts;
+  add_scaled(p, 2);
 }
 
 void Operations::add_scaled(const ScaledProduct& p, int taken) {
   scaled.push_back(p);
-  for (const auto& [rows, columns] : {std::pair{p.a.rows, p.a.columns}, {p.matrices() * p.b.rows, p.b.columns}}) {
+  const auto operand = [&](std::int64_t rows, std::int64_t columns) {
     if (taken-- > 0) over_rows("fp8_amax", rows, columns, 1, 0);
     over_rows("fp8_round", rows, columns, 1, 1);
-  }
+  };
+  operand(p.a.rows, p.a.columns);
+  if (!p.coded) operand(p.matrices() * p.b.rows, p.b.columns);
 }
 
 double Operations::flops() const {

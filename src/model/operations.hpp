@@ -83,9 +83,10 @@ class Operations {
   std::vector<ExpertProduct> expert_products;
   std::vector<AttentionProduct> attention;
   std::vector<RowKernel> row_kernels;
-  std::vector<ScaledProduct> scaled;  // of the products in FP8, in their order
-  bool fp8 = false;                   // what follows is of a block whose products are
-  bool recomputes = false;            // … and of a pass that has run before
+  std::vector<ScaledProduct> scaled;          // of the products in FP8, in their order
+  bool fp8 = false;                           // what follows is of a block whose products are
+  bool recomputes = false;                    // … and of a pass that has run before
+  bool coded = false, coded_experts = false;  // … whose weights were gathered as codes
 
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
   void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }

@@ -121,12 +121,13 @@ enum class ProductOf { output, input_gradient, weight_gradient };
 struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
+  bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
 
   std::int64_t matrices() const { return std::max<std::int64_t>(experts, 1); }
   Group splitters() const { return experts > 0 ? Group::etp : Group::tp; }
   std::int64_t b_groups() const { return matrices() * b.groups(); }
   std::int64_t groups() const { return a.groups() + b_groups(); }
-  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp ? b_groups() : 0); }
+  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp && !coded ? b_groups() : 0); }
   std::int64_t over_cp() const { return (a.over_cp ? a.groups() : 0) + (b.over_cp ? b_groups() : 0); }
 };
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
@@ -152,8 +153,8 @@ struct Fp8Sizes {
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
     a = std::max(a, p.a.rows * p.a.columns);
-    b = std::max(b, p.matrices() * p.b.rows * p.b.columns);
-    partials = std::max({partials, p.a.partials(), p.b.partials()});
+    b = std::max(b, p.coded ? 0 : p.matrices() * p.b.rows * p.b.columns);
+    partials = std::max({partials, p.a.partials(), p.coded ? 0 : p.b.partials()});
     groups = std::max(groups, p.groups());
     gathered = std::max({gathered, (p.experts > 0 ? c.etp : c.tp) * p.over_tp(), c.microbatch.cp * p.over_cp()});
   }

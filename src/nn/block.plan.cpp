@@ -58,6 +58,8 @@ void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool rec
                     : add_mlp_operations(o, pass, s.F(), s.options.mlp_bias, !recompute);
   };
   o.fp8 = o.c.fp8.has_block(layer);
+  o.coded = o.c.fp8.has_coded_block(layer);
+  o.coded_experts = o.c.fp8.has_coded_experts(layer);
   o.recomputes = recompute;
   if (recompute && o.c.recompute == Recompute::none) return;
   if (recompute && o.c.recompute == Recompute::selective) return add_selective_recompute(o, layer);

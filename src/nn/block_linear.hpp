@@ -54,14 +54,17 @@ View<float, 1> amax_of_matrix(const Context<T>& ctx, const ScaledProduct& p, std
   return ctx.fp8.amax.slice(p.a.groups() + i * p.b.groups(), p.a.groups() + (i + 1) * p.b.groups());
 }
 
-// The amaxes of a and b, over the ranks that share them.
+// The amaxes of a and b, over the ranks that share them; those of a weight that was gathered as codes are known.
 template <class T>
-void take_amaxes(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const T, 2> b) {
+void take_amaxes(Context<T>& ctx, BlockProduct product, const ScaledProduct& p, View<const T, 2> a,
+                 View<const T, 2> b) {
   const Fp8Buffers<T>& s = ctx.fp8;
+  if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.weight_amaxes[to_size(product)]);
   fp8_amax<T>(ctx.stream, a, p.a, s.partials, s.amax.slice(0, p.a.groups()));
-  for (std::int64_t i = 0; i < p.matrices(); ++i)
+  for (std::int64_t i = 0; i < p.matrices() && !p.coded; ++i)
     fp8_amax<T>(ctx.stream, matrix_of<T>(p, b, i), p.b, s.partials, amax_of_matrix<T>(ctx, p, i));
-  reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, p, p.a.over_tp, p.b.over_tp);
+  reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, p, p.a.over_tp,
+              p.b.over_tp && !p.coded);
   reduce_amax(ctx, ctx.groups.cp, p, p.a.over_cp, p.b.over_cp);
 }
 
@@ -75,10 +78,12 @@ void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const S
     const std::int64_t row = history.row(product, tensors[i]);
     const View<float, 1> amax = ctx.fp8.amax.slice(i, i + 1);
     if (history.records && i < recorded_operands(of)) {
-      fp8_amax<T>(ctx.stream, i == 0 ? a : b, i == 0 ? p.a : p.b, ctx.fp8.partials, amax);
-      fp8_raise(ctx.stream, amax, history.step.slice(row, row + 1));
+      const bool known = i == 1 && p.coded;
+      if (!known) fp8_amax<T>(ctx.stream, i == 0 ? a : b, i == 0 ? p.a : p.b, ctx.fp8.partials, amax);
+      fp8_raise(ctx.stream, known ? ctx.weight_amaxes[to_size(product)] : amax, history.step.slice(row, row + 1));
     }
     fp8_amax_of_history(ctx.stream, history.entries, row, amax);
+    if (ctx.operations && i == 1 && p.coded) ctx.operations->scales(ctx.stream, amax);
   }
 }
 
@@ -87,24 +92,25 @@ void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const S
 template <class T>
 Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const T, 2> b) {
   const Fp8Buffers<T>& s = ctx.fp8;
-  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.groups()));
-  for (std::int64_t i = 0; i < p.matrices(); ++i)
+  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
+  for (std::int64_t i = 0; i < p.matrices() && !p.coded; ++i)
     round_operand<T>(ctx, matrix_of<T>(p, b, i), p.b, amax_of_matrix<T>(ctx, p, i),
                      s.b.slice(i * p.b.rows * p.b.columns, s.b.rows()));
-  return {round_operand<T>(ctx, a, p.a, s.amax.slice(0, p.a.groups()), s.a), View<const T, 2>(s.b.data, b.extents),
-          true};
+  return {round_operand<T>(ctx, a, p.a, s.amax.slice(0, p.a.groups()), s.a),
+          p.coded ? b : View<const T, 2>(s.b.data, b.extents), true};
 }
 
 // a: the activation or output gradient; b: the weight, or in its gradient the activation.
 template <class T>
 Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
   if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
-  const ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
+  ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
+  p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
   require_shapes(p, a, b);
   if (ctx.buffers.fp8.recipe == Fp8Recipe::delayed)
     delayed_amaxes<T>(ctx, of, w.product, p, a, b);
   else
-    take_amaxes<T>(ctx, p, a, b);
+    take_amaxes<T>(ctx, w.product, p, a, b);
   const Operands<T> rounded = round_operands<T>(ctx, p, a, b);
   count_operands<T>(ctx, of, w, p, a, b);
   return rounded;
@@ -115,9 +121,10 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
                             View<const T, 3> w) {
   const View<const T, 2> matrices(w.data, {{w.extent(0) * w.extent(1), w.extent(2)}});
   if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
-  const ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), split, ctx.groups.etp_rank());
+  ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), split, ctx.groups.etp_rank());
+  p.coded = !ctx.weight_amaxes[to_size(split.product)].empty();
   require_shapes(p, a, matrices);
-  take_amaxes<T>(ctx, p, a, matrices);
+  take_amaxes<T>(ctx, split.product, p, a, matrices);
   const Operands<T> rounded = round_operands<T>(ctx, p, a, matrices);
   count_operands<T>(ctx, of, split, p, a, matrices);
   return rounded;

@@ -77,6 +77,10 @@ struct RouterRun {
   RoutingTape* tape = nullptr;  // for tests
 };
 
+// The largest magnitudes that gave the scales of a block's weights, by product, where the weights were gathered as
+// codes of FP8: they are what the codes stand for. Empty: a product rounds its weight.
+using WeightAmaxes = std::array<View<const float, 1>, to_size(BlockProduct::count_)>;
+
 // What every layer of a rank needs beside its parameters and buffers.
 template <class T>
 struct Context {
@@ -98,6 +102,7 @@ struct Context {
   bool fp8_block = false;        // what runs now is a block whose products are
   Fp8Counts fp8_counts = {};     // of their numbers, in steps that report them
   Fp8History fp8_history = {};   // with the delayed recipe
+  WeightAmaxes weight_amaxes = {};  // of what runs now
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

@@ -40,7 +40,7 @@ void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, V
 }
 
 // In steps that count: of a product in FP8 whose largest magnitudes are known, x and W, or of its input's gradient dy;
-// of experts, all rows, and each one's matrix.
+// of experts, all rows, and each one's matrix. Of a weight that was gathered as codes only these are here.
 template <class T>
 void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p, View<const T, 2> a,
                     View<const T, 2> b) {
@@ -50,7 +50,7 @@ void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const S
   if (of == ProductOf::input_gradient)
     return count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, 0);
   count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, 0);
-  for (std::int64_t i = 0; to.weights && i < p.matrices(); ++i)
+  for (std::int64_t i = 0; to.weights && !p.coded && i < p.matrices(); ++i)
     count_tensor<T>(ctx, w.product, RoundedTensor::weights, b.slice(i * p.b.rows, (i + 1) * p.b.rows), lines,
                     b.columns(), p.b, p.a.groups() + i * p.b.groups());
 }

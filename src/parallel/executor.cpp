@@ -52,6 +52,8 @@ void Executor<T>::run(const Task& task) {
       return close();
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
+    case TaskOp::weight_amaxes:
+      return gather_.take_amaxes(stream);
     case TaskOp::wait_parameters:
       return gather_.wait(stream, task.unit, task.place);
     case TaskOp::release:

@@ -275,6 +275,10 @@ template <class T>
 void Executor<T>::run_layer(const Task& task) {
   const StageLayer& layer = layer_of(task, share_);
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
+  context_.weight_amaxes = {};
+  if (context_.fp8_block)
+    for (const std::size_t unit : {layer.unit, layer.second})
+      if (unit != no_unit) gather_.coded().list_amaxes(unit, context_.weight_amaxes);
   context_.fp8_history.layer = layer.number;
   context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;
   // Numbers that a recomputed pass rounds again have been counted by the first one.

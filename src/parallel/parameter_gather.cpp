@@ -5,8 +5,9 @@
 namespace forge {
 
 template <class T>
-ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh)
-    : storage_(storage), mesh_(mesh) {
+ParameterGather<T>::ParameterGather(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh,
+                                    const RunSetup& setup, const Fp8History& history)
+    : storage_(storage), mesh_(mesh), coded_(arena, compute, setup.buffers, setup.share.coded, history) {
   for (const LocalUnit& unit : storage.units())
     if (unit.zero.gathers()) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
@@ -31,8 +32,10 @@ template <class T>
 void ParameterGather<T>::gather(Stream& compute, std::size_t u, int place) {
   RankUnit<T>& unit = storage_.unit(u);
   Communicator& shards = mesh_.parameter_shards(unit.local.is_experts());
-  stream_.run(compute, unit.gathered,
-              [&](Stream& stream) { shards.all_gather(stream, View<const T, 1>(unit.copy), target(unit, place)); });
+  stream_.run(compute, unit.gathered, [&](Stream& stream) {
+    if (coded_.has(u)) return coded_.gather(stream, u, unit, shards, target(unit, place));
+    shards.all_gather(stream, View<const T, 1>(unit.copy), target(unit, place));
+  });
 }
 
 template <class T>

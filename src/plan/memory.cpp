@@ -80,6 +80,8 @@ void add_parameters(MemoryPlan& plan, const BufferContext& c, const RankShare& s
     plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
     plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
   }
+  plan.of(Category::parameters) += with_compute_type(
+      c.precision, [&](auto type) { return counted_bytes<CodedBuffers<decltype(type)>>(c, share.coded); });
   if (keeps_lines(stored.optimizer))
     plan.of(Category::optimizer) += with_compute_type(c.precision, [&](auto type) {
       const std::int64_t count = share.line_moments();

@@ -84,7 +84,8 @@ class Bounds {
 
   ModelCost compute(const Deck& deck) const {
     const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
-    const BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
+    BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
+    resolve_coded(c.fp8, deck, mesh);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
     ModelCost cost{0, 0, places};
@@ -124,7 +125,8 @@ class Bounds {
       return collective_seconds(machine_, {group, collective, static_cast<std::int64_t>(count), type},
                                 cost.places[to_size(group)]);
     };
-    const double gather = seconds(Group::parameter_shards, Collective::all_gather, elements / shards, p.compute);
+    const DType gathered = deck.train.fp8_gather ? DType::u8 : p.compute;
+    const double gather = seconds(Group::parameter_shards, Collective::all_gather, elements / shards, gathered);
     const double reduce =
         zero >= 1 ? seconds(Group::gradient_shards, Collective::reduce_scatter, elements / shards, p.accumulate)
                   : seconds(Group::gradients, Collective::all_reduce, elements, p.accumulate);

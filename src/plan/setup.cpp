@@ -88,6 +88,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
   check_fp8_experts(setup.spec, setup.buffers.fp8);
+  resolve_coded(setup.buffers.fp8, deck, setup.mesh);
   return setup;
 }
 
@@ -100,7 +101,7 @@ RunSetup make_setup(const Deck& deck, int rank) {
 
 MeshGroups groups_of(const RunSetup& setup) {
   return {kv_copies(setup.spec, setup.mesh.tp), token_table_stages(setup.model_share()), setup.spec.E() > 0,
-          row_of(setup.deck.optimizer.name).shares_matrices()};
+          row_of(setup.deck.optimizer.name).shares_matrices() || setup.deck.train.fp8_gather};
 }
 
 }  // namespace forge

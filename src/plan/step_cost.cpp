@@ -228,6 +228,12 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
       if (share.units[task.unit].zero.reduce_each)
         add_bytes(cost, CostPart::gradients, 3 * sum * static_cast<double>(share.units[task.unit].state().size()));
       break;
+    case TaskOp::gather:  // codes of the rank's part, and what those of the unit stand for
+      if (share.coded.has(task.unit))
+        add_bytes(cost, CostPart::parameters,
+                  (1 + static_cast<double>(size_of(p.compute))) *
+                      static_cast<double>(share.units[task.unit].elements + share.units[task.unit].shard().size()));
+      break;
     case TaskOp::norm:
       add_bytes(cost, CostPart::optimizer, sum * elements_of_state(share));
       break;
@@ -265,6 +271,12 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
                  (share.matrices.rotates ? 0 : 2 * bytes_of_type(setup_.buffers.optimizer.front().type)) +
                  bytes_of_type(p.compute)) *
                     held());
+      break;
+    case TaskOp::weight_amaxes:
+      for (std::size_t u = 0; u < share.units.size(); ++u)
+        if (share.coded.has(u))
+          add_bytes(cost, CostPart::optimizer,
+                    bytes_of_type(p.compute) * static_cast<double>(share.units[u].shard().size()));
       break;
     case TaskOp::compute_matrices:
       add_operations(cost, machine_, "", operations_of(setup_.buffers, share, task));

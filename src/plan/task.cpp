@@ -43,7 +43,8 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"update_matrices", "compute"},
                                  {"update_factored", "compute"},
                                  {"clip_heads", "compute"},
-                                 {"unit_norms", "compute"}};
+                                 {"unit_norms", "compute"},
+                                 {"weight_amaxes", "compute"}};
 
 }  // namespace
 

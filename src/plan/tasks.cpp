@@ -365,6 +365,7 @@ std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
   if (share.reports_norms) tasks.push_back({TaskOp::unit_norms, {}});
   for (const Task& gather : gather_tasks(share))
     if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
+  if (share.coded.amaxes() > 0) tasks.push_back({TaskOp::weight_amaxes, {}});
   tasks.push_back({TaskOp::read, {}});
   if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
   return tasks;

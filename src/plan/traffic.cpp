@@ -40,10 +40,22 @@ std::int64_t bytes_of(const Sent& s, const GroupSizes& sizes) {
 
 namespace {
 
-Sent gather_of(const BufferContext& c, const RankShare& share, std::size_t u) {
+std::vector<Sent> gather_of(const BufferContext& c, const RankShare& share, std::size_t u) {
   const LocalUnit& unit = share.units[u];
-  return {unit.is_experts() ? Group::expert_parameter_shards : Group::parameter_shards, Collective::all_gather,
-          unit.shard().size(), c.precision.compute};
+  const Group group = unit.is_experts() ? Group::expert_parameter_shards : Group::parameter_shards;
+  const bool coded = share.coded.has(u);
+  std::vector<Sent> list{{group, Collective::all_gather, unit.shard().size(), coded ? DType::u8 : c.precision.compute}};
+  if (coded && share.coded.units[u].others_of_shard > 0)
+    list.push_back({group, Collective::all_gather, share.coded.units[u].others_of_shard, c.precision.compute});
+  return list;
+}
+
+// Largest magnitudes of weights that are gathered as codes.
+std::vector<Sent> sends_of_amaxes(const CodedUnits& coded) {
+  std::vector<Sent> list;
+  if (coded.dense > 0) list.push_back({Group::matrices, Collective::all_reduce, coded.dense, DType::f32});
+  if (coded.experts > 0) list.push_back({Group::expert_matrices, Collective::all_reduce, coded.experts, DType::f32});
+  return list;
 }
 
 // As parallel/gradient_sync.hpp sums.
@@ -107,7 +119,9 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
   if (const LayerPass p = pass_of(task, share); p.layer) return sends_of(c, *p.layer, p.pass, p.recompute);
   switch (task.op) {
     case TaskOp::gather:
-      return {gather_of(c, share, task.unit)};
+      return gather_of(c, share, task.unit);
+    case TaskOp::weight_amaxes:
+      return sends_of_amaxes(share.coded);
     case TaskOp::reduce_gradients:
       return reduction_of(c, share, task);
     case TaskOp::reduce_tied: {

@@ -33,7 +33,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
   gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
-  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh);
+  gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
   const Fp8Sizes rounded = fp8_sizes(setup_.buffers, share);
   Fp8Buffers<T> fp8;

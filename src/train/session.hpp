@@ -53,6 +53,7 @@ class Session {
   void parameters_changed() {
     if (setup_.deck.train.zero_stage < 3)
       for (const Task& task : gathers_) executor_->run(task);
+    if (setup_.share.coded.amaxes() > 0) executor_->run({TaskOp::weight_amaxes, {}});
   }
 
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.

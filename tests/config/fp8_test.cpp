@@ -32,6 +32,21 @@ TEST(Check, Fp8) {
         d.mesh.cp = 2, d.train.sequence_tokens = 640;
       },
       {"train.sequence_tokens = 640 is no multiple of 2 x mesh.cp = 2 x 128", "512 or 1024; or cp 1"}, 2);
+  const auto gather = [&](auto change) {
+    return deck([=](TrainDeck& t) {
+      t.fp8_gather = true, t.zero_stage = 3;
+      change(t);
+    });
+  };
+  EXPECT_NO_THROW(checked(gather([](TrainDeck&) {})));
+  expect_refused(gather([](TrainDeck& t) { t.zero_stage = 2; }),
+                 {"train.fp8_gather = true with train.zero_stage = 2", "false, or zero_stage 3"});
+  expect_refused(gather([](TrainDeck& t) { t.gather = GatherPolicy::step; }),
+                 {"train.fp8_gather = true with train.gather = step", "gather: microbatch"});
+  expect_refused(gather([](TrainDeck& t) { t.fp8_recipe = Fp8Recipe::row; }),
+                 {"train.fp8_gather = true with train.fp8_recipe = row", "current | block | delayed"});
+  expect_refused([](Deck& d) { d.train.fp8_gather = true, d.train.zero_stage = 3; },
+                 {"train.fp8_gather = true without train.precision = fp8", "false"});
   expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
                  {"train.fp8_experts = true with model.experts = 0", "false"});
   expect_refused(

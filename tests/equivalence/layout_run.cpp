@@ -146,8 +146,10 @@ std::int64_t bytes_of_norms(const RunSetup& setup) {
 
 // What this rank has sent, against the prediction for a step. Parameters that are gathered once after an update were
 // gathered after their initialisation instead.
-// `updates`: how many there were; only they send matrices.
-std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_t updates) {
+// `updates`: how many there were; only they send matrices, and the largest magnitudes of weights that are gathered as
+// codes, which were also sent with the first weights (`started`).
+std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_t updates,
+                            const std::vector<std::pair<std::string, Traffic>>& started) {
   const auto plan = plan_traffic(setup.buffers, setup.spec, setup.mesh, setup.share, setup.schedule_of(1));
   const auto sent = mesh.traffic();
   if (plan.size() != sent.size()) return "other groups than those whose traffic is planned";
@@ -160,8 +162,8 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       if (!matrices && updates > 0) continue;
       const bool later =
           static_cast<Group>(g) == Group::scalars && static_cast<Collective>(c) == Collective::all_reduce;
-      const std::int64_t bytes =
-          matrices ? updates * planned.bytes[i] : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0);
+      const std::int64_t bytes = matrices ? updates * planned.bytes[i] + started[g].second.bytes[i]
+                                          : planned.bytes[i] - (later ? bytes_of_norms(setup) : 0);
       // What dropless dispatch sends depends on the router; where all rows are gathered, on its rounds.
       const MoeShape moe = moe_shape(setup.buffers);
       const bool gathers = static_cast<Collective>(c) == Collective::all_gather;
@@ -230,6 +232,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   if (setup.spec.options.router_bias) session.routers().set_biases(session.stream(), starting_biases(deck));
   if (!session.fp8_history().entries.empty()) set_history(session);
   const TrainingData data(setup);
+  const auto started = mesh.traffic();
   LayoutResult result;
   {
     Tape tape(result.routing, options.routing);
@@ -257,13 +260,13 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
   const bool peak_in_update =
       plan.peak == name_of(TaskOp::compute_matrices) || plan.peak == name_of(TaskOp::update_factored);
   if (result.problem.empty() && !peak_in_update) result.problem = memory_problem(session.arena(), plan);
-  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, 0, started);
   if (options.whole) result.gradients = collect(setup, session, TensorSource::gradients);
   if (options.one) result.gradient_deviations = deviations(session, TensorSource::gradients, options.one->gradients);
   if (options.train_steps == 0) return result;
   require(deck.train.steps == options.train_steps, "a layout trains for as many steps as its deck says");
   train(setup, session, data, result);
-  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, options.train_steps);
+  if (result.problem.empty()) result.problem = traffic_problem(mesh, setup, options.train_steps, started);
   if (result.problem.empty()) result.problem = memory_problem(session.arena(), plan);
   if (options.whole) result.parameters = collect(setup, session, TensorSource::parameters);
   if (options.one) result.parameter_deviations = deviations(session, TensorSource::parameters, options.one->parameters);

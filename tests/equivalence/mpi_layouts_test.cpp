@@ -55,6 +55,8 @@ void set_fp8(Deck& deck, std::size_t n) {
   deck.train.fp8_carrier = Fp8Carrier::fp64;
   deck.train.fp8_recipe = static_cast<Fp8Recipe>(n % 4);
   deck.train.fp8_experts = deck.model.experts > 0 && n % 2 == 0;
+  deck.train.fp8_gather = deck.train.zero_stage == 3 && deck.train.gather == GatherPolicy::microbatch &&
+                          deck.train.fp8_recipe != Fp8Recipe::row;
 }
 
 // Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some

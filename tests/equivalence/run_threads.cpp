@@ -84,6 +84,7 @@ Deck one_rank(const Deck& deck) {
   one.train.zero_stage = defaults.train.zero_stage;
   one.train.accumulate = defaults.train.accumulate;
   one.train.gather = defaults.train.gather;
+  one.train.fp8_gather = defaults.train.fp8_gather;
   return one;
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/fp8.hpp"
+#include "kernels/fp8_codes.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -202,6 +203,53 @@ TEST(Fp8, KernelsRoundEachGroupWithItsOwnScale) {
               }
             }
       }
+}
+
+// Parts of two matrices, cut anywhere: their largest magnitudes together are those of each matrix, and what their codes
+// stand for are the bits of the rounded matrix.
+template <class T>
+void check_codes(const ScaledOperand& o, bool exact, bool spoiled) {
+  const int64_t each = o.rows * o.columns, n = 2 * each, groups = 2 * o.groups();
+  Values values = normal_values(n, 5, 1e-3);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= std::exp(static_cast<double>(i % 7));
+  if (spoiled) values[static_cast<std::size_t>(each + 5)] = std::numeric_limits<double>::infinity();
+  const Field<T> x(1, n, values), decoded(1, n), rounded(1, n);
+  const Field<float> expected(1, groups), of_part(1, groups), partials(1, n);
+  const Field<std::uint8_t> codes(1, n);
+  const int64_t cuts[] = {0, 7, o.columns, each - 3, each + o.columns + 1, n};
+  Stream s(1);
+  Values most(static_cast<std::size_t>(groups), 0.0);
+  for (int i = 0; i < 5; ++i) {
+    fp8_amax_of_part<T>(s, x.vector().slice(cuts[i], cuts[i + 1]), cuts[i], o, partials.vector(), of_part.vector());
+    const Values found = of_part.read(s);
+    for (std::size_t g = 0; g < most.size(); ++g) most[g] = std::max(most[g], found[g]);
+  }
+  for (int64_t m = 0; m < 2; ++m) {
+    const View<float, 1> own = expected.vector().slice(m * o.groups(), (m + 1) * o.groups());
+    const View<T, 2> matrix(x.data() + m * each, {{o.rows, o.columns}}), y(rounded.data() + m * each, matrix.extents);
+    fp8_amax<T>(s, matrix, o, partials.vector(), own);
+    fp8_round<T>(s, matrix, o, exact, own, y);
+  }
+  ASSERT_TRUE(same_bits(most, expected.read(s)));
+  for (int i = 0; i < 5; ++i)
+    fp8_encode<T>(s, x.vector().slice(cuts[i], cuts[i + 1]), cuts[i], o, exact, expected.vector(),
+                  codes.vector().slice(cuts[i], cuts[i + 1]));
+  fp8_decode<T>(s, codes.vector(), o, exact, expected.vector(), decoded.vector());
+  ASSERT_TRUE(same_bits(decoded.read(s), rounded.read(s)));
+}
+
+TEST(Fp8, CodesOfPartsStandForRoundedNumbers) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::block})
+    for (const bool exact : {false, true})
+      for (const bool spoiled : {false, true})
+        for (const int rank : {0, 1}) {
+          const BufferContext c = context(recipe, 2, 1, 3, 6);
+          const ScaledOperand w =
+              scaled_product(c, ProductOf::output, 18, {split_lines(150), whole_lines(141)}, rank).b;
+          check_codes<double>(w, exact, spoiled);
+          check_codes<float>(w, exact, spoiled);
+          check_codes<bf16>(w, exact, spoiled);
+        }
 }
 
 // 128 rows of a sequence and one column: groups begin anew in each sequence, and tp ranks' own rows are counted among

@@ -1,0 +1,112 @@
+#include "parallel/coded_gather.hpp"
+
+#include "core/to_size.hpp"
+#include "kernels/fp8_codes.hpp"
+
+namespace forge {
+
+template <class T>
+CodedGather<T>::CodedGather(Arena& arena, Stream& compute, const BufferContext& context, const CodedUnits& units,
+                            const Fp8History& history)
+    : context_(context), units_(units), history_(history) {
+  allocate(arena, context, Category::parameters, buffers_, units);
+  // What others' places among codes hold is sent, and never read.
+  if (!buffers_.codes.empty()) fill_zero(compute, buffers_.codes.data, to_size(units.codes));
+  if (!buffers_.others.empty()) fill_zero(compute, buffers_.others.data, to_size(units.others) * sizeof(T));
+}
+
+template <class T>
+void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh) {
+  for (std::size_t u = 0; u < units_.units.size(); ++u)
+    for (const CodedMatrices& m : units_.units[u].matrices) {
+      const Range all = m.range(), here = intersection(all, storage.unit(u).state);
+      const std::int64_t begin = here.begin - storage.unit(u).state.begin;
+      const View<const T, 1> part =
+          here.empty() ? View<const T, 1>() : View<const T, 1>(storage.unit(u).copy).slice(begin, begin + here.size());
+      fp8_amax_of_part<T>(compute, part, here.begin - all.begin, m.each, buffers_.partials, amax_of(m));
+    }
+  if (units_.dense > 0) mesh.matrices(false).all_reduce_max(compute, buffers_.amax.slice(0, units_.dense));
+  if (units_.experts > 0)
+    mesh.matrices(true).all_reduce_max(compute, buffers_.amax.slice(units_.dense, units_.amaxes()));
+}
+
+// Routed experts have no history.
+template <class T>
+std::vector<View<const float, 1>> CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit,
+                                                          const std::vector<CodedMatrices>& matrices) {
+  std::vector<View<const float, 1>> amaxes;
+  for (const CodedMatrices& m : matrices) {
+    if (context_.fp8.history == 0 || unit.is_experts()) {
+      amaxes.push_back(amax_of(m));
+      continue;
+    }
+    const auto number = static_cast<std::int64_t>(amaxes.size());
+    const View<float, 1> amax = buffers_.scaling.slice(number, number + 1);
+    Fp8History of_layer = history_;
+    of_layer.layer = unit.layer;
+    fp8_amax_of_history(stream, history_.entries, of_layer.row(m.product, RoundedTensor::weights), amax);
+    amaxes.push_back(amax);
+  }
+  return amaxes;
+}
+
+template <class T>
+void CodedGather<T>::gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards,
+                            View<T, 1> to) {
+  const CodedUnit& coded = units_.units[u];
+  const bool exact = context_.fp8.exact;
+  const auto amaxes = scaling(stream, unit.local, coded.matrices);
+  for (std::size_t i = 0; i < coded.matrices.size(); ++i) {
+    const CodedMatrices& m = coded.matrices[i];
+    const Range here = intersection(m.range(), unit.state);
+    if (here.empty()) continue;
+    const std::int64_t begin = here.begin - unit.state.begin;
+    fp8_encode<T>(stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()), here.begin - m.offset, m.each,
+                  exact, amaxes[i], buffers_.codes.slice(here.begin, here.end));
+  }
+  const View<std::uint8_t, 1> own = buffers_.codes.slice(unit.state.begin, unit.state.end);
+  shards.all_gather(stream, View<const std::uint8_t, 1>(own), buffers_.codes.slice(0, unit.local.elements));
+  for (std::size_t i = 0; i < coded.matrices.size(); ++i) {
+    const Range all = coded.matrices[i].range();
+    fp8_decode<T>(stream, buffers_.codes.slice(all.begin, all.end), coded.matrices[i].each, exact, amaxes[i],
+                  to.slice(all.begin, all.end));
+  }
+  gather_others(stream, coded, unit, shards, to);
+}
+
+// Each rank's, one behind the other, and as many from each.
+template <class T>
+void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit,
+                                   Communicator& shards, View<T, 1> to) {
+  const std::int64_t each = coded.others_of_shard, size = unit.state.size();
+  if (each == 0) return;
+  const auto parts = [&](int rank, auto visit) {  // visit(first among the rank's, range of the unit)
+    std::int64_t at = rank * each;
+    for (const Range& range : coded.others) {
+      const Range here = intersection(range, {rank * size, (rank + 1) * size});
+      if (here.empty()) continue;
+      visit(at, here);
+      at += here.size();
+    }
+  };
+  const auto bytes = [](const Range& range) { return to_size(range.size()) * sizeof(T); };
+  parts(shards.rank(), [&](std::int64_t at, const Range& here) {
+    copy_on_device(stream, buffers_.others.data + at, unit.copy.data + (here.begin - unit.state.begin), bytes(here));
+  });
+  const View<T, 1> own = buffers_.others.slice(shards.rank() * each, (shards.rank() + 1) * each);
+  shards.all_gather(stream, View<const T, 1>(own), buffers_.others.slice(0, shards.size() * each));
+  for (int rank = 0; rank < shards.size(); ++rank)
+    parts(rank, [&](std::int64_t at, const Range& here) {
+      copy_on_device(stream, to.data + here.begin, buffers_.others.data + at, bytes(here));
+    });
+}
+
+template <class T>
+void CodedGather<T>::list_amaxes(std::size_t unit, WeightAmaxes& to) const {
+  if (!has(unit)) return;
+  for (const CodedMatrices& m : units_.units[unit].matrices) to[to_size(m.product)] = amax_of(m);
+}
+
+FORGE_INSTANTIATE_CLASS(CodedGather);
+
+}  // namespace forge

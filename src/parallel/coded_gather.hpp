@@ -1,0 +1,42 @@
+#pragma once
+
+#include "comm/mesh.hpp"
+#include "kernels/fp8_history.hpp"
+#include "nn/context.hpp"
+#include "parallel/storage.hpp"
+#include "plan/coded_units.hpp"
+
+namespace forge {
+
+// Gathers the weights of products in FP8 as codes (plan/coded_units.hpp), and hands them to layers as what the codes
+// stand for. Scales are those of the weights that the last take_amaxes() saw.
+template <class T>
+class CodedGather {
+ public:
+  CodedGather(Arena& arena, Stream& compute, const BufferContext& context, const CodedUnits& units,
+              const Fp8History& history);
+
+  bool has(std::size_t unit) const { return units_.has(unit); }
+  // The largest magnitudes of all weights that are gathered so, over all ranks that share them. Collective, in the
+  // compute stream.
+  void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
+  // A unit's weights into `to`, over its shards.
+  void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
+  // Adds those of a unit.
+  void list_amaxes(std::size_t unit, WeightAmaxes& to) const;
+
+ private:
+  // Those that give the scales.
+  std::vector<View<const float, 1>> scaling(Stream& stream, const LocalUnit& unit,
+                                            const std::vector<CodedMatrices>& matrices);
+  View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
+  void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,
+                     View<T, 1> to);
+
+  const BufferContext& context_;
+  const CodedUnits& units_;
+  CodedBuffers<T> buffers_;
+  const Fp8History& history_;  // of the delayed recipe, whose scales are those of the steps before
+};
+
+}  // namespace forge

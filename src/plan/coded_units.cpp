@@ -1,0 +1,132 @@
+#include "plan/coded_units.hpp"
+
+#include <algorithm>
+
+#include "nn/block.plan.hpp"
+
+namespace forge {
+
+void resolve_coded(Fp8Options& fp8, const Deck& deck, const MeshShape& mesh) {
+  if (!fp8.on || !deck.train.fp8_gather || deck.train.zero_stage < 3) return;
+  if (mesh.dense_shards() > 1) fp8.coded_end = std::min(deck.model.layers, fp8.end_block);
+  if (fp8.experts && mesh.expert_shards() > 1) fp8.coded_experts_end = fp8.end_block;
+}
+
+namespace {
+
+// Finds the members of a unit's struct of parameters: their Views point to marks, one for each.
+class MemberFinder {
+ public:
+  MemberFinder(const BufferContext& c, const LocalUnit& unit) : unit_(unit), marks_(unit.groups.size()) {
+    std::vector<ParameterGroup> groups = unit.groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) groups[g].offset = static_cast<std::int64_t>(g);
+    const UnitPart<const float> all(marks_.data());
+    ParameterLister lister(c.spec, unit.kind, unit.layer, groups, all, all);
+    members.list(lister);
+    lister.finish();
+  }
+
+  BlockParameters<const float> members;
+
+  // Null: the unit doesn't have it.
+  const ParameterGroup* find(const float* mark) const {
+    return mark ? &unit_.groups[to_size(mark - marks_.data())] : nullptr;
+  }
+
+ private:
+  const LocalUnit& unit_;
+  std::vector<float> marks_;
+};
+
+struct Found {
+  const float* mark;
+  MatrixSplit split;
+};
+
+// The weights of a block's products, or of its experts'.
+std::vector<Found> products_of(const BufferContext& c, const LocalUnit& unit, const BlockParameters<const float>& w) {
+  const ModelSpec& s = c.spec;
+  if (unit.is_experts())
+    return {{w.moe.experts.up.data, expert_up_split(s, s.Fe())},
+            {w.moe.experts.down.data, expert_down_split(s, s.Fe())}};
+  std::vector<Found> found;
+  if (s.mla()) {
+    const LatentSplits splits = latent_splits(s);
+    found = {{w.latent.q_up.data, splits.q_up},
+             {w.latent.kv_up.data, splits.kv_up},
+             {w.latent.q_down.data, splits.q_down},
+             {w.latent.kv_down.data, splits.kv_down},
+             {w.latent.out.data, attention_out_split(s)}};
+  } else {
+    found = {{w.attention.qkv.data, qkv_split(c)}, {w.attention.out.data, attention_out_split(s)}};
+  }
+  const bool moe = s.is_moe(unit.layer);
+  const MlpParameters<const float>& mlp = moe ? w.moe.shared : w.mlp;
+  const std::int64_t ffn = moe ? s.Fs() : s.F();
+  found.push_back({mlp.up.data, mlp_up_split(s, ffn)});
+  found.push_back({mlp.down.data, mlp_down_split(s, ffn)});
+  return found;
+}
+
+CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank, int etp_rank) {
+  CodedUnit coded;
+  const MemberFinder finder(c, unit);
+  for (const auto& [mark, split] : products_of(c, unit, finder.members)) {
+    const ParameterGroup* group = finder.find(mark);
+    if (!group) continue;
+    const ScaledProduct p = unit.is_experts() ? scaled_experts(c, ProductOf::output, 1, split, etp_rank)
+                                              : scaled_product(c, ProductOf::output, 1, split, tp_rank);
+    coded.matrices.push_back({split.product, group->offset, p.matrices(), p.b, 0});
+    require(coded.matrices.back().range().size() == group->elements, "a coded weight is not its place in the unit");
+  }
+  std::sort(coded.matrices.begin(), coded.matrices.end(),
+            [](const CodedMatrices& a, const CodedMatrices& b) { return a.offset < b.offset; });
+  std::int64_t at = 0;
+  for (const CodedMatrices& m : coded.matrices) {
+    if (m.offset > at) coded.others.push_back({at, m.offset});
+    at = m.range().end;
+  }
+  if (at < unit.elements) coded.others.push_back({at, unit.elements});
+  const std::int64_t shard = unit.elements / unit.zero.shards;
+  for (int i = 0; i < unit.zero.shards; ++i) {
+    std::int64_t here = 0;
+    for (const Range& range : coded.others) here += intersection(range, {i * shard, (i + 1) * shard}).size();
+    coded.others_of_shard = std::max(coded.others_of_shard, here);
+  }
+  return coded;
+}
+
+// Rows of matrices that a shard meets, times their groups of columns: no shard has more.
+std::int64_t partials_of(const LocalUnit& unit, const CodedMatrices& m) {
+  const std::int64_t rows = std::min(unit.elements / unit.zero.shards / m.each.columns + 2, m.count * m.each.rows);
+  return rows * m.each.by_column.count;
+}
+
+}  // namespace
+
+CodedUnits coded_units(const BufferContext& c, const std::vector<LocalUnit>& units, int tp_rank, int etp_rank) {
+  CodedUnits all;
+  if (c.fp8.coded_end == 0 && c.fp8.coded_experts_end == 0) return all;
+  all.units.resize(units.size());
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    const LocalUnit& unit = units[u];
+    const bool dense = unit.kind == UnitKind::block && c.fp8.has_coded_block(unit.layer);
+    if (!dense && !(unit.is_experts() && c.fp8.has_coded_experts(unit.layer))) continue;
+    CodedUnit& coded = all.units[u] = coded_unit(c, unit, tp_rank, etp_rank);
+    std::int64_t& next = dense ? all.dense : all.experts;
+    for (CodedMatrices& m : coded.matrices) {
+      m.first = next;
+      next += m.groups();
+      all.partials = std::max(all.partials, partials_of(unit, m));
+    }
+    all.codes = std::max(all.codes, unit.elements);
+    all.others = std::max(all.others, unit.zero.shards * coded.others_of_shard);
+    all.matrices = std::max(all.matrices, static_cast<std::int64_t>(coded.matrices.size()));
+  }
+  for (std::size_t u = 0; u < units.size(); ++u)
+    if (units[u].is_experts())
+      for (CodedMatrices& m : all.units[u].matrices) m.first += all.dense;
+  return all;
+}
+
+}  // namespace forge
