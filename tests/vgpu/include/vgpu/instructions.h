@@ -4,7 +4,9 @@
 // src/device/instructions.hpp. Where values of a matrix stand in the registers of a warp: PTX ISA, 9.7.14 and 9.7.15
 // (Matrix Fragments for mma). Lane l = 4 g + t.
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "cuda_fp8.h"
 #include "vgpu/kernel.h"
@@ -68,17 +70,24 @@ VGPU_UNCHECKED inline void mma_tf32(VgpuLanes* w) {
   multiply(w, a, b, 6);
 }
 
+// What each code stands for.
 template <__nv_fp8_interpretation_t kind>
+inline const std::array<float, 256> fp8_values = [] {
+  std::array<float, 256> all{};
+  for (std::size_t code = 0; code < all.size(); ++code) all[code] = fp8_value(static_cast<std::uint8_t>(code), kind);
+  return all;
+}();
+
+template <__nv_fp8_interpretation_t kind_of_a, __nv_fp8_interpretation_t kind_of_b>
 VGPU_UNCHECKED inline void mma_fp8(VgpuLanes* w) {
+  const float *of_a = fp8_values<kind_of_a>.data(), *of_b = fp8_values<kind_of_b>.data();
   float a[16][32], b[32][8];
   for (int l = 0; l < 32; ++l)
     for (int h = 0; h < 4; ++h) {
       const int g = l / 4, t = l % 4;
-      const auto value = [&](int word) {
-        return fp8_value(static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)), kind);
-      };
-      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][4 * t + h + r / 2 * 16] = value(r);
-      for (int r = 0; r < 2; ++r) b[4 * t + h + r * 16][g] = value(4 + r);
+      const auto code = [&](int word) { return static_cast<std::uint8_t>(w->in[l][word] >> (8 * h)); };
+      for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][4 * t + h + r / 2 * 16] = of_a[code(r)];
+      for (int r = 0; r < 2; ++r) b[4 * t + h + r * 16][g] = of_b[code(4 + r)];
     }
   multiply(w, a, b, 6);
 }
