@@ -238,6 +238,10 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
                        value_text(*find_key("model", "attention_soft_cap"), deck) +
                        ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
+  if (deck.machine.fp8_products == Fp8Products::tensor_cores && !(bf16 && t.precision == PrecisionName::fp8))
+    report.add("",
+               "machine.fp8_products = tensor_cores without train.precision = fp8 and train.fp8_carrier = bf16, whose "
+               "products alone they compute; legal: bf16, or precision fp8 with fp8_carrier: bf16");
 }
 
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.

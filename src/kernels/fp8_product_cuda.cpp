@@ -3,6 +3,7 @@
 
 #include "core/error.hpp"
 #include "device/instructions.hpp"
+#include "device/warpgroup.hpp"
 #include "kernels/fp8_product.hpp"
 
 namespace forge {
@@ -15,6 +16,7 @@ namespace {
 constexpr int warps = 8, block_threads = 32 * warps, tile = 16 * warps, stages = 3;
 constexpr int slot_bytes = 128, tile_bytes = tile * slot_bytes, columns_each = tile / 8;
 static_assert(slot_bytes == fp8_block && block_threads == 2 * tile);
+constexpr unsigned warpgroup_alignment = 1024;
 constexpr std::size_t shared_bytes = stages * (2 * tile_bytes + 2 * tile * sizeof(float));
 
 // Chunk c of 16 bytes of row r stands at place c xor (r mod 8): the eight rows of one chunk, which ldmatrix reads at
@@ -59,12 +61,10 @@ struct LineScales {
 
 template <Fp8Format of_a>
 __device__ void multiply_add_codes(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-#if __CUDA_ARCH__ >= 890
   if constexpr (of_a == Fp8Format::e4m3)
     multiply_add_e4m3(d, a, b);
   else
     multiply_add_e5m2_e4m3(d, a, b);
-#endif
 }
 
 // sum(16, 128) = rows of this warp of a, times bᵀ, over a slot.
@@ -125,10 +125,28 @@ __device__ void store(const float (&total)[columns_each][4], std::int64_t first_
   }
 }
 
-template <Fp8Format of_a, class TC>
+// The same by the whole warpgroup, where the code that is compiled now may: `warpgroups` asks for it. Threads must have
+// published what they copied.
+template <Fp8Format of_a, bool warpgroups>
+__device__ void multiply_tiles(const unsigned char* a, const unsigned char* b, float (&sum)[columns_each][4]) {
+  if constexpr (warpgroups && compiles_warpgroups)
+    multiply_warpgroup<of_a>(sum, a + static_cast<int>(threadIdx.x) / 128 * 64 * slot_bytes, b);
+  else
+    multiply_slot<of_a>(a, b, sum);
+}
+
+template <bool warpgroups>
+__device__ unsigned char* tile_memory() {
+  unsigned char* memory = dynamic_shared();
+  if constexpr (!warpgroups) return memory;
+  const auto beyond = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(memory) % warpgroup_alignment);
+  return memory + (beyond > 0 ? warpgroup_alignment - beyond : 0);
+}
+
+template <Fp8Format of_a, class TC, bool warpgroups>
 __global__ void __launch_bounds__(block_threads, 1)
     product_kernel(Fp8Codes a, Fp8Codes b, bool adds, View<TC, 2> c, unsigned row_tiles) {
-  unsigned char* tiles = dynamic_shared();
+  unsigned char* tiles = tile_memory<warpgroups>();
   auto* factors = reinterpret_cast<float*>(tiles + stages * 2 * tile_bytes);  // (stages, 2, 128)
   const std::int64_t first_row = std::int64_t{blockIdx.x % row_tiles} * tile,
                      first_column = std::int64_t{blockIdx.x / row_tiles} * tile;
@@ -149,12 +167,13 @@ __global__ void __launch_bounds__(block_threads, 1)
   float total[columns_each][4] = {};
   for (int slot = 0; slot < slots; ++slot) {
     copy_async_wait<stages - 2>();
+    if constexpr (warpgroups && compiles_warpgroups) publish_to_warpgroups();
     __syncthreads();  // the slot is there, and the one before it is read
     load(slot + stages - 1);
     const int stage = slot % stages;
     const unsigned char* here = tiles + stage * 2 * tile_bytes;
     float sum[columns_each][4];
-    multiply_slot<of_a>(here, here + tile_bytes, sum);
+    multiply_tiles<of_a, warpgroups>(here, here + tile_bytes, sum);
     add_slot(sum, factors + stage * 2 * tile, factors + stage * 2 * tile + tile, total);
   }
   store(total, first_row, first_column, adds, c);
@@ -169,14 +188,17 @@ void fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, bool adds
           "the extents or formats of a product of codes do not match");
   const std::int64_t row_tiles = (c.rows() + tile - 1) / tile, column_tiles = (c.columns() + tile - 1) / tile;
   if (row_tiles * column_tiles == 0) return;
-  const LaunchShape shape{row_tiles * column_tiles, block_threads, shared_bytes};
-  const auto start = [&](auto kernel) {
-    launch(stream, "product of codes (tensor cores)", kernel, shape, a, b, adds, c, static_cast<unsigned>(row_tiles));
+  const bool warpgroups = device_has_warpgroups();
+  const LaunchShape shape{row_tiles * column_tiles, block_threads,
+                          shared_bytes + (warpgroups ? warpgroup_alignment : 0)};
+  const auto start = [&](auto by_warps, auto by_warpgroups) {
+    launch(stream, "product of codes (tensor cores)", warpgroups ? by_warpgroups : by_warps, shape, a, b, adds, c,
+           static_cast<unsigned>(row_tiles));
   };
   if (a.format == Fp8Format::e4m3)
-    start(product_kernel<Fp8Format::e4m3, TC>);
+    start(product_kernel<Fp8Format::e4m3, TC, false>, product_kernel<Fp8Format::e4m3, TC, true>);
   else
-    start(product_kernel<Fp8Format::e5m2, TC>);
+    start(product_kernel<Fp8Format::e5m2, TC, false>, product_kernel<Fp8Format::e5m2, TC, true>);
 }
 template void fp8_product<bf16>(Stream&, const Fp8Codes&, const Fp8Codes&, bool, View<bf16, 2>);
 template void fp8_product<float>(Stream&, const Fp8Codes&, const Fp8Codes&, bool, View<float, 2>);

@@ -30,4 +30,12 @@ Fp8Slots fp8_slots(const ScaleLines& depth) {
   return s;
 }
 
+void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+  for (int rank = 0; rank < c.tp; ++rank) {
+    const ScaledProduct here = scaled_product(c, of, rows, w, rank);
+    p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
+    p.b_codes = std::max(p.b_codes, code_bytes(here.b, sums_rows_of_b(of)));
+  }
+}
+
 }  // namespace forge

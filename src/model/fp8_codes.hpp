@@ -56,5 +56,7 @@ inline bool sums_rows_of_b(ProductOf of) {
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * fp8_block * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
+// To a product that multiplies codes: the bytes of both operands', of the arguments of scaled_product().
+void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
 
 }  // namespace forge

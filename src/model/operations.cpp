@@ -1,6 +1,8 @@
 #include "model/operations.hpp"
 
 #include <algorithm>
+
+#include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
 
 namespace forge {
@@ -105,7 +107,9 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   if (!fp8 || !rounds_product(c.fp8, of)) return;
   products.back().fp8 = true;
   const bool delayed = c.fp8.recipe == Fp8Recipe::delayed;
-  add_scaled(scaled_product(c, of, rows, w, 0), !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
+  ScaledProduct p = scaled_product(c, of, rows, w, 0);
+  if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
+  add_scaled(p, !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
 }
 
 void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
@@ -121,7 +125,10 @@ void Operations::add_scaled(const ScaledProduct& p, int taken) {
   scaled.push_back(p);
   for (const auto& [rows, columns] : {std::pair{p.a.rows, p.a.columns}, {p.matrices() * p.b.rows, p.b.columns}}) {
     if (taken-- > 0) over_rows("fp8_amax", rows, columns, 1, 0);
-    over_rows("fp8_round", rows, columns, 1, 1);
+    if (p.a_codes > 0)
+      row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
+    else
+      over_rows("fp8_round", rows, columns, 1, 1);
   }
 }
 

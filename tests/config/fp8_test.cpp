@@ -40,6 +40,17 @@ TEST(Check, Fp8) {
         d.machine.attention = AttentionKernel::tensor_cores;
       },
       {"machine.attention = tensor_cores"});
+  const auto by_codes = [](PrecisionName precision, Fp8Carrier carrier) {
+    return [=](Deck& d) {
+      d.train.precision = precision, d.train.fp8_carrier = carrier;
+      d.machine.fp8_products = Fp8Products::tensor_cores;
+    };
+  };
+  EXPECT_NO_THROW(checked(by_codes(PrecisionName::fp8, Fp8Carrier::bf16)));
+  for (const auto& [precision, carrier] :
+       {std::pair{PrecisionName::bf16, Fp8Carrier::bf16}, {PrecisionName::fp8, Fp8Carrier::fp64}})
+    expect_refused(by_codes(precision, carrier),
+                   {"machine.fp8_products = tensor_cores", "legal: bf16, or precision fp8"});
 }
 
 }  // namespace

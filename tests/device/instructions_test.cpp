@@ -178,7 +178,8 @@ double fp8(std::uint8_t x, bool wide) {
 }
 
 bool has_fp8() {
-  return device_info().features >= std::string("sm_89");
+  const std::string features = device_info().features;
+  return std::stoi(features.substr(features.find('_') + 1)) >= 89;
 }
 
 // c += a bᵀ; a(16, 32) and b(8, 32) of codes.

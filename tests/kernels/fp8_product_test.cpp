@@ -115,7 +115,7 @@ class Fp8Product : public testing::Test {
  protected:
   void SetUp() override {
     const std::string features = device_info().features;
-    if (features < "sm_89") GTEST_SKIP() << features << " has no products of fp8";
+    if (std::stoi(features.substr(features.find('_') + 1)) < 89) GTEST_SKIP() << features << " has no products of fp8";
   }
 };
 
