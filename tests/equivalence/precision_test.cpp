@@ -155,16 +155,16 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
     cases[i].deck.machine.fp8_products = Fp8Products::tensor_cores;
   }
   const auto check = [&](const LayoutCase& c) -> std::string {
-    Deck numbers = c.deck;
+    Deck deck = c.deck, numbers = c.deck;
     numbers.machine.fp8_products = Fp8Products::bf16;
-    for (const Deck& d : {c.deck, numbers})
-      if (const auto rule = illegality(d); !rule.empty()) return "is refused: " + rule;
+    for (Deck* d : {&deck, &numbers})
+      if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
     const LayoutResult& one = references.of(numbers, 0);
     RunOptions options;
     options.whole = false;
     options.one = &one;
     options.routing = &one.routing;
-    return bf16_difference(run_threads(c.deck, options), one, c.deck);
+    return bf16_difference(run_threads(deck, options), one, deck);
   };
   EXPECT_EQ(failures_of(cases, sampled, check), "");
 }
