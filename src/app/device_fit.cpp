@@ -141,6 +141,16 @@ void refuse_what_the_device_lacks(const MachineDeck& machine) {
     throw BadInput(
         "machine.attention = tensor_cores: this build computes on the CPU; legal: cuda_cores, the default, "
         "or a build for GPUs");
+  if (machine.fp8_products != Fp8Products::tensor_cores) return;
+  const DeviceInfo device = device_info();
+  const std::string features = device.features;
+  if (std::string(device.kind) == "cpu")
+    throw BadInput(
+        "machine.fp8_products = tensor_cores: this build computes on the CPU; legal: bf16, the default, or a build for "
+        "GPUs");
+  if (std::stoi(features.substr(features.find('_') + 1)) < 89)
+    throw BadInput("machine.fp8_products = tensor_cores: this GPU is of " + features +
+                   ", which has no products of 8 bits; legal: bf16, the default, or a GPU of sm_89 or later");
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

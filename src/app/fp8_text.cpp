@@ -86,7 +86,8 @@ std::string fp8_text(const RunSetup& s) {
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
   for (const Task& task : tasks) cost.add(c, operations_of(c, s.share, task));
   const Fp8Sizes sizes = fp8_sizes(c, s.share);
-  const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute);
+  const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute),
+             codes = to_size(sizes.a_codes + sizes.b_codes);
   char share[32];
   std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier = value_of(s.deck, "fp8_carrier");
@@ -95,8 +96,10 @@ std::string fp8_text(const RunSetup& s) {
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
                             std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
          line("of the FLOP of products", share) +
-         line("saves", "no time: products read rounded numbers in " + carrier) +
+         line("saves", c.fp8.tensor_cores ? "not known: products of 8-bit operands have never run on a GPU"
+                                          : "no time: products read rounded numbers in " + carrier) +
          line("costs: rounded copies", format_bytes(copies)) +
+         (codes > 0 ? line("costs: codes", format_bytes(codes)) : "") +
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
          line("amaxes, in a step",
               format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +

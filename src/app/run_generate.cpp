@@ -135,8 +135,9 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
     std::fprintf(stderr, "forge: %s\n", note.c_str());
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
-  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases,
-                     fp8_options(deck));
+  Fp8Options fp8 = fp8_options(deck);
+  fp8.tensor_cores = false;  // their tiles have 128 rows
+  Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases, fp8);
   Printer printer(line, text);
   continue_tokens(decoder, prompt, line.length, {line.temperature, line.top_k, line.top_p, line.sampling_seed}, nullptr,
                   [&](std::int32_t id) { printer.add(id); });

@@ -1,6 +1,8 @@
 #include "model/operations.hpp"
 
 #include <algorithm>
+
+#include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
 
 namespace forge {
@@ -107,6 +109,7 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   const bool delayed = c.fp8.recipe == Fp8Recipe::delayed;
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
+  if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
   add_scaled(p, !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
 }
 
@@ -126,7 +129,10 @@ void Operations::add_scaled(const ScaledProduct& p, int taken) {
   scaled.push_back(p);
   const auto operand = [&](std::int64_t rows, std::int64_t columns) {
     if (taken-- > 0) over_rows("fp8_amax", rows, columns, 1, 0);
-    over_rows("fp8_round", rows, columns, 1, 1);
+    if (p.a_codes > 0)
+      row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
+    else
+      over_rows("fp8_round", rows, columns, 1, 1);
   };
   operand(p.a.rows, p.a.columns);
   if (!p.coded) operand(p.matrices() * p.b.rows, p.b.columns);

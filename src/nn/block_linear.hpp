@@ -2,6 +2,7 @@
 
 #include "kernels/fp8.hpp"
 #include "kernels/fp8_history.hpp"
+#include "kernels/fp8_product.hpp"
 #include "nn/count_operands.hpp"
 #include "nn/linear.hpp"
 
@@ -100,10 +101,9 @@ Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, View<const T
           p.coded ? b : View<const T, 2>(s.b.data, b.extents), true};
 }
 
-// a: the activation or output gradient; b: the weight, or in its gradient the activation.
+// The product of a and b, which is in FP8, with the amaxes of its operands found.
 template <class T>
-Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
-  if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
+ScaledProduct find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
   ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
   p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
   require_shapes(p, a, b);
@@ -111,6 +111,14 @@ Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, Vie
     delayed_amaxes<T>(ctx, of, w.product, p, a, b);
   else
     take_amaxes<T>(ctx, w.product, p, a, b);
+  return p;
+}
+
+// a: the activation or output gradient; b: the weight, or in its gradient the activation.
+template <class T>
+Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
+  if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
+  const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
   const Operands<T> rounded = round_operands<T>(ctx, p, a, b);
   count_operands<T>(ctx, of, w, p, a, b);
   return rounded;
@@ -130,10 +138,36 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
   return rounded;
 }
 
+// C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
+template <class T, class TC>
+bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b,
+                    bool adds, View<TC, 2> c) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const Fp8Options& fp8 = ctx.buffers.fp8;
+    if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_product(fp8, of)) return false;
+    const Fp8Buffers<T>& s = ctx.fp8;
+    const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
+    if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.groups()));
+    const bool a_rows = sums_rows_of_a(of);
+    const Fp8Codes x = fp8_encode(ctx.stream, a, p.a, a_rows, fp8.exact, s.amax.slice(0, p.a.groups()), s.a_codes);
+    const Fp8Codes y =
+        fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, amax_of_matrix<T>(ctx, p, 0), s.b_codes);
+    note_product(ctx, c, a_rows ? a.rows() : a.columns(), true);
+    fp8_product<TC>(ctx.stream, x, y, adds, c);
+    count_operands<T>(ctx, of, w, p, a, b);
+    return true;
+  }
+  return false;
+}
+
 // y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product.
 template <class T>
 void block_linear_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
                           View<const T, 1> b, View<T, 2> y) {
+  if (multiply_codes<T>(ctx, ProductOf::output, split, x, w, false, y)) {
+    if (!b.empty()) add_bias<T>(ctx.stream, b, y);
+    return;
+  }
   const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, w);
   linear_forward<T>(ctx, o.a, o.b, b, y, o.fp8);
 }
@@ -142,6 +176,7 @@ void block_linear_forward(Context<T>& ctx, const MatrixSplit& split, View<const 
 template <class T>
 void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
                                  View<T, 2> dx, bool adds = false) {
+  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, w, adds, dx)) return;
   const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, w);
   linear_backward_input<T>(ctx, o.a, o.b, dx, adds, o.fp8);
 }
@@ -150,6 +185,7 @@ void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View
 template <class T>
 void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> x,
                                   View<acc_t<T>, 2> dw) {
+  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;
   const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
 }

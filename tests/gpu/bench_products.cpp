@@ -1,4 +1,6 @@
 #include "bench.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/fp8_product.hpp"
 
 namespace forge::bench {
 
@@ -9,6 +11,43 @@ struct Layer {
   int64_t rows, out, in;  // y(rows, out) = x(rows, in) W(out, in)^T
   bool logits = false;    // the forward product is written in fp32
 };
+
+// Where the device multiplies numbers of 8 bits: sm_89 and later.
+bool has_fp8() {
+  const DeviceInfo device = device_info();
+  const std::string features = device.features;
+  return std::string(device.kind) != "cpu" && std::stoi(features.substr(features.find('_') + 1)) >= 89;
+}
+
+// An operand of machine.fp8_products: tensor_cores with blocks' scales, and its codes.
+struct Coded {
+  Fp8Codes codes;
+  double encoding;  // seconds
+
+  Coded(const Bench& b, Memory& memory, const View<const bf16, 2>& x, const ScaledOperand& operand) {
+    const auto amax = memory.zeros<float, 1>({{operand.groups()}});
+    const auto partials = memory.zeros<float, 1>({{std::max<int64_t>(operand.partials(), 1)}});
+    const auto bytes = memory.zeros<std::uint8_t, 1>({{code_bytes(operand, false)}});
+    fp8_amax<bf16>(b.stream, x, operand, partials, amax);
+    encoding = seconds_of(b, [&] { codes = fp8_encode(b.stream, x, operand, false, false, amax, bytes); });
+  }
+};
+
+// The forward product of codes beside cuBLASLt's in bf16, and what making the activations' codes takes.
+void bench_codes(const Bench& b, Memory& memory, const Layer& layer, const std::string& sizes, double flop,
+                 const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
+  BufferContext c;
+  c.fp8.on = true;
+  c.fp8.recipe = Fp8Recipe::block;
+  c.microbatch = {1, x.rows(), 1};
+  const ScaledProduct p =
+      scaled_product(c, ProductOf::output, x.rows(), {whole_lines(w.rows()), whole_lines(w.columns())}, 0);
+  const Coded of_x(b, memory, x, p.a), of_w(b, memory, w, p.b);
+  const std::string name = std::string(layer.name) + ", forward, fp8 tensor_cores";
+  print_row("products", name, sizes,
+            seconds_of(b, [&] { fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, false, y); }), flop, 0);
+  print_row("products", name + ", codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
+}
 
 void bench_layer(const Bench& b, const Layer& layer) {
   const int64_t rows = b.size(layer.rows, 16), out = b.size(layer.out, 24), in = b.size(layer.in, 32);
@@ -34,6 +73,7 @@ void bench_layer(const Bench& b, const Layer& layer) {
     forward(memory.zeros<float, 2>({{rows, out}}));
   else
     forward(y);
+  if (!layer.logits && has_fp8()) bench_codes(b, memory, layer, sizes, flop, x_in, w_in, y);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@ needed. Ends with 1, and says what is wrong, unless
   no kernel divides numbers of 64 bits;
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
+  the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
+  without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
   all kernels that this file expects are there, those over rows in bf16.
 
@@ -20,6 +22,9 @@ import tempfile
 
 # Kernels of which there must be some, by their plain names.
 EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel"]
+
+# What a product of codes multiplies by, in the code for an architecture: (which of its kernels a GPU of it starts, instruction).
+CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
 
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
 ROWS = """accumulate add add_bias add_column_sums apply_backward apply_forward attention_delta attention_merge blocks_to_columns
@@ -63,6 +68,10 @@ def plain(mangled):
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
+    found = re.search(r"product_kernelILNS_9Fp8FormatE([01])E(f|NS_4bf16E)Lb([01])E", mangled)
+    if found:
+        format, result, group = ("e4m3", "e5m2")[int(found[1])], "fp32" if found[2] == "f" else "bf16", ("warps", "warpgroups")[int(found[3])]
+        return f"product_kernel<{format},{result},{group}>"
     for name, rest in identifiers(mangled):
         if name in ROWS:
             return f"{name}<{','.join(types_of(rest))}>"
@@ -89,18 +98,22 @@ def registers(instructions):
     return 1 + max((int(r) for line in instructions for r in re.findall(r"\bR([0-9]+)\b", line)), default=-1)
 
 
-def problems(name, instructions):
+def problems(name, instructions, architecture):
     def count(pattern):
         return sum(re.search(pattern, line) is not None for line in instructions)
 
     if divisions := count(r"CALL.*(div|rem)_[su]64"):
         yield f"{divisions} divisions of 64 bits"
     rows = name.split("<")[0] in ROWS
-    if (rows or name.startswith("attention_mma")) and (spills := count(r"\b(STL|LDL)\b")):
+    group, multiply = CODES.get(architecture, ("", ""))
+    codes = name.startswith("product_kernel") and name.endswith(f",{group}>")
+    if codes and not count(rf"\b{multiply}\b"):
+        yield f"no {multiply}"
+    if (rows or codes or name.startswith("attention_mma")) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
     if name.startswith("attention_mma") and not count(r"\bHMMA\b"):
         yield "no HMMA"
-    if name.startswith("attention_mma") and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+    if (codes or name.startswith("attention_mma")) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
@@ -115,19 +128,25 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    for path in objects:
-        for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, architecture, path).items()):
+    for path, code in [(path, code) for path in objects for code in [architecture, *(CODES if "fp8_product" in path else [])]]:
+        for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, code, path).items()):
             name = plain(symbol)
-            names.add(name)
-            wrong = list(problems(name, instructions)) if judges else []
+            names.add(name if code == architecture else f"{name} of sm_{code}")
+            wrong = list(problems(name, instructions, code)) if judges else []
             failed = failed or bool(wrong)
-            hmma = sum("HMMA" in line for line in instructions)
-            print(f"{name:60} {registers(instructions):3} registers, {hmma:4} HMMA, {len(instructions):6} instructions", *wrong,
+            mma = sum("MMA" in line for line in instructions)
+            of = "" if code == architecture else f" of sm_{code}"
+            print(f"{name + of:60} {registers(instructions):3} registers, {mma:4} MMA, {len(instructions):6} instructions", *wrong,
                   sep="; " if wrong else "")
     for name in EXPECTED + [row for row in ROWS if row not in NOT_IN_BF16]:
         if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
             failed = True
+    for code, (group, _) in CODES.items():
+        for kernel in [f"product_kernel<{a},{result},{group}> of sm_{code}" for a in ("e4m3", "e5m2") for result in ("bf16", "fp32")]:
+            if judges and kernel not in names:
+                print(f"{kernel}: no such kernel")
+                failed = True
     sys.exit(1 if failed else 0)
 
 

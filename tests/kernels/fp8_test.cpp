@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fixture.hpp"
+#include "model/fp8_codes.hpp"
 
 namespace forge {
 namespace {
@@ -139,6 +140,42 @@ TEST(Fp8, BlocksAreThoseOfTheWholeTensor) {
       EXPECT_EQ(p.b.over_tp, tp > 1);
     }
   }
+}
+
+// Slots of codes: all lines of a depth in their order, at most 128 each, of one group; a new one for each group.
+void check_slots(const ScaleLines& depth, int64_t lines) {
+  const Fp8Slots slots = fp8_slots(depth);
+  int64_t line = 0, last = -1, before = 0;
+  for (int32_t s = 0; s < slots.count(); ++s) {
+    const Fp8Slots::Lines here = slots.lines_of(s);
+    ASSERT_EQ(here.begin, line);
+    ASSERT_TRUE(here.begin < here.end && here.end <= here.begin + 128) << s;
+    ASSERT_EQ(slots.group_of(s), here.group);
+    ASSERT_EQ(depth.group_of(here.begin), here.group);
+    ASSERT_EQ(depth.group_of(here.end - 1), here.group);
+    ASSERT_TRUE(here.group != last || before == 128) << "a slot that isn't full, and its group goes on";
+    before = here.end - here.begin, line = here.end, last = here.group;
+  }
+  ASSERT_EQ(line, lines);
+}
+
+TEST(Fp8, SlotsOfCodesHaveOneGroupEach) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block})
+    for (const int rank : {0, 1, 2, 3})
+      for (const bool transposed : {false, true}) {
+        BufferContext c = context(recipe, 4, 1, 3, 400);
+        c.fp8.transposed = transposed;
+        MatrixSplit w{split_lines(130), whole_lines(300)};
+        w.rows.parts.push_back({257, 2});
+        w.rows.parts.push_back({257, 2});
+        for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient})
+          for (const int64_t rows : {1200, 300}) {
+            if (!rounds_product(c.fp8, of)) continue;
+            const ScaledProduct p = scaled_product(c, of, rows, w, rank);
+            check_slots(sums_rows_of_a(of) ? p.a.by_row : p.a.by_column, sums_rows_of_a(of) ? p.a.rows : p.a.columns);
+            check_slots(sums_rows_of_b(of) ? p.b.by_row : p.b.by_column, sums_rows_of_b(of) ? p.b.rows : p.b.columns);
+          }
+      }
 }
 
 // ---- kernels

@@ -140,9 +140,19 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device < 0 || device >= Machine::get().devices()) return returned(cudaErrorInvalidDevice);
-  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) return returned(cudaErrorInvalidValue);
-  *value = static_cast<int>(vgpu::settings().shared_limit());
-  return cudaSuccess;
+  const vgpu::Settings& s = vgpu::settings();
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = s.arch / 10;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = s.arch % 10;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(s.shared_limit());
+      return cudaSuccess;
+  }
+  return returned(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaDeviceSynchronize() {

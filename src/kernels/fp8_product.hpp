@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/fp8.hpp"
+#include "core/types.hpp"
+#include "core/view.hpp"
+#include "device/stream.hpp"
+#include "model/fp8_codes.hpp"
+
+namespace forge {
+
+// Products of 8-bit operands by tensor cores (machine.fp8_products: tensor_cores), of the CUDA build. A build that
+// computes on the CPU has none: there these end with an error.
+
+// An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
+// group · depth_stride].
+struct Fp8Codes {
+  View<const std::uint8_t, 2> codes;  // (lines, 128 · slots), 16-byte aligned
+  ScaleLines lines;
+  Fp8Slots slots;
+  const float* amax = nullptr;
+  std::int64_t line_stride = 0, depth_stride = 0;
+  Fp8Format format = Fp8Format::e4m3;
+  bool exact = false;
+};
+
+// The codes of x(R,N), encode(x · scale) as fp8_round() has them, in `memory` of code_bytes(operand, sums_rows) bytes:
+// rows of x become lines, or, with sums_rows, its columns.
+Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand, bool sums_rows, bool exact,
+                    View<const float, 1> amax, View<std::uint8_t, 1> memory);
+
+// C(m,n) = or += Σ_s Σ_k A(m,k) B(n,k) / (scale_a(m,s) scale_b(n,s)) over the slots s of the depth and the 128 k of
+// each: products of codes are exact, those of a slot are summed by the tensor cores, and slots, divided by their
+// scales, in fp32 (DeepSeek-V3, arXiv:2412.19437, 3.3.2). A group whose amax is Inf makes its lines NaN. A is E4M3 or
+// E5M2, B E4M3; TC bf16 or float. sm_89.
+template <class TC>
+void fp8_product(Stream&, const Fp8Codes& a, const Fp8Codes& b, bool adds, View<TC, 2> c);
+
+}  // namespace forge

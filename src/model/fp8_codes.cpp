@@ -1,0 +1,41 @@
+#include "model/fp8_codes.hpp"
+
+namespace forge {
+
+namespace {
+
+std::int32_t slots_of(std::int64_t lines) {
+  return static_cast<std::int32_t>((lines + fp8_block - 1) / fp8_block);
+}
+
+}  // namespace
+
+Fp8Slots fp8_slots(const ScaleLines& depth) {
+  Fp8Slots s;
+  s.depth = depth;
+  s.each = std::max(slots_of(depth.each), 1);
+  std::int32_t next = 0;
+  for (int p = 0; p < depth.parts; ++p) {
+    const std::int64_t begin = depth.begin[p], end = depth.begin[p + 1];
+    s.first[p] = next;
+    if (end == begin) continue;
+    s.group[p] = static_cast<std::int32_t>(depth.group_of(begin));
+    const ScaleLines::Range head = depth.lines_of(s.group[p]), tail = depth.lines_of(depth.group_of(end - 1));
+    s.front[p] = slots_of(head.end - head.begin);
+    next += s.front[p];
+    const auto later = static_cast<std::int32_t>(depth.group_of(end - 1)) - s.group[p];
+    if (later > 0) next += (later - 1) * s.each + slots_of(tail.end - tail.begin);
+  }
+  for (int p = depth.parts; p < 4; ++p) s.first[p] = next;
+  return s;
+}
+
+void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+  for (int rank = 0; rank < c.tp; ++rank) {
+    const ScaledProduct here = scaled_product(c, of, rows, w, rank);
+    p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
+    p.b_codes = std::max(p.b_codes, code_bytes(here.b, sums_rows_of_b(of)));
+  }
+}
+
+}  // namespace forge

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "model/scaled_product.hpp"
+
+namespace forge {
+
+// How the codes of an operand stand where a product of 8-bit numbers reads them: a row of codes for each row of the
+// result (`lines`), with the numbers that are multiplied and summed (`depth`) behind one another, in slots of 128. A
+// group of scales begins a new slot, and zeros fill its last one, so that every 128 products have one pair of scales.
+
+// The slots of an operand's depth. Part p of the lines that share scales has the slots from first[p] on, front[p] of
+// them of its first group, of which this rank may have the end only, and `each` of every later one.
+struct Fp8Slots {
+  struct Lines {
+    std::int64_t group, begin, end;  // a slot's lines of the depth
+  };
+  ScaleLines depth;
+  std::int32_t each = 1;
+  std::int32_t first[4] = {0, 0, 0, 0}, front[3] = {0, 0, 0}, group[3] = {0, 0, 0};  // first[3]: all slots
+
+  std::int64_t count() const { return first[3]; }
+  FORGE_INLINE std::int64_t group_of(std::int32_t slot) const {
+    const int p = part_of(slot);
+    const auto behind = static_cast<std::uint32_t>(slot - first[p]), cut = static_cast<std::uint32_t>(front[p]);
+    return behind < cut ? group[p] : group[p] + 1 + (behind - cut) / static_cast<std::uint32_t>(each);
+  }
+  FORGE_INLINE Lines lines_of(std::int32_t slot) const {
+    const int p = part_of(slot);
+    const std::int64_t g = group_of(slot);
+    const auto behind = static_cast<std::uint32_t>(slot - first[p] - front[p]);
+    const std::int64_t within = g == group[p] ? slot - first[p] : behind % static_cast<std::uint32_t>(each);
+    const ScaleLines::Range all = depth.lines_of(g);
+    const std::int64_t begin = all.begin + within * fp8_block, end = begin + fp8_block;
+    return {g, begin, end < all.end ? end : all.end};
+  }
+
+ private:
+  FORGE_INLINE int part_of(std::int32_t slot) const {
+    return depth.parts > 2 && slot >= first[2] ? 2 : depth.parts > 1 && slot >= first[1] ? 1 : 0;
+  }
+};
+Fp8Slots fp8_slots(const ScaleLines& depth);
+
+// Whether the depth of a product's first and second operand are its rows as they stand in memory.
+inline bool sums_rows_of_a(ProductOf of) {
+  return of == ProductOf::weight_gradient;
+}
+inline bool sums_rows_of_b(ProductOf of) {
+  return of != ProductOf::output;
+}
+
+// Bytes of an operand's codes.
+inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
+  return (sums_rows ? x.columns : x.rows) * fp8_block * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
+}
+// To a product that multiplies codes: the bytes of both operands', of the arguments of scaled_product().
+void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
+
+}  // namespace forge
