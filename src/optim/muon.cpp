@@ -9,7 +9,7 @@ constexpr double muon_momentum = 0.95;
 
 // u = (1−μ) g + μ b, of NorMuon u = b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
 //   b ← μ b + (1−μ) g
-// M: the type of b, which u's is not rounded to. A step that is not finite changes nothing and has u = 0.
+// M: the type of b; u has what b is before it is rounded. A step that is not finite changes nothing and has u = 0.
 template <class M, class T>
 void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
   using A = acc_t<T>;

@@ -32,9 +32,9 @@ void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& sto
 
 // Routed experts have no history.
 template <class T>
-std::vector<View<const float, 1>> CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit,
-                                                          const std::vector<CodedMatrices>& matrices) {
-  std::vector<View<const float, 1>> amaxes;
+auto CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices)
+    -> AmaxList {
+  AmaxList amaxes;
   for (const CodedMatrices& m : matrices) {
     if (context_.fp8.history == 0 || unit.is_experts()) {
       amaxes.push_back(amax_of(m));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "comm/mesh.hpp"
+#include "core/short_list.hpp"
 #include "kernels/fp8_history.hpp"
 #include "nn/context.hpp"
 #include "parallel/storage.hpp"
@@ -27,8 +28,8 @@ class CodedGather {
 
  private:
   // Those that give the scales.
-  std::vector<View<const float, 1>> scaling(Stream& stream, const LocalUnit& unit,
-                                            const std::vector<CodedMatrices>& matrices);
+  using AmaxList = ShortList<View<const float, 1>, to_size(BlockProduct::count_)>;
+  AmaxList scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices);
   View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
   void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,
                      View<T, 1> to);
