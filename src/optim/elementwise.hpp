@@ -58,8 +58,19 @@ FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, 
   });
 }
 
+// One of the two above.
+template <class W, class M, class T, class F, class Numbers, class States>
+FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, acc_t<T>* g, W* p, T* copy,
+                              bool leaves, const States& states, const Rounding& rounding, F new_weight,
+                              Numbers numbers) {
+  if constexpr (std::is_same_v<M, acc_t<T>> && std::is_same_v<W, acc_t<T>>)
+    update_block<T>(team, n, clip, g, p, copy, leaves, states, new_weight, numbers);
+  else
+    update_rounded<W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
+}
+
 template <class M, class W, int count, class T, class F>
-void update_typed(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
+void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
   using A = acc_t<T>;
   constexpr std::int64_t block = 4096;
   const View<const StepScalars, 1> scalars = step.scalars;
@@ -69,21 +80,16 @@ void update_typed(Stream& stream, const UpdateStep& step, const UpdateRun<T>& ru
   T* const copy = run.master.empty() ? nullptr : run.copy.data;
   Array<M*, count> states;
   for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
-  [[maybe_unused]] const Rounding rounding(run.place, step.number);
+  const Rounding rounding(run.place, step.number);
   const std::int64_t n = run.gradient.rows();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;
     const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
     Array<M*, count> here = states;
     for (int i = 0; i < count; ++i) here[i] += begin;
-    const auto numbers = std::make_integer_sequence<int, count>();
-    A *const g = gradient + begin, clip = A(scalars[0].clip_coefficient);
-    T* const c = copy ? copy + begin : nullptr;
-    if constexpr (std::is_same_v<M, A> && std::is_same_v<W, A>)
-      update_block<T>(team, width, clip, g, weights + begin, c, leaves, here, new_weight, numbers);
-    else
-      update_rounded<W, M, T>(team, begin, width, clip, g, weights + begin, c, leaves, here, rounding, new_weight,
-                              numbers);
+    update_part<W, M, T>(team, begin, width, A(scalars[0].clip_coefficient), gradient + begin, weights + begin,
+                         copy ? copy + begin : nullptr, leaves, here, rounding, new_weight,
+                         std::make_integer_sequence<int, count>());
   });
 }
 
@@ -113,7 +119,7 @@ template <int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
   with_state_type(run, [&]<class M>(std::type_identity<M>) {
     with_weight_type(run, [&]<class W>(std::type_identity<W>) {
-      update_detail::update_typed<M, W, count>(stream, step, run, new_weight);
+      update_detail::update_weights<M, W, count>(stream, step, run, new_weight);
     });
   });
 }

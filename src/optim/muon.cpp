@@ -18,19 +18,48 @@ void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const U
   const A* const gs = run.gradient.data;
   M* const bs = run.template state_of<M>(0).data;
   T* const us = values.data;
-  [[maybe_unused]] const Rounding rounding(run.place, step.number);
+  const Rounding rounding(run.place, step.number);
   parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
     if (scalars[0].finite == 0) {
       us[i] = T(A(0));
       return;
     }
     const A g = gs[i] * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
-    if constexpr (std::is_same_v<M, A>)
-      bs[i] = b;
-    else
-      bs[i] = rounding(i).template rounded<M>(b, 0);
+    bs[i] = kept_as<M>(rounding, i, b, 0);
     us[i] = T(b + ahead * (g - b));
   });
+}
+
+// Elements of apply_with() from `begin` of the run on: os, ps, copy (null: none) and left (null) begin there.
+template <class W, class T, class F>
+FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, const T* os, W* ps, T* copy, acc_t<T>* left,
+                             const Rounding& rounding, F new_weight) {
+  using A = acc_t<T>;
+  if constexpr (!std::is_same_v<W, A>) {
+    team.each(n, [=](std::int64_t j) {
+      const A before = A(ps[j]);
+      ps[j] = kept_as<W>(rounding, begin + j, new_weight(os[j], before), RoundingBits::weight);
+      if (left) left[j] = A(ps[j]) - before;
+    });
+  } else if (left) {
+    team.each(n, [=](std::int64_t j) {
+      const A before = ps[j];
+      ps[j] = new_weight(os[j], before);
+      if (copy) copy[j] = T(ps[j]);
+      left[j] = ps[j] - before;
+    });
+  } else if (copy) {
+    team.map(
+        n,
+        [=](const T& o, A& p, T& c) {
+          p = new_weight(o, p);
+          c = T(p);
+        },
+        os, in_place(ps), copy);
+  } else {
+    team.map(
+        n, [=](const T& o, A& p) { p = new_weight(o, p); }, os, in_place(ps));
+  }
 }
 
 // p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o. W: the master weights' type.
@@ -43,40 +72,14 @@ void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run,
   W* const weights = run.template weights<W>();
   T* const copy = run.master.empty() ? nullptr : run.copy.data;
   A* const left = step.leaves ? run.gradient.data : nullptr;
-  [[maybe_unused]] const Rounding rounding(run.place, step.number);
+  const Rounding rounding(run.place, step.number);
   constexpr std::int64_t block = 4096;
   const std::int64_t n = run.gradient.rows();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;
     const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    const auto new_weight = [=](const T& o, A p) { return p * decay - rate * A(o); };
-    const T* const os = values.data + begin;
-    W* const ps = weights + begin;
-    if constexpr (!std::is_same_v<W, A>) {
-      team.each(width, [=](std::int64_t j) {
-        const A before = A(ps[j]);
-        ps[j] = rounding(begin + j).template rounded<W>(new_weight(os[j], before), RoundingBits::weight);
-        if (left) left[begin + j] = A(ps[j]) - before;
-      });
-    } else if (left) {
-      team.each(width, [=](std::int64_t j) {
-        const A before = ps[j];
-        ps[j] = new_weight(os[j], before);
-        if (copy) copy[begin + j] = T(ps[j]);
-        left[begin + j] = ps[j] - before;
-      });
-    } else if (copy) {
-      team.map(
-          width,
-          [=](const T& o, A& p, T& c) {
-            p = new_weight(o, p);
-            c = T(p);
-          },
-          os, in_place(ps), copy + begin);
-    } else {
-      team.map(
-          width, [=](const T& o, A& p) { p = new_weight(o, p); }, os, in_place(ps));
-    }
+    apply_part<W, T>(team, begin, width, values.data + begin, weights + begin, copy ? copy + begin : nullptr,
+                     left ? left + begin : nullptr, rounding, [=](const T& o, A p) { return p * decay - rate * A(o); });
   });
 }
 

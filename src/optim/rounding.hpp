@@ -70,4 +70,13 @@ struct Rounding {
   static std::uint64_t to_word(std::int64_t number) { return static_cast<std::uint64_t>(number); }
 };
 
+// x of element i as it is kept in type M: number `which` of what is rounded of it, or x itself.
+template <class M, class A>
+FORGE_INLINE M kept_as(const Rounding& rounding, std::int64_t i, A x, int which) {
+  if constexpr (std::is_same_v<M, A>)
+    return x;
+  else
+    return rounding(i).template rounded<M>(x, which);
+}
+
 }  // namespace forge
