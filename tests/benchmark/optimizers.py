@@ -10,45 +10,8 @@ sequences of the quickstart's, and of each optimizer the best rate.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 
-
-def last_validation(directory):
-    """Of a run that has ended, else None."""
-    path = f"{directory}/metrics.jsonl"
-    if not os.path.exists(path):
-        return None
-    with open(path) as file:
-        lines = [json.loads(line) for line in file]
-    found = [line for line in lines if "validation_loss" in line]
-    return found[-1] if found else None
-
-
-def train(forge, directory, name, rate, seed, steps, settings):
-    done = last_validation(directory)
-    if done and done["step"] == steps:
-        return done["validation_loss"]
-    values = [
-        f"optimizer.name={name}",
-        f"optimizer.learning_rate={rate}",
-        f"train.seed={seed}",
-        f"train.steps={steps}",
-        f"train.validate_every_steps={steps // 3}",
-        f"output.directory={directory}",
-        "output.sample_tokens=0",
-        "output.save_hf=false",
-        "checkpoint.directory=null",
-        "checkpoint.every_steps=0",
-        "checkpoint.keep_last=0",
-    ] + settings
-    command = [forge, "inputs/quickstart.yaml"] + [word for value in values for word in ("--set", value)]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode != 0:
-        sys.exit(" ".join(command) + "\n" + ended.stdout + ended.stderr)
-    return last_validation(directory)["validation_loss"]
+import quickstart
 
 
 def main():
@@ -68,7 +31,9 @@ def main():
             losses = []
             for seed in arguments.seeds.split(","):
                 directory = f"{arguments.output}/{name}_{rate}_{seed}_{arguments.steps}"
-                loss = train(arguments.forge, directory, name, rate, seed, arguments.steps, arguments.set)
+                settings = [f"optimizer.name={name}", f"optimizer.learning_rate={rate}", f"train.seed={seed}"]
+                done = quickstart.train(arguments.forge, directory, settings + arguments.set, arguments.steps)
+                loss = done[-1][1]
                 losses.append(loss)
                 print(f"{name:<14} {rate:>9} {seed:>5} {loss:16.4f}", flush=True)
             means[rate] = sum(losses) / len(losses)
