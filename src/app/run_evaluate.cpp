@@ -7,6 +7,7 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "config/byte_vocabulary.hpp"
+#include "config/fp8_recipe.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "train/trainer.hpp"
@@ -84,7 +85,8 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
 // Scales of steps that were never trained are no one's.
 void refuse_missing_history(const Deck& deck) {
   const TrainDeck& t = deck.train;
-  if (t.precision != PrecisionName::fp8 || t.fp8_recipe != Fp8Recipe::delayed || !deck.checkpoint.model_from.empty())
+  if (t.precision != PrecisionName::fp8 || !properties_of(t.fp8_recipe).has_history() ||
+      !deck.checkpoint.model_from.empty())
     return;
   throw BadInput(
       "forge evaluate: train.fp8_recipe = delayed has its scales from the steps of a training, which only its "

@@ -5,6 +5,7 @@
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -63,11 +64,11 @@ std::size_t bytes_of(const std::vector<LocalUnit>& units, const Precision& preci
 // read here.
 void refuse_scales_of_sequences(const Deck& deck) {
   const TrainDeck& t = deck.train;
-  if (t.precision != PrecisionName::fp8 || t.fp8_recipe == Fp8Recipe::row || t.fp8_recipe == Fp8Recipe::block) return;
-  throw BadInput("forge generate: train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
-                 (t.fp8_recipe == Fp8Recipe::delayed
-                      ? " has scales of a training's steps, which a generation doesn't read"
-                      : " has scales of whole sequences, which a generation doesn't know yet") +
+  const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
+  if (t.precision != PrecisionName::fp8 || recipe.by_token()) return;
+  throw BadInput("forge generate: train.fp8_recipe = " + std::string(recipe.word) +
+                 (recipe.has_history() ? " has scales of a training's steps, which a generation doesn't read"
+                                       : " has scales of whole sequences, which a generation doesn't know yet") +
                  "; legal: row | block "
                  "(--set train.fp8_recipe=row), or --precision bf16");
 }

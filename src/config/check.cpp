@@ -7,6 +7,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
@@ -267,8 +268,15 @@ void check_machine(const Deck& deck, Report& report) {
                "products alone they compute; legal: bf16, or precision fp8 with fp8_carrier: bf16");
 }
 
-// Codes of weights are gathered for each use. A weight needs one code, whatever reads it: `row` has another scale in
-// backward than forward.
+// Recipes with a property, as a message has them.
+std::string recipes_that(bool (*has)(const Fp8RecipeRow&)) {
+  std::string words;
+  for (const Fp8RecipeRow& recipe : fp8_recipes)
+    if (has(recipe)) words += (words.empty() ? "" : " | ") + std::string(recipe.word);
+  return words;
+}
+
+// Codes of weights are gathered for each use. A weight needs one code, whatever reads it.
 void check_fp8_gather(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const std::string key = "train.fp8_gather = true with ";
@@ -280,10 +288,10 @@ void check_fp8_gather(const Deck& deck, Report& report) {
     report.add("", key +
                        "train.gather = step, which keeps gathered parameters beside the rank's own; legal: false, or "
                        "gather: microbatch");
-  if (t.fp8_recipe == Fp8Recipe::row)
-    report.add("", key +
-                       "train.fp8_recipe = row, whose weights have other scales in backward than forward; legal: "
-                       "false, or fp8_recipe: current | block | delayed");
+  if (!properties_of(t.fp8_recipe).has_one_code())
+    report.add("", key + "train.fp8_recipe = " + properties_of(t.fp8_recipe).word +
+                       ", whose weights have other scales in backward than forward; legal: false, or fp8_recipe: " +
+                       recipes_that([](const Fp8RecipeRow& r) { return r.has_one_code(); }));
   if (deck.machine.fp8_products == Fp8Products::tensor_cores)
     report.add("", key +
                        "machine.fp8_products = tensor_cores, which makes its codes from weights in bf16; legal: false, "
@@ -303,12 +311,12 @@ void check_fp8(const Deck& deck, Report& report) {
   }
   if (t.fp8_experts && m.experts == 0)
     report.add("", "train.fp8_experts = true with model.experts = 0: there are no products of experts; legal: false");
-  if (t.fp8_transposed && t.fp8_recipe != Fp8Recipe::block)
-    report.add("", "train.fp8_transposed = true with train.fp8_recipe = " +
-                       value_text(*find_key("train", "fp8_recipe"), deck) +
+  const Fp8RecipeRow& recipe = properties_of(t.fp8_recipe);
+  if (t.fp8_transposed && recipe.rows != RowScale::token_block)
+    report.add("", "train.fp8_transposed = true with train.fp8_recipe = " + std::string(recipe.word) +
                        ", which has no transposed copies; legal: false, or fp8_recipe: block");
   check_fp8_gather(deck, report);
-  if (t.fp8_recipe != Fp8Recipe::delayed && t.fp8_history != TrainDeck().fp8_history)
+  if (!recipe.has_history() && t.fp8_history != TrainDeck().fp8_history)
     report.add("", equation("train.fp8_history", t.fp8_history) +
                        " with a train.fp8_recipe that has no history; legal: " +
                        std::to_string(TrainDeck().fp8_history) + ", or fp8_recipe: delayed");

@@ -25,7 +25,7 @@ enum class CapacityDrop { position, probability };
 enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
-enum class Fp8Recipe { current, row, block, delayed };  // what has one scale (model/scaled_product.hpp)
+enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };           // type of all that isn't quantised
 enum class Fp8Products { bf16, tensor_cores };  // what multiplies rounded operands on a GPU
@@ -164,7 +164,7 @@ struct TrainDeck {
   std::int64_t microbatch_sequences = 1;
   std::int64_t sequence_tokens = 0;  // T
   PrecisionName precision = PrecisionName::bf16;
-  Fp8Recipe fp8_recipe = Fp8Recipe::current;
+  Fp8Recipe fp8_recipe{};
   Fp8Scale fp8_scale = Fp8Scale::power_of_two;
   Fp8Carrier fp8_carrier = Fp8Carrier::bf16;
   bool fp8_experts = false;                // the experts' products, too

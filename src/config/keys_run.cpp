@@ -1,4 +1,5 @@
 #include "config/attention_kernel.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
@@ -77,10 +78,9 @@ void add_precision(SectionKeys<&Deck::train>& k) {
       "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
       "of the arithmetic; bf16 keeps gradients, sums and, but for optimizer.master_weights, master weights in fp32, "
       "and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
-  k.choice<&T::fp8_recipe>("fp8_recipe", stays, {"current", "row", "block", "delayed"},
-                           "what has one scale: a sequence's activations and a whole matrix; a token and an output "
-                           "row; 1 x 128 of a token and 128 x 128 of a matrix; the batch's activations and a whole "
-                           "matrix, from the steps before");
+  std::vector<std::string> recipes;
+  for (const Fp8RecipeRow& recipe : fp8_recipes) recipes.push_back(recipe.word);
+  k.choice<&T::fp8_recipe>("fp8_recipe", stays, std::move(recipes), fp8_recipe_doc);
   k.choice<&T::fp8_scale>("fp8_scale", stays, {"power_of_two", "exact"},
                           "a scale is the largest power of two that fits, or largest number / amax");
   k.choice<&T::fp8_carrier>("fp8_carrier", stays, {"bf16", "fp64"},

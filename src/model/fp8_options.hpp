@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "config/deck.hpp"
+#include "config/fp8_recipe.hpp"
 
 namespace forge {
 
@@ -20,6 +21,7 @@ struct Fp8Options {
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
 
+  const Fp8RecipeRow& properties() const { return properties_of(recipe); }
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }

@@ -106,7 +106,7 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
     linear_backward_weight(rows, N, K);
   if (!fp8 || !rounds_product(c.fp8, of)) return;
   products.back().fp8 = true;
-  const bool delayed = c.fp8.recipe == Fp8Recipe::delayed;
+  const bool delayed = c.fp8.properties().has_history();
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
   if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);

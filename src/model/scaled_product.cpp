@@ -57,7 +57,7 @@ ScaledOperand token_rows(const BufferContext& c, std::int64_t rows, const Matrix
                          Splitter splitter) {
   const bool split = columns.split && splitter.ranks > 1;
   ScaledOperand x{rows, columns.count(), lines_alone(rows), one_group(columns.count()), format, split, false};
-  if (c.fp8.recipe == Fp8Recipe::block) x.by_column = blocks(columns, splitter);
+  if (c.fp8.properties().rows == RowScale::token_block) x.by_column = blocks(columns, splitter);
   return x;
 }
 
@@ -66,7 +66,7 @@ ScaledOperand activation(const BufferContext& c, std::int64_t rows, const Matrix
   const Microbatch& m = c.microbatch;
   const bool own = rows != m.rows();
   ScaledOperand x = token_rows(c, rows, columns, format, tp);
-  if (c.fp8.recipe == Fp8Recipe::current) {
+  if (c.fp8.properties().rows == RowScale::sequence) {
     x.by_row = sequences(rows, own ? tp.rank * rows : 0, m.local_tokens(), m.sequences);
     x.over_tp = x.over_tp || own;
     x.over_cp = m.cp > 1;
@@ -77,14 +77,15 @@ ScaledOperand activation(const BufferContext& c, std::int64_t rows, const Matrix
 ScaledOperand weight(const BufferContext& c, ProductOf of, const MatrixSplit& w, Splitter splitter) {
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool by_rows = w.rows.split && splitter.ranks > 1, by_columns = w.columns.split && splitter.ranks > 1;
-  ScaledOperand x{N, K, one_group(N), one_group(K), Fp8Format::e4m3, by_rows || by_columns, false};
-  if (c.fp8.recipe == Fp8Recipe::block) {
+  ScaledOperand x{N, K, one_group(N), one_group(K), c.fp8.properties().operands, by_rows || by_columns, false};
+  const WeightScale scales = c.fp8.properties().weights;
+  if (scales == WeightScale::block) {
     x.by_row = blocks(w.rows, splitter);
     x.by_column = blocks(w.columns, splitter);
-  } else if (c.fp8.recipe == Fp8Recipe::row && of == ProductOf::output) {
+  } else if (scales == WeightScale::line && of == ProductOf::output) {
     x.by_row = lines_alone(N);
     x.over_tp = by_columns;
-  } else if (c.fp8.recipe == Fp8Recipe::row) {
+  } else if (scales == WeightScale::line) {
     x.by_column = lines_alone(K);
     x.over_tp = by_rows;
   }
@@ -96,7 +97,7 @@ ScaledOperand weight(const BufferContext& c, ProductOf of, const MatrixSplit& w,
 ScaledOperand transposed(const BufferContext& c, std::int64_t rows, std::int64_t columns, Splitter tp) {
   const Microbatch& m = c.microbatch;
   const bool own = rows != m.rows();
-  ScaledOperand x{rows, columns, {}, lines_alone(columns), Fp8Format::e4m3, own, false};
+  ScaledOperand x{rows, columns, {}, lines_alone(columns), c.fp8.properties().operands, own, false};
   ScaleLines& g = x.by_row;
   g.each = fp8_block;
   g.period = m.local_tokens();
@@ -109,30 +110,26 @@ ScaledOperand transposed(const BufferContext& c, std::int64_t rows, std::int64_t
 }
 
 // A scale of the whole model's tensor, known before: none is asked of other ranks.
-ScaledProduct delayed_product(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+ScaledProduct delayed_product(const Fp8RecipeRow& recipe, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   const auto whole = [](std::int64_t lines, std::int64_t columns, Fp8Format format) {
     return ScaledOperand{lines, columns, one_group(lines), one_group(columns), format};
   };
   const std::int64_t N = w.rows.count(), K = w.columns.count();
-  const ScaledOperand x = whole(rows, K, Fp8Format::e4m3), dy = whole(rows, N, Fp8Format::e5m2);
-  const ScaledOperand weights = whole(N, K, Fp8Format::e4m3);
+  const ScaledOperand x = whole(rows, K, recipe.operands), dy = whole(rows, N, recipe.gradients);
+  const ScaledOperand weights = whole(N, K, recipe.operands);
   if (of == ProductOf::output) return {x, weights};
   return of == ProductOf::input_gradient ? ScaledProduct{dy, weights} : ScaledProduct{dy, x};
-}
-
-// Of output gradients.
-Fp8Format gradient_format(const BufferContext& c) {
-  return c.fp8.recipe == Fp8Recipe::block ? Fp8Format::e4m3 : Fp8Format::e5m2;
 }
 
 }  // namespace
 
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int tp_rank) {
-  if (c.fp8.recipe == Fp8Recipe::delayed) return delayed_product(of, rows, w);
+  const Fp8RecipeRow& recipe = c.fp8.properties();
+  if (recipe.has_history()) return delayed_product(recipe, of, rows, w);
   const Splitter tp{c.tp, tp_rank};
-  const auto x = [&] { return activation(c, rows, w.columns, Fp8Format::e4m3, tp); };
-  const auto dy = [&] { return activation(c, rows, w.rows, gradient_format(c), tp); };
+  const auto x = [&] { return activation(c, rows, w.columns, recipe.operands, tp); };
+  const auto dy = [&] { return activation(c, rows, w.rows, recipe.gradients, tp); };
   switch (of) {
     case ProductOf::output:
       return {x(), weight(c, of, w, tp)};
@@ -150,8 +147,8 @@ ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t 
                              int etp_rank) {
   const Splitter etp{c.etp, etp_rank};
   const bool output = of == ProductOf::output;
-  const ScaledOperand a = output ? token_rows(c, rows, w.columns, Fp8Format::e4m3, etp)
-                                 : token_rows(c, rows, w.rows, gradient_format(c), etp);
+  const ScaledOperand a = output ? token_rows(c, rows, w.columns, c.fp8.properties().operands, etp)
+                                 : token_rows(c, rows, w.rows, c.fp8.properties().gradients, etp);
   return {a, weight(c, of, w, etp), c.spec.E() / c.ep};
 }
 

@@ -135,8 +135,7 @@ struct ScaledProduct {
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
 // sums run over rows. The transposed copies of `block` have one for each column of 128 rows of a sequence.
 inline bool rounds_product(const Fp8Options& fp8, ProductOf of) {
-  return fp8.recipe == Fp8Recipe::current || fp8.recipe == Fp8Recipe::delayed || fp8.transposed ||
-         of != ProductOf::weight_gradient;
+  return fp8.properties().rounds_sums_of_rows() || fp8.transposed || of != ProductOf::weight_gradient;
 }
 // `rows` of activations: R, or S, which are this tp rank's of them. Extents and counts don't depend on the tp rank.
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,

@@ -107,7 +107,7 @@ ScaledProduct find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, V
   ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
   p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
   require_shapes(p, a, b);
-  if (ctx.buffers.fp8.recipe == Fp8Recipe::delayed)
+  if (ctx.buffers.fp8.properties().has_history())
     delayed_amaxes<T>(ctx, of, w.product, p, a, b);
   else
     take_amaxes<T>(ctx, w.product, p, a, b);

@@ -1,4 +1,5 @@
 #include "config/attention_kernel.hpp"
+#include "config/fp8_recipe.hpp"
 #include "small_deck.hpp"
 
 // What the keys of FP8 are held against.

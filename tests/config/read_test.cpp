@@ -1,4 +1,5 @@
 #include "config/read.hpp"
+#include "config/fp8_recipe.hpp"
 
 #include "config/schedule_name.hpp"
 #include "config/write.hpp"
