@@ -54,6 +54,14 @@ struct Row {
   Pack<T, width> kept[kept_packs];
 };
 
+// Sums that a worker adds to: its first packs in registers, the others where they stand.
+template <class A, int W>
+struct Sums {
+  static constexpr int width = W;
+  A* data;
+  mutable Pack<A, W> kept[kept_packs];
+};
+
 // Numbers that a worker has computed, for a loop of one pack.
 template <class T, int W>
 struct Held {
@@ -61,37 +69,63 @@ struct Held {
   Pack<T, W> kept[1];
 };
 
-// How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read).
+// A row that is written, and kept as Row for the loops behind.
+template <class T>
+struct Made {
+  static constexpr int width = Row<T>::width;
+  Row<T>& row;
+};
+
+// How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read),
+// Sums<A, W> (both), Made<T> (written). In registers: what `holds` is read there, what `keeps` is left there, and what
+// `moves` is read from memory or written to it.
 template <class P>
 struct Access;
+struct InMemory {
+  static constexpr bool holds = false, keeps = false, moves = true;
+};
 template <class T>
-struct Access<const T*> {
+struct Access<const T*> : InMemory {
   using Value = T;
-  static constexpr bool reads = true, writes = false, kept = false;
+  static constexpr bool reads = true, writes = false;
   FORGE_INLINE static const T* from(const T* p) { return p; }
 };
 template <class T>
-struct Access<T*> {
+struct Access<T*> : InMemory {
   using Value = T;
-  static constexpr bool reads = false, writes = true, kept = false;
+  static constexpr bool reads = false, writes = true;
   FORGE_INLINE static T* from(T* p) { return p; }
 };
 template <class T>
-struct Access<InPlace<T>> {
+struct Access<InPlace<T>> : InMemory {
   using Value = T;
-  static constexpr bool reads = true, writes = true, kept = false;
+  static constexpr bool reads = true, writes = true;
   FORGE_INLINE static T* from(InPlace<T> p) { return p.data; }
 };
 template <class T>
 struct Access<Row<T>> {
   using Value = T;
-  static constexpr bool reads = true, writes = false, kept = true;
+  static constexpr bool reads = true, writes = false, holds = true, keeps = false, moves = false;
   FORGE_INLINE static const T* from(const Row<T>& p) { return p.data; }
+};
+template <class A, int W>
+struct Access<Sums<A, W>> {
+  using Value = A;
+  static constexpr bool reads = true, writes = true, holds = true, keeps = true, moves = false;
+  FORGE_INLINE static A* from(const Sums<A, W>& p) { return p.data; }
+  FORGE_INLINE static Pack<A, W>& kept(const Sums<A, W>& p, int i) { return p.kept[i]; }
+};
+template <class T>
+struct Access<Made<T>> {
+  using Value = T;
+  static constexpr bool reads = false, writes = true, holds = false, keeps = true, moves = true;
+  FORGE_INLINE static T* from(const Made<T>& p) { return const_cast<T*>(p.row.data); }
+  FORGE_INLINE static Pack<T, Made<T>::width>& kept(const Made<T>& p, int i) { return p.row.kept[i]; }
 };
 template <class T, int W>
 struct Access<Held<T, W>> {
   using Value = T;
-  static constexpr bool reads = false, writes = false, kept = true;
+  static constexpr bool reads = false, writes = false, holds = true, keeps = false, moves = false;
 };
 template <class P>
 using value_of = typename Access<P>::Value;
@@ -148,13 +182,13 @@ template <int W, bool whole, class... P>
 struct PackStep {
   template <class F>
   FORGE_INLINE static void run(const F& f, int first, int count, [[maybe_unused]] int kept, const P&... p) {
-    compute(f, first, count, p..., read(p, first, count, kept)...);
+    compute(f, first, count, kept, p..., read(p, first, count, kept)...);
   }
 
  private:
   template <class Q>
   FORGE_INLINE static Pack<value_of<Q>, W> read(const Q& p, int first, int count, int kept) {
-    if constexpr (Access<Q>::kept) {
+    if constexpr (Access<Q>::holds) {
       static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
       if (kept >= 0) return p.kept[kept];
     }
@@ -163,15 +197,21 @@ struct PackStep {
     return {};
   }
   template <class Q>
-  FORGE_INLINE static void write(const Q& p, int first, int count, const Pack<value_of<Q>, W>& pack) {
+  FORGE_INLINE static void write(const Q& p, int first, int count, int kept, const Pack<value_of<Q>, W>& pack) {
+    if constexpr (Access<Q>::keeps) {
+      static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
+      if (kept >= 0) Access<Q>::kept(p, kept) = pack;
+      if (kept >= 0 && !Access<Q>::moves) return;
+    }
     if constexpr (Access<Q>::writes) write_pack<whole, W>(Access<Q>::from(p) + first, count, pack);
   }
   template <class F>
-  FORGE_INLINE static void compute(const F& f, int first, int count, const P&... p, Pack<value_of<P>, W>... pack) {
+  FORGE_INLINE static void compute(const F& f, int first, int count, int kept, const P&... p,
+                                   Pack<value_of<P>, W>... pack) {
     FORGE_UNROLL
     for (int i = 0; i < W; ++i)
       if (whole || i < count) f(pack.values[i]...);
-    (write(p, first, count, pack), ...);
+    (write(p, first, count, kept, pack), ...);
   }
 };
 
@@ -183,7 +223,7 @@ FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&...
   const int packs = (n + W - 1) / W;
   const auto step = [&](int k, int kept) { Step::run(f, k * W, n - k * W < W ? n - k * W : W, kept, p...); };
   int k = worker;
-  if constexpr ((Access<P>::kept || ...)) {
+  if constexpr ((Access<P>::holds || ...) || (Access<P>::keeps || ...)) {
     FORGE_UNROLL
     for (int i = 0; i < kept_packs; ++i, k += size)
       if (k < packs) step(k, i);

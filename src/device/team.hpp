@@ -16,6 +16,11 @@ namespace forge {
 //                        of what row() has read, T& of a T*, which is only written, and of in_place(T*). Rows may be
 //                        the same memory. No worker waits for others, as each reads and writes its own columns only
 //   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it
+//   team.made(n, f, p, rows…)
+//                        the row of f(v…), written to p, as row() would read it
+//   team.sums<A, T>(n, p), team.store(n, sums)
+//                        zeros of type A for the columns of rows T: map takes them beside such rows, for f to add to,
+//                        row after row; then they are stored at p. On CUDA they stand in registers as far as these go
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
@@ -32,8 +37,8 @@ namespace forge {
 //                        store(i, sum of value(i') over i' < i); returns the sum of all. value(i) may stand where
 //                        store(i) writes
 //   team.leads()         true in exactly one worker: for writing a scalar
-// On CUDA all but map, row and leads are barriers: every worker of a team must come to every call. Rows are
-// shorter than 2^31.
+// On CUDA all but map, row, made, sums, store and leads are barriers: every worker of a team must come to every call.
+// Rows are shorter than 2^31.
 inline constexpr int team_threads = 256;
 
 template <class A>

@@ -91,9 +91,37 @@ struct Team {
     return row;
   }
 
+  template <class T, class F, class... P>
+  FORGE_INLINE device_detail::Row<T> made(std::int64_t count, F f, T* to, P... rows) const {
+    device_detail::Row<T> row;
+    row.data = to;
+    device_detail::each_of_rows(
+        static_cast<int>(count), worker(), size, [&](T& result, const auto&... v) { result = f(v...); },
+        device_detail::Made<T>{row}, rows...);
+    return row;
+  }
+
   template <class F, class... P>
   FORGE_INLINE void map(std::int64_t count, F f, P... rows) const {
     device_detail::each_of_rows(static_cast<int>(count), worker(), size, f, rows...);
+  }
+
+  template <class A, class T>
+  FORGE_INLINE auto sums(std::int64_t count, A* data) const {
+    device_detail::Sums<A, device_detail::Row<T>::width> sums{data, {}};
+    constexpr int W = decltype(sums)::width;
+    const int n = static_cast<int>(count);
+    for (int k = worker() + device_detail::kept_packs * size; k * W < n; k += size)
+      for (int j = k * W; j < n && j < (k + 1) * W; ++j) data[j] = A(0);
+    return sums;
+  }
+  template <class A, int W>
+  FORGE_INLINE void store(std::int64_t count, const device_detail::Sums<A, W>& sums) const {
+    const int n = static_cast<int>(count);
+    if (n % W == 0 && device_detail::aligned(sums.data))
+      store_packs<true>(sums, n);
+    else
+      store_packs<false>(sums, n);
   }
 
   template <class A, class F>
@@ -255,6 +283,15 @@ struct Team {
       const int first = (worker() + i * size) * W;
       row.kept[i] =
           first < n ? device_detail::read_pack<whole, W>(row.data + first, n - first) : device_detail::Pack<T, W>{};
+    }
+  }
+
+  template <bool whole, class A, int W>
+  FORGE_INLINE void store_packs(const device_detail::Sums<A, W>& sums, int n) const {
+    FORGE_UNROLL
+    for (int i = 0; i < device_detail::kept_packs; ++i) {
+      const int first = (worker() + i * size) * W;
+      if (first < n) device_detail::write_pack<whole, W>(sums.data + first, n - first, sums.kept[i]);
     }
   }
 

@@ -35,11 +35,27 @@ struct Team {
     return data;
   }
 
+  template <class T, class F, class... P>
+  FORGE_INLINE const T* made(std::int64_t n, const F& f, T* to, P*... rows) const {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) to[j] = f(rows[j]...);
+    return to;
+  }
+
   template <class F, class... T>
   FORGE_INLINE void map(std::int64_t n, const F& f, T*... rows) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) f(rows[j]...);
   }
+
+  template <class A, class T>
+  FORGE_INLINE A* sums(std::int64_t n, A* data) const {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) data[j] = A(0);
+    return data;
+  }
+  template <class A>
+  FORGE_INLINE void store(std::int64_t, const A*) const {}
 
   template <class A, class Lines, class Term, class Store, class... T>
   FORGE_INLINE void column_sums(std::int64_t n, std::int64_t begin, std::int64_t end, const Lines& lines,

@@ -23,6 +23,30 @@ struct Sum {
 
 }  // namespace column_sums_detail
 
+// Chunks of rows that a norm's backward pass walks through.
+struct RowChunks {
+  std::int64_t rows, count;
+
+  FORGE_INLINE std::int64_t begin(std::int64_t chunk) const { return quotient(rows * chunk, count); }
+};
+inline RowChunks norm_backward_rows(std::int64_t rows) {
+  require(rows < std::int64_t{1} << 23, "a norm's backward pass over more than 2^23 rows");
+  return {rows, norm_backward_chunks(rows)};
+}
+
+// out(n) += the rows of partial(chunks, n), in order.
+template <class A>
+void add_partial_sums(Stream& stream, View<A, 2> partial, View<A, 1> out) {
+  const std::int64_t n = out.rows(), chunks = partial.rows(), strip = narrow_strip, strips = (n + strip - 1) / strip;
+  parallel_rows(stream, strips, [=] FORGE_LAMBDA(std::int64_t s, Team team) {
+    const std::int64_t first = s * strip, width = n - first < strip ? n - first : strip;
+    team.template column_sums<A>(
+        width, 0, chunks,
+        column_lines<A>(aligned_rows(partial), [=](std::int64_t r) { return column_line(partial.row(r) + first); }),
+        column_sums_detail::Sum<A>{}, [=](const A& sum, A& to) { to += sum; }, in_place(out.data + first));
+  });
+}
+
 // out(n) += Σ_r term(line(r, 0), j) over `rows` rows, in two passes: chunks of rows into
 // partial(norm_partial_rows(rows), n), then the chunks in order. line(r, first) has the numbers T of row r from column
 // `first` on; aligned: they begin at multiples of 16 bytes, in a row's first column. Each row counts `repeat` times: r
@@ -41,13 +65,7 @@ void add_column_sums(Stream& stream, std::int64_t rows, std::int64_t repeat, boo
         column_lines<T>(aligned, [=](std::int64_t r) { return line(r, first); }), term,
         [=](const A& sum, A& to) { to = sum; }, partial.row(chunk) + first);
   });
-  parallel_rows(stream, strips, [=] FORGE_LAMBDA(std::int64_t s, Team team) {
-    const std::int64_t first = s * strip, width = n - first < strip ? n - first : strip;
-    team.template column_sums<A>(
-        width, 0, chunks,
-        column_lines<A>(aligned_rows(partial), [=](std::int64_t r) { return column_line(partial.row(r) + first); }),
-        column_sums_detail::Sum<A>{}, [=](const A& sum, A& to) { to += sum; }, in_place(out.data + first));
-  });
+  add_partial_sums(stream, partial.slice(0, chunks), out);
 }
 
 }  // namespace forge

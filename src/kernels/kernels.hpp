@@ -92,27 +92,29 @@ void embedding_backward(Stream&, View<const std::int32_t, 1> index, View<const s
 template <class T>
 void rmsnorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
                      View<acc_t<T>, 1> rstd);
-// dx = residual + ∂; residual (R,C) may be empty (zero); it and dy may alias dx.
+// h = residual + x, y = norm(h): the numbers of residual_add and rmsnorm_forward; h is not read again.
+template <class T>
+void residual_rmsnorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd);
+// dx = residual + ∂; residual (R,C) may be empty (zero); it and dy may alias dx. dw(C) += Σ_r dy · x · rstd. `partial`:
+// norm_backward_chunks(R) x C values of workspace.
 template <class T>
 void rmsnorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
-                      View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx);
-// dw(C) += Σ_r dy · x · rstd. `partial`: norm_partial_rows(R) x C values of workspace.
-template <class T>
-void rmsnorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> rstd,
-                             View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
+                      View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<acc_t<T>, 2> partial,
+                      View<acc_t<T>, 1> dw);
 // y = w ⊙ (x − mean) · rstd + b, rstd = 1/√(var + ε)  (Ba et al. 2016).
 template <class T>
 void layernorm_forward(Stream&, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
                        View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd);
 template <class T>
+void residual_layernorm_forward(Stream&, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                                View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
+                                View<acc_t<T>, 1> rstd);
+// As rmsnorm_backward; dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy. `partial`: 2 norm_backward_chunks(R) x C.
+template <class T>
 void layernorm_backward(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
-                        View<T, 2> dx);
-// dw += Σ_r dy · (x − mean) · rstd, db += Σ_r dy.
-template <class T>
-void layernorm_weight_gradient(Stream&, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> mean,
-                               View<const acc_t<T>, 1> rstd, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw,
-                               View<acc_t<T>, 1> db);
+                        View<T, 2> dx, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db);
 // db(N) += Σ_r dy(r,:). `partial`: norm_partial_rows(R) x N.
 template <class T>
 void column_sum(Stream&, View<const T, 2> dy, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> db);

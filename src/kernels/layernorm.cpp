@@ -7,18 +7,12 @@ namespace forge {
 
 namespace {
 
-// Of a row in the gradients of w, dy · (x − mean) · rstd, and of b.
 template <class A>
 struct Statistics {
   A mean, rstd;
 };
-template <class A>
-struct WeightTerm {
-  template <class T>
-  FORGE_INLINE A operator()(const Statistics<A>& row, const T& dy, const T& x) const {
-    return A(dy) * ((A(x) - row.mean) * row.rstd);
-  }
-};
+
+// Of a row in the gradient of b.
 template <class A>
 struct BiasTerm {
   template <class T>
@@ -27,6 +21,21 @@ struct BiasTerm {
   }
 };
 
+// y = w ⊙ (x − mean) · rstd + b of one vector of n values; returns the statistics.
+template <class A, class T, class Row>
+FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, const T* b, T* y) {
+  const A mean = team.template sum<A>(
+                     n, [=](const T& x_j) { return A(x_j); }, x) /
+                 A(n);
+  const A squares = team.template sum<A>(
+      n, [=](const T& x_j) { return (A(x_j) - mean) * (A(x_j) - mean); }, x);
+  const A rstd = A(1) / math::sqrt(squares / A(n) + epsilon);
+  team.map(
+      n, [=](const T& w_j, const T& x_j, const T& b_j, T& y_j) { y_j = T(A(w_j) * ((A(x_j) - mean) * rstd) + A(b_j)); },
+      w, x, b, y);
+  return {mean, rstd};
+}
+
 }  // namespace
 
 template <class T>
@@ -34,73 +43,90 @@ void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, V
                        View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  const T *weight = w.data, *bias = b.data;
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const auto in = team.row(n, x.row(r));
-    const A mu = team.template sum<A>(
-                     n, [=](const T& x_j) { return A(x_j); }, in) /
-                 A(n);
-    const A squares = team.template sum<A>(
-        n, [=](const T& x_j) { return (A(x_j) - mu) * (A(x_j) - mu); }, in);
-    const A scale = A(1) / math::sqrt(squares / A(n) + A(epsilon));
-    team.map(
-        n,
-        [=](const T& w_j, const T& x_j, const T& b_j, T& out) { out = T(A(w_j) * ((A(x_j) - mu) * scale) + A(b_j)); },
-        weight, in, bias, y.row(r));
+    const Statistics<A> of = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, b.data, y.row(r));
     if (team.leads()) {
-      mean[r] = mu;
-      rstd[r] = scale;
+      mean[r] = of.mean;
+      rstd[r] = of.rstd;
     }
   });
 }
 
-// With x̂ = (x − mean) · rstd and g = w ⊙ dy:  dx = rstd · (g − mean(g) − x̂ · mean(g ⊙ x̂)) + residual.
+// h = T(residual + x), y = w ⊙ (h − mean) · rstd + b, as in kernels/rmsnorm.cpp.
 template <class T>
-void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
-                        View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
-                        View<T, 2> dx) {
+void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                                View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
+                                View<acc_t<T>, 1> rstd) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  const T* weight = w.data;
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* extra = residual.empty() ? nullptr : residual.row(r);
-    const auto d = team.row(n, dy.row(r)), in = team.row(n, x.row(r));
-    const A mu = mean[r], scale = rstd[r];
-    const A g_mean = team.template sum<A>(
-                         n, [=](const T& dy_j, const T& w_j) { return A(dy_j) * A(w_j); }, d, weight) /
-                     A(n);
-    const A dot = team.template sum<A>(
-        n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * (A(x_j) - mu); }, d, weight, in);
-    const A slope = dot * scale * scale / A(n);
-    if (extra)
-      team.map(
-          n,
-          [=](const T& more, const T& dy_j, const T& w_j, const T& x_j, T& out) {
-            out = T(A(more) + scale * (A(dy_j) * A(w_j) - g_mean - (A(x_j) - mu) * slope));
-          },
-          extra, d, weight, in, dx.row(r));
-    else
-      team.map(
-          n,
-          [=](const T& dy_j, const T& w_j, const T& x_j, T& out) {
-            out = T(scale * (A(dy_j) * A(w_j) - g_mean - (A(x_j) - mu) * slope));
-          },
-          d, weight, in, dx.row(r));
+    const auto sum = team.made(
+        n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
+    const Statistics<A> of = normalise<A>(team, n, A(epsilon), sum, w.data, b.data, y.row(r));
+    if (team.leads()) {
+      mean[r] = of.mean;
+      rstd[r] = of.rstd;
+    }
   });
 }
 
+namespace {
+
+// With x̂ = (x − mean) · rstd and g = w ⊙ dy:  dx = rstd · (g − mean(g) − x̂ · mean(g ⊙ x̂)) + residual (null: zero);
+// dw += dy ⊙ x̂, db += dy.
+template <class A, class T, class S>
+FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scale, const T* dy, const T* x,
+                                         const T* weight, const T* residual, T* dx, const S& dw, const S& db) {
+  const auto d = team.row(n, dy), in = team.row(n, x);
+  const A g_mean = team.template sum<A>(
+                       n, [=](const T& dy_j, const T& w_j) { return A(dy_j) * A(w_j); }, d, weight) /
+                   A(n);
+  const A dot = team.template sum<A>(
+      n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * (A(x_j) - mu); }, d, weight, in);
+  const A slope = dot * scale * scale / A(n);
+  const auto add_and_find = [=](const T& dy_j, const T& w_j, const T& x_j, A& dw_j, A& db_j) {
+    dw_j += A(dy_j) * ((A(x_j) - mu) * scale);
+    db_j += A(dy_j);
+    return scale * (A(dy_j) * A(w_j) - g_mean - (A(x_j) - mu) * slope);
+  };
+  if (residual)
+    team.map(
+        n,
+        [=](const T& more, const T& dy_j, const T& w_j, const T& x_j, T& out, A& dw_j, A& db_j) {
+          out = T(A(more) + add_and_find(dy_j, w_j, x_j, dw_j, db_j));
+        },
+        residual, d, weight, in, dx, dw, db);
+  else
+    team.map(
+        n,
+        [=](const T& dy_j, const T& w_j, const T& x_j, T& out, A& dw_j, A& db_j) {
+          out = T(add_and_find(dy_j, w_j, x_j, dw_j, db_j));
+        },
+        d, weight, in, dx, dw, db);
+}
+
+}  // namespace
+
 template <class T>
-void layernorm_weight_gradient(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> mean,
-                               View<const acc_t<T>, 1> rstd, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw,
-                               View<acc_t<T>, 1> db) {
+void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                        View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
+                        View<T, 2> dx, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db) {
   using A = acc_t<T>;
-  add_column_sums<A, T>(
-      stream, x.rows(), 1, aligned_rows(dy) && aligned_rows(x), partial, dw,
-      [=] FORGE_LAMBDA(std::int64_t r, std::int64_t first) {
-        return column_line(dy.row(r) + first, x.row(r) + first, Statistics<A>{mean[r], rstd[r]});
-      },
-      WeightTerm<A>{});
-  column_sum<T>(stream, dy, partial, db);
+  const std::int64_t n = x.columns();
+  const RowChunks chunks = norm_backward_rows(x.rows());
+  const View<A, 2> of_w = partial.slice(0, chunks.count), of_b = partial.slice(chunks.count, 2 * chunks.count);
+  parallel_rows(stream, chunks.count, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t c, Team team) {
+    const auto w_sums = team.template sums<A, T>(n, of_w.row(c)), b_sums = team.template sums<A, T>(n, of_b.row(c));
+    for (std::int64_t r = chunks.begin(c), end = chunks.begin(c + 1); r < end; ++r) {
+      const T* extra = residual.empty() ? nullptr : residual.row(r);
+      layernorm_row_backward<A>(team, n, mean[r], rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r), w_sums,
+                                b_sums);
+    }
+    team.store(n, w_sums);
+    team.store(n, b_sums);
+  });
+  add_partial_sums<A>(stream, of_w, dw);
+  add_partial_sums<A>(stream, of_b, db);
 }
 
 template <class T>
@@ -111,14 +137,15 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
       [=] FORGE_LAMBDA(std::int64_t r, std::int64_t first) { return column_line(dy.row(r) + first); }, BiasTerm<A>{});
 }
 
-#define FORGE_LAYERNORM(T)                                                                                             \
-  template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,            \
-                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                                \
-  template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                   \
-                                      View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>); \
-  template void layernorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,     \
-                                             View<const acc_t<T>, 1>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,            \
-                                             View<acc_t<T>, 1>);                                                       \
+#define FORGE_LAYERNORM(T)                                                                                            \
+  template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,           \
+                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                               \
+  template void residual_layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,          \
+                                              View<const T, 1>, double, View<T, 2>, View<T, 2>, View<acc_t<T>, 1>,    \
+                                              View<acc_t<T>, 1>);                                                     \
+  template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
+                                      View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, \
+                                      View<acc_t<T>, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                       \
   template void column_sum<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>, View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_LAYERNORM)
 

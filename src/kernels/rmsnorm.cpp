@@ -16,19 +16,19 @@ FORGE_INLINE A inverse_rms(Team team, std::int64_t n, A epsilon, const Row& x) {
 }
 
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
-template <class A, class T>
-FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const T* in, const T* w, T* y) {
-  const auto x = team.row(n, in);
+template <class A, class T, class Row>
+FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y) {
   const A rstd = inverse_rms<A>(team, n, epsilon, x);
   team.map(
       n, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(A(w_j) * (A(x_j) * rstd)); }, w, x, y);
   return rstd;
 }
 
-// With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual (null: zero).
-template <class A, class T>
+// With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual (null: zero); sums += dy ⊙ x̂, if
+// there are any.
+template <class A, class T, class... S>
 FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T* d, const T* in, const T* w,
-                                     const T* residual, T* dx) {
+                                     const T* residual, T* dx, const S&... sums) {
   const auto dy = team.row(n, d), x = team.row(n, in);
   const A dot = team.template sum<A>(
       n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * A(x_j); }, dy, w, x);
@@ -36,20 +36,22 @@ FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T*
   if (residual)
     team.map(
         n,
-        [=](const T& extra, const T& dy_j, const T& w_j, const T& x_j, T& dx_j) {
+        [=](const T& extra, const T& dy_j, const T& w_j, const T& x_j, T& dx_j, auto&... sum) {
+          ((sum += A(dy_j) * (A(x_j) * rstd)), ...);
           dx_j = T(A(extra) + rstd * (A(dy_j) * A(w_j) - A(x_j) * slope));
         },
-        residual, dy, w, x, dx);
+        residual, dy, w, x, dx, sums...);
   else
     team.map(
         n,
-        [=](const T& dy_j, const T& w_j, const T& x_j, T& dx_j) {
+        [=](const T& dy_j, const T& w_j, const T& x_j, T& dx_j, auto&... sum) {
+          ((sum += A(dy_j) * (A(x_j) * rstd)), ...);
           dx_j = T(rstd * (A(dy_j) * A(w_j) - A(x_j) * slope));
         },
-        dy, w, x, dx);
+        dy, w, x, dx, sums...);
 }
 
-// Of a row in the gradient of w: dy · x · rstd.
+// Of a head in the gradient of w: dy · x · rstd.
 template <class A>
 struct WeightTerm {
   template <class T>
@@ -66,32 +68,43 @@ void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, dou
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const A scale = normalise<A>(team, n, A(epsilon), x.row(r), w.data, y.row(r));
+    const A scale = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, y.row(r));
     if (team.leads()) rstd[r] = scale;
   });
 }
 
+// h = T(residual + x), y = w ⊙ h · rstd of h. What is added is rounded before it is normalised, as it will be read
+// again.
 template <class T>
-void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
-                      View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx) {
+void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const T* extra = residual.empty() ? nullptr : residual.row(r);
-    normalise_backward<A>(team, n, rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r));
+    const auto sum = team.made(
+        n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
+    const A scale = normalise<A>(team, n, A(epsilon), sum, w.data, y.row(r));
+    if (team.leads()) rstd[r] = scale;
   });
 }
 
+// One walk through the rows of each chunk, which have dx and the chunk's part of dw.
 template <class T>
-void rmsnorm_weight_gradient(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const acc_t<T>, 1> rstd,
-                             View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw) {
+void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                      View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<acc_t<T>, 2> partial,
+                      View<acc_t<T>, 1> dw) {
   using A = acc_t<T>;
-  add_column_sums<A, T>(
-      stream, x.rows(), 1, aligned_rows(dy) && aligned_rows(x), partial, dw,
-      [=] FORGE_LAMBDA(std::int64_t r, std::int64_t first) {
-        return column_line(dy.row(r) + first, x.row(r) + first, rstd[r]);
-      },
-      WeightTerm<A>{});
+  const std::int64_t n = x.columns();
+  const RowChunks chunks = norm_backward_rows(x.rows());
+  parallel_rows(stream, chunks.count, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t c, Team team) {
+    const auto sums = team.template sums<A, T>(n, partial.row(c));
+    for (std::int64_t r = chunks.begin(c), end = chunks.begin(c + 1); r < end; ++r) {
+      const T* extra = residual.empty() ? nullptr : residual.row(r);
+      normalise_backward<A>(team, n, rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r), sums);
+    }
+    team.store(n, sums);
+  });
+  add_partial_sums<A>(stream, partial.slice(0, chunks.count), dw);
 }
 
 // n = w ⊙ x · rstd of each head, rounded as a norm of its own would be; then, of its last 2h entries,
@@ -108,7 +121,7 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
         const T *in = x.row(r) + head * n, *weight = w.of(head);
         T* out = y.row(r) + head * n;
         if (h == 0) {
-          const A scale = normalise<A>(team, n, A(epsilon), in, weight, out);
+          const A scale = normalise<A>(team, n, A(epsilon), team.row(n, in), weight, out);
           if (team.leads()) rstd.row(r)[head] = scale;
           return;
         }
@@ -160,10 +173,11 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
 #define FORGE_RMSNORM(T)                                                                                            \
   template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                 \
                                    View<acc_t<T>, 1>);                                                              \
+  template void residual_rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,  \
+                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>);                             \
   template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
-                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>);                         \
-  template void rmsnorm_weight_gradient<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const acc_t<T>, 1>,    \
-                                           View<acc_t<T>, 2>, View<acc_t<T>, 1>);                                   \
+                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, View<acc_t<T>, 2>,       \
+                                    View<acc_t<T>, 1>);                                                             \
   template void head_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, double,                      \
                                      View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
                                      View<T, 3>, View<acc_t<T>, 2>);                                                \

@@ -73,12 +73,11 @@ void attend(const BlockPass<T>& p, const AttendBuffers<T>& b, const AttentionHea
   context_attention_forward<T>(p.ctx, p.layer, p.batch, in, output_heads(p.spec(), b.o), b.lse);
 }
 
-// h = x + dropout(o Woᵀ); `branch` (S, C) is workspace.
+// branch(S, C) = o Woᵀ, which joins the residual stream.
 template <class T>
-void join_attention(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
-                    View<T, 2> branch, const RowScratch<T>& rows) {
+void attention_out(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b,
+                   View<T, 2> branch, const RowScratch<T>& rows) {
   row_parallel_forward<T>(p.ctx, attention_out_split(p.spec()), b.o, w.out, w.out_bias, branch, rows);
-  residual_add<T>(p.ctx.stream, p.x, branch, b.h, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch));
 }
 
 // d_h → d_q, d_k, d_v
@@ -94,8 +93,8 @@ void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, 
 
 // Gradients of the output projection.
 template <class T>
-void join_attention_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
-                                    const AttendBuffers<T>& b, const RowScratch<T>& rows) {
+void attention_out_backward_weight(const BlockPass<T>& p, const AttendParameters<acc_t<T>>& g,
+                                   const AttendBuffers<T>& b, const RowScratch<T>& rows) {
   const View<const T, 2> d_branch = b.d_out.empty() ? b.d_h : b.d_out;
   block_linear_backward_weight<T>(p.ctx, attention_out_split(p.spec()), d_branch, b.o, g.out);
   // The output's bias was added to this rank's rows only.

@@ -26,7 +26,7 @@ void add_attend_operations(Operations& o, std::int64_t layer, Pass pass) {
       add_context_operations(o, layer, pass);
       o.block_linear(ProductOf::output, o.R, attention_out_split(s));
       if (biased) o.over_rows("add_bias", o.S, s.C(), 1, 1);
-      return o.over_rows("residual_add", o.S, s.C(), 2, 1);
+      return;
     case Pass::backward_input:
       if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
       o.block_linear(ProductOf::input_gradient, o.R, attention_out_split(s));

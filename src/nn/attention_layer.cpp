@@ -82,7 +82,7 @@ void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) co
   norm1_forward<T>(p, w, b, b.n1);
   project(rows);
   attend(p, b, inputs());
-  join_attention<T>(p, w, b, branch, rows);
+  attention_out<T>(p, w, b, branch, rows);
 }
 
 template <class T>
@@ -104,7 +104,7 @@ void AttentionLayer<T>::backward_input(View<T, 2> dx) const {
 
 template <class T>
 void AttentionLayer<T>::backward_weight(const RowScratch<T>& rows) const {
-  join_attention_backward_weight<T>(p, g, b, rows);
+  attention_out_backward_weight<T>(p, g, b, rows);
   block_linear_backward_weight<T>(p.ctx, qkv_split(p.ctx.buffers), b.d_qkv, gather_rows<T>(p.ctx, b.n1, rows), g.qkv);
   bias_backward<T>(p.ctx, b.d_qkv, g.qkv_bias, rows);
 }

@@ -37,11 +37,12 @@ void Block<T>::norm2_forward() const {
   norm_forward<T>(p.ctx, b.attend(p.spec()).h, w.norm2.weight, w.norm2.bias, b.norm2, b.n2);
 }
 
-// x → h, n2
+// x → h = x + dropout(attention), n2
 template <class T>
 void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   p.spec().mla() ? latent_of(*this).forward(s.branch, s.rows) : attention_of(*this).forward(s.branch, s.rows);
-  norm2_forward();
+  residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
+                           w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2);
 }
 
 template <class T>

@@ -72,7 +72,7 @@ void add_block_operations(Operations& o, std::int64_t layer, Pass pass, bool rec
     return attention();
   }
   attention();
-  add_norm_operations(o, pass, o.S, s.C());
+  add_residual_norm_operations(o);
   feed_forward();
   if (!recompute) o.over_rows("residual_add", o.S, s.C(), 2, 1);
 }

@@ -88,7 +88,7 @@ struct FeedForwardBackward {
 
   void list(BufferLister& l, std::int64_t layer) {
     l.add(d_n2, "gradient of norm output", l.S, l.spec.C());
-    rows.list_partial(l, l.spec.C());
+    rows.list_norm(l, l.spec.C());
     rows.list_rows(l);
     if (l.spec.is_moe(layer))
       moe.list(l);

@@ -45,7 +45,7 @@ template <class T>
 struct NormScratch {
   RowScratch<T> rows;
 
-  void list(BufferLister& l) { rows.list_partial(l, l.spec.C()); }
+  void list(BufferLister& l) { rows.list_norm(l, l.spec.C()); }
 };
 template <class T>
 struct HeadScratch {

@@ -99,8 +99,7 @@ void LatentAttention<T>::backward_up(const AttentionHeads<T>& d, const AllLatent
 template <class T>
 void LatentAttention<T>::backward_norm(View<const T, 2> x, View<const T, 1> weight, View<const acc_t<T>, 1> rstd,
                                        View<acc_t<T>, 1> dw, View<T, 2> d, const RowScratch<T>& rows) const {
-  rmsnorm_weight_gradient<T>(p.ctx.stream, d, x, rstd, partial_sums(rows, d.rows(), d.columns()), dw);
-  rmsnorm_backward<T>(p.ctx.stream, d, x, weight, rstd, {}, d);
+  rmsnorm_backward<T>(p.ctx.stream, d, x, weight, rstd, {}, d, norm_sums(rows, d.rows(), d.columns()), dw);
 }
 
 // d_latents: from the latents' gradient to that of the down-projections' outputs; returns d(norm 1's output).
@@ -125,7 +124,7 @@ void LatentAttention<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) c
   project_down();
   project_up();
   attend(p, b, heads(b.q, b.k, b.v));
-  join_attention<T>(p, w, b, branch, rows);
+  attention_out<T>(p, w, b, branch, rows);
 }
 
 template <class T>
@@ -146,7 +145,7 @@ void LatentAttention<T>::backward_input(View<T, 2> dx) const {
 
 template <class T>
 void LatentAttention<T>::backward_weight(const AllLatents<T>& all, const RowScratch<T>& rows) const {
-  join_attention_backward_weight<T>(p, g, b, rows);
+  attention_out_backward_weight<T>(p, g, b, rows);
   const Latents<const T> in = gather(all);
   block_linear_backward_weight<T>(p.ctx, splits().q_up, b.d_q, in.q, g.q_up);
   block_linear_backward_weight<T>(p.ctx, splits().kv_up, b.d_kv_up, in.kv, g.kv_up);

@@ -67,10 +67,7 @@ void add_forward(Operations& o, std::int64_t layer) {
 void add_backward_input(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
   const LatentSplits w = latent_splits(s);
-  const auto norm_of_latent = [&](std::int64_t columns) {
-    o.column_sums("norm_weight_gradient", o.S, columns, 2);
-    o.over_rows("norm_backward", o.S, columns, 2, 1);
-  };
+  const auto norm_of_latent = [&](std::int64_t columns) { add_norm_backward(o, o.S, columns, 2, 1); };
   add_attend_operations(o, layer, Pass::backward_input);
   o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
   o.over_rows("latent_keys_backward", o.R, s.kv_columns() + s.v_columns(), 1, 1);

@@ -86,7 +86,7 @@ struct LatentBackward : AttendScratch<T> {  // d_n1 only with q_lora
     this->list_attend(l);
     l.add(d_k, "gradient of k", l.R, s.kv_columns());
     l.add(d_v, "gradient of v", l.R, s.v_columns());
-    this->rows.list_partial(l, std::max({s.C(), s.q_lora(), s.kv_lora()}));
+    this->rows.list_norm(l, std::max({s.C(), s.q_lora(), s.kv_lora()}));
     if (s.q_lora() > 0) this->list_d_n1(l);
     all.list(l);
   }

@@ -37,10 +37,15 @@ void linear_backward_input(Context<T>& ctx, View<const T, 2> dy, View<const T, 2
   ctx.gemm(ctx.stream, Transpose::no, Transpose::no, 1.0, dy, w, adds ? 1.0 : 0.0, dx);
 }
 
-// The sums of a product's or a norm's rows, before they are added up: some rows of as many columns.
+// The sums of a product's rows, before they are added up: some rows of as many columns.
 template <class T>
 View<acc_t<T>, 2> partial_sums(const RowScratch<T>& scratch, std::int64_t rows, std::int64_t columns) {
   return View<acc_t<T>, 2>(scratch.partial.data, {{norm_partial_rows(rows), columns}});
+}
+// Those of a norm's backward pass; LayerNorm has them twice.
+template <class T>
+View<acc_t<T>, 2> norm_sums(const RowScratch<T>& scratch, std::int64_t rows, std::int64_t columns, int times = 1) {
+  return View<acc_t<T>, 2>(scratch.partial.data, {{times * norm_backward_chunks(rows), columns}});
 }
 
 // db(N) += Σ_r dy.

@@ -46,13 +46,13 @@ void MtpInput<T>::backward_input(const EmbeddingParameters<acc_t<T>>& table, Vie
                                  View<T, 2> d_hidden) const {
   Frame frame(ctx.arena);
   const auto s = workspace<MtpScratch<T>>(ctx);
-  const auto partial = partial_sums(s.rows, d_x.rows(), d_x.columns());
+  const auto partial = norm_sums(s.rows, d_x.rows(), d_x.columns());
   linear_backward_input<T>(ctx, d_x, w.projection, s.d_in);
   const View<const T, 2> d_state = hidden_half(s.d_in), d_embedding = embedding_half(s.d_in);
-  rmsnorm_weight_gradient<T>(ctx.stream, d_state, hidden, b.hidden_rstd, partial, g.hidden_norm);
-  rmsnorm_backward<T>(ctx.stream, d_state, hidden, w.hidden_norm, b.hidden_rstd, d_hidden, d_hidden);
-  rmsnorm_weight_gradient<T>(ctx.stream, d_embedding, b.embedding, b.embedding_rstd, partial, g.embedding_norm);
-  rmsnorm_backward<T>(ctx.stream, d_embedding, b.embedding, w.embedding_norm, b.embedding_rstd, {}, s.d_embedding);
+  rmsnorm_backward<T>(ctx.stream, d_state, hidden, w.hidden_norm, b.hidden_rstd, d_hidden, d_hidden, partial,
+                      g.hidden_norm);
+  rmsnorm_backward<T>(ctx.stream, d_embedding, b.embedding, w.embedding_norm, b.embedding_rstd, {}, s.d_embedding,
+                      partial, g.embedding_norm);
   Embedding<T>{ctx, batch, layer}.backward_weight(table, s.d_embedding);
 }
 

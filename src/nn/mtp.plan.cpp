@@ -12,8 +12,8 @@ void add_mtp_operations(Operations& o, Pass pass, bool recompute) {
   if (pass == Pass::backward_weight) return o.linear_backward_weight(o.S, C, 2 * C);
   if (pass == Pass::backward_input && !recompute) {
     o.linear_backward_input(o.S, C, 2 * C);
-    add_norm_operations(o, pass, o.S, C);
-    add_norm_operations(o, pass, o.S, C);
+    add_norm_backward(o, o.S, C, 3, 1);
+    add_norm_backward(o, o.S, C, 2, 1);
     return add_embedding_operations(o, Pass::backward_weight);
   }
   if (!recompute) add_embedding_operations(o, pass);

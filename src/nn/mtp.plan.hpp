@@ -54,7 +54,7 @@ struct MtpScratch {
   void list(BufferLister& l) {
     l.add(d_in, "gradient of embedding and hidden state", l.S, 2 * l.spec.C());
     l.add(d_embedding, "gradient of the embedding", l.S, l.spec.C());
-    rows.list_partial(l, l.spec.C());
+    rows.list_norm(l, l.spec.C());
   }
 };
 

@@ -16,20 +16,33 @@ void norm_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<
     rmsnorm_forward<T>(ctx.stream, x, w, epsilon, y, n.rstd);
 }
 
+// h = residual + dropout(x), y = norm(h).
+template <class T>
+void residual_norm_forward(Context<T>& ctx, View<const T, 2> residual, View<const T, 2> x, Dropout how,
+                           View<const T, 1> w, View<const T, 1> b, const NormStatistics<T>& n, View<T, 2> h,
+                           View<T, 2> y) {
+  const double epsilon = ctx.spec().options.norm_epsilon;
+  if (how.rate > 0) {
+    residual_add<T>(ctx.stream, residual, x, h, how);
+    return norm_forward<T>(ctx, h, w, b, n, y);
+  }
+  if (ctx.spec().layernorm())
+    residual_layernorm_forward<T>(ctx.stream, residual, x, w, b, epsilon, h, y, n.mean, n.rstd);
+  else
+    residual_rmsnorm_forward<T>(ctx.stream, residual, x, w, epsilon, h, y, n.rstd);
+}
+
 // dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is
 // taken here, where its inputs are at hand, not in W.
 template <class T>
 void norm_backward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, const NormStatistics<T>& n,
                    View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db, View<const T, 2> dy, View<const T, 2> residual,
                    View<T, 2> dx, const RowScratch<T>& scratch, bool rms = false) {
-  const auto partial = partial_sums(scratch, dy.rows(), dy.columns());
-  if (ctx.spec().layernorm() && !rms) {
-    layernorm_weight_gradient<T>(ctx.stream, dy, x, n.mean, n.rstd, partial, dw, db);
-    layernorm_backward<T>(ctx.stream, dy, x, w, n.mean, n.rstd, residual, dx);
-  } else {
-    rmsnorm_weight_gradient<T>(ctx.stream, dy, x, n.rstd, partial, dw);
-    rmsnorm_backward<T>(ctx.stream, dy, x, w, n.rstd, residual, dx);
-  }
+  const auto sums = [&](int times) { return norm_sums(scratch, dy.rows(), dy.columns(), times); };
+  if (ctx.spec().layernorm() && !rms)
+    layernorm_backward<T>(ctx.stream, dy, x, w, n.mean, n.rstd, residual, dx, sums(2), dw, db);
+  else
+    rmsnorm_backward<T>(ctx.stream, dy, x, w, n.rstd, residual, dx, sums(1), dw);
 }
 
 }  // namespace forge

@@ -15,13 +15,18 @@ enum class Pass : std::uint8_t { forward, backward_input, backward_weight };
 template <class T>
 struct RowScratch {
   View<T, 2> all_rows;        // (R, C) gathered rows, or this rank's part of a sum over tp; tp > 1 only
-  View<acc_t<T>, 1> partial;  // column sums of some rows
+  View<acc_t<T>, 1> partial;  // column sums of some rows; of a LayerNorm, for its weights and for its biases
 
   void list_rows(BufferLister& l) {
     if (l.c.tp > 1) l.add(all_rows, "rows of all tp ranks", l.R, l.spec.C());
   }
   void list_partial(BufferLister& l, std::int64_t columns) {
     l.add(partial, "column sums", norm_partial_rows(l.R), columns);
+  }
+  // Of norms of the residual stream, too.
+  void list_norm(BufferLister& l, std::int64_t columns) {
+    const std::int64_t sums = l.spec.layernorm() ? 2 : 1;
+    l.add(partial, "column sums", std::max(norm_partial_rows(l.R), sums * norm_backward_chunks(l.S)), columns);
   }
 };
 

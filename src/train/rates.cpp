@@ -171,10 +171,11 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   using A = acc_t<T>;
   constexpr double t = sizeof(T), a = sizeof(A);
   const auto matrix = [&](std::int64_t width) { return values.matrix<T>(many_rows, width); };
-  const auto x = matrix(columns), y = matrix(columns), z = matrix(columns), wide = matrix(2 * columns);
+  const auto x = matrix(columns), y = matrix(columns), z = matrix(columns), second = matrix(columns),
+             wide = matrix(2 * columns);
   const auto w = values.list<T>(columns);
   const auto rstd = values.list<A>(many_rows), dw = values.list<A>(columns);
-  const auto partial = values.matrix<A>(norm_partial_rows(many_rows), columns);
+  const auto partial = values.matrix<A>(norm_backward_chunks(many_rows), columns);
   const auto logits = values.matrix<A>(many_rows, columns);
   const auto loss = values.list<A>(many_rows), squares = values.list<A>(many_rows);
   const auto numbers = values.counting(many_rows, many_rows);
@@ -197,10 +198,10 @@ std::vector<RowCase> row_cases(Stream& stream, Values& values) {
   add("norm_forward", 2 * t,
       [=, &stream](std::int64_t r) { rmsnorm_forward<T>(stream, top(x, r), w, 1e-5, top(y, r), head(rstd, r)); });
   add("norm_backward", 4 * t, [=, &stream](std::int64_t r) {
-    rmsnorm_backward<T>(stream, top(y, r), top(x, r), w, head(rstd, r), C(top(z, r)), top(z, r));
+    rmsnorm_backward<T>(stream, top(y, r), top(x, r), w, head(rstd, r), C(top(z, r)), top(z, r), partial, dw);
   });
-  add("norm_weight_gradient", 2 * t, [=, &stream](std::int64_t r) {
-    rmsnorm_weight_gradient<T>(stream, top(y, r), top(x, r), head(rstd, r), partial, dw);
+  add("residual_norm_forward", 4 * t, [=, &stream](std::int64_t r) {
+    residual_rmsnorm_forward<T>(stream, C(top(x, r)), top(y, r), w, 1e-5, top(z, r), top(second, r), head(rstd, r));
   });
   add("residual_add", 3 * t,
       [=, &stream](std::int64_t r) { residual_add<T>(stream, top(x, r), top(y, r), top(z, r), Dropout{}); });

@@ -10,20 +10,20 @@ void bench_norms(const Bench& b) {
   const int64_t R = b.size(16384, 16), C = b.size(4096, 32);
   Memory memory(b.stream);
   const auto x = memory.random<bf16, 2>({{R, C}}), y = memory.zeros<bf16, 2>({{R, C}}),
-             dy = memory.random<bf16, 2>({{R, C}});
+             dy = memory.random<bf16, 2>({{R, C}}), h = memory.zeros<bf16, 2>({{R, C}});
   const auto w = memory.random<bf16, 1>({{C}});
   const auto rstd = memory.zeros<float, 1>({{R}}), dw = memory.zeros<float, 1>({{C}});
-  const auto partial = memory.zeros<float, 2>({{norm_partial_rows(R), C}});
+  const auto partial = memory.zeros<float, 2>({{norm_backward_chunks(R), C}});
   const std::string sizes = word("R", R) + " " + word("C", C);
   const double pass = 2.0 * static_cast<double>(R * C);  // bytes of x
   const auto row = [&](const char* kernel, double seconds, double passes) {
     print_row("rows", kernel, sizes, seconds, 0, passes * pass);
   };
   row("rmsnorm forward", seconds_of(b, [&] { rmsnorm_forward<bf16>(b.stream, x, w, 1e-5, y, rstd); }), 2);
-  row("rmsnorm backward, + residual", seconds_of(b, [&] { rmsnorm_backward<bf16>(b.stream, dy, x, w, rstd, dy, y); }),
-      3);
-  row("rmsnorm weight gradient",
-      seconds_of(b, [&] { rmsnorm_weight_gradient<bf16>(b.stream, dy, x, rstd, partial, dw); }), 2);
+  row("residual add and rmsnorm",
+      seconds_of(b, [&] { residual_rmsnorm_forward<bf16>(b.stream, x, dy, w, 1e-5, h, y, rstd); }), 4);
+  row("rmsnorm backward, + residual",
+      seconds_of(b, [&] { rmsnorm_backward<bf16>(b.stream, dy, x, w, rstd, h, y, partial, dw); }), 4);
   row("residual add", seconds_of(b, [&] { residual_add<bf16>(b.stream, x, dy, y, Dropout{}); }), 3);
 }
 

@@ -87,7 +87,7 @@ struct Problem {
         dx(R, C, gap),
         mean(1, R),
         rstd(1, R),
-        partial(norm_partial_rows(R), C),
+        partial(2 * norm_backward_chunks(R), C),
         dw(1, C),
         db(1, C) {}
 
@@ -97,18 +97,21 @@ struct Problem {
     else
       layernorm_forward<T>(s, x.view(), w.vector(), b.vector(), epsilon, y.view(), mean.vector(), rstd.vector());
   }
+  // Of x + residual, which goes to dx.
+  void residual_forward(Stream& s) {
+    if (kind == Kind::rms)
+      residual_rmsnorm_forward<T>(s, residual.view(), x.view(), w.vector(), epsilon, dx.view(), y.view(),
+                                  rstd.vector());
+    else
+      residual_layernorm_forward<T>(s, residual.view(), x.view(), w.vector(), b.vector(), epsilon, dx.view(), y.view(),
+                                    mean.vector(), rstd.vector());
+  }
   void backward(Stream& s, View<const T, 2> extra, View<T, 2> to) {
     if (kind == Kind::rms)
-      rmsnorm_backward<T>(s, dy.view(), x.view(), w.vector(), rstd.vector(), extra, to);
+      rmsnorm_backward<T>(s, dy.view(), x.view(), w.vector(), rstd.vector(), extra, to, partial.view(), dw.vector());
     else
-      layernorm_backward<T>(s, dy.view(), x.view(), w.vector(), mean.vector(), rstd.vector(), extra, to);
-  }
-  void weight_gradient(Stream& s) {
-    if (kind == Kind::rms)
-      rmsnorm_weight_gradient<T>(s, dy.view(), x.view(), rstd.vector(), partial.view(), dw.vector());
-    else
-      layernorm_weight_gradient<T>(s, dy.view(), x.view(), mean.vector(), rstd.vector(), partial.view(), dw.vector(),
-                                   db.vector());
+      layernorm_backward<T>(s, dy.view(), x.view(), w.vector(), mean.vector(), rstd.vector(), extra, to, partial.view(),
+                            dw.vector(), db.vector());
   }
 };
 
@@ -150,18 +153,31 @@ void check_values(Kind kind, std::int64_t R, std::int64_t C, std::int64_t gap) {
   }
   p.backward(s, p.residual.view(), p.dx.view());
   expect_close<T>(p.dx.read(s), dx, "dx with residual");
-  p.backward(s, {}, p.dx.view());
-  expect_close<T>(p.dx.read(s), dx_alone, "dx");
-  p.backward(s, p.residual.view(), p.residual.view());
-  expect_close<T>(p.residual.read(s), dx, "dx over its residual");
-  p.weight_gradient(s);
   expect_close<A>(p.dw.read(s), dw, "dw");
   if (kind == Kind::layer) expect_close<A>(p.db.read(s), db, "db");
-  p.weight_gradient(s);  // adds
+  p.backward(s, {}, p.dx.view());  // adds to dw and db
+  expect_close<T>(p.dx.read(s), dx_alone, "dx");
   for (auto* sums : {&dw, &db})
     for (N& value : *sums) value = value + value;
   expect_close<A>(p.dw.read(s), dw, "dw added twice");
   if (kind == Kind::layer) expect_close<A>(p.db.read(s), db, "db added twice");
+  p.backward(s, p.residual.view(), p.residual.view());
+  expect_close<T>(p.residual.read(s), dx, "dx over its residual");
+}
+
+// To the bit what the sum and then its norm give.
+template <class T>
+void check_residual(Kind kind, std::int64_t R, std::int64_t C, std::int64_t gap) {
+  Problem<T> p(kind, R, C, gap);
+  Stream s(2);
+  p.residual_forward(s);
+  const Values h = p.dx.read(s), y = p.y.read(s), mean = p.mean.read(s), rstd = p.rstd.read(s);
+  residual_add<T>(s, p.residual.view(), p.x.view(), p.x.view(), Dropout{});
+  p.forward(s);
+  EXPECT_TRUE(same_bits(h, p.x.read(s)));
+  EXPECT_TRUE(same_bits(y, p.y.read(s)));
+  EXPECT_TRUE(same_bits(mean, p.mean.read(s)));
+  EXPECT_TRUE(same_bits(rstd, p.rstd.read(s)));
 }
 
 void check_adjoint(Kind kind, std::int64_t R, std::int64_t C) {
@@ -169,7 +185,6 @@ void check_adjoint(Kind kind, std::int64_t R, std::int64_t C) {
   Stream s(2);
   p.forward(s);
   p.backward(s, {}, p.dx.view());
-  p.weight_gradient(s);
   const Values x = p.x.read(s), u = p.dy.read(s), vx = normal_values(R * C, 6), vw = normal_values(C, 7),
                vb = normal_values(C, 8);
   const auto w = along(p.w.read(s), vw), b = along(p.b.read(s), vb);
@@ -193,6 +208,7 @@ void check_all_values(Kind kind) {
     for (const std::int64_t gap : {0, 5}) {
       SCOPED_TRACE(::testing::Message() << R << " x " << C << ", gap " << gap);
       check_values<T>(kind, R, C, gap);
+      check_residual<T>(kind, R, C, gap);
       if (::testing::Test::HasFatalFailure()) return;
     }
 }
@@ -223,7 +239,6 @@ TEST(Norm, any_number_of_threads_gives_the_same_bits) {
       Problem<float> p(kind, 200, 300, 5);
       p.forward(s);
       p.backward(s, p.residual.view(), p.dx.view());
-      p.weight_gradient(s);
       s.synchronize();
       Values all = p.y.read(s);
       append(all, p.dx.read(s));
