@@ -16,6 +16,7 @@ namespace po = boost::program_options;
 namespace {
 
 constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
+constexpr int most_imbalance = 1000;
 
 struct VerbEntry {
   Verb verb;
@@ -98,6 +99,8 @@ void add_plan_options(po::options_description& o, CommandLine& c) {
       "where the predictions of --candidates go, or the machine of --fit")(
       "as", po::value(&c.program)->value_name("NAME|FILE"),
       "as another program behaves: a file of inputs/programs or any other")(
+      "imbalance", po::value(&c.imbalance)->value_name("X"),
+      "rows of the busiest ranks' experts, as a multiple of the mean (default 1: all alike)")(
       "json", po::value(&c.json)->value_name("FILE"), "write everything as JSON")(
       "trace", po::value(&c.trace)->value_name("FILE"), "write the simulated step for Perfetto or Chrome");
 }
@@ -241,6 +244,8 @@ void check_plan(const CommandLine& c) {
     throw BadInput("--output is where the predictions of --candidates go, or the machine of --fit");
   if (c.search && !c.candidates.empty()) throw BadInput("--search and --candidates exclude each other");
   if (c.best < 1 || c.best > most_best) throw BadInput("--best must be from 1 to " + std::to_string(most_best));
+  if (!(c.imbalance >= 1 && c.imbalance <= most_imbalance))
+    throw BadInput("--imbalance must be from 1 (all ranks get as many rows) to " + std::to_string(most_imbalance));
   if (!c.write.empty() && !c.search) throw BadInput("--write is where the decks of --search go");
   if ((!c.json.empty() || !c.trace.empty()) && (c.search || !c.candidates.empty()))
     throw BadInput("--json and --trace are of the deck itself, without --search and --candidates");

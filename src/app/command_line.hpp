@@ -38,6 +38,7 @@ struct CommandLine {
   int tasks = -1;                   // show: the rank whose tasks to print; -1: none
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated
+  double imbalance = 1;                 // rows of the busiest ranks' experts over the mean
   std::string program;                  // a name or a file; "": forge
   std::string json, trace, candidates;  // files; "": none
   std::vector<std::string> fit;         // run directories

@@ -78,6 +78,16 @@ const char* recompute_text(Recompute r) {
   return r == Recompute::none ? "none" : r == Recompute::selective ? "selective" : "full";
 }
 
+// How uneven the routers are taken to be, and why memory doesn't follow.
+std::string experts_text(const Outcome& o) {
+  if (o.deck.model.experts == 0) return "";
+  if (o.time.expert_load <= 1)
+    return "experts   all ranks' get as many rows; --imbalance X: the busiest's get X times the mean\n";
+  return line(
+      "experts   the busiest ranks' get %.2f x the mean's rows, in %lld round%s; memory is of the rounds, and stays\n",
+      o.time.expert_load, static_cast<long long>(o.time.expert_rounds), o.time.expert_rounds > 1 ? "s" : "");
+}
+
 }  // namespace
 
 std::string binding_part(const Outcome& o) {
@@ -94,7 +104,8 @@ std::string plan_text(const Machine& machine, const Outcome& o) {
                seconds_text(p.high).c_str(), 100 * machine.uncertainty);
   text += line("tokens    %.0f a second and rank; mfu %.1f %%, with recomputation %.1f %%\n", p.tokens_per_second,
                100 * p.mfu, 100 * p.hfu);
-  return text + line("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" + memory_table(o);
+  return text + experts_text(o) + line("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" +
+         memory_table(o);
 }
 
 std::string neighbours_text(const Machine& machine, const Outcome& o, int most) {
@@ -157,6 +168,7 @@ std::string plan_json(const Machine& machine, const Outcome& o) {
   for (const Allowance& a : o.memory.libraries) memory.add(a.name, bytes(a.bytes));
   all.add("machine", machine.name).add("step_seconds", p.seconds).add("low", p.low).add("high", p.high);
   all.add("tokens_per_second_per_rank", p.tokens_per_second).add("mfu", p.mfu).add("hfu", p.hfu);
+  all.add("expert_load", p.expert_load).add("expert_rounds", p.expert_rounds);
   all.add("binds", binding_part(o)).add("busiest_pp_rank", std::int64_t{p.stage});
   all.add_raw("seconds", seconds.text()).add_raw("other_streams", others.text()).add_raw("memory", memory.text());
   all.add("peak_bytes", bytes(o.memory.total())).add("usable_bytes", bytes(o.usable)).add("fits", o.fits());

@@ -25,10 +25,16 @@ Machine machine_of(const CommandLine& line) {
   if (!line.machine.empty() || measured) {
     Machine machine = read_machine(line.machine.empty() ? "this" : line.machine);
     if (!line.program.empty()) machine.program = read_program(line.program);
+    machine.imbalance = line.imbalance;
     return machine;
   }
   throw BadInput(
       "no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
+}
+
+void check_imbalance(const CommandLine& line, const Deck& deck) {
+  if (line.imbalance > 1 && deck.model.experts == 0)
+    throw BadInput("--imbalance is of experts, and " + line.inputs.front() + " has none; legal: model.experts > 0");
 }
 
 // What a row of candidates adds to its cells.
@@ -61,6 +67,7 @@ Predicted predict_row(const CommandLine& line, const Machine& machine, const Csv
   } catch (const BadInput&) {
     return {};
   }
+  check_imbalance(line, deck);
   const Outcome o = outcome_of(machine, deck);
   return {true, o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, o.memory.total(), o.fits()};
 }
@@ -107,6 +114,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
         "train.microbatch_sequences=1", "train.zero_stage=0", "train.accumulate=automatic"})
     any.set.push_back(key);
   const Deck deck = load_deck(any, Needs::training, 1);
+  check_imbalance(line, deck);
   SearchOptions options;
   options.ranks = line.ranks > 0 ? line.ranks : static_cast<int>(ranks_of(load_deck(line, Needs::training, 0).mesh));
   options.best = line.best;
@@ -139,6 +147,7 @@ void run_plan(const CommandLine& line) {
   if (!line.candidates.empty()) return predict_candidates(line, machine);
   if (line.search) return run_search(line, machine);
   const Deck deck = load_deck(line, Needs::training, line.ranks);
+  check_imbalance(line, deck);
   const Outcome outcome = outcome_of(machine, deck);
   std::printf("%s on %lld ranks\n%s%s\n%s", line.inputs.front().c_str(), static_cast<long long>(ranks_of(deck.mesh)),
               plan_text(machine, outcome).c_str(), warnings_text(machine, deck).c_str(),

@@ -44,10 +44,18 @@ std::int64_t expected_expert_rows(const BufferContext& c) {
   const MoeShape m = moe_shape(c);
   if (m.fixed) return m.sources * m.experts_here * m.capacity;
   const std::int64_t balanced = m.sources * m.rows * m.chosen * m.experts_here / m.experts;
-  if (m.capacity == 0) return balanced;
+  const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
+  const auto loaded =
+      std::min(static_cast<std::int64_t>(std::llround(static_cast<double>(balanced) * c.expert_load)), most);
+  if (m.capacity == 0) return loaded;
   // A sequence leaves an expert at most `capacity` of its tokens.
   const std::int64_t tokens = c.microbatch.sequence_tokens * m.chosen;
-  return balanced * std::min(m.capacity * m.experts, tokens) / tokens;
+  return std::min(loaded, balanced * std::min(m.capacity * m.experts, tokens) / tokens);
+}
+
+std::int64_t expected_rounds(const BufferContext& c) {
+  const std::int64_t rows = expected_expert_rows(c), round = moe_shape(c).round_rows;
+  return std::max<std::int64_t>((rows + round - 1) / round, 1);
 }
 
 namespace {

@@ -26,8 +26,10 @@ struct MoeShape {
 };
 MoeShape moe_shape(const BufferContext&);
 // Rows that this rank's experts get, of all sources together: with static shapes always as many, else where the router
-// loads all experts alike.
+// loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
 std::int64_t expected_expert_rows(const BufferContext&);
+// Rounds in which they come.
+std::int64_t expected_rounds(const BufferContext&);
 
 // The order of assignments, from forward until B.
 template <class T>

@@ -72,6 +72,21 @@ double wire_bytes(const Sent& call, int ranks) {
          static_cast<double>(size_of(call.type));
 }
 
+// Bytes of the rank's own part: one of the ranks' equal parts of what is gathered, summed or exchanged.
+double own_bytes(const Sent& call, int ranks) {
+  const double sent = wire_bytes(call, ranks), others = ranks - 1;
+  switch (call.collective) {
+    case Collective::all_reduce:  // sends the other parts twice
+      return sent / (2 * others);
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return sent / others;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 const ComputeRates& Machine::rates(DType type) const {
@@ -130,7 +145,8 @@ double collective_seconds(const Machine& machine, const Sent& call, const Placem
     inside = INFINITY;
     const double share = call.collective == Collective::all_to_all ? (near - 1.0) / (place.ranks - 1.0) : 1;
     for (const ProtocolRates& p : machine.in_node[c])
-      inside = std::min(inside, p.latency + p.per_rank * near + share * bytes / p.bandwidth);
+      inside = std::min(inside, p.latency + p.per_rank * near + share * bytes / p.bandwidth +
+                                    (p.own > 0 ? own_bytes(call, place.ranks) / p.own : 0));
     require(std::isfinite(inside), "a machine's file has rates of each collective");
   }
   if (place.nodes <= 1) return calls * inside;

@@ -45,9 +45,11 @@ struct ComputeRates {
   bool known() const { return waves.peak > 0 || !table.rate.empty(); }
 };
 
-// A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth, where bytes are what a rank sends.
+// A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth + part / own, where bytes are what a
+// rank sends, and part is one of the group's equal parts of the data: the rank's own, which isn't sent but copied.
 struct ProtocolRates {
   double latency = 0, per_rank = 0, bandwidth = 0;
+  double own = 0;  // bandwidth of the copy; 0: it takes no time
 };
 
 // Between nodes: what leaves and enters a node, when so many nodes take part.
@@ -72,6 +74,7 @@ struct Program {
   double logit_bytes = 0;        // of each logit, in all: a loss that is not fused
   double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
   double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
+  double tp_wait = 0;            // seconds of each of them, besides: for the last of its ranks
   double accumulate_bytes = 0;   // of each parameter, in each microbatch: gradients that are added to fp32 sums
   double host_forward = 0, host_backward = 0;  // seconds of the host for a layer's pass, besides
   double host_collective = 0;                  // and for each of its collectives
@@ -79,6 +82,8 @@ struct Program {
   double transfer = 0;           // seconds of the compute stream for each transfer between stages, besides
   double optimizer_bytes = 0;    // of each parameter that a rank updates; 0: forge's
   double step = 0;               // seconds of a step, besides
+  double activation_memory = 1;  // of the bytes that forge keeps for backward; at least 1
+  double gradient_memory = 0;    // bytes of each parameter of a rank, besides forge's
   bool gradients_behind = true;  // whether replicas' sums of gradients run behind backward
   // Whether ZeRO 1 sums the gradients of all units in one all-reduce when backward has ended, and gathers all
   // parameters in one call when they are updated, and waits for both; ZeRO 2 and 3 then wait for each of their
@@ -104,6 +109,7 @@ struct Machine {
   double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
   double network_speed = 1;      // of collectives, inside nodes and between them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
+  double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
   std::map<std::string, KernelRates, std::less<>> kernels;
   Program program;
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16

@@ -157,6 +157,7 @@ void read_protocols(const YamlNode* list, const std::string& name, std::vector<P
     in.number("latency_us", rates.latency, micro);
     in.number("rank_us", rates.per_rank, micro);
     in.number("gb_s", rates.bandwidth, giga);
+    in.number("own_gb_s", rates.own, giga);
     in.require_that(rates.bandwidth > 0, "gb_s is missing, or 0");
     to.push_back(rates);
   }
@@ -230,7 +231,7 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
       const YamlNode* list = collectives->find(name);
       std::vector<ProtocolRates>& rates = m.in_node[to_size(c)];
       collectives->require_that(list ? list->kind == YamlNode::Kind::list && !list->items.empty() : !rates.empty(),
-                                name + " must be a list of maps {latency_us, rank_us, gb_s}");
+                                name + " must be a list of maps {latency_us, rank_us, gb_s, own_gb_s}");
       if (list) rates.clear();
       if (list) read_protocols(list, "collectives." + name, rates, file, report);
     }
@@ -282,6 +283,7 @@ void read_parts(Section& in, Program& p) {
   in.number("logit_bytes", p.logit_bytes, 1, 0, 10000);
   in.number("row_traffic", p.row_traffic, 1, 0.01, 100);
   in.number("tp_traffic", p.tp_traffic, 1, 0, 10);
+  in.number("tp_wait_us", p.tp_wait, micro);
   in.number("accumulate_bytes", p.accumulate_bytes);
   in.number("host_forward_us", p.host_forward, micro);
   in.number("host_backward_us", p.host_backward, micro);
@@ -290,6 +292,8 @@ void read_parts(Section& in, Program& p) {
   in.number("transfer_us", p.transfer, micro);
   in.number("optimizer_bytes", p.optimizer_bytes);
   in.number("step_ms", p.step, 1e-3);
+  in.number("activation_memory", p.activation_memory, 1, 1, 10);
+  in.number("gradient_memory", p.gradient_memory, 1, 0, 100);
   in.number("gradients_behind", gradients, 1, 0, 1);
   in.number("shards_at_once", at_once, 1, 0, 1);
   p.gradients_behind = gradients > 0;

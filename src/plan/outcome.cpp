@@ -14,7 +14,13 @@ namespace forge {
 namespace {
 
 RankMemory memory_of(const Machine& machine, const RunSetup& setup) {
-  RankMemory memory = rank_memory(setup, RunKind::training);
+  RankMemory memory = rank_memory(setup, RunKind::training, [&](MemoryPlan& plan, const RankShare& share) {
+    double elements = 0;
+    for (const LocalUnit& unit : share.units) elements += static_cast<double>(unit.elements);
+    const auto activations = static_cast<double>(plan.of(Category::activations));
+    plan.of(Category::activations) = static_cast<std::size_t>(machine.program.activation_memory * activations);
+    plan.of(Category::gradients) += static_cast<std::size_t>(machine.program.gradient_memory * elements);
+  });
   if (machine.cores_per_node > 0) memory.libraries = {process_allowance()};
   return memory;
 }

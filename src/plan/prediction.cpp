@@ -5,6 +5,7 @@
 
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
+#include "nn/dispatch.plan.hpp"
 #include "plan/step_cost.hpp"
 
 namespace forge {
@@ -46,6 +47,13 @@ void account(Prediction& p, const std::vector<Span>& spans, const std::vector<Ta
   }
 }
 
+void note_experts(Prediction& p, const BufferContext& context, double imbalance) {
+  BufferContext busiest = context;
+  busiest.expert_load = imbalance;
+  p.expert_load = load_of_busiest(busiest);
+  p.expert_rounds = expected_rounds(busiest);
+}
+
 }  // namespace
 
 Prediction predict(const Machine& machine, const RunSetup& setup) {
@@ -77,6 +85,7 @@ Prediction predict(const Machine& machine, const RunSetup& setup) {
   p.spans = std::move(done.ranks);
   const auto world = static_cast<double>(setup.mesh.world());
   const auto tokens = static_cast<double>(setup.tokens_per_step());
+  if (setup.deck.model.experts > 0) note_experts(p, setup.buffers, machine.imbalance);
   p.tokens_per_second = tokens / p.seconds / world;
   const double useful = tokens * training_flops_per_token(setup.spec, setup.deck.train.sequence_tokens);
   const double peak = machine.peak(setup.buffers.precision.compute) * world * p.seconds;

@@ -22,8 +22,11 @@ struct Prediction {
   std::array<double, lane_count> waited{};       // its compute stream idle for: the host (compute), and other streams
   double idle = 0;                               // at the end, for other stages
   double hidden = 0;                             // of the collectives on other streams, behind computation
-  std::vector<std::vector<Span>> spans;          // by pipeline rank; of the simulation
-  std::vector<std::vector<Task>> tasks;          // by pipeline rank; what the spans' numbers count
+  // Rows of the busiest ranks' experts over the mean, as far as the layout lets them differ, and in how many rounds.
+  double expert_load = 1;
+  std::int64_t expert_rounds = 1;
+  std::vector<std::vector<Span>> spans;  // by pipeline rank; of the simulation
+  std::vector<std::vector<Task>> tasks;  // by pipeline rank; what the spans' numbers count
 };
 
 // `setup`: of any rank. All ranks of a stage do the same.

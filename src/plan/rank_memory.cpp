@@ -41,12 +41,15 @@ const MemoryPlan& largest_of(const std::vector<MemoryPlan>& plans) {
                            [](const MemoryPlan& a, const MemoryPlan& b) { return a.total() < b.total(); });
 }
 
-RankMemory rank_memory(const RunSetup& setup, RunKind kind) {
-  const std::vector<MemoryPlan> plans = memory_by_stage(setup, kind);
+RankMemory rank_memory(const RunSetup& setup, RunKind kind,
+                       const std::function<void(MemoryPlan&, const RankShare&)>& changes) {
+  std::vector<MemoryPlan> plans = memory_by_stage(setup, kind);
   RankMemory largest;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   for (int p = 0; p < setup.mesh.pp; ++p) {
-    RankMemory memory{plans[to_size(p)], allowances_of(setup, rank_share(setup.model_share(), p * ranks))};
+    const RankShare share = rank_share(setup.model_share(), p * ranks);
+    if (changes) changes(plans[to_size(p)], share);
+    RankMemory memory{plans[to_size(p)], allowances_of(setup, share)};
     if (p == 0 || memory.total() > largest.total()) largest = memory;
   }
   return largest;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/allowance.hpp"
@@ -24,7 +25,9 @@ struct RankMemory {
   std::vector<Allowance> libraries;
   std::size_t total() const { return plan.total() + forge::total(libraries); }
 };
-RankMemory rank_memory(const RunSetup& setup, RunKind kind);
+// `changes`: what another program than forge needs more or less of a stage, by its plan and its rank.
+RankMemory rank_memory(const RunSetup& setup, RunKind kind,
+                       const std::function<void(MemoryPlan&, const RankShare&)>& changes = {});
 
 // What CUDA leaves of a GPU's memory.
 std::size_t usable_bytes(std::size_t device_bytes);

@@ -86,6 +86,7 @@ class Bounds {
     const MeshShape mesh = resolve_mesh(deck.mesh, ranks_);
     BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
     resolve_coded(c.fp8, deck, mesh);
+    if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
     ModelCost cost{0, 0, places};

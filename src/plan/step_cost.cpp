@@ -1,12 +1,14 @@
 #include "plan/step_cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/attention_kernel.hpp"
 #include "config/optimizer_table.hpp"
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "layout/unit_buffers.hpp"
+#include "nn/dispatch.plan.hpp"
 #include "plan/operations.hpp"
 
 namespace forge {
@@ -81,6 +83,19 @@ void add_sends(TaskCost& cost, const Machine& machine, const std::vector<Sent>& 
   }
 }
 
+// Exchanges end when the rank that gets most, or gives most back, has done so, in as many rounds as it takes.
+std::vector<Sent> of_busiest(const BufferContext& busiest, std::vector<Sent> calls) {
+  const double load = load_of_busiest(busiest);
+  const std::int64_t rounds = expected_rounds(busiest);
+  for (Sent& call : calls) {
+    const bool of_rows = call.collective == Collective::all_to_all || call.collective == Collective::send;
+    if (!of_rows || (call.group != Group::ep && call.group != Group::etp)) continue;
+    call.count = std::llround(load * static_cast<double>(call.count) / static_cast<double>(rounds));
+    call.times *= rounds;
+  }
+  return calls;
+}
+
 }  // namespace
 
 std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
@@ -88,15 +103,32 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(deck.machine.attention)];
 }
 
+double load_of_busiest(const BufferContext& busiest) {
+  BufferContext mean = busiest;
+  mean.expert_load = 1;
+  const auto rows = [](const BufferContext& c) {
+    return static_cast<double>(std::max<std::int64_t>(expected_expert_rows(c), 1));
+  };
+  return rows(busiest) / rows(mean);
+}
+
 TaskCost LayerCosts::of(const LayerPass& pass) const {
   TaskCost cost;
   const Operations operations = operations_of(context, cp_rank, *pass.layer, pass.pass, pass.recompute);
   add_operations(cost, machine, attention, operations);
-  const std::vector<Sent> sends = sends_of(context, *pass.layer, pass.pass, pass.recompute);
+  std::vector<Sent> sends = sends_of(context, *pass.layer, pass.pass, pass.recompute);
+  if (context.expert_load > 1) {
+    BufferContext mean = context;
+    mean.expert_load = 1;
+    sends = of_busiest(context, std::move(sends));
+    cost.flops = operations_of(mean, cp_rank, *pass.layer, pass.pass, pass.recompute).flops();
+  }
   add_sends(cost, machine, sends, places);
+  const double tp_ranks = places[to_size(Group::tp)].ranks;
+  double tp_calls = 0;
   for (const Sent& call : sends)
-    if (call.group == Group::tp && places[to_size(Group::pp)].nodes > 1)
-      cost.host += machine.program.host_pipeline * static_cast<double>(call.times) * places[to_size(Group::tp)].ranks;
+    if (call.group == Group::tp && tp_ranks > 1) tp_calls += static_cast<double>(call.times);
+  if (places[to_size(Group::pp)].nodes > 1) cost.host += machine.program.host_pipeline * tp_calls * tp_ranks;
   if (pass.layer->kind == LayerKind::block)
     cost.host += pass.pass == Pass::forward          ? machine.program.host_forward
                  : pass.pass == Pass::backward_input ? machine.program.host_backward
@@ -106,13 +138,15 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
   const double ranks = context.microbatch.cp;
   cost.of(CostPart::rows) *= machine.program.row_traffic;
   cost.of(CostPart::rows) += logit_seconds(machine, operations);
-  cost.of(CostPart::tp) *= machine.program.tp_traffic;
+  cost.of(CostPart::tp) = machine.program.tp_traffic * cost.of(CostPart::tp) + machine.program.tp_wait * tp_calls;
   if (context.cp_method != CpMethod::all_to_all)
     cp = std::max(cp / ranks, cp - cost.of(CostPart::attention) * (ranks - 1) / ranks);
   return cost;
 }
 
-StepCost::StepCost(const Machine& machine, const RunSetup& setup) : machine_(machine), setup_(setup) {
+StepCost::StepCost(const Machine& machine, const RunSetup& setup)
+    : machine_(machine), setup_(setup), busiest_(setup.buffers) {
+  if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   const MeshGroups groups = groups_of(setup);
   for (int p = 0; p < setup.mesh.pp; ++p)
@@ -153,8 +187,7 @@ TaskCost StepCost::cost_of(const RankShare& share, const Task& task) const {
   TaskCost cost;
   if (const LayerPass pass = pass_of(task, share); pass.layer) {
     const double accumulated = machine_.program.accumulate_bytes;
-    cost =
-        LayerCosts{machine_, setup_.buffers, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
+    cost = LayerCosts{machine_, busiest_, attention_kernel(machine_, setup_.deck), places, share.cp_rank}.of(pass);
     if (pass.layer->unit != no_unit && pass.pass == Pass::backward_weight && accumulated > 0)
       add_bytes(cost, CostPart::rows, accumulated * static_cast<double>(share.units[pass.layer->unit].elements));
     return cost;

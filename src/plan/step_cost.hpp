@@ -16,6 +16,10 @@ namespace forge {
 // The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
 std::string_view attention_kernel(const Machine& machine, const Deck& deck);
 
+// Rows of the experts of a rank with the context's expert_load, over the mean's: less than it where rows or capacity
+// end.
+double load_of_busiest(const BufferContext& busiest);
+
 // What layers cost on one rank of a mesh.
 struct LayerCosts {
   const Machine& machine;
@@ -48,6 +52,7 @@ class StepCost {
 
   const Machine& machine_;
   const RunSetup& setup_;
+  BufferContext busiest_;                                   // of the layers, with the machine's imbalance
   std::vector<std::array<Placement, group_count>> places_;  // by pp rank
   // By stage, operation, kind and number of the layer where it matters, unit.
   using Key = std::tuple<int, TaskOp, int, int, bool, std::int64_t, std::size_t, bool>;

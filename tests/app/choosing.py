@@ -59,4 +59,5 @@ def main():
     sys.exit(bool(missing))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -101,6 +101,8 @@ def check_wrong_input(work):
     if not os.path.exists("inputs/machines/this.yaml"):
         refused("give --machine NAME|FILE", "plan", deck)
     refused("--candidates and --output go together", "plan", deck, "--machine", "h200_4", "--candidates", "x.csv")
+    refused("--imbalance must be from 1 (all ranks get as many rows) to 1000", "plan", deck, "--machine", "h200_4", "--imbalance", "0.9")
+    refused("--imbalance is of experts, and inputs/7b_4gpu.yaml has none", "plan", deck, "--machine", "h200_4", "--imbalance", "1.2")
     refused("--best must be from 1 to 1000", "plan", deck, "--machine", "h200_4", "--search", "--best", "0")
     refused("no rates for products in fp64", "plan", deck, "--machine", "h200_4", "--set", "train.precision=fp64")
     one_node = work / "one.yaml"
@@ -109,6 +111,22 @@ def check_wrong_input(work):
     refused("is one node of 4 ranks", "plan", "inputs/70b_32gpu_tp4.yaml", "--machine", one_node)
     one_node.write_text(text.replace("ranks: 4", "ranks: four"))
     refused("one.yaml:4:10: node.ranks = 'four': legal: a number", "plan", deck, "--machine", one_node)
+
+
+def check_imbalance(work):
+    """Of the deck, of candidates, and of the search's layouts."""
+    deck, answer, asked, told = "inputs/olmoe_8gpu.yaml", work / "answer.json", work / "asked.csv", work / "told.csv"
+    asked.write_text("mesh.ep\n8\n1\n")
+    steps, rows = [], []
+    for options in ([], ["--imbalance", "1.3"]):
+        code, output = run("plan", deck, "--machine", "h100_8", "--set", "mesh.ep=8", "--json", answer, *options)
+        expect(code == 0 and ("get 1.30 x the mean's rows, in 1 round;" in output) == bool(options), f"imbalance: {output[:400]}")
+        steps.append(json.loads(answer.read_text()))
+        run("plan", deck, "--machine", "h100_8", "--candidates", asked, "--output", told, *options)
+        rows.append([float(row["step_seconds"]) for row in csv.DictReader(told.open())])
+    expect(steps[1]["step_seconds"] > 1.02 * steps[0]["step_seconds"] and steps[1]["peak_bytes"] == steps[0]["peak_bytes"], "imbalance of ep 8")
+    expect(steps[0]["expert_load"] == 1 and abs(steps[1]["expert_load"] - 1.3) < 1e-3, f"expert_load: {steps}")
+    expect(abs(rows[1][0] / steps[1]["step_seconds"] - 1) < 1e-5 and rows[1][1] == rows[0][1], f"candidates with imbalance: {rows}")
 
 
 def check_fit(work):
@@ -172,6 +190,7 @@ def main():
             check_deck(deck, "h100_8", work)
         check_candidates(work)
         check_search(work)
+        check_imbalance(work)
         check_fit(work)
         check_wrong_input(work)
         check_calibration(work)

@@ -12,17 +12,20 @@ from scipy.optimize import minimize
 NAMES = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
 
 
-def seconds(constants, ranks, sent):
-    protocols = constants.reshape(3, 3)
-    return np.min([latency + per_rank * ranks + sent / bandwidth for latency, per_rank, bandwidth in protocols], axis=0)
+def seconds(constants, ranks, sent, own):
+    """The third protocol, of large calls, also copies the rank's own part."""
+    protocols = constants[:9].reshape(3, 3)
+    times = [latency + per_rank * ranks + sent / bandwidth for latency, per_rank, bandwidth in protocols]
+    times[2] += own / constants[9]
+    return np.min(times, axis=0)
 
 
-def fit(ranks, sent, measured):
+def fit(ranks, sent, own, measured):
     def error(logarithms):
-        return np.mean(np.abs(np.log(seconds(np.exp(logarithms), ranks, sent) / measured)))
+        return np.mean(np.abs(np.log(seconds(np.exp(logarithms), ranks, sent, own) / measured)))
 
-    start = np.log([6e-6, 0.5e-6, 20e9, 10e-6, 1e-6, 150e9, 20e-6, 1e-6, 350e9])
-    draws = [start + np.random.default_rng(seed).normal(0, 0.3, 9) for seed in range(8)]
+    start = np.log([6e-6, 0.5e-6, 20e9, 10e-6, 1e-6, 150e9, 20e-6, 1e-6, 350e9, 900e9])
+    draws = [start + np.random.default_rng(seed).normal(0, 0.3, 10) for seed in range(8)]
     found = [minimize(error, x, method="Nelder-Mead", options={"maxiter": 8000, "maxfev": 8000}) for x in draws]
     return np.exp(min(found, key=lambda f: f.fun).x)
 
@@ -38,11 +41,12 @@ def main():
             ranks, size = np.array([key[2] for key in keys], float), np.array([key[3] for key in keys], float)
             times = np.array([np.median(measured[key]) for key in keys])
             sent = size * (ranks - 1) / ranks * (2 if operation == "all_reduce" else 1)
-            constants = fit(ranks, sent, times)
-            errors = np.abs(seconds(constants, ranks, sent) / times - 1)
-            print(f"  {name}:  # median error {np.median(errors):.1%}, 90th percentile {np.quantile(errors, 0.9):.0%}")
-            for latency, per_rank, bandwidth in sorted(constants.reshape(3, 3), key=lambda p: p[2]):
-                print(f"    - {{latency_us: {latency * 1e6:.2f}, rank_us: {per_rank * 1e6:.2f}, gb_s: {bandwidth / 1e9:.1f}}}")
+            constants = fit(ranks, sent, size / ranks, times)
+            errors, large = np.abs(seconds(constants, ranks, sent, size / ranks) / times - 1), size > 4e6
+            print(f"  {name}:  # median {np.median(errors):.1%}, 90th percentile {np.quantile(errors, 0.9):.0%}; above 4 MB {np.median(errors[large]):.1%}")
+            for number, (latency, per_rank, bandwidth) in enumerate(constants[:9].reshape(3, 3)):
+                own = f", own_gb_s: {constants[9] / 1e9:.0f}" if number == 2 else ""
+                print(f"    - {{latency_us: {latency * 1e6:.2f}, rank_us: {per_rank * 1e6:.2f}, gb_s: {bandwidth / 1e9:.1f}{own}}}", flush=True)
 
 
 if __name__ == "__main__":

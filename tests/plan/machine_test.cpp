@@ -155,7 +155,7 @@ TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
   const Placement node{8, 1, 8, 1};
   double best = INFINITY;
   for (const ProtocolRates& p : m.in_node[to_size(Collective::all_gather)])
-    best = std::min(best, p.latency + 8 * p.per_rank + bytes / p.bandwidth);
+    best = std::min(best, p.latency + 8 * p.per_rank + bytes / p.bandwidth + (p.own > 0 ? bytes / 7 / p.own : 0));
   EXPECT_NEAR(collective_seconds(m, call, node), 2 * best, 1e-12);
   EXPECT_EQ(collective_seconds(m, call, {1, 1, 1, 8}), 0);
   // Eight groups of two nodes, with a rank in each, share what leaves a node.
@@ -173,6 +173,26 @@ TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
   const Sent transfer{Group::pp, Collective::send, 1 << 24, DType::f32, 1};
   EXPECT_NEAR(collective_seconds(m, transfer, {16, 16, 1, 8}),
               40e-6 + 2 * 35e-6 + 4. * (1 << 24) * 8 * (1 / 362e9 + 2 * 20e-15), 1e-9);
+}
+
+// A rank copies its own part of what it gathers, sums or exchanges: one of eight equal parts of 8 MB.
+TEST(Machine, CollectivesCopyTheRanksOwnPart) {
+  Machine m = read_machine("h100_8");
+  const std::int64_t part = 1 << 19;  // elements of 2 bytes
+  const std::pair<Collective, std::int64_t> calls[] = {{Collective::all_gather, part},
+                                                       {Collective::reduce_scatter, part},
+                                                       {Collective::all_reduce, 8 * part},
+                                                       {Collective::all_to_all, part},
+                                                       {Collective::broadcast, 8 * part}};
+  for (const auto& [collective, count] : calls) {
+    const Sent call{Group::tp, collective, count, DType::bf16, 1};
+    m.in_node[to_size(collective)] = {{0, 0, 100e9, 0}};
+    const double sent = collective_seconds(m, call, {8, 1, 8, 1});
+    m.in_node[to_size(collective)] = {{0, 0, 100e9, 50e9}};
+    const double copied = collective == Collective::broadcast ? 0 : 2. * static_cast<double>(part) / 50e9;
+    EXPECT_GT(sent, 50e-6);
+    EXPECT_NEAR(collective_seconds(m, call, {8, 1, 8, 1}), sent + copied, 1e-12) << key_of(collective);
+  }
 }
 
 TEST(Machine, GroupsLieOnNodes) {

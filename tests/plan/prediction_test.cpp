@@ -113,11 +113,11 @@ TEST(Prediction, UsesEachOfAProgramsConstants) {
     const double plain = seconds("");
     for (const char* constant : constants) EXPECT_NE(seconds(constant), plain) << constant;
   };
-  expect_used(
-      {.pp = 2, .dp_replicate = 2, .dp_shard = 1, .tp = 2}, 0,
-      {"product_share: 0.5", "attention_share: 0.5", "score_bytes: 1000", "logit_bytes: 1000", "row_traffic: 50",
-       "tp_traffic: 9", "accumulate_bytes: 50000", "host_forward_us: 9000", "host_backward_us: 9000",
-       "host_collective_us: 9000", "transfer_us: 9000", "optimizer_bytes: 50000", "step_ms: 9", "gradients_behind: 0"});
+  expect_used({.pp = 2, .dp_replicate = 2, .dp_shard = 1, .tp = 2}, 0,
+              {"product_share: 0.5", "attention_share: 0.5", "score_bytes: 1000", "logit_bytes: 1000",
+               "row_traffic: 50", "tp_traffic: 9", "accumulate_bytes: 50000", "host_forward_us: 9000",
+               "host_backward_us: 9000", "tp_wait_us: 9000", "host_collective_us: 9000", "transfer_us: 9000",
+               "optimizer_bytes: 50000", "step_ms: 9", "gradients_behind: 0"});
   expect_used({.dp_shard = 8}, 3, {"shards_at_once: 1"});
   expect_used({.dp_shard = 8}, 1, {"shards_at_once: 1"});
   // Stages on two nodes of eight.
@@ -145,6 +145,85 @@ TEST(Prediction, HostsWaitInPipelinesOverNodes) {
   EXPECT_EQ(host(1, 1), 0);
   EXPECT_EQ(host(4, 0), 0);
   EXPECT_NEAR(host(4, 1), 2 * 4, 1e-9);  // two gathers and two sums of a block's forward pass, of two ranks
+}
+
+// A program that keeps more than forge: the fullest rank is looked for among its stages.
+TEST(Prediction, MemoryOfAnotherProgram) {
+  Machine machine = read_machine("h100_8");
+  Deck deck = small_deck();
+  deck.mesh = {.pp = 2, .dp_shard = 1};
+  check_deck(deck, 2);
+  const RunSetup setup = make_setup(deck);
+  const Outcome plain = outcome_of(machine, setup);
+  machine.program.activation_memory = 1e3;
+  machine.program.gradient_memory = 3;
+  const Outcome other = outcome_of(machine, setup);
+  std::size_t most = 0;
+  for (int p = 0; p < 2; ++p) {
+    const MemoryPlan plan = planned_memory(setup, RunKind::training, p);
+    std::size_t elements = 0;
+    for (const LocalUnit& unit : rank_share(setup.model_share(), p).units) elements += to_size(unit.elements);
+    if (plan.total() + 999 * plan.of(Category::activations) + 3 * elements <= most) continue;
+    most = plan.total() + 999 * plan.of(Category::activations) + 3 * elements;
+    EXPECT_GT(elements, 1000u);
+  }
+  EXPECT_EQ(other.memory.plan.total(), most);
+  EXPECT_GT(other.memory.plan.total(), 10 * plain.memory.plan.total());
+  EXPECT_EQ(other.time.seconds, plain.time.seconds);
+}
+
+Deck deck_of_experts(DispatchMethod dispatch, std::int64_t ep) {
+  Deck deck = small_deck(true);
+  deck.model.dispatch = dispatch;
+  deck.model.dispatch_rows = 1.5;
+  deck.mesh = {.dp_shard = 2, .ep = ep};
+  check_deck(deck, 2);
+  return deck;
+}
+
+// With imbalance the busiest rank's experts get more rows, which exchanges wait for; where all ranks have all experts,
+// they are as busy. What is useful, and memory, stay.
+TEST(Prediction, ImbalanceIsOfTheBusiestRanks) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  machine.in_node[to_size(Collective::all_to_all)] = {{0, 0, 1e6}};  // so slow that nothing else counts
+  const auto outcome = [&](DispatchMethod dispatch, std::int64_t ep, double imbalance) {
+    machine.imbalance = imbalance;
+    return outcome_of(machine, deck_of_experts(dispatch, ep));
+  };
+  const auto ep_seconds = [](const Outcome& o) { return o.time.part[to_size(CostPart::ep)]; };
+  const Outcome even = outcome(DispatchMethod::all_to_all, 2, 1), uneven = outcome(DispatchMethod::all_to_all, 2, 1.25);
+  EXPECT_EQ(even.time.expert_load, 1);
+  EXPECT_NEAR(uneven.time.expert_load, 1.25, 1e-12);
+  EXPECT_EQ(uneven.time.expert_rounds, 1);
+  EXPECT_NEAR(ep_seconds(uneven) / ep_seconds(even), 1.25, 0.01);
+  EXPECT_GT(uneven.time.part[to_size(CostPart::rows)], even.time.part[to_size(CostPart::rows)]);
+  EXPECT_EQ(uneven.memory.total(), even.memory.total());
+  EXPECT_NEAR(uneven.time.hfu * uneven.time.seconds, even.time.hfu * even.time.seconds, 1e-9 * even.time.seconds);
+  // No rank gets more than all rows.
+  const Outcome most = outcome(DispatchMethod::all_to_all, 2, 100);
+  EXPECT_NEAR(most.time.expert_load, 2, 1e-12);
+  EXPECT_EQ(most.time.expert_rounds, 2);
+  EXPECT_NEAR(ep_seconds(most) / ep_seconds(even), 2, 0.02);
+  // Gathered rows go to all ranks, whatever the routers do; the products are the busiest's.
+  const Outcome gathered = outcome(DispatchMethod::all_gather, 2, 1),
+                busy = outcome(DispatchMethod::all_gather, 2, 1.25);
+  EXPECT_EQ(ep_seconds(busy), ep_seconds(gathered));
+  EXPECT_GT(busy.time.part[to_size(CostPart::rows)], gathered.time.part[to_size(CostPart::rows)]);
+  EXPECT_EQ(outcome(DispatchMethod::all_to_all, 1, 100).time.seconds,
+            outcome(DispatchMethod::all_to_all, 1, 1).time.seconds);
+}
+
+// Each round of an exchange has its latency, whose number is that of the rows over a round's.
+TEST(Prediction, ImbalanceTakesRounds) {
+  Machine machine = read_machine("h100_8");
+  machine.in_node[to_size(Collective::all_to_all)] = {{1, 0, 1e15}};
+  const auto seconds = [&](double imbalance) {
+    machine.imbalance = imbalance;
+    return predict(machine, make_setup(deck_of_experts(DispatchMethod::all_to_all, 2))).part[to_size(CostPart::ep)];
+  };
+  EXPECT_NEAR(seconds(1.5) / seconds(1), 1, 0.01);
+  EXPECT_NEAR(seconds(1.75) / seconds(1), 2, 0.01);
 }
 
 // shards_at_once: one all-reduce of the gradients of all units and one gather of all parameters, which nothing hides.
