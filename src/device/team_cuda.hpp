@@ -102,7 +102,7 @@ struct Team {
   }
 
   template <class F, class... P>
-  FORGE_INLINE void map(std::int64_t count, F f, P... rows) const {
+  FORGE_INLINE void map(std::int64_t count, F f, const P&... rows) const {
     device_detail::each_of_rows(static_cast<int>(count), worker(), size, f, rows...);
   }
 
