@@ -70,6 +70,7 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   Fp8Options fp8{};
+  bool grouped = false;  // products of routed experts take one launch (machine.grouped: tensor_cores)
 
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
