@@ -80,7 +80,7 @@ run_cuda() {
 }
 
 run_vgpu() {
-  local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_fp8_product nn vgpu comm_device_threads) targets=() chosen=()
+  local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_fp8_product kernels_grouped_product nn vgpu comm_device_threads) targets=() chosen=()
   if [ "${FORGE_LONG:-}" != 1 ]; then
     targets=(forge "${tests[@]/#/test_}" test_sample nvtx_tool)
     chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_product_sm_89|verify|vgpu_(steps|seeds|nccl_failure|ranges)|app_(device_memory|shared_gpu))\$")

@@ -48,7 +48,7 @@ void add_product(Phase& phase, const Floors& floors, double m, double n, double 
   phase.floor += count * floors.of(flops, bytes);
 }
 
-// A library call, and a kernel, is a launch; products of experts are one each.
+// A library call, and a kernel, is a launch; products of experts are one each, or one together.
 void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Operations& o) {
   Phase& products = phases[to_size(static_cast<int>(What::products))];
   for (const Product& p : o.products)
@@ -58,7 +58,7 @@ void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Op
     const double experts = real(p.experts), rows = real(p.rows) / experts;
     add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
                 experts, p.operands, p.result);
-    products.launches += p.experts;
+    products.launches += p.launches();
   }
   Phase& attention = phases[to_size(static_cast<int>(What::attention))];
   for (const AttentionProduct& a : o.attention) {

@@ -141,6 +141,10 @@ void refuse_what_the_device_lacks(const MachineDeck& machine) {
     throw BadInput(
         "machine.attention = tensor_cores: this build computes on the CPU; legal: cuda_cores, the default, "
         "or a build for GPUs");
+  if (machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
+    throw BadInput(
+        "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "
+        "GPUs");
   if (machine.fp8_products != Fp8Products::tensor_cores) return;
   const DeviceInfo device = device_info();
   const std::string features = device.features;

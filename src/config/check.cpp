@@ -266,6 +266,13 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("",
                "machine.fp8_products = tensor_cores without train.precision = fp8 and train.fp8_carrier = bf16, whose "
                "products alone they compute; legal: bf16, or precision fp8 with fp8_carrier: bf16");
+  if (deck.machine.grouped == GroupedProducts::library) return;
+  if (!bf16)
+    report.add("",
+               "machine.grouped = tensor_cores without train.precision = bf16, which alone they compute in; legal: "
+               "library, or precision bf16, or fp8 with fp8_carrier: bf16");
+  if (deck.model.experts == 0)
+    report.add("", "machine.grouped = tensor_cores without model.experts, whose products they are; legal: library");
 }
 
 // Recipes with a property, as a message has them.

@@ -104,7 +104,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.data.restarts_positions(),
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
-          fp8_options(deck)};
+          fp8_options(deck),
+          deck.machine.grouped == GroupedProducts::tensor_cores};
 }
 
 }  // namespace forge

@@ -118,7 +118,7 @@ void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSpli
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool rounded = fp8 && rounds_experts(c.fp8, of);
   expert_products.push_back(
-      {sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded});
+      {sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded, c.grouped});
   if (!rounded) return;
   ScaledProduct p = scaled_experts(c, of, rows, w, 0);
   p.coded = coded_experts;
@@ -144,7 +144,7 @@ double Operations::flops() const {
 
 std::int64_t Operations::launches() const {
   std::int64_t all = std::ssize(products);
-  for (const ExpertProduct& p : expert_products) all += p.experts;
+  for (const ExpertProduct& p : expert_products) all += p.launches();
   for (const AttentionProduct& a : attention) all += a.launches();
   for (const RowKernel& r : row_kernels) all += r.launches;
   return all;

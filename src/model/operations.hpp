@@ -28,8 +28,10 @@ struct ExpertProduct {
   bool sums;
   std::int64_t experts, rows, n, k;
   DType operands, result;
-  bool fp8 = false;  // operands were rounded to it
+  bool fp8 = false;      // operands were rounded to it
+  bool grouped = false;  // all of them take one launch
 
+  std::int64_t launches() const { return grouped ? 1 : experts; }
   double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const ExpertProduct&) const = default;
 };

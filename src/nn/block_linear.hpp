@@ -190,19 +190,19 @@ void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, Vie
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
 }
 
-// The same of this rank's experts, whose rows begin at `offsets` (E / ep + 1); W(E / ep, N, K). Weight gradients are
-// never rounded: expert_backward_weight of nn/linear.hpp.
+// The same of this rank's experts; W(E / ep, N, K). Weight gradients are never rounded: expert_backward_weight of
+// nn/linear.hpp.
 template <class T>
-void block_expert_forward(Context<T>& ctx, const std::vector<std::int64_t>& offsets, const MatrixSplit& split,
-                          View<const T, 2> x, View<const T, 3> w, View<T, 2> y) {
+void block_expert_forward(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
+                          View<const T, 3> w, View<T, 2> y) {
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
-  expert_forward<T>(ctx, offsets, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
+  expert_forward<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
 }
 template <class T>
-void block_expert_backward_input(Context<T>& ctx, const std::vector<std::int64_t>& offsets, const MatrixSplit& split,
-                                 View<const T, 2> dy, View<const T, 3> w, View<T, 2> dx) {
+void block_expert_backward_input(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> dy,
+                                 View<const T, 3> w, View<T, 2> dx) {
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
-  expert_backward_input<T>(ctx, offsets, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
+  expert_backward_input<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }
 
 }  // namespace forge

@@ -4,6 +4,7 @@
 
 #include "nn/context.hpp"
 #include "nn/dispatch.plan.hpp"
+#include "nn/expert_rows.hpp"
 
 namespace forge {
 
@@ -21,6 +22,9 @@ class Dispatch {
   virtual int rounds() const = 0;
   // Where each expert's rows of a round begin, for grouped products; the last entry: all rows, N.
   virtual std::vector<std::int64_t> offsets(int round) const = 0;
+  // The same for products that find them on the device, once the round's rows are there.
+  virtual RowGroups groups(int round) const = 0;
+  ExpertRows rows(int round) const { return {offsets(round), groups(round)}; }
 
   // What sending in a round needs from the host, now; and the stream that sends, where it isn't the compute stream.
   virtual void prepare(int round) = 0;

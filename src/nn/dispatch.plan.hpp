@@ -36,7 +36,8 @@ template <class T>
 struct DispatchBuffers {
   View<std::int32_t, 1> order;    // (P) assignments by expert
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
-  View<std::int64_t, 1> offsets;  // (E + 1) of all sources' assignments in one order; where rows are gathered
+  View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
+                                  // this rank where its products look for them on the device
   View<std::int64_t, 2> counts;   // (sources, E); where rows are exchanged, without static shapes
 
   void list(BufferLister& l) {
@@ -45,8 +46,10 @@ struct DispatchBuffers {
     l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, l.B);
     if (m.gathers)
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-    else if (!m.fixed)
+    else if (!m.fixed) {
+      if (l.c.grouped && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
       l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+    }
   }
 };
 

@@ -38,7 +38,7 @@ ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>&
 template <class T>
 void ExchangeDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
                                const DispatchBuffers<T>& b) {
-  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, sorting.offsets,
+  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
            moe_shape(ctx.buffers).fixed ? sorting.unpadded : b.order, b.place);
 }
 
@@ -153,6 +153,14 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
     ctx_.groups.ep->all_to_all(ctx_.stream, out.list(), in.list(), dtype_of<P>);
   else
     copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
+}
+
+// Received rows stand in an order of their own; where nothing is received, a round takes some of this rank's.
+template <class T>
+RowGroups ExchangeDispatch<T>::groups(int round) const {
+  const std::int64_t first = round * shape_.round_rows, rows = plan_.rows(round);
+  if (shape_.exchanges()) return {shape_.experts_here, s_.offsets.data, 0, 0, rows};
+  return {shape_.experts_here, b_.offsets.data, shape_.capacity, first, first + rows};
 }
 
 template <class T>

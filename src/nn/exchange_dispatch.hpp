@@ -19,6 +19,7 @@ class ExchangeDispatch final : public Dispatch<T> {
 
   int rounds() const override { return plan_.rounds(); }
   std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
+  RowGroups groups(int round) const override;
   void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;

@@ -19,6 +19,7 @@ class GatherDispatch final : public Dispatch<T> {
 
   int rounds() const override { return rounds_; }
   std::vector<std::int64_t> offsets(int round) const override;
+  RowGroups groups(int round) const override;
   void prepare(int round) override;
   void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;

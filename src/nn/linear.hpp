@@ -1,6 +1,8 @@
 #pragma once
 
+#include "kernels/grouped_product.hpp"
 #include "nn/context.hpp"
+#include "nn/expert_rows.hpp"
 
 namespace forge {
 
@@ -12,11 +14,11 @@ void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, b
 // The experts' products of so many columns run next.
 template <class T>
 void note_experts(const Context<T>& ctx, bool sums, const std::vector<std::int64_t>& offsets, std::int64_t n,
-                  std::int64_t k, bool fp8 = false) {
+                  std::int64_t k, bool fp8, bool grouped) {
   if (!ctx.operations) return;
   const auto experts = static_cast<std::int64_t>(offsets.size()) - 1;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result, fp8});
+  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result, fp8, grouped});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
@@ -63,24 +65,41 @@ void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
 }
 
-// The same of this rank's experts, whose rows begin at `offsets` (E / ep + 1); W(E / ep, N, K).
+// Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch with machine.grouped:
+// tensor_cores.
 template <class T>
-void expert_forward(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> x, View<const T, 3> w,
-                    View<T, 2> y, bool fp8 = false) {
-  note_experts<T>(ctx, false, offsets, y.columns(), x.columns(), fp8);
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::yes, 1.0, x, w, 0.0, y);
+void expert_rows(Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
+                 View<T, 2> y, bool fp8) {
+  if constexpr (std::is_same_v<T, bf16>)
+    if (ctx.buffers.grouped) {
+      note_experts<T>(ctx, false, rows.offsets, y.columns(), x.columns(), fp8, true);
+      return grouped_rows(ctx.stream, rows.groups, tb == Transpose::yes, x, w, y);
+    }
+  note_experts<T>(ctx, false, rows.offsets, y.columns(), x.columns(), fp8, false);
+  ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, 1.0, x, w, 0.0, y);
+}
+
+// The same of this rank's experts; W(E / ep, N, K).
+template <class T>
+void expert_forward(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> x, View<const T, 3> w, View<T, 2> y,
+                    bool fp8 = false) {
+  expert_rows<T>(ctx, rows, Transpose::yes, x, w, y, fp8);
 }
 template <class T>
-void expert_backward_input(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> dy,
-                           View<const T, 3> w, View<T, 2> dx, bool fp8 = false) {
-  note_experts<T>(ctx, false, offsets, dx.columns(), dy.columns(), fp8);
-  ctx.gemm.template grouped_rows<T, T>(ctx.stream, offsets, Transpose::no, 1.0, dy, w, 0.0, dx);
+void expert_backward_input(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 3> w,
+                           View<T, 2> dx, bool fp8 = false) {
+  expert_rows<T>(ctx, rows, Transpose::no, dy, w, dx, fp8);
 }
 template <class T>
-void expert_backward_weight(Context<T>& ctx, const std::vector<std::int64_t>& offsets, View<const T, 2> dy,
-                            View<const T, 2> x, View<acc_t<T>, 3> dw) {
-  note_experts<T>(ctx, true, offsets, dy.columns(), x.columns());
-  ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, offsets, 1.0, dy, x, 1.0, dw);
+void expert_backward_weight(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,
+                            View<acc_t<T>, 3> dw) {
+  if constexpr (std::is_same_v<T, bf16>)
+    if (ctx.buffers.grouped) {
+      note_experts<T>(ctx, true, rows.offsets, dy.columns(), x.columns(), false, true);
+      return grouped_sums(ctx.stream, rows.groups, dy, x, dw);
+    }
+  note_experts<T>(ctx, true, rows.offsets, dy.columns(), x.columns(), false, false);
+  ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, rows.offsets, 1.0, dy, x, 1.0, dw);
 }
 
 }  // namespace forge

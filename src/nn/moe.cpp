@@ -57,9 +57,9 @@ void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
 // rows → gate and up, activations of a round.
 template <class T>
 void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
-  const std::vector<std::int64_t> offsets = dispatch.offsets(round);
-  const ExpertBuffers<T> rows = first_rows(b.experts, offsets.back());
-  block_expert_forward<T>(ctx, offsets, up_split(), rows.in, w.experts.up, rows.up);
+  const ExpertRows sorted = dispatch.rows(round);
+  const ExpertBuffers<T> rows = first_rows(b.experts, sorted.count());
+  block_expert_forward<T>(ctx, sorted, up_split(), rows.in, w.experts.up, rows.up);
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
@@ -100,10 +100,10 @@ void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& 
     ctx.fp8_counts.weights = round == 0;
     if (round < last) send_to_experts(*dispatch, round);
     experts_to_activation(*dispatch, round);
-    const std::vector<std::int64_t> offsets = dispatch->offsets(round);
+    const ExpertRows sorted = dispatch->rows(round);
     const View<T, 2> out = dispatch->outbox(round, s.expert_out);
-    const View<T, 2> act = b.experts.act.slice(0, offsets.back());
-    block_expert_forward<T>(ctx, offsets, down_split(), act, w.experts.down, out);
+    const View<T, 2> act = b.experts.act.slice(0, sorted.count());
+    block_expert_forward<T>(ctx, sorted, down_split(), act, w.experts.down, out);
     dispatch->return_rows(round, out);
   }
   dispatch->sum_rows(has_shared(), y);
@@ -150,17 +150,17 @@ void Moe<T>::shared_backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, 
 //   dWdown += d_outᵀ act;  d_act = d_out Wdown;  dWup += d_upᵀ in;  d_in = d_up Wup
 template <class T>
 void Moe<T>::experts_backward(const MoeBackward<T>& s, Dispatch<T>& dispatch, int round) const {
-  const std::vector<std::int64_t> offsets = dispatch.offsets(round);
-  const std::int64_t n = offsets.back();
+  const ExpertRows sorted = dispatch.rows(round);
+  const std::int64_t n = sorted.count();
   const ExpertBuffers<T> rows = first_rows(b.experts, n);
   const View<T, 2> d_out = s.d_rows.slice(0, n), d_act = s.d_act.slice(0, n);
   const View<A, 1> d_weights = s.d_weights.slice(0, n);
-  expert_backward_weight<T>(ctx, offsets, d_out, rows.act, g.experts.down);
-  block_expert_backward_input<T>(ctx, offsets, down_split(), d_out, w.experts.down, d_act);
+  expert_backward_weight<T>(ctx, sorted, d_out, rows.act, g.experts.down);
+  block_expert_backward_input<T>(ctx, sorted, down_split(), d_out, w.experts.down, d_act);
   weighted_swiglu_backward<T>(ctx.stream, rows.up, rows.weights, d_act, rows.up, d_weights);
-  expert_backward_weight<T>(ctx, offsets, rows.up, rows.in, g.experts.up);
+  expert_backward_weight<T>(ctx, sorted, rows.up, rows.in, g.experts.up);
   const View<T, 2> d_in = dispatch.outbox(round, s.d_rows);
-  block_expert_backward_input<T>(ctx, offsets, up_split(), rows.up, w.experts.up, d_in);
+  block_expert_backward_input<T>(ctx, sorted, up_split(), rows.up, w.experts.up, d_in);
   dispatch.return_rows(round, d_in);
   dispatch.return_weights(round, d_weights);
 }

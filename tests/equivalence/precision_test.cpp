@@ -6,6 +6,7 @@
 #include "../long_run.hpp"
 #include "config/attention_kernel.hpp"
 #include "cover.hpp"
+#include "models.hpp"
 #include "run_threads.hpp"
 
 namespace forge::test {
@@ -167,6 +168,49 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
     return bf16_difference(run_threads(deck, options), by_numbers, deck);
   };
   EXPECT_EQ(failures_of(cases, sampled, check), "");
+}
+
+// Products of experts in one launch against the same layout with one product an expert: they differ in the order of
+// sums alone. Experts' rows are those of this rank, in rounds or in places of a fixed number; those that came from
+// other ranks; and those of its part of an order that all ranks have.
+TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
+  const auto models = moe_models();
+  const MeshDeck one{1, 1, 1, 1, 1}, ep{1, 1, 2, 1, 1, 2, 1}, etp{1, 1, 1, 1, 2, 1, 2}, both{1, 1, 2, 1, 2, 2, 2};
+  struct Case {
+    const char* model;
+    MeshDeck mesh;
+    PrecisionName precision = PrecisionName::bf16;
+  };
+  std::vector<LayoutCase> cases;
+  for (const Case& c :
+       {Case{"fine", one}, Case{"static", one}, Case{"fine", ep, PrecisionName::fp8}, Case{"static", ep},
+        Case{"gathered", both}, Case{"one expert", etp}, Case{"drops by position", one}}) {
+    const auto model =
+        std::find_if(models.begin(), models.end(), [&](const TestModel& m) { return m.name == c.model; });
+    ASSERT_TRUE(model != models.end()) << c.model;
+    Choice choice;
+    choice.recompute = cases.size() % 2 == 0 ? Recompute::none : Recompute::full;
+    Deck deck = layout_deck(model->deck, c.mesh, choice, cases.size());
+    deck.model.initial_std = moderate_std;
+    deck.train.precision = c.precision;
+    deck.train.fp8_experts = c.precision == PrecisionName::fp8;
+    deck.machine.grouped = GroupedProducts::tensor_cores;
+    cases.push_back({c.model, deck});
+  }
+  const auto check = [&](const LayoutCase& c) -> std::string {
+    Deck deck = c.deck, each = c.deck;
+    each.machine.grouped = GroupedProducts::library;
+    for (Deck* d : {&deck, &each})
+      if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
+    const LayoutResult by_each = run_threads(each, {});
+    if (!by_each.problem.empty()) return by_each.problem;
+    RunOptions options;
+    options.whole = false;
+    options.one = &by_each;
+    options.routing = &by_each.routing;
+    return bf16_difference(run_threads(deck, options), by_each, deck);
+  };
+  EXPECT_EQ(failures_of(cases, 7, check), "");
 }
 #endif
 

@@ -1,4 +1,5 @@
 #include "bench.hpp"
+#include "kernels/grouped_product.hpp"
 #include "kernels/moe.hpp"
 
 namespace forge::bench {
@@ -91,6 +92,21 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
   row("input gradient", seconds_of(b, [&] {
         gemm.grouped_rows<bf16, bf16>(b.stream, offsets, Transpose::no, 1.0, out, down, 0.0, act);
         gemm.grouped_rows<bf16, bf16>(b.stream, offsets, Transpose::no, 1.0, gate_up, up, 0.0, rows);
+      }));
+  if (std::string(device_info().kind) == "cpu") return;
+  // The same with machine.grouped: tensor_cores.
+  const RowGroups groups{E, memory.values(offsets).data, 0, 0, P};
+  row("weight gradient, tensor_cores", seconds_of(b, [&] {
+        grouped_sums(b.stream, groups, out, act, d_down);
+        grouped_sums(b.stream, groups, gate_up, rows, d_up);
+      }));
+  row("forward, tensor_cores", seconds_of(b, [&] {
+        grouped_rows(b.stream, groups, true, rows, up, gate_up);
+        grouped_rows(b.stream, groups, true, act, down, out);
+      }));
+  row("input gradient, tensor_cores", seconds_of(b, [&] {
+        grouped_rows(b.stream, groups, false, out, down, act);
+        grouped_rows(b.stream, groups, false, gate_up, up, rows);
       }));
 }
 

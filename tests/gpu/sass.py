@@ -5,6 +5,7 @@ needed. Ends with 1, and says what is wrong, unless
   no kernel divides numbers of 64 bits;
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
+  so does every kernel of grouped products; those of rows also write their results 16 bytes at a time;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
   without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
@@ -21,7 +22,7 @@ import sys
 import tempfile
 
 # Kernels of which there must be some, by their plain names.
-EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel"]
+EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attention_mma queries_kernel", "grouped_rows_kernel", "grouped_sums_kernel"]
 
 # What a product of codes multiplies by, in the code for an architecture: (which of its kernels a GPU of it starts, instruction).
 CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
@@ -75,6 +76,9 @@ def plain(mangled):
     if found:
         format, result, group = ("e4m3", "e5m2")[int(found[1])], "fp32" if found[2] == "f" else "bf16", ("warps", "warpgroups")[int(found[3])]
         return f"product_kernel<{format},{result},{group}>"
+    found = re.search(r"grouped_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
+    if found:
+        return f"grouped_{found[1]}_kernel<{found[2] or ''}>"
     for name, rest in identifiers(mangled):
         if name in ROWS:
             return f"{name}<{','.join(types_of(rest))}>"
@@ -112,12 +116,15 @@ def problems(name, instructions, architecture):
     codes = name.startswith("product_kernel") and name.endswith(f",{group}>")
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
-    if (rows or codes or name.startswith("attention_mma")) and (spills := count(r"\b(STL|LDL)\b")):
+    hmma = name.startswith(("attention_mma", "grouped_"))
+    if (rows or codes or hmma) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
-    if name.startswith("attention_mma") and not count(r"\bHMMA\b"):
+    if hmma and not count(r"\bHMMA\b"):
         yield "no HMMA"
-    if (codes or name.startswith("attention_mma")) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+    if (codes or hmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
+    if name.startswith("grouped_rows") and not count(r"\bSTG\.E\.128\b"):
+        yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
 

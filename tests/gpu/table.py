@@ -50,6 +50,8 @@ def kernels(folder):
             lines.append("| " + " | ".join(cells) + " |")
         if group == "attention":
             lines += better_attention(fields(path))
+        if group == "experts":
+            lines += better_grouped(fields(path))
     return lines
 
 
@@ -69,6 +71,19 @@ def better_attention(lines):
     best = min(seconds, key=lambda kernel: sum(seconds[kernel].values()))
     return ["", f"machine.attention: tensor_cores against cuda_cores, all sizes together: forward {ratios['forward']:.2f}, backward "
                 f"{ratios['backward']:.2f}. By time the default should be {best}; the kernels' tests of the part \"tests\" decide whether it may."]
+
+
+def better_grouped(lines):
+    """The same of machine.grouped: each product by both, tensor_cores behind its name."""
+    seconds = {(f[1], f[2]): float(f[3]) for f in lines}
+    suffix = ", tensor_cores"
+    pairs = [(seconds[name.removesuffix(suffix), sizes], s) for (name, sizes), s in seconds.items() if name.endswith(suffix)]
+    if not pairs:
+        return []
+    ratios = [library / grouped for library, grouped in pairs]
+    best = "tensor_cores" if sum(s for _, s in pairs) < sum(s for s, _ in pairs) else "library"
+    return ["", f"machine.grouped: tensor_cores against library, {len(pairs)} products: {min(ratios):.2f} to {max(ratios):.2f} times as fast. By time the "
+                f"default should be {best}; the kernels' tests of the part \"tests\" decide whether it may."]
 
 
 def steps(folder):

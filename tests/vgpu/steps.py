@@ -91,15 +91,18 @@ def launches_of(deck):
     return counted, sum(map(int, planned))
 
 
-def check_block(name, deck, options):
-    """What one block more adds to a step of four microbatches."""
+def check_block(name, deck, options, most=None):
+    """What one block more adds to a step of four microbatches, at most `most` for each. Returns it for one."""
     settings = [*SETTINGS, "train.precision=bf16", *options]
     two, three = (launches_of([deck, "--ranks", "1"] + [word for setting in [*settings, f"model.layers={n}"] for word in ("--set", setting)])
                   for n in (2, 3))
     counted, planned = (b - a for a, b in zip(two, three))
     if counted <= 0 or counted != planned:
         sys.exit(f"{name}: a block launches {counted / 4}, not {planned / 4}")
+    if most and counted > 4 * most:
+        sys.exit(f"{name}: a block launches {counted / 4}, more than {most}")
     print(f"{name}: a block launches {counted // 4} a microbatch")
+    return counted
 
 
 def main():
@@ -107,10 +110,15 @@ def main():
     check_block("dense, biases and QK-norm", "tests/gpu/dense.yaml", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"])
     check_block("dense, LayerNorm", "tests/gpu/dense.yaml", ["model.norm=layernorm"])
     check_block("experts, all alike", "tests/gpu/experts.yaml", ["model.forced_balance=true"])
+    grouped = ["model.forced_balance=true", "machine.grouped=tensor_cores", "model.expert_ffn=24"]
+    eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
+    if check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"]) != eight:
+        sys.exit("grouped products: launches of a block grow with the number of experts")
     check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)
     check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
     check("experts, one rank", "mixtral", [], 1, 2, 2, False)
     check("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1"], 2, 2, 2, True)
+    check("grouped products", "mixtral", ["train.precision=bf16", "machine.grouped=tensor_cores"], 1, 2, 2, False)
 
 
 main()

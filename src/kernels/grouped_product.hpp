@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.hpp"
+#include "core/types.hpp"
+#include "core/view.hpp"
+#include "device/stream.hpp"
+
+namespace forge {
+
+// Products of groups of rows (the experts of a layer) by tensor cores, all groups in one launch (machine.grouped:
+// tensor_cores), of the CUDA build. A build that computes on the CPU has none: there these end with an error. Gemm has
+// those of every type, one product a group.
+
+// Where the rows of groups begin, in the memory of the device: the operands' rows are the places [begin, end) of an
+// order that `offsets` cuts into groups.
+struct RowGroups {
+  std::int64_t count = 0;
+  const std::int64_t* offsets = nullptr;  // (count + 1), ascending; nullptr: each group has `each` rows
+  std::int64_t each = 0;
+  std::int64_t begin = 0, end = 0;
+
+  // The first of the operands' rows that is of group g; of group `count`, the first behind them all.
+  FORGE_INLINE std::int64_t begin_of(std::int64_t g) const {
+    const std::int64_t at = offsets ? offsets[g] : g * each;
+    return (at < begin ? begin : at < end ? at : end) - begin;
+  }
+};
+
+// bf16 in, sums in fp32. A tile of a result is computed by one block in one order: the same bits in every run. Rows of
+// no group are left alone.
+//   grouped_rows, weights_by_rows:  C(rows of g, N) = A(rows of g, K) B_gᵀ, B(G, N, K): y = x Wᵀ
+//   grouped_rows, else:             C(rows of g, N) = A(rows of g, K) B_g,  B(G, K, N): dx = dy W
+//   grouped_sums:                   C_g(M, N) += A(rows of g, M)ᵀ B(rows of g, N), C(G, M, N): dW += dyᵀ x
+void grouped_rows(Stream&, const RowGroups&, bool weights_by_rows, View<const bf16, 2> a, View<const bf16, 3> b,
+                  View<bf16, 2> c);
+void grouped_sums(Stream&, const RowGroups&, View<const bf16, 2> a, View<const bf16, 2> b, View<float, 3> c);
+
+}  // namespace forge

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/grouped_product.hpp"
+
+namespace forge {
+
+// Where the rows of this rank's experts begin, for their products: one after the other, with a library, the host says;
+// all at once, the device's memory.
+struct ExpertRows {
+  std::vector<std::int64_t> offsets;  // (E / ep + 1)
+  RowGroups groups;
+
+  std::int64_t count() const { return offsets.back(); }
+};
+
+}  // namespace forge

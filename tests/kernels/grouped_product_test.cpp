@@ -1,0 +1,171 @@
+#include "kernels/grouped_product.hpp"
+
+#include <algorithm>
+
+#include "core/to_size.hpp"
+#include "fixture.hpp"
+
+// Grouped products by tensor cores against plain loops in fp64.
+
+namespace forge {
+namespace {
+
+using namespace reference;
+using std::int64_t;
+
+using Offsets = std::vector<int64_t>;
+
+struct Sizes {
+  Offsets offsets;     // empty: groups of `each` rows
+  int64_t begin, end;  // of the order's places, those that the operands have
+  int64_t inner, width;
+  int64_t groups = 0, each = 0;
+  int64_t count() const { return offsets.empty() ? groups : static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t rows() const { return end - begin; }
+};
+
+// Groups of no, one, few and many rows, at multiples of a tile and beside them; rows before, behind and in no group;
+// parts of an order; more groups than a warp has lanes; groups of equal size; widths of whole pieces of 16 bytes, of
+// whole tiles, and of neither.
+std::vector<Sizes> cases() {
+  Offsets many{0};
+  for (int64_t g = 0; g < 70; ++g) many.push_back(many.back() + (g % 3 == 0 ? 0 : g % 5));
+  return {{{0, 0, 1, 4, 4, 70, 70}, 0, 70, 24, 40},
+          {{3, 30, 31, 300}, 0, 307, 136, 264},
+          {{0, 128, 128, 384, 385}, 0, 385, 64, 128},
+          {{0, 300}, 0, 300, 70, 33},
+          {{0, 50, 51, 51, 300}, 40, 200, 17, 131},
+          {{5, 5, 5}, 0, 9, 8, 8},
+          {many, 0, many.back(), 16, 8},
+          {{}, 0, 66, 32, 24, 3, 22}};
+}
+
+// What a sum of products rounds to at each instruction, which adds 16 of them: the emulated tensor core's to fp32; a
+// GPU's keeps a few bits less.
+#if defined(FORGE_VGPU)
+constexpr double sum_roundoff = 0x1p-24;
+#else
+constexpr double sum_roundoff = 0x1p-21;
+#endif
+
+class Problem {
+ public:
+  explicit Problem(const Sizes& sizes) : n(sizes), memory_(std::max<std::size_t>(1, sizes.offsets.size()) * 8) {
+    if (!n.offsets.empty()) {
+      copy_to_device(s, memory_.data(), n.offsets.data(), n.offsets.size() * 8);
+      s.synchronize();
+      groups_.offsets = reinterpret_cast<const int64_t*>(memory_.data());
+    }
+    groups_.count = n.count(), groups_.each = n.each, groups_.begin = n.begin, groups_.end = n.end;
+  }
+
+  // C(rows of g) = A(rows of g) B_gᵀ, or B_g.
+  void check_rows(bool by_rows, int64_t gap) {
+    const int64_t G = n.count(), K = n.inner, N = n.width, R = n.rows();
+    Field<bf16> a(R, K, normal_values(R * K, 1), gap), b(G, K * N, normal_values(G * K * N, 2), 2 * gap);
+    Field<bf16> c(R, N, normal_values(R * N, 3), gap);
+    const View<const bf16, 3> matrices(b.data(), {{G, by_rows ? N : K, by_rows ? K : N}}, b.pitch);
+    const Values av = a.read(), bv = b.read(), before = c.read();
+    grouped_rows(s, groups_, by_rows, a.view(), matrices, c.view());
+    const Values after = c.read(s);
+    std::vector<int64_t> group(static_cast<std::size_t>(R), -1);
+    for (int64_t g = 0; g < G; ++g)
+      for (int64_t r = first(g); r < first(g + 1); ++r) group[static_cast<std::size_t>(r)] = g;
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t j = 0; j < N; ++j) {
+        const int64_t g = group[static_cast<std::size_t>(r)], at = r * N + j;
+        if (g < 0) {
+          ASSERT_EQ(after[to_size(at)], before[to_size(at)]) << "a row of no group";
+          continue;
+        }
+        expect_element(after[to_size(at)], 0, 0x1p-8, K, [&](int64_t p) {
+          return std::pair{av[to_size(r * K + p)], bv[to_size(g * K * N + (by_rows ? j * K + p : p * N + j))]};
+        });
+      }
+  }
+
+  // C_g += A(rows of g)ᵀ B(rows of g)
+  void check_sums(int64_t gap) {
+    const int64_t G = n.count(), M = n.inner, N = n.width, R = n.rows();
+    Field<bf16> a(R, M, normal_values(R * M, 1), gap), b(R, N, normal_values(R * N, 2), gap);
+    Field<float> c(G, M * N, normal_values(G * M * N, 3), gap);
+    const Values av = a.read(), bv = b.read(), before = c.read();
+    grouped_sums(s, groups_, a.view(), b.view(), View<float, 3>(c.data(), {{G, M, N}}, c.pitch));
+    const Values after = c.read(s);
+    for (int64_t g = 0; g < G; ++g)
+      for (int64_t i = 0; i < M; ++i)
+        for (int64_t j = 0; j < N; ++j) {
+          const auto at = to_size((g * M + i) * N + j);
+          expect_element(after[at], before[at], 0x1p-24, first(g + 1) - first(g), [&](int64_t p) {
+            return std::pair{av[to_size((first(g) + p) * M + i)], bv[to_size((first(g) + p) * N + j)]};
+          });
+        }
+  }
+
+  // Sums twice.
+  void check_bits() {
+    const int64_t G = n.count(), K = n.inner, N = n.width, R = n.rows();
+    Field<bf16> a(R, K, normal_values(R * K, 1)), b(R, N, normal_values(R * N, 2));
+    Field<float> c(G, K * N, normal_values(G * K * N, 3)), d(G, K * N, normal_values(G * K * N, 3));
+    for (const Field<float>* sums : {&c, &d})
+      grouped_sums(s, groups_, a.view(), b.view(), View<float, 3>(sums->data(), {{G, K, N}}));
+    ASSERT_EQ(c.read(s), d.read(s));
+  }
+
+ private:
+  // The first row of a group, among the operands' rows.
+  int64_t first(int64_t g) const {
+    const int64_t place = n.offsets.empty() ? g * n.each : n.offsets[to_size(g)];
+    return std::clamp(place, n.begin, n.end) - n.begin;
+  }
+
+  template <class Factors>
+  static void expect_element(double found, double old, double roundoff, int64_t length, Factors factors) {
+    double sum = 0, magnitude = std::abs(old);
+    for (int64_t p = 0; p < length; ++p) {
+      const auto [x, y] = factors(p);
+      sum += x * y, magnitude += std::abs(x * y);
+    }
+    const double error = static_cast<double>(length / 16 + 2) * sum_roundoff * magnitude;
+    ASSERT_NEAR(found, old + sum, error + roundoff * (std::abs(old + sum) + error));
+  }
+
+  Sizes n;
+  Stream s{1};
+  Buffer memory_;
+  RowGroups groups_;
+};
+
+TEST(GroupedProduct, RowsAgreeWithPlainLoops) {
+  for (const Sizes& sizes : cases())
+    for (const bool by_rows : {true, false})
+      for (const int64_t gap : {0, 3, 8}) {
+        SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
+        Problem(sizes).check_rows(by_rows, gap);
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(GroupedProduct, SumsAgreeWithPlainLoops) {
+  for (const Sizes& sizes : cases())
+    for (const int64_t gap : {0, 3, 8}) {
+      SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
+      Problem(sizes).check_sums(gap);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(GroupedProduct, GivesTheSameBitsAgain) {
+  for (const Sizes& sizes : cases()) Problem(sizes).check_bits();
+}
+
+// Nothing to do is nothing done.
+TEST(GroupedProduct, GroupsWithoutRows) {
+  Problem problem({{0, 0, 0}, 0, 0, 8, 8});
+  problem.check_rows(true, 0);
+  problem.check_rows(false, 0);
+  problem.check_sums(0);
+}
+
+}  // namespace
+}  // namespace forge
