@@ -27,8 +27,8 @@ enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe { current, row, block, delayed };  // what has one scale (model/scaled_product.hpp)
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };           // type of all that isn't quantised
-enum class Fp8Products { bf16, tensor_cores };  // what multiplies rounded operands on a GPU
+enum class Fp8Carrier { bf16, fp64 };                     // type of all that isn't quantised
+enum class Fp8Products { bf16, tensor_cores, cublaslt };  // what multiplies rounded operands on a GPU
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
