@@ -159,7 +159,7 @@ void Operations::add_library_product(ProductOf of, const ScaledProduct& p) {
   row_kernels.push_back({"fp8_factors", 1, p.factors, 0, p.factors * bytes(DType::f32), 2});
   const std::int64_t more = scaling == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
   const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
-  if (more > 0) row_kernels.push_back({"fp8_runs", product.m, product.n, sums, sums, more});
+  if (more > 0) row_kernels.push_back({"sums_of_runs", product.m, product.n, sums, sums, more});
 }
 
 double Operations::flops() const {
