@@ -23,7 +23,7 @@ struct Phase {
 
 // What FLOP and bytes take at the least.
 struct Floors {
-  double flops_per_second, bytes_per_second;
+  double flops_per_second, bytes_per_second, codes_per_second;
   double of(double flops, double bytes) const { return std::max(flops / flops_per_second, bytes / bytes_per_second); }
 };
 
@@ -39,20 +39,23 @@ double real(std::int64_t n) {
   return static_cast<double>(n);
 }
 
+// `codes`: operands are of 8 bits.
 void add_product(Phase& phase, const Floors& floors, double m, double n, double k, double count, DType operands,
-                 DType result) {
-  const double flops = 2 * m * n * k, in = real(size_of(operands)), out = real(size_of(result)),
+                 DType result, bool codes = false) {
+  const double flops = 2 * m * n * k, in = codes ? 1 : real(size_of(operands)), out = real(size_of(result)),
                bytes = (m * k + k * n) * in + m * n * out;
   phase.flops += count * flops;
   phase.bytes += count * bytes;
-  phase.floor += count * floors.of(flops, bytes);
+  const double rate = codes ? floors.codes_per_second : floors.flops_per_second;
+  phase.floor += count * std::max(flops / rate, bytes / floors.bytes_per_second);
 }
 
 // A library call, and a kernel, is a launch; products of experts are one each, or one together.
 void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Operations& o) {
   Phase& products = phases[to_size(static_cast<int>(What::products))];
   for (const Product& p : o.products)
-    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result);
+    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result,
+                p.fp8 && o.c.fp8.tensor_cores);
   products.launches += std::ssize(o.products);
   for (const ExpertProduct& p : o.expert_products) {
     const double experts = real(p.experts), rows = real(p.rows) / experts;
@@ -81,11 +84,17 @@ std::string phase_name(const Task& task) {
   return std::string(name_of(task.op));
 }
 
+Floors floors_of(const RunSetup& setup, const Machine& machine) {
+  const DType type = setup.buffers.precision.compute;
+  const double peak = machine.peak(type), codes = machine.fp8_peak(type, codes_multiplier(setup.buffers.fp8));
+  return {peak, machine.memory_bandwidth, codes > 0 ? codes : peak};
+}
+
 class Table {
  public:
   Table(const RunSetup& setup, const Machine& machine)
       : setup_(setup),
-        floors_{machine.peak(setup.buffers.precision.compute), machine.memory_bandwidth},
+        floors_(floors_of(setup, machine)),
         floor_machine_(at_its_floor(machine)),
         expected_(machine, setup),
         least_(floor_machine_, setup) {}

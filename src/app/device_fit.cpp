@@ -8,10 +8,12 @@
 
 #include "app/job.hpp"
 #include "config/attention_kernel.hpp"
+#include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
+#include "model/fp8_codes.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {
@@ -136,25 +138,42 @@ std::string fit_text(const RunSetup& setup, const Gpu& gpu) {
   return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable) + "\n";
 }
 
-void refuse_what_the_device_lacks(const MachineDeck& machine) {
-  if (machine.attention == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu")
+namespace {
+
+// Products of 8 bits, and what scales cuBLASLt's have: those of rows and of blocks on sm_90 alone, as its documentation
+// says ("Narrow Precision Data Types Usage", CUDA 13).
+void refuse_products_of_codes(const Deck& deck) {
+  const Fp8Products products = deck.machine.fp8_products;
+  if (products == Fp8Products::bf16) return;
+  const DeviceInfo device = device_info();
+  const std::string features = device.features,
+                    asked = "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck);
+  if (std::string(device.kind) == "cpu")
+    throw BadInput(asked + ": this build computes on the CPU; legal: bf16, the default, or a build for GPUs");
+  const int capability = std::stoi(features.substr(features.find('_') + 1));
+  if (capability < 89)
+    throw BadInput(asked + ": this GPU is of " + features +
+                   ", which has no products of 8 bits; legal: bf16, the default, or a GPU of sm_89 or later");
+  const bool of_tensors = fp8_scaling(deck.train.fp8_recipe) == Fp8Scaling::tensor;
+  if (products == Fp8Products::cublaslt && !of_tensors && capability != 90)
+    throw BadInput(asked + " with train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
+                   ": this GPU is of " + features +
+                   ", where cuBLASLt has one scale for a whole operand; legal: tensor_cores, or fp8_recipe current or "
+                   "delayed, or a GPU of sm_90");
+}
+
+}  // namespace
+
+void refuse_what_the_device_lacks(const Deck& deck) {
+  if (deck.machine.attention == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu")
     throw BadInput(
         "machine.attention = tensor_cores: this build computes on the CPU; legal: cuda_cores, the default, "
         "or a build for GPUs");
-  if (machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
+  if (deck.machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
     throw BadInput(
         "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "
         "GPUs");
-  if (machine.fp8_products != Fp8Products::tensor_cores) return;
-  const DeviceInfo device = device_info();
-  const std::string features = device.features;
-  if (std::string(device.kind) == "cpu")
-    throw BadInput(
-        "machine.fp8_products = tensor_cores: this build computes on the CPU; legal: bf16, the default, or a build for "
-        "GPUs");
-  if (std::stoi(features.substr(features.find('_') + 1)) < 89)
-    throw BadInput("machine.fp8_products = tensor_cores: this GPU is of " + features +
-                   ", which has no products of 8 bits; legal: bf16, the default, or a GPU of sm_89 or later");
+  refuse_products_of_codes(deck);
 }
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {

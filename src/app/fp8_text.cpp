@@ -87,7 +87,7 @@ std::string fp8_text(const RunSetup& s) {
   for (const Task& task : tasks) cost.add(c, operations_of(c, s.share, task));
   const Fp8Sizes sizes = fp8_sizes(c, s.share);
   const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute),
-             codes = to_size(sizes.a_codes + sizes.b_codes);
+             codes = to_size(sizes.a_codes + sizes.b_codes) + to_size(sizes.factors) * sizeof(float);
   char share[32];
   std::snprintf(share, sizeof share, "%.1f %%", 100 * cost.in_fp8 / std::max(cost.products, 1.0));
   const std::string carrier = value_of(s.deck, "fp8_carrier");

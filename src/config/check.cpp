@@ -262,10 +262,10 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
                        value_text(*find_key("model", "attention_soft_cap"), deck) +
                        ", which these kernels don't have; legal: cuda_cores, or attention_soft_cap 0");
-  if (deck.machine.fp8_products == Fp8Products::tensor_cores && !(bf16 && t.precision == PrecisionName::fp8))
-    report.add("",
-               "machine.fp8_products = tensor_cores without train.precision = fp8 and train.fp8_carrier = bf16, whose "
-               "products alone they compute; legal: bf16, or precision fp8 with fp8_carrier: bf16");
+  if (deck.machine.fp8_products != Fp8Products::bf16 && !(bf16 && t.precision == PrecisionName::fp8))
+    report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
+                       " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
+                       "legal: bf16, or precision fp8 with fp8_carrier: bf16");
   if (deck.machine.grouped == GroupedProducts::library) return;
   if (!bf16)
     report.add("",
@@ -299,10 +299,6 @@ void check_fp8_gather(const Deck& deck, Report& report) {
     report.add("", key + "train.fp8_recipe = " + properties_of(t.fp8_recipe).word +
                        ", whose weights have other scales in backward than forward; legal: false, or fp8_recipe: " +
                        recipes_that([](const Fp8RecipeRow& r) { return r.has_one_code(); }));
-  if (deck.machine.fp8_products == Fp8Products::tensor_cores)
-    report.add("", key +
-                       "machine.fp8_products = tensor_cores, which makes its codes from weights in bf16; legal: false, "
-                       "or fp8_products: bf16");
 }
 
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.

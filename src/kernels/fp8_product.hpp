@@ -10,8 +10,9 @@
 
 namespace forge {
 
-// Products of 8-bit operands by tensor cores (machine.fp8_products: tensor_cores), of the CUDA build. A build that
-// computes on the CPU has none: there these end with an error.
+// Products of 8-bit operands by tensor cores (machine.fp8_products: tensor_cores), of the CUDA build, and what cuBLASLt
+// reads for its own of the same codes (Gemm::fp8_product). A build that computes on the CPU has none: there these end
+// with an error.
 
 // An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
 // group · depth_stride].
@@ -36,5 +37,12 @@ Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand
 // E5M2, B E4M3; TC bf16 or float. sm_89.
 template <class TC>
 void fp8_product(Stream&, const Fp8Codes& a, const Fp8Codes& b, bool adds, View<TC, 2> c);
+
+// 1 / scale of an operand's groups, in the order of factor_layout(), whose count `memory` has at least.
+struct Fp8Factors {
+  const float* values = nullptr;
+  FactorLayout layout;
+};
+Fp8Factors fp8_factors(Stream&, const Fp8Codes& of, Fp8Scaling scaling, View<float, 1> memory);
 
 }  // namespace forge

@@ -1,9 +1,9 @@
-#include <cmath>
 #include <type_traits>
 
 #include "core/error.hpp"
 #include "device/instructions.hpp"
 #include "device/warpgroup.hpp"
+#include "kernels/fp8_factor.hpp"
 #include "kernels/fp8_product.hpp"
 
 namespace forge {
@@ -38,11 +38,6 @@ __device__ void load_tile(const Fp8Codes& from, std::int64_t first, std::int64_t
   }
 }
 
-// 1 / scale of a group; NaN where its amax is Inf.
-__device__ float factor_of(float amax, Fp8Format format, bool exact) {
-  return amax < static_cast<float>(INFINITY) ? 1 / fp8_scale(amax, format, exact) : static_cast<float>(NAN);
-}
-
 // What a thread finds out of one line of A or of B: its scales, slot by slot.
 struct LineScales {
   const float* amax = nullptr;  // nullptr: no such line
@@ -55,7 +50,7 @@ struct LineScales {
     if (line < x.codes.rows()) amax = x.amax + x.lines.group_of(line) * x.line_stride;
   }
   __device__ float factor(std::int64_t group) const {
-    return amax ? factor_of(amax[group * stride], format, exact) : 0;
+    return amax ? fp8_factor(amax[group * stride], format, exact) : 0;
   }
 };
 

@@ -1,5 +1,6 @@
 #include "core/error.hpp"
 #include "kernels/fp8_product.hpp"
+#include "kernels/gemm.hpp"
 
 namespace forge {
 
@@ -15,5 +16,14 @@ void fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, bool, View<TC, 2>) {
 }
 template void fp8_product<bf16>(Stream&, const Fp8Codes&, const Fp8Codes&, bool, View<bf16, 2>);
 template void fp8_product<float>(Stream&, const Fp8Codes&, const Fp8Codes&, bool, View<float, 2>);
+
+template <class TC>
+bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<TC, 2>, View<float, 1>) {
+  throw Error("this build computes on the CPU and has no products of 8-bit operands");
+}
+template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
+                                View<float, 1>);
+template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
+                                View<float, 1>);
 
 }  // namespace forge

@@ -12,6 +12,9 @@ namespace forge {
 
 enum class Transpose { no, yes };
 
+struct Fp8Codes;
+enum class Fp8Scaling;
+
 // Matrix products of one rank. Keeps the libraries' handles and primitives (made once a shape) and one fixed workspace
 // that the caller allocates; a library may only choose algorithms that fit into it.
 //   fp64: plain tiled loops on the CPU, cuBLAS on CUDA; fp32: oneDNN, cuBLASLt; bf16: oneDNN where the processor has
@@ -44,6 +47,15 @@ class Gemm {
   template <class T, class TC>
   void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
                     View<const T, 2> b, double beta, View<TC, 3> c);
+
+  // As the function of kernels/fp8_product.hpp has it, C(m,n) = or += the product of an operand's codes with another's,
+  // by cuBLASLt's products of 8-bit numbers: one for each run of rows, and of the depth, with the same two scales where
+  // scales are of a whole tensor. False, and nothing done, where these don't take such extents or addresses
+  // (cublaslt_takes() of model/fp8_codes.hpp). 1 / scale of both operands goes to `factors`. CUDA; sm_89, with other
+  // scales than a tensor's sm_90. TC: bf16, float.
+  template <class TC>
+  bool fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds, View<TC, 2> c,
+                   View<float, 1> factors);
 
  private:
   struct Implementation;

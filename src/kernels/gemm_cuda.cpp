@@ -1,17 +1,13 @@
-#include <cublasLt.h>
-
-#include <algorithm>
 #include <cstdint>
-#include <map>
-#include <source_location>
 #include <string>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "device/cuda_check.hpp"
+#include "kernels/cublaslt.hpp"
+#include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
 
 namespace forge {
@@ -19,43 +15,6 @@ namespace forge {
 namespace {
 
 using std::int64_t;
-
-void cublas_check(cublasStatus_t status, const char* call,
-                  std::source_location where = std::source_location::current()) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw LibraryFailed(std::string(call) + ": " + cublasLtGetStatusString(status), where);
-}
-
-template <class T>
-constexpr cudaDataType_t type_of() {
-  if constexpr (std::is_same_v<T, double>) return CUDA_R_64F;
-  if constexpr (std::is_same_v<T, float>) return CUDA_R_32F;
-  if constexpr (std::is_same_v<T, bf16>) return CUDA_R_16BF;
-}
-
-struct Free {
-  void operator()(cublasLtMatmulDesc_t d) const { cublasLtMatmulDescDestroy(d); }
-  void operator()(cublasLtMatrixLayout_t d) const { cublasLtMatrixLayoutDestroy(d); }
-  void operator()(cublasLtMatmulPreference_t d) const { cublasLtMatmulPreferenceDestroy(d); }
-  void operator()(cublasLtMatrixTransformDesc_t d) const { cublasLtMatrixTransformDescDestroy(d); }
-};
-template <class Handle>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Free>;
-
-// A row-major matrix is the column-major transpose of itself.
-Owned<cublasLtMatrixLayout_t> layout_of(cudaDataType_t type, int64_t rows, int64_t columns, int64_t pitch) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  cublas_check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(columns),
-                                          static_cast<std::uint64_t>(rows), std::max<int64_t>({pitch, columns, 1})),
-               "cublasLtMatrixLayoutCreate");
-  return Owned<cublasLtMatrixLayout_t>(layout);
-}
-
-// Largest power of two up to 256 that divides an address: kernels with wide loads need aligned operands.
-std::uint32_t alignment_of(const void* p) {
-  const auto address = reinterpret_cast<std::uintptr_t>(p) | 256u;
-  return static_cast<std::uint32_t>(address & (~address + 1));
-}
 
 // What a choice of algorithm depends on. Rows and columns as stored.
 struct Shape {
@@ -71,68 +30,27 @@ struct Shape {
   friend bool operator<(const Shape& x, const Shape& y) { return x.tie() < y.tie(); }
 };
 
-struct Plan {
-  Owned<cublasLtMatmulDesc_t> operation;
-  Owned<cublasLtMatrixLayout_t> a, b, c;
-  cublasLtMatmulAlgo_t algorithm;
-  std::uint64_t last_use = 0;
-};
-
-template <class Value>
-void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, Value value) {
-  cublas_check(cublasLtMatmulDescSetAttribute(d, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
-}
-template <class Value>
-void set(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
-  cublas_check(cublasLtMatmulPreferenceSetAttribute(d, attribute, &value, sizeof value),
-               "cublasLtMatmulPreferenceSetAttribute");
-}
-
 std::string describe(const Shape& s) {
   return std::to_string(s.c_rows) + " x " + std::to_string(s.c_columns) + " x " +
          std::to_string(s.ta ? s.a_rows : s.a_columns);
 }
 
-// C^T = op(B)^T op(A)^T in column-major terms: B comes first. The heuristic's first algorithm is taken, never a timed
-// one; split sums are only reduced in the type of the sums, through the workspace, in a fixed order.
-Plan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t workspace_bytes) {
+CublasLtPlan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t workspace_bytes) {
   const bool fp64 = s.type == CUDA_R_64F;
-  Plan plan;
+  CublasLtPlan plan;
   cublasLtMatmulDesc_t operation = nullptr;
   cublas_check(cublasLtMatmulDescCreate(&operation, fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                         fp64 ? CUDA_R_64F : CUDA_R_32F),
                "cublasLtMatmulDescCreate");
   plan.operation.reset(operation);
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(operation, CUBLASLT_MATMUL_DESC_TRANSB, s.ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-  plan.a = layout_of(s.type, s.a_rows, s.a_columns, s.a_pitch);
-  plan.b = layout_of(s.type, s.b_rows, s.b_columns, s.b_pitch);
-  plan.c = layout_of(s.c_type, s.c_rows, s.c_columns, s.c_pitch);
-
-  cublasLtMatmulPreference_t preference = nullptr;
-  cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  const Owned<cublasLtMatmulPreference_t> owner(preference);
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.b_alignment);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.a_alignment);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s.c_alignment);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s.c_alignment);
-  cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference, 1, &result, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
-    throw Error("cuBLASLt has no algorithm for a product of " + describe(s) + " in a workspace of " +
-                std::to_string(workspace_bytes) + " bytes (machine.workspace_mib)");
-  cublas_check(status, "cublasLtMatmulAlgoGetHeuristic");
-  plan.algorithm = result.algo;
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, s.ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+  plan.a = matrix_layout(s.type, s.a_rows, s.a_columns, s.a_pitch);
+  plan.b = matrix_layout(s.type, s.b_rows, s.b_columns, s.b_pitch);
+  plan.c = matrix_layout(s.c_type, s.c_rows, s.c_columns, s.c_pitch);
+  choose_algorithm(handle, plan, s.a_alignment, s.b_alignment, s.c_alignment, workspace_bytes, describe(s));
   return plan;
 }
-
-// Bounds what plans keep: groups of rows come in as many sizes as tokens are sent to experts.
-constexpr std::size_t most_plans = 4096;
 
 }  // namespace
 
@@ -140,8 +58,8 @@ struct Gemm::Implementation {
   void* workspace;
   std::size_t workspace_bytes;
   cublasLtHandle_t handle = nullptr;
-  std::map<Shape, Plan> plans;
-  std::uint64_t uses = 0;
+  CublasLtPlans<Shape> plans;
+  Fp8Matmul codes;
 
   Implementation(void* w, std::size_t bytes) : workspace(w), workspace_bytes(w ? bytes : 0) {
     cublas_check(cublasLtCreate(&handle), "cublasLtCreate");
@@ -150,23 +68,8 @@ struct Gemm::Implementation {
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
-  const Plan& find(const Shape& shape) {
-    auto known = plans.find(shape);
-    if (known == plans.end()) {
-      if (plans.size() == most_plans) forget_half();
-      known = plans.emplace(shape, make_plan(handle, shape, workspace_bytes)).first;
-    }
-    known->second.last_use = ++uses;
-    return known->second;
-  }
-
-  // The half that was used last stays.
-  void forget_half() {
-    std::vector<std::uint64_t> by_use;
-    for (const auto& [shape, plan] : plans) by_use.push_back(plan.last_use);
-    const auto middle = by_use.begin() + static_cast<std::ptrdiff_t>(by_use.size() / 2);
-    std::nth_element(by_use.begin(), middle, by_use.end());
-    std::erase_if(plans, [&](const auto& entry) { return entry.second.last_use < *middle; });
+  const CublasLtPlan& find(const Shape& shape) {
+    return plans.find(shape, [&] { return make_plan(handle, shape, workspace_bytes); });
   }
 
   // C = beta · C, for sums without terms.
@@ -181,8 +84,8 @@ struct Gemm::Implementation {
     cublasLtMatrixTransformDesc_t transform = nullptr;
     cublas_check(cublasLtMatrixTransformDescCreate(&transform, fp64 ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatrixTransformDescCreate");
-    const Owned<cublasLtMatrixTransformDesc_t> owner(transform);
-    const auto layout = layout_of(type_of<TC>(), c.rows(), c.extent(1), c.pitch);
+    const OwnedCublasLt<cublasLtMatrixTransformDesc_t> owner(transform);
+    const auto layout = matrix_layout(cuda_type<TC>(), c.rows(), c.extent(1), c.pitch);
     const float alpha32 = static_cast<float>(beta), zero32 = 0;
     const double zero64 = 0;
     cublas_check(cublasLtMatrixTransform(handle, transform, fp64 ? static_cast<const void*>(&beta) : &alpha32, c.data,
@@ -208,9 +111,9 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
   if (c.rows() == 0 || c.extent(1) == 0) return;
   const auto native = static_cast<cudaStream_t>(stream.native());
   if (k == 0) return impl_->scale(native, beta, c);
-  const Plan& plan = impl_->find({type_of<T>(), type_of<TC>(), flip_a, flip_b, a.rows(), a.extent(1), a.pitch, b.rows(),
-                                  b.extent(1), b.pitch, c.rows(), c.extent(1), c.pitch, alignment_of(a.data),
-                                  alignment_of(b.data), alignment_of(c.data)});
+  const CublasLtPlan& plan = impl_->find({cuda_type<T>(), cuda_type<TC>(), flip_a, flip_b, a.rows(), a.extent(1),
+                                          a.pitch, b.rows(), b.extent(1), b.pitch, c.rows(), c.extent(1), c.pitch,
+                                          alignment_of(a.data), alignment_of(b.data), alignment_of(c.data)});
   const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool fp64 = std::is_same_v<T, double>;
   cublas_check(cublasLtMatmul(impl_->handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32,
@@ -246,6 +149,17 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
     (*this)(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta, matrix);
   }
 }
+
+template <class TC>
+bool Gemm::fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds,
+                       View<TC, 2> c, View<float, 1> factors) {
+  return impl_->codes({impl_->handle, impl_->workspace, impl_->workspace_bytes}, stream, a, b, scaling, adds, c,
+                      factors);
+}
+template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<bf16, 2>,
+                                View<float, 1>);
+template bool Gemm::fp8_product(Stream&, const Fp8Codes&, const Fp8Codes&, Fp8Scaling, bool, View<float, 2>,
+                                View<float, 1>);
 
 #define FORGE_GEMM(T, TC)                                                                                              \
   template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \

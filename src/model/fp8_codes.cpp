@@ -30,11 +30,46 @@ Fp8Slots fp8_slots(const ScaleLines& depth) {
   return s;
 }
 
+namespace {
+
+// Whether each 128 lines, counted from the first, are of one group.
+bool are_blocks(const ScaleLines& lines) {
+  if (lines.each != fp8_block || lines.period != 0) return false;
+  for (int p = 0; p < lines.parts; ++p)
+    if (lines.begin[p] % fp8_block != 0 || lines.shift[p] % fp8_block != 0) return false;
+  return true;
+}
+
+std::int64_t factors_of(const ScaledOperand& x, bool sums_rows, Fp8Scaling scaling) {
+  const ScaleLines &lines = sums_rows ? x.by_column : x.by_row, &depth = sums_rows ? x.by_row : x.by_column;
+  return factor_layout(sums_rows ? x.columns : x.rows, lines, fp8_slots(depth), scaling).count();
+}
+
+}  // namespace
+
+FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots,
+                           Fp8Scaling scaling) {
+  switch (scaling) {
+    case Fp8Scaling::tensor:
+      return {FactorOrder::groups, lines.count, slots.depth.count};
+    case Fp8Scaling::line:
+      return {FactorOrder::lines, 1, line_count};
+    case Fp8Scaling::slot:
+      if (are_blocks(lines)) return {FactorOrder::blocks, slots_of(line_count), (slots.count() + 3) / 4 * 4};
+      return {FactorOrder::slots, slots.count(), line_count};
+  }
+  return {};
+}
+
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   for (int rank = 0; rank < c.tp; ++rank) {
     const ScaledProduct here = scaled_product(c, of, rows, w, rank);
     p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
     p.b_codes = std::max(p.b_codes, code_bytes(here.b, sums_rows_of_b(of)));
+    if (!c.fp8.cublaslt) continue;
+    const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
+    p.factors = std::max(
+        p.factors, factors_of(here.a, sums_rows_of_a(of), scaling) + factors_of(here.b, sums_rows_of_b(of), scaling));
   }
 }
 

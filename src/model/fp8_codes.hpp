@@ -52,11 +52,38 @@ inline bool sums_rows_of_b(ProductOf of) {
   return of != ProductOf::output;
 }
 
+// How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
+// the depth that shares one; one for each line; one for each slot of each line, or of 128 lines.
+enum class Fp8Scaling { tensor, line, slot };
+inline Fp8Scaling fp8_scaling(Fp8Recipe recipe) {
+  return recipe == Fp8Recipe::row     ? Fp8Scaling::line
+         : recipe == Fp8Recipe::block ? Fp8Scaling::slot
+                                      : Fp8Scaling::tensor;
+}
+// The order of an operand's 1 / scale as cuBLASLt reads them ("128-element 1D and 128x128 2D Block Scaling" of its
+// documentation): (groups of lines, groups of the depth); (lines); (slots, lines); (blocks of 128 lines, slots filled
+// up to a multiple of 4).
+enum class FactorOrder : std::uint8_t { groups, lines, slots, blocks };
+struct FactorLayout {
+  FactorOrder order;
+  std::int64_t rows, columns;
+
+  // Floats, filled up to 16 bytes.
+  std::int64_t count() const { return (rows * columns + 3) / 4 * 4; }
+};
+FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots, Fp8Scaling scaling);
+// Whether cuBLASLt takes a product C(m,n) of codes, where C begins at a multiple of 16 bytes: its rows of C must, too,
+// and scales of slots ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
+inline bool cublaslt_takes(Fp8Scaling scaling, std::int64_t m, std::int64_t n) {
+  return n % 16 == 0 && (scaling != Fp8Scaling::slot || m % 4 == 0);
+}
+
 // Bytes of an operand's codes.
 inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
   return (sums_rows ? x.columns : x.rows) * fp8_block * fp8_slots(sums_rows ? x.by_row : x.by_column).count();
 }
-// To a product that multiplies codes: the bytes of both operands', of the arguments of scaled_product().
+// To a product that multiplies codes: the bytes of both operands', and their factors where cuBLASLt reads them, of the
+// arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
 
 }  // namespace forge

@@ -15,6 +15,7 @@ struct Fp8Options {
   bool experts = false;       // the experts' products, too
   bool transposed = false;    // weight gradients of `block`, too
   bool tensor_cores = false;  // multiply codes, of all products but the experts'
+  bool cublaslt = false;      // … by that library, where it takes them
   std::int64_t first_block = 0, end_block = 0;
   std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
   std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: those of the numbers at hand do

@@ -111,6 +111,7 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   p.coded = coded && of != ProductOf::weight_gradient;
   if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
   add_scaled(p, !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
+  if (c.fp8.cublaslt) add_library_product(of, p);
 }
 
 void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
@@ -127,15 +128,38 @@ void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSpli
 
 void Operations::add_scaled(const ScaledProduct& p, int taken) {
   scaled.push_back(p);
-  const auto operand = [&](std::int64_t rows, std::int64_t columns) {
-    if (taken-- > 0) over_rows("fp8_amax", rows, columns, 1, 0);
+  const auto operand = [&](std::int64_t rows, std::int64_t columns, bool takes_amax) {
+    if (takes_amax) over_rows("fp8_amax", rows, columns, 1, 0);
     if (p.a_codes > 0)
       row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
     else
       over_rows("fp8_round", rows, columns, 1, 1);
   };
-  operand(p.a.rows, p.a.columns);
-  if (!p.coded) operand(p.matrices() * p.b.rows, p.b.columns);
+  operand(p.a.rows, p.a.columns, taken > 0);
+  if (!p.coded || p.a_codes > 0) operand(p.matrices() * p.b.rows, p.b.columns, taken > 1 && !p.coded);
+}
+
+namespace {
+
+// Groups of which this rank has lines.
+std::int64_t groups_here(const ScaleLines& lines) {
+  std::int64_t count = 0;
+  for (std::int64_t g = 0; g < lines.count; ++g) count += lines.lines_of(g).end > lines.lines_of(g).begin;
+  return count;
+}
+
+}  // namespace
+
+// Gemm::fp8_product, where it takes C(m,n): factors of both operands, and a product for each run with the same scales.
+// What `current` sums over sequences, their products add to C one after the other.
+void Operations::add_library_product(ProductOf of, const ScaledProduct& p) {
+  const Product& product = products.back();
+  const Fp8Scaling scaling = fp8_scaling(c.fp8.recipe);
+  if (!cublaslt_takes(scaling, product.m, product.n)) return;
+  row_kernels.push_back({"fp8_factors", 1, p.factors, 0, p.factors * bytes(DType::f32), 2});
+  const std::int64_t more = scaling == Fp8Scaling::tensor ? groups_here(p.a.by_row) - 1 : 0;
+  const std::int64_t sums = of == ProductOf::weight_gradient ? more * product.m * product.n * bytes(sum()) : 0;
+  if (more > 0) row_kernels.push_back({"sums_of_runs", product.m, product.n, sums, sums, more});
 }
 
 double Operations::flops() const {

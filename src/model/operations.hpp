@@ -138,6 +138,7 @@ class Operations {
   }
   // `taken`: operands, from the first on, whose largest magnitudes are taken.
   void add_scaled(const ScaledProduct& p, int taken);
+  void add_library_product(ProductOf of, const ScaledProduct& p);
 };
 
 }  // namespace forge

@@ -124,6 +124,7 @@ struct ScaledProduct {
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;
+  std::int64_t factors = 0;  // … and 1 / scale of both, where cuBLASLt reads them
 
   std::int64_t matrices() const { return std::max<std::int64_t>(experts, 1); }
   Group splitters() const { return experts > 0 ? Group::etp : Group::tp; }
@@ -150,7 +151,7 @@ ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t 
 
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
 struct Fp8Sizes {
-  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, partials = 0, groups = 0, gathered = 0;
+  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, partials = 0, groups = 0, gathered = 0;
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
     if (p.a_codes == 0) {
@@ -159,6 +160,7 @@ struct Fp8Sizes {
     }
     a_codes = std::max(a_codes, p.a_codes);
     b_codes = std::max(b_codes, p.b_codes);
+    factors = std::max(factors, p.factors);
     partials = std::max({partials, p.a.partials(), p.coded ? 0 : p.b.partials()});
     groups = std::max(groups, p.groups());
     gathered = std::max({gathered, (p.experts > 0 ? c.etp : c.tp) * p.over_tp(), c.microbatch.cp * p.over_cp()});
@@ -169,7 +171,7 @@ template <class T>
 struct Fp8Buffers {
   View<T, 1> a, b;  // operands, rounded
   View<std::uint8_t, 1> a_codes, b_codes;
-  View<float, 1> partials, amax, gathered;
+  View<float, 1> factors, partials, amax, gathered;
 
   void list(BufferLister& l, const Fp8Sizes& sizes) {
     if (sizes.groups == 0) return;
@@ -177,6 +179,7 @@ struct Fp8Buffers {
     if (sizes.b > 0) l.add(b, "rounded weights", sizes.b, 1);
     if (sizes.a_codes > 0) l.add(a_codes, "codes of activations", sizes.a_codes, 1);
     if (sizes.b_codes > 0) l.add(b_codes, "codes of weights", sizes.b_codes, 1);
+    if (sizes.factors > 0) l.add(factors, "factors of codes", sizes.factors, 1);
     l.add(amax, "largest magnitudes", sizes.groups, 1);
     if (sizes.partials > 0) l.add(partials, "largest magnitudes of rows", sizes.partials, 1);
     if (sizes.gathered > 0) l.add(gathered, "largest magnitudes of other ranks", sizes.gathered, 1);

@@ -138,7 +138,18 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
   return rounded;
 }
 
+// C = or += the product of codes, by cuBLASLt where the deck says so and that library takes them.
+template <class T, class TC>
+void multiply_operands(Context<T>& ctx, const Fp8Codes& a, const Fp8Codes& b, bool adds, View<TC, 2> c) {
+  const Fp8Options& fp8 = ctx.buffers.fp8;
+  const bool done = fp8.cublaslt && ctx.gemm.template fp8_product<TC>(ctx.stream, a, b, fp8_scaling(fp8.recipe), adds,
+                                                                      c, ctx.fp8.factors);
+  if (!done) fp8_product<TC>(ctx.stream, a, b, adds, c);
+}
+
 // C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
+// A weight that was gathered as codes is encoded once more: with the amaxes that it was rounded with its numbers, exact
+// in bf16 or rounded to it by less than half a code's distance, give the same codes.
 template <class T, class TC>
 bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b,
                     bool adds, View<TC, 2> c) {
@@ -147,13 +158,14 @@ bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<co
     if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_product(fp8, of)) return false;
     const Fp8Buffers<T>& s = ctx.fp8;
     const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
-    if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.groups()));
+    if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
     const bool a_rows = sums_rows_of_a(of);
     const Fp8Codes x = fp8_encode(ctx.stream, a, p.a, a_rows, fp8.exact, s.amax.slice(0, p.a.groups()), s.a_codes);
-    const Fp8Codes y =
-        fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, amax_of_matrix<T>(ctx, p, 0), s.b_codes);
+    const bool gathered = p.coded && fp8.recipe != Fp8Recipe::delayed;
+    const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(w.product)] : amax_of_matrix<T>(ctx, p, 0);
+    const Fp8Codes y = fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes);
     note_product(ctx, c, a_rows ? a.rows() : a.columns(), true);
-    fp8_product<TC>(ctx.stream, x, y, adds, c);
+    multiply_operands<T, TC>(ctx, x, y, adds, c);
     count_operands<T>(ctx, of, w, p, a, b);
     return true;
   }

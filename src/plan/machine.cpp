@@ -101,14 +101,24 @@ double Machine::peak(DType type) const {
   return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rate.begin(), r.table.rate.end());
 }
 
-double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count) {
+double Machine::fp8_peak(DType type, std::string_view by) const {
+  const auto& peaks = rates(type).fp8_peaks;
+  const auto found = peaks.find(by);
+  return found == peaks.end() ? 0 : found->second;
+}
+
+double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count,
+                       std::string_view by) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
     return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k)) /
            (machine.program.product_share * machine.compute_speed);
-  const double bytes = (m * k + k * n + m * n) * static_cast<double>(size_of(type));
-  return count * (rates.waves.launch + wave_seconds(machine, rates.waves, bytes, m, n, k)) /
+  WaveRates waves = rates.waves;
+  if (const double peak = by.empty() ? 0 : machine.fp8_peak(type, by); peak > 0) waves.peak = peak;
+  const auto element = static_cast<double>(size_of(type));
+  const double bytes = (m * k + k * n) * (by.empty() ? element : 1) + m * n * element;
+  return count * (waves.launch + wave_seconds(machine, waves, bytes, m, n, k)) /
          (machine.program.product_share * machine.compute_speed);
 }
 

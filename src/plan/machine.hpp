@@ -42,6 +42,9 @@ struct ComputeRates {
   WaveRates waves;  // peak 0: the table is used
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
+  // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
+  // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
+  std::map<std::string, double, std::less<>> fp8_peaks;
   bool known() const { return waves.peak > 0 || !table.rate.empty(); }
 };
 
@@ -121,6 +124,8 @@ struct Machine {
   const ComputeRates& rates(DType type) const;
   // FLOP/s that shares of the peak are of: the data sheet's, or the best that was measured.
   double peak(DType type) const;
+  // Of products of codes; 0 where it isn't known.
+  double fp8_peak(DType type, std::string_view by) const;
 };
 
 // Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput
@@ -133,8 +138,9 @@ std::string key_of(Collective collective);
 // Reads a program's file; `name` as that of a machine, in inputs/programs.
 Program read_program(const std::string& name);
 
-// Of one product (m, k) (k, n); `count` of them one after the other.
-double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1);
+// Of one product (m, k) (k, n); `count` of them one after the other. `by`: of 8-bit codes, what multiplies them.
+double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1,
+                       std::string_view by = {});
 // Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
 // rates of.
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,

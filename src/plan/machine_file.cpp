@@ -141,6 +141,12 @@ void read_compute(Section& in, ComputeRates& to) {
                         "gflops must have a rate for each m, n and k: " +
                             std::to_string(t.m.size() * t.n.size() * t.k.size()) + " of them");
   }
+  if (auto fp8 = in.section("fp8_peak_tflops"))
+    for (const char* by : {"tensor_cores", "cublaslt"}) {
+      double peak = 0;
+      fp8->number(by, peak, tera);
+      if (peak > 0) to.fp8_peaks[by] = peak;
+    }
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rate.empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))

@@ -55,7 +55,9 @@ double logit_seconds(const Machine& machine, const Operations& o) {
 void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  for (const Product& p : o.products) products += product_seconds(machine, p.operands, real(p.m), real(p.n), real(p.k));
+  for (const Product& p : o.products)
+    products += product_seconds(machine, p.operands, real(p.m), real(p.n), real(p.k), 1,
+                                p.fp8 ? codes_multiplier(o.c.fp8) : std::string_view());
   for (const ExpertProduct& p : o.expert_products) {
     if (p.rows == 0) continue;
     // Rows of an expert, where the routers are balanced.

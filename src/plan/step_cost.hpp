@@ -16,6 +16,11 @@ namespace forge {
 // The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
 std::string_view attention_kernel(const Machine& machine, const Deck& deck);
 
+// What multiplies the codes of 8 bits of a run's products, by its name there; "": numbers are multiplied.
+inline std::string_view codes_multiplier(const Fp8Options& fp8) {
+  return fp8.cublaslt ? "cublaslt" : fp8.tensor_cores ? "tensor_cores" : "";
+}
+
 // Rows of the experts of a rank with the context's expert_load, over the mean's: less than it where rows or capacity
 // end.
 double load_of_busiest(const BufferContext& busiest);

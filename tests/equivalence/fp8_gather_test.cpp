@@ -97,7 +97,7 @@ std::string same_bits(const LayoutCase& c) {
   Deck deck = c.deck;
   if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
   RunOptions options;
-  options.train_steps = steps;
+  options.train_steps = deck.train.steps;
   const LayoutResult with = run_threads(deck, options);
   deck.train.fp8_gather = false;
   return difference_of_bits(with, run_threads(deck, options));
@@ -107,6 +107,22 @@ std::string same_bits(const LayoutCase& c) {
 // Blocks of 128, dense and of experts, on two ranks.
 TEST(Fp8Gather, HasTheBitsOfBf16) {
   expect_none({layouts(Fp8Carrier::bf16).at(1)}, 1, 1, same_bits);
+}
+
+// Products of codes, whose weights are encoded a second time, of each recipe on two ranks, scales that are no powers of
+// two among them.
+TEST(Fp8Gather, HasTheBitsOfProductsOfCodes) {
+  std::vector<LayoutCase> cases;
+  for (int i = 0; i < 3; ++i) {
+    LayoutCase c = layouts(Fp8Carrier::bf16).front();
+    c.deck.train.global_batch_sequences = 4;
+    c.deck.model.layers = 2, c.deck.model.width = 32, c.deck.model.ffn = 64;
+    c.deck.machine.fp8_products = i == 1 ? Fp8Products::tensor_cores : Fp8Products::cublaslt;
+    c.deck.train.fp8_recipe = recipes[i];
+    c.deck.train.fp8_scale = i == 1 ? Fp8Scale::exact : Fp8Scale::power_of_two;
+    cases.push_back(c);
+  }
+  expect_none(cases, 1, cases.size(), same_bits);
 }
 #else
 TEST(Fp8Gather, HasTheBitsOfBf16) {

@@ -7,6 +7,8 @@
 #include "config/attention_kernel.hpp"
 #include "cover.hpp"
 #include "models.hpp"
+#include "plan/operations.hpp"
+#include "plan/setup.hpp"
 #include "run_threads.hpp"
 
 namespace forge::test {
@@ -143,8 +145,27 @@ TEST(Precisions, Bf16IsWithinRoundingOfFp64) {
 }
 
 #if defined(FORGE_CUDA)
-// FP8 in each recipe, its products by tensor cores, against the same layout with those of the rounded numbers in bf16:
-// they differ in the order of sums alone. Not `delayed`, whose first step rounds with scale 1.
+// Extents of which cuBLASLt takes products of codes, on most layouts.
+Deck with_wide_matrices(Deck deck) {
+  deck.model.width = 32;
+  deck.model.ffn = 64;
+  if (deck.model.experts > 0) deck.model.expert_ffn = 32;
+  if (deck.model.shared_expert_ffn > 0) deck.model.shared_expert_ffn = 64;
+  return deck;
+}
+
+std::int64_t products_of_cublaslt(const Deck& deck) {
+  const RunSetup setup = make_setup(deck);
+  std::int64_t count = 0;
+  for (const Task& task : step_tasks(setup.share, setup.schedule_of(1), setup.buffers.recompute))
+    for (const RowKernel& kernel : operations_of(setup.buffers, setup.share, task).row_kernels)
+      count += kernel.name == "fp8_factors";
+  return count;
+}
+
+// FP8 in each recipe, its products by cuBLASLt, and of every fourth layout by tensor cores, against the same layout
+// with those of the rounded numbers in bf16: they differ in the order of sums alone. Not `delayed`, whose first step
+// rounds with scale 1.
 TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
   std::vector<LayoutCase> cases = sample(PrecisionName::fp8, 6);
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -152,13 +173,16 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
     t.fp8_recipe = i % 3 == 0 ? Fp8Recipe::block : i % 3 == 1 ? Fp8Recipe::current : Fp8Recipe::row;
     t.fp8_transposed = t.fp8_recipe == Fp8Recipe::block && cases[i].deck.mesh.cp == 1;
     cases[i].deck.model.initial_std = moderate_std;
-    cases[i].deck.machine.fp8_products = Fp8Products::tensor_cores;
+    cases[i].deck.machine.fp8_products = i % 4 == 3 ? Fp8Products::tensor_cores : Fp8Products::cublaslt;
+    if (i % 4 != 3) cases[i].deck = with_wide_matrices(cases[i].deck);
   }
   const auto check = [&](const LayoutCase& c) -> std::string {
     Deck deck = c.deck, numbers = c.deck;
     numbers.machine.fp8_products = Fp8Products::bf16;
     for (Deck* d : {&deck, &numbers})
       if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
+    if (deck.machine.fp8_products == Fp8Products::cublaslt && products_of_cublaslt(deck) == 0)
+      return "has no product that cuBLASLt takes";
     const LayoutResult by_numbers = run_threads(numbers, {});
     if (!by_numbers.problem.empty()) return by_numbers.problem;
     RunOptions options;

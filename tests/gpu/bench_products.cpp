@@ -12,14 +12,14 @@ struct Layer {
   bool logits = false;    // the forward product is written in fp32
 };
 
-// Where the device multiplies numbers of 8 bits: sm_89 and later.
-bool has_fp8() {
+// Of a GPU, sm_90 as 90; of a processor 0. Numbers of 8 bits are multiplied from sm_89 on.
+int capability() {
   const DeviceInfo device = device_info();
   const std::string features = device.features;
-  return std::string(device.kind) != "cpu" && std::stoi(features.substr(features.find('_') + 1)) >= 89;
+  return std::string(device.kind) == "cpu" ? 0 : std::stoi(features.substr(features.find('_') + 1));
 }
 
-// An operand of machine.fp8_products: tensor_cores with blocks' scales, and its codes.
+// An operand of a product of codes.
 struct Coded {
   Fp8Codes codes;
   double encoding;  // seconds
@@ -33,24 +33,35 @@ struct Coded {
   }
 };
 
-// The forward product of codes beside cuBLASLt's in bf16, and what making the activations' codes takes.
-void bench_codes(const Bench& b, Memory& memory, const Layer& layer, const std::string& sizes, double flop,
-                 const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
+// The forward product of codes beside cuBLASLt's in bf16, by forge's kernel and by that library with its factors, and
+// what making the activations' codes takes; with scales of blocks, and of one for all. The library has those of blocks
+// on sm_90.
+void bench_codes(const Bench& b, Memory& memory, const Layer& layer, Fp8Recipe recipe, const std::string& sizes,
+                 double flop, const View<const bf16, 2>& x, const View<const bf16, 2>& w, const View<bf16, 2>& y) {
   BufferContext c;
-  c.fp8.on = true;
-  c.fp8.recipe = Fp8Recipe::block;
+  c.fp8.on = c.fp8.cublaslt = true;
+  c.fp8.recipe = recipe;
   c.microbatch = {1, x.rows(), 1};
-  const ScaledProduct p =
-      scaled_product(c, ProductOf::output, x.rows(), {whole_lines(w.rows()), whole_lines(w.columns())}, 0);
+  const MatrixSplit split{whole_lines(w.rows()), whole_lines(w.columns())};
+  ScaledProduct p = scaled_product(c, ProductOf::output, x.rows(), split, 0);
+  add_code_bytes(p, c, ProductOf::output, x.rows(), split);
   const Coded of_x(b, memory, x, p.a), of_w(b, memory, w, p.b);
-  const std::string name = std::string(layer.name) + ", forward, fp8 tensor_cores";
-  print_row("products", name, sizes,
+  const std::string name =
+      std::string(layer.name) + ", forward, fp8 " + (recipe == Fp8Recipe::block ? "of blocks, " : "of tensors, ");
+  print_row("products", name + "tensor_cores", sizes,
             seconds_of(b, [&] { fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, false, y); }), flop, 0);
-  print_row("products", name + ", codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
+  const Fp8Scaling scaling = fp8_scaling(recipe);
+  const auto factors = memory.zeros<float, 1>({{p.factors}});
+  if (cublaslt_takes(scaling, y.rows(), y.columns()) && (scaling == Fp8Scaling::tensor || capability() == 90))
+    print_row(
+        "products", name + "cublaslt", sizes,
+        seconds_of(b, [&] { b.gemm.fp8_product<bf16>(b.stream, of_x.codes, of_w.codes, scaling, false, y, factors); }),
+        flop, 0);
+  print_row("products", name + "codes of x", sizes, of_x.encoding, 0, 3.0 * static_cast<double>(x.size()));
 }
 
 void bench_layer(const Bench& b, const Layer& layer) {
-  const int64_t rows = b.size(layer.rows, 16), out = b.size(layer.out, 24), in = b.size(layer.in, 32);
+  const int64_t rows = b.size(layer.rows, 16), out = b.size(layer.out, 48), in = b.size(layer.in, 32);
   Memory memory(b.stream);
   const auto x = memory.random<bf16, 2>({{rows, in}}), w = memory.random<bf16, 2>({{out, in}}, 0.02);
   const auto y = memory.random<bf16, 2>({{rows, out}});
@@ -73,7 +84,9 @@ void bench_layer(const Bench& b, const Layer& layer) {
     forward(memory.zeros<float, 2>({{rows, out}}));
   else
     forward(y);
-  if (!layer.logits && has_fp8()) bench_codes(b, memory, layer, sizes, flop, x_in, w_in, y);
+  if (layer.logits || capability() < 89) return;
+  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::delayed})
+    bench_codes(b, memory, layer, recipe, sizes, flop, x_in, w_in, y);
 }
 
 }  // namespace

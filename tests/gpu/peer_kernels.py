@@ -256,7 +256,7 @@ def measured(group, kernel, sizes, counts):
     s = {key: int(value) for key, value in (word.split("=") for word in sizes.split())}
     if group == "attention":
         return attention(kernel, s)
-    if kernel.endswith(", tensor_cores") or "fp8 tensor_cores" in kernel:
+    if kernel.endswith(", tensor_cores") or ", fp8 of " in kernel:
         return None
     work, how = {"products": products, "rows": rows, "matrices": matrices}[group](kernel, s) if group != "experts" else experts(kernel, s, counts)
     return seconds_of(work), how

@@ -5,6 +5,7 @@
 
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"
+#include "kernels/gemm.hpp"
 
 // Products of codes by tensor cores against those of the numbers that fp8_round() makes of the same operands, in fp64.
 
@@ -68,19 +69,36 @@ double roundoff_of_result() {
   return std::is_same_v<TC, bf16> ? 0x1p-8 : 0x1p-24;
 }
 
+// Forge's kernel, or cuBLASLt, which a workspace and room for factors belong to.
+struct Multiplier {
+  bool library = false;
+  Field<std::uint8_t> workspace{1, 1 << 20};
+  Field<float> factors{1, 1 << 16};
+  Gemm gemm{workspace.data(), 1 << 20};
+
+  template <class TC>
+  bool operator()(Stream& s, const Operand& a, const Operand& b, Fp8Recipe recipe, bool adds, View<TC, 2> c) {
+    if (library) return gemm.fp8_product<TC>(s, a.codes, b.codes, fp8_scaling(recipe), adds, c, factors.vector());
+    fp8_product<TC>(s, a.codes, b.codes, adds, c);
+    return true;
+  }
+};
+
 // Products of codes are exact. A slot of 128 is the sum of four instructions; its two scales, each rounded where it is
 // no power of two, take two roundings, each slot's sum one; the reference's numbers have one where scales are exact.
+// The library adds to C once for each run of the depth, at most a slot.
 template <class TC>
-void check_product(const BufferContext& c, ProductOf of, int64_t rows, const MatrixSplit& w, int rank, bool adds) {
+void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, int64_t rows, const MatrixSplit& w,
+                   int rank, bool adds) {
   const ScaledProduct p = scaled_product(c, of, rows, w, rank);
   Stream s(1);
   const bool exact = c.fp8.exact, a_rows = sums_rows_of_a(of), b_rows = sums_rows_of_b(of);
   Operand a(s, p.a, a_rows, exact, 1), b(s, p.b, b_rows, exact, 2);
   const int64_t M = a.codes.codes.rows(), N = b.codes.codes.rows(), K = a_rows ? p.a.rows : p.a.columns;
   const Values before = normal_values(M * N, 3, 0.1);
-  Field<TC> result(M, N, before, 5);
+  Field<TC> result(M, N, before, multiply.library ? 8 : 5);
   const Values start = result.read(s);
-  fp8_product<TC>(s, a.codes, b.codes, adds, result.view());
+  ASSERT_TRUE(multiply(s, a, b, c.fp8.recipe, adds, result.view()));
   const Values found = result.read(s);
   const double slots = static_cast<double>(a.codes.slots.count());
   const double bound = 4 * sum_roundoff + (slots + 2 + (exact ? 4 : 0)) * 0x1p-24;
@@ -94,29 +112,35 @@ void check_product(const BufferContext& c, ProductOf of, int64_t rows, const Mat
         sum += x * y, magnitude += std::abs(x * y);
       }
       const double want = adds ? start[at] + sum : sum;
-      const double error = bound * magnitude + (adds ? 0x1p-24 * (std::abs(start[at]) + magnitude) : 0);
+      const double error =
+          bound * magnitude + (adds ? 0x1p-24 * (multiply.library ? slots : 1) * (std::abs(start[at]) + magnitude) : 0);
       ASSERT_NEAR(found[at], want, error + roundoff_of_result<TC>() * (std::abs(want) + error))
           << M << " x " << N << " x " << K << ": " << m << ", " << n << ", product " << static_cast<int>(of);
     }
 }
 
-void check_products(const BufferContext& c, int64_t rows, const MatrixSplit& w, int rank) {
+void check_products(Multiplier& multiply, const BufferContext& c, int64_t rows, const MatrixSplit& w, int rank) {
   for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient}) {
     if (!rounds_product(c.fp8, of)) continue;
     SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(c.fp8.recipe)) + ", rank " + std::to_string(rank));
     if (of == ProductOf::weight_gradient)
-      check_product<float>(c, of, rows, w, rank, true);
+      check_product<float>(multiply, c, of, rows, w, rank, true);
     else
-      check_product<bf16>(c, of, rows, w, rank, of == ProductOf::input_gradient);
+      check_product<bf16>(multiply, c, of, rows, w, rank, of == ProductOf::input_gradient);
   }
+}
+
+int capability() {
+  const std::string features = device_info().features;
+  return std::stoi(features.substr(features.find('_') + 1));
 }
 
 class Fp8Product : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string features = device_info().features;
-    if (std::stoi(features.substr(features.find('_') + 1)) < 89) GTEST_SKIP() << features << " has no products of fp8";
+    if (capability() < 89) GTEST_SKIP() << "sm_" << capability() << " has no products of fp8";
   }
+  Multiplier kernel, library{true};
 };
 
 // Extents of neither tiles nor slots, groups that tp cuts, several sequences, parts of a weight.
@@ -128,8 +152,45 @@ TEST_F(Fp8Product, EqualsThatOfRoundedNumbers) {
       c.fp8.transposed = recipe == Fp8Recipe::block;
       MatrixSplit w{split_lines(150), whole_lines(141)};
       if (rank == 1) w.rows.parts = {{{70, 1}, {15, 2}, {15, 2}}};
-      check_products(c, rank == 0 ? 138 : 69, w, rank);
+      check_products(kernel, c, rank == 0 ? 138 : 69, w, rank);
     }
+}
+
+// cuBLASLt has scales of rows and blocks on sm_90 alone. Its blocks of 128 x 128 are counted from the first row:
+// weights of which this rank has others (the second case of three) take a scale for each row of a block.
+TEST_F(Fp8Product, OfTheLibraryEqualsThatOfRoundedNumbers) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block}) {
+    if (fp8_scaling(recipe) != Fp8Scaling::tensor && capability() != 90) continue;
+    for (const int which : {0, 1, 2}) {
+      BufferContext c = context(recipe, 2, 3, 48);
+      c.fp8.exact = which == 1;
+      c.fp8.transposed = recipe == Fp8Recipe::block;
+      MatrixSplit w{split_lines(256), whole_lines(144)};
+      if (which == 1) w.rows.parts = {{{64, 1}, {16, 2}, {16, 2}}};
+      if (which == 2) w = {whole_lines(176), split_lines(272)};
+      check_products(library, c, which == 0 ? 144 : 72, w, which % 2);
+    }
+  }
+}
+
+// The slots of sequences are products of their own; a rank's first rows may be the end of one.
+TEST_F(Fp8Product, OfTheLibrarySumsSequencesWithTheirOwnScales) {
+  for (const int rank : {0, 1})
+    check_products(library, context(Fp8Recipe::current, 2, 3, 304), 456, {whole_lines(32), whole_lines(144)}, rank);
+}
+
+// Extents that it doesn't take: C stays as it was.
+TEST_F(Fp8Product, OfTheLibraryIsLeftToTheKernelElsewhere) {
+  Stream s(1);
+  for (const auto& [n, pitch] : {std::pair{24, 24}, {32, 36}}) {
+    const ScaledProduct p = scaled_product(context(Fp8Recipe::delayed, 1, 1, 40), ProductOf::output, 40,
+                                           {whole_lines(n), whole_lines(64)}, 0);
+    Operand a(s, p.a, false, false, 1), b(s, p.b, false, false, 2);
+    Field<bf16> result(40, n, normal_values(40 * n, 3), pitch - n);
+    const Values before = result.read(s);
+    EXPECT_FALSE(library(s, a, b, Fp8Recipe::delayed, false, result.view()));
+    EXPECT_EQ(result.read(s), before);
+  }
 }
 
 // Sequences of more than a slot, cut by tp in the middle of one: the first groups that a rank has are ends.
@@ -138,30 +199,33 @@ TEST_F(Fp8Product, SequencesAreSummedWithTheirOwnScales) {
     for (const int rank : {0, 1}) {
       BufferContext c = context(recipe, 2, 3, 300);
       c.fp8.transposed = recipe == Fp8Recipe::block;
-      check_products(c, 450, {whole_lines(17), whole_lines(130)}, rank);
+      check_products(kernel, c, 450, {whole_lines(17), whole_lines(130)}, rank);
     }
 }
 
 // One number that isn't finite makes all NaN that its group of scales takes part in, and nothing else.
 TEST_F(Fp8Product, GroupsThatAreNotFiniteSpoilTheirLines) {
   const BufferContext c = context(Fp8Recipe::row, 1, 1, 40);
-  const ScaledProduct p = scaled_product(c, ProductOf::output, 40, {whole_lines(24), whole_lines(64)}, 0);
+  const ScaledProduct p = scaled_product(c, ProductOf::output, 40, {whole_lines(32), whole_lines(64)}, 0);
   Stream s(1);
   Operand a(s, p.a, false, false, 1), b(s, p.b, false, false, 2);
   Values amax = a.amax.read(s);
   amax[33] = std::numeric_limits<double>::infinity();
   a.amax.write(amax);
-  Field<bf16> result(40, 24);
-  fp8_product<bf16>(s, a.codes, b.codes, false, result.view());
-  const Values found = result.read(s);
-  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(std::isnan(found[i]), i / 24 == 33) << i;
+  for (Multiplier* multiply : {&kernel, &library}) {
+    if (multiply->library && capability() != 90) continue;
+    Field<bf16> result(40, 32);
+    ASSERT_TRUE((*multiply)(s, a, b, Fp8Recipe::row, false, result.view()));
+    const Values found = result.read(s);
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(std::isnan(found[i]), i / 32 == 33) << i;
+  }
 }
 
 // Scales at both ends of fp32: neither 2^-118 nor its square becomes 0 or Inf on the way.
 TEST_F(Fp8Product, ScalesOfAnySize) {
   for (const int exponent : {100, -100}) {
     const BufferContext c = context(Fp8Recipe::delayed, 1, 1, 16);
-    const ScaledProduct p = scaled_product(c, ProductOf::output, 16, {whole_lines(8), whole_lines(32)}, 0);
+    const ScaledProduct p = scaled_product(c, ProductOf::output, 16, {whole_lines(16), whole_lines(32)}, 0);
     Stream s(1);
     Operand a(s, p.a, false, false, 1), b(s, p.b, false, false, 2);
     const auto set = [&](Operand& x, const ScaledOperand& o, int power) {
@@ -171,9 +235,11 @@ TEST_F(Fp8Product, ScalesOfAnySize) {
       x.codes = fp8_encode(s, x.x.view(), o, false, false, x.amax.vector(), x.memory.vector());
     };
     set(a, p.a, exponent), set(b, p.b, -exponent);
-    Field<bf16> result(16, 8);
-    fp8_product<bf16>(s, a.codes, b.codes, false, result.view());
-    for (const double found : result.read(s)) ASSERT_EQ(found, 32);
+    for (Multiplier* multiply : {&kernel, &library}) {
+      Field<bf16> result(16, 16);
+      ASSERT_TRUE((*multiply)(s, a, b, Fp8Recipe::delayed, false, result.view()));
+      for (const double found : result.read(s)) ASSERT_EQ(found, 32);
+    }
   }
 }
 

@@ -111,6 +111,9 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
   EXPECT_NE(error_of(with("gflops: [1, 100]", "gflops: [1]")).find("a rate for each m, n and k: 2"), std::string::npos);
   EXPECT_NE(error_of(with("memory_gb_s: 1", "memory_gb_s: x")).find("rows.memory_gb_s = 'x': legal: a number"),
             std::string::npos);
+  EXPECT_NE(
+      error_of(with("    table:", "    fp8_peak_tflops: {other: 1}\n    table:")).find("legal: tensor_cores, cublaslt"),
+      std::string::npos);
   EXPECT_NE(error_of("[1]").find("must be a map"), std::string::npos);
   try {
     read_machine("h100");
@@ -144,6 +147,23 @@ TEST(Machine, ProductsTakeWaves) {
   // A row times a matrix takes as long as the matrix from memory.
   EXPECT_NEAR(product_seconds(m, DType::bf16, 1, 16384, 16384),
               w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share), 1e-9);
+}
+
+// Of 8-bit codes, in waves of 132 tiles of 128 x 64: half the time of a wave where the data sheet's rate is twice
+// bf16's; where there is none, bf16's.
+TEST(Machine, ProductsOfCodesHaveTheirOwnPeak) {
+  const Machine h100 = read_machine("h100_8"), b200 = read_machine("b200_8"), a100 = read_machine("a100_8");
+  const auto seconds = [](const Machine& m, std::string_view by) {
+    return product_seconds(m, DType::bf16, 8192, 8192, 8192, 1, by);
+  };
+  const double launch = h100.rates(DType::bf16).waves.launch, wave = h100.rates(DType::bf16).waves.wave;
+  const double waves = std::ceil(64 * 128 / 132.), bf16 = seconds(h100, "") - launch - waves * wave;
+  for (const char* by : {"tensor_cores", "cublaslt"}) {
+    EXPECT_NEAR(seconds(h100, by) - launch - waves * wave, bf16 * 989.4 / 1979, 1e-9) << by;
+    EXPECT_EQ(seconds(a100, by), seconds(a100, "")) << by;
+  }
+  EXPECT_EQ(seconds(b200, "tensor_cores"), seconds(b200, ""));
+  EXPECT_LT(seconds(b200, "cublaslt"), 0.6 * seconds(b200, ""));
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {

@@ -140,6 +140,97 @@ TEST_F(Products, ShapesMustMatch) {
   EXPECT_EQ(p.choose(), CUBLAS_STATUS_NOT_SUPPORTED) << "mixed types";
 }
 
+// D(m,n) = Aᵀ B of 8-bit numbers, A(k,m) and B(k,n), with their scales.
+struct CodesProduct {
+  std::uint64_t m = 16, n = 16, k = 256;
+  std::int64_t leading = 256, d_leading = 16;
+  cudaDataType_t a = CUDA_R_8F_E4M3, b = CUDA_R_8F_E4M3, d = CUDA_R_32F;
+  cublasOperation_t ta = CUBLAS_OP_T, tb = CUBLAS_OP_N;
+  std::int32_t a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+
+  // The status of asking for an algorithm and, where there is one, of the product.
+  cublasStatus_t run(cudaStream_t stream, const void* x, const float* of_x, const void* y, const float* of_y, void* z) {
+    Product p(16, 16, 16);
+    cublasLtMatmulDescDestroy(p.desc);
+    for (const auto layout : {p.a, p.b, p.d}) cublasLtMatrixLayoutDestroy(layout);
+    EXPECT_BLAS(cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+      EXPECT_BLAS(cublasLtMatmulDescSetAttribute(p.desc, attribute, &value, sizeof value));
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, ta), set(CUBLASLT_MATMUL_DESC_TRANSB, tb);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, a_mode), set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, b_mode);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_x), set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_y);
+    EXPECT_BLAS(cublasLtMatrixLayoutCreate(&p.a, a, ta == CUBLAS_OP_T ? k : m, ta == CUBLAS_OP_T ? m : k, leading));
+    EXPECT_BLAS(cublasLtMatrixLayoutCreate(&p.b, b, tb == CUBLAS_OP_T ? n : k, tb == CUBLAS_OP_T ? k : n, leading));
+    EXPECT_BLAS(cublasLtMatrixLayoutCreate(&p.d, d, m, n, d_leading));
+    if (const cublasStatus_t status = p.choose(); status != CUBLAS_STATUS_SUCCESS) return status;
+    const DeviceMemory<char> workspace(p.workspace_bytes);
+    const float one = 1, zero = 0;
+    const cublasStatus_t status = cublasLtMatmul(p.handle, p.desc, &one, x, p.a, y, p.b, &zero, z, p.d, z, p.d,
+                                                 &p.choice.algo, workspace.data, p.workspace_bytes, stream);
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    return status;
+  }
+};
+
+// By the documentation of CUDA 13: 0x38 is 1 in E4M3, 0x3c in E5M2. Of A's scales each of its own size is read where it
+// belongs.
+TEST_F(Products, OfCodesTakeScalesInEachMode) {
+  const DeviceMemory<std::uint8_t> a(stream, std::vector<std::uint8_t>(256 * 256, 0x38)),
+      b(stream, std::vector<std::uint8_t>(256 * 256, 0x3c));
+  std::vector<float> numbers;
+  for (int i = 0; i < 4096; ++i) numbers.push_back(static_cast<float>(i));
+  const DeviceMemory<float> scales(stream, numbers), halves(stream, std::vector<float>(4096, 0.5f)), d(256 * 16);
+  CodesProduct p{.m = 256, .d_leading = 256, .b = CUDA_R_8F_E5M2};
+  const auto result = [&](std::int32_t a_mode, std::int32_t b_mode) {
+    p.a_mode = a_mode, p.b_mode = b_mode;
+    EXPECT_BLAS(p.run(stream, a.data, scales.data + 16, b.data, halves.data, d.data));
+    return d.read(stream);
+  };
+  const auto scalar = result(CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F);
+  const auto outer = result(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+  const auto slots = result(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+  const auto blocks = result(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const auto line = static_cast<float>(i);
+    EXPECT_EQ(scalar[i], 128 * 16);
+    EXPECT_EQ(outer[i], 128 * (16 + line));
+    EXPECT_EQ(slots[i], 64 * ((16 + line) + (16 + 256 + line))) << "the lines of a slot stand together";
+    const float block = i < 128 ? 16 : 20;
+    EXPECT_EQ(blocks[i], 64 * (block + block + 1)) << "the slots of 128 lines, four of them";
+  }
+}
+
+TEST_F(Products, OfCodesAreRefusedAsTheLibraryRefusesThem) {
+  const DeviceMemory<std::uint8_t> a(stream, std::vector<std::uint8_t>(65536, 0x38));
+  const DeviceMemory<float> ones(stream, std::vector<float>(64, 1)), d(4096);
+  const auto run = [&](const CodesProduct& p, const float* of_x, const float* of_y) {
+    return CodesProduct(p).run(stream, a.data, of_x, a.data, of_y, d.data);
+  };
+  const auto status = [&](const CodesProduct& p) { return run(p, ones.data, ones.data); };
+  EXPECT_BLAS(status({}));
+  constexpr auto lacking = CUBLAS_STATUS_NOT_SUPPORTED, wrong = CUBLAS_STATUS_INVALID_VALUE;
+  EXPECT_EQ(status({.m = 256, .n = 256, .d_leading = 256, .ta = CUBLAS_OP_N}), lacking) << "NN";
+  EXPECT_EQ(status({.n = 256, .tb = CUBLAS_OP_T}), lacking) << "TT";
+  EXPECT_EQ(status({.k = 120}), lacking);
+  EXPECT_EQ(status({.m = 18, .d_leading = 20}), lacking);
+  EXPECT_EQ(status({.leading = 264}), lacking);
+  EXPECT_EQ(status({.d_leading = 18}), lacking);
+  EXPECT_EQ(status({.a = CUDA_R_8F_E5M2, .b = CUDA_R_8F_E5M2}), lacking);
+  EXPECT_EQ(status({.d = CUDA_R_8F_E4M3}), lacking);
+  EXPECT_EQ(status({.a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F}), lacking) << "beside one scale";
+  constexpr std::int32_t blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                         slots = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  EXPECT_EQ(status({.a_mode = blocks, .b_mode = blocks}), lacking);
+  EXPECT_EQ(status({.n = 18, .a_mode = blocks, .b_mode = slots}), lacking);
+  EXPECT_EQ(run({}, nullptr, ones.data), wrong);
+  EXPECT_EQ(run({}, ones.data, nullptr), wrong);
+  EXPECT_EQ(run({.a_mode = blocks, .b_mode = slots}, ones.data + 1, ones.data), wrong) << "alignment";
+  EXPECT_EQ(run({.m = 64, .d_leading = 64, .a_mode = slots, .b_mode = slots}, ones.data, ones.data), wrong)
+      << "64 of 128 scales";
+  EXPECT_EQ(run({.a = CUDA_R_16BF, .b = CUDA_R_16BF}, ones.data, nullptr), wrong) << "scales of numbers of 16 bits";
+}
+
 // Two streams that take turns by events may share a workspace; two that don't may not.
 TEST_F(Products, AWorkspaceIsOneStreamsAtATime) {
   const TestStream second;

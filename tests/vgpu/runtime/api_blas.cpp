@@ -3,18 +3,13 @@
 #include <string>
 
 #include "api.hpp"
+#include "blas_problem.hpp"
 #include "cublasLt.h"
-#include "matmul.hpp"
 
 // cuBLASLt: descriptors, the choice of an algorithm, and what a call must keep to.
 
 struct cublasLtContext {
   std::uint64_t mark;
-};
-struct cublasLtMatmulDescOpaque_t {
-  cublasComputeType_t compute;
-  cudaDataType_t scale;
-  std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
 };
 struct cublasLtMatrixLayoutOpaque_t : vgpu::Matrix {};
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -47,17 +42,14 @@ struct Choice {
 };
 static_assert(sizeof(Choice) <= sizeof(cublasLtMatmulAlgo_t));
 
-struct Problem {
-  cublasLtMatmulDesc_t desc;
-  const Matrix &a, &b, &c, &d;
-};
-
 std::uint64_t hash_of(const Problem& p) {
   std::uint64_t hash = 14695981039346656037u;
   const auto add = [&](std::uint64_t x) { hash = (hash ^ x) * 1099511628211u; };
   for (const std::uint64_t x :
        {static_cast<std::uint64_t>(p.desc->compute), static_cast<std::uint64_t>(p.desc->scale),
-        static_cast<std::uint64_t>(p.desc->transpose_a), static_cast<std::uint64_t>(p.desc->transpose_b)})
+        static_cast<std::uint64_t>(p.desc->transpose_a), static_cast<std::uint64_t>(p.desc->transpose_b),
+        static_cast<std::uint64_t>(p.desc->a_factors.mode), static_cast<std::uint64_t>(p.desc->b_factors.mode),
+        static_cast<std::uint64_t>(p.desc->fast_accumulation)})
     add(x);
   for (const Matrix* m : {&p.a, &p.b, &p.c, &p.d})
     for (const std::uint64_t x :
@@ -66,12 +58,9 @@ std::uint64_t hash_of(const Problem& p) {
   return hash;
 }
 
-std::string text_of(const Matrix& m) {
-  return std::to_string(m.rows) + " x " + std::to_string(m.columns) + " (" + std::to_string(m.leading) + ")";
-}
-
-// Types: fp64; fp32; bf16 with sums in fp32 and a result in bf16 or fp32.
+// Types: fp64; fp32; bf16 with sums in fp32 and a result in bf16 or fp32; numbers of 8 bits (fp8_unsupported).
 bool types_known(const Problem& p) {
+  if (is_fp8(p.a.type) || is_fp8(p.b.type)) return true;
   if (p.c.type != p.d.type || p.a.type != p.b.type) return false;
   if (p.desc->compute == CUBLAS_COMPUTE_64F)
     return p.desc->scale == CUDA_R_64F && p.a.type == CUDA_R_64F && p.d.type == CUDA_R_64F;
@@ -101,7 +90,7 @@ Choice choose(const Problem& p, const cublasLtMatmulPreferenceOpaque_t& preferen
   choice.problem = hash_of(p);
   choice.splits = 1;
   std::copy_n(preference.alignment, 4, choice.alignment);
-  const std::uint64_t sums = p.d.rows * p.d.columns * (p.d.type == CUDA_R_64F ? 8 : 4);
+  const std::uint64_t sums = p.d.rows * p.d.columns * (p.d.type == CUDA_R_64F || is_fp8(p.a.type) ? 8 : 4);
   const std::uint64_t inner = p.desc->transpose_a != CUBLAS_OP_N ? p.a.rows : p.a.columns;
   const std::uint64_t splits = 2 + choice.problem % 3;
   if ((preference.reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && inner >= 8 && choice.problem % 2 == 0 &&
@@ -217,6 +206,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
                                               const void* value, std::size_t bytes) {
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) return vgpu::set(desc->transpose_a, value, bytes);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) return vgpu::set(desc->transpose_b, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) return vgpu::set(desc->a_factors.data, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) return vgpu::set(desc->b_factors.data, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_FAST_ACCUM) return vgpu::set(desc->fast_accumulation, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE) return vgpu::set(desc->a_factors.mode, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) return vgpu::set(desc->b_factors.mode, value, bytes);
   return invalid("an attribute of products that is not emulated: " + std::to_string(attribute));
 }
 
@@ -257,6 +251,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const vgpu::Problem problem{desc, *a, *b, *c, *d};
   if (!vgpu::types_known(problem)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (const std::string broken = vgpu::shapes_broken(problem); !broken.empty()) return invalid(broken);
+  if (const std::string lacking = vgpu::fp8_unsupported(problem); !lacking.empty())
+    return vgpu::refuse(CUBLAS_STATUS_NOT_SUPPORTED, lacking);
   const vgpu::Choice choice = vgpu::choose(problem, *preference);
   results[0] = {};
   std::memcpy(&results[0].algo, &choice, sizeof choice);
@@ -285,6 +281,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    vgpu::text_of(*b_layout) + ", D " + vgpu::text_of(*d_layout));
   if (const std::string broken = vgpu::operands_broken(stream->device, problem, choice, {a, b, c, d}); !broken.empty())
     return invalid(broken);
+  if (const std::string broken = vgpu::factors_broken(stream->device, problem); !broken.empty()) return invalid(broken);
   if (choice.workspace > workspace_bytes)
     return invalid("a workspace of " + std::to_string(workspace_bytes) + " bytes for an algorithm that needs " +
                    std::to_string(choice.workspace));
@@ -306,7 +303,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               d,
                               workspace,
                               choice.workspace,
-                              static_cast<int>(choice.splits)};
+                              static_cast<int>(choice.splits),
+                              desc->a_factors,
+                              desc->b_factors};
   return vgpu::give(*stream, vgpu::product_work(product)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                          : CUBLAS_STATUS_EXECUTION_FAILED;
 }

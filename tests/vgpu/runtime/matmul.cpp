@@ -73,6 +73,17 @@ std::vector<A> pack(const Matrix& m, const char* data, bool transpose, std::size
   return packed;
 }
 
+// Factors of a packed matrix (rows, columns), whose lines are its rows or its columns.
+template <class A>
+void scale(std::vector<A>& packed, std::size_t rows, std::size_t columns, std::size_t pitch, bool lines_are_rows,
+           const Factors& factors, const float* values) {
+  const std::size_t lines = lines_are_rows ? rows : columns, k = lines_are_rows ? columns : rows;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < columns; ++c)
+      packed[r * pitch + c] *=
+          static_cast<A>(values[lines_are_rows ? factors.at(r, c, lines, k) : factors.at(c, r, lines, k)]);
+}
+
 // Column-major D is row-major Dᵀ = op(B)ᵀ op(A)ᵀ: (n, m) = (n, k) (k, m).
 template <class A>
 class Arithmetic {
@@ -83,7 +94,12 @@ class Arithmetic {
         k_(p.inner()),
         pitch_((m_ + tile_columns - 1) / tile_columns * tile_columns),
         left_(pack<A>(p.b, memory.inner(p.b_data), !p.transpose_b, k_)),
-        right_(pack<A>(p.a, memory.inner(p.a_data), !p.transpose_a, pitch_)) {}
+        right_(pack<A>(p.a, memory.inner(p.a_data), !p.transpose_a, pitch_)) {
+    if (!is_fp8(p.a.type)) return;
+    const auto values = [&](const Factors& f) { return reinterpret_cast<const float*>(memory.inner(f.data)); };
+    scale(left_, n_, k_, k_, true, p.b_factors, values(p.b_factors));
+    scale(right_, k_, m_, pitch_, false, p.a_factors, values(p.a_factors));
+  }
 
   // Sums over the part `split` of `splits` of the inner dimension, (n, m) with rows of `pitch()`.
   std::vector<A> part(int split, int splits) const {
@@ -108,7 +124,7 @@ class ProductWork final : public Work {
   explicit ProductWork(const Product& product) : p_(product) {}
 
   bool step(Device& device) override {
-    const bool fp64 = p_.d.type == CUDA_R_64F;
+    const bool fp64 = p_.in_fp64();
     if (!begun_) {
       begun_ = true;
       fp64 ? begin<double>(device) : begin<float>(device);

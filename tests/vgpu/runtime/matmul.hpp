@@ -23,8 +23,36 @@ struct Matrix {
   }
 };
 
+// Factors of the 8-bit numbers of an operand: where, and in which order (cublasLtMatmulMatrixScale_t).
+struct Factors {
+  const void* data = nullptr;
+  std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+
+  // Floats of an operand of so many lines (rows of D of A's, columns of B's) whose inner dimension is k.
+  std::uint64_t count(std::uint64_t lines, std::uint64_t k) const {
+    const std::uint64_t blocks = (k + 127) / 128;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return lines;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return blocks * lines;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) return (blocks + 3) / 4 * 4 * ((lines + 127) / 128);
+    return 1;
+  }
+  // Which of them is the one of number l of a line: the order of the documentation's "Scaling factors layouts".
+  std::uint64_t at(std::uint64_t line, std::uint64_t l, std::uint64_t lines, std::uint64_t k) const {
+    const std::uint64_t blocks = (k + 127) / 128;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F) return line;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return l / 128 * lines + line;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) return line / 128 * ((blocks + 3) / 4 * 4) + l / 128;
+    return 0;
+  }
+};
+
+inline bool is_fp8(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
 // D = alpha · op(A) op(B) + beta · C. Sums run over `splits` parts of the inner dimension, one after another, in fp64
-// for CUDA_R_64F and in fp32 else; with several, the parts meet in the workspace.
+// for CUDA_R_64F and 8-bit operands, each number times its factor, and in fp32 else; with several, the parts meet in
+// the workspace.
 struct Product {
   Matrix a, b, c, d;
   bool transpose_a, transpose_b;
@@ -33,7 +61,9 @@ struct Product {
   void *d_data, *workspace;
   std::size_t workspace_bytes;
   int splits;
+  Factors a_factors, b_factors;
 
+  bool in_fp64() const { return d.type == CUDA_R_64F || is_fp8(a.type); }
   std::uint64_t inner() const { return transpose_a ? a.rows : a.columns; }
 };
 

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/types.hpp"
+
+// CUDA build: what the products of gemm.hpp share on their way to cuBLASLt.
+
+namespace forge {
+
+inline void cublas_check(cublasStatus_t status, const char* call,
+                         std::source_location where = std::source_location::current()) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw LibraryFailed(std::string(call) + ": " + cublasLtGetStatusString(status), where);
+}
+
+template <class T>
+constexpr cudaDataType_t cuda_type() {
+  if constexpr (std::is_same_v<T, double>) return CUDA_R_64F;
+  if constexpr (std::is_same_v<T, float>) return CUDA_R_32F;
+  if constexpr (std::is_same_v<T, bf16>) return CUDA_R_16BF;
+}
+
+struct FreeCublasLt {
+  void operator()(cublasLtMatmulDesc_t d) const { cublasLtMatmulDescDestroy(d); }
+  void operator()(cublasLtMatrixLayout_t d) const { cublasLtMatrixLayoutDestroy(d); }
+  void operator()(cublasLtMatmulPreference_t d) const { cublasLtMatmulPreferenceDestroy(d); }
+  void operator()(cublasLtMatrixTransformDesc_t d) const { cublasLtMatrixTransformDescDestroy(d); }
+};
+template <class Handle>
+using OwnedCublasLt = std::unique_ptr<std::remove_pointer_t<Handle>, FreeCublasLt>;
+
+// A row-major matrix is the column-major transpose of itself.
+inline OwnedCublasLt<cublasLtMatrixLayout_t> matrix_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                                                           std::int64_t pitch) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  cublas_check(
+      cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows),
+                                 std::max<std::int64_t>({pitch, columns, 1})),
+      "cublasLtMatrixLayoutCreate");
+  return OwnedCublasLt<cublasLtMatrixLayout_t>(layout);
+}
+
+// Largest power of two up to 256 that divides an address: kernels with wide loads need aligned operands.
+inline std::uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | 256u;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+template <class Value>
+void set_attribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, Value value) {
+  cublas_check(cublasLtMatmulDescSetAttribute(d, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+template <class Value>
+void set_attribute(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t attribute, Value value) {
+  cublas_check(cublasLtMatmulPreferenceSetAttribute(d, attribute, &value, sizeof value),
+               "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// How a product of one shape is computed.
+struct CublasLtPlan {
+  OwnedCublasLt<cublasLtMatmulDesc_t> operation;
+  OwnedCublasLt<cublasLtMatrixLayout_t> a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+  std::uint64_t last_use = 0;
+};
+
+// C^T = op(B)^T op(A)^T in column-major terms: B comes first. The heuristic's first algorithm is taken, never a timed
+// one; split sums are only reduced in the type of the sums, through the workspace, in a fixed order. `extents`: m x n x
+// k, for an error.
+void choose_algorithm(cublasLtHandle_t handle, CublasLtPlan& plan, std::uint32_t a_alignment, std::uint32_t b_alignment,
+                      std::uint32_t c_alignment, std::size_t workspace_bytes, const std::string& extents);
+
+// Plans of the shapes that were used last. The bound is for groups of rows, which come in as many sizes as tokens are
+// sent to experts.
+template <class Shape>
+class CublasLtPlans {
+ public:
+  template <class Make>
+  const CublasLtPlan& find(const Shape& shape, const Make& make) {
+    auto known = plans_.find(shape);
+    if (known == plans_.end()) {
+      if (plans_.size() == most) forget_half();
+      known = plans_.emplace(shape, make()).first;
+    }
+    known->second.last_use = ++uses_;
+    return known->second;
+  }
+
+ private:
+  static constexpr std::size_t most = 4096;
+
+  // The half that was used last stays.
+  void forget_half() {
+    std::vector<std::uint64_t> by_use;
+    for (const auto& [shape, plan] : plans_) by_use.push_back(plan.last_use);
+    const auto middle = by_use.begin() + static_cast<std::ptrdiff_t>(by_use.size() / 2);
+    std::nth_element(by_use.begin(), middle, by_use.end());
+    std::erase_if(plans_, [&](const auto& entry) { return entry.second.last_use < *middle; });
+  }
+
+  std::map<Shape, CublasLtPlan> plans_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace forge

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "api.hpp"
+#include "matmul.hpp"
+
+struct cublasLtMatmulDescOpaque_t {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  vgpu::Factors a_factors = {}, b_factors = {};
+  std::int8_t fast_accumulation = 0;
+};
+
+namespace vgpu {
+
+// What a product is asked to be.
+struct Problem {
+  cublasLtMatmulDesc_t desc;
+  const Matrix &a, &b, &c, &d;
+
+  std::uint64_t inner() const { return desc->transpose_a != CUBLAS_OP_N ? a.rows : a.columns; }
+};
+
+inline std::string text_of(const Matrix& m) {
+  return std::to_string(m.rows) + " x " + std::to_string(m.columns) + " (" + std::to_string(m.leading) + ")";
+}
+
+// Why cuBLASLt has no such product of 8-bit numbers; "" where it has, and for other types.
+std::string fp8_unsupported(const Problem& problem);
+// What is wrong with the addresses of such a product's factors, or with factors of another type's; "" where nothing is.
+std::string factors_broken(Device& device, const Problem& problem);
+
+}  // namespace vgpu
