@@ -161,7 +161,7 @@ bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<co
     if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
     const bool a_rows = sums_rows_of_a(of);
     const Fp8Codes x = fp8_encode(ctx.stream, a, p.a, a_rows, fp8.exact, s.amax.slice(0, p.a.groups()), s.a_codes);
-    const bool gathered = p.coded && fp8.recipe != Fp8Recipe::delayed;
+    const bool gathered = p.coded && !fp8.properties().has_history();
     const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(w.product)] : amax_of_matrix<T>(ctx, p, 0);
     const Fp8Codes y = fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes);
     note_product(ctx, c, a_rows ? a.rows() : a.columns(), true);
