@@ -55,6 +55,7 @@ TEST_F(PlannedTraffic, OfDenseLayoutsIsTheFormulas) {
     for (LayoutCase c : drawn_layouts(ranks, 31)) {
       simplify(c.deck);
       expect_formula(c.deck, c.name);
+      if (dispatches_codes(c.deck)) expect_formula(c.deck, c.name + " as codes");
     }
   EXPECT_EQ(cases_, 416u);
   EXPECT_EQ(sending_,
