@@ -71,11 +71,14 @@ def blocks_of(parts):
 
 
 class Recipe:
-    def __init__(self, options, of_experts=False):
+    """travels: "x" or "dy", which of an expert's product reaches it as codes with `fp8_dispatch`."""
+
+    def __init__(self, options, of_experts=False, travels=None):
         self.name = options.get("fp8_recipe", "current")
         self.exact = options.get("fp8_scale", "power_of_two") == "exact"
         self.of_experts = of_experts
         self.transposed = options.get("fp8_transposed", False) and not of_experts
+        self.travels = travels if options.get("fp8_dispatch", False) else None
         self.rounds_weight_gradients = self.name in ("current", "delayed") and not of_experts
 
     def activation(self, x, form, parts):
@@ -159,7 +162,8 @@ class Product(torch.autograd.Function):
         elif recipe.rounds_weight_gradients:
             x = recipe.activation(x, "e4m3", [x.shape[-1]])
         else:
-            d = dy
+            x = recipe.activation(x, "e4m3", [x.shape[-1]]) if recipe.travels == "x" else x
+            d = d if recipe.travels == "dy" else dy
         dw = numpy.einsum("btn,btk->nk", d, x)
         return torch.from_numpy(dx), torch.from_numpy(dw), None, None
 
@@ -185,8 +189,9 @@ class Together:
 class Experts:
     """The routed experts of a layer; a token's weight enters before the second product, whose input is rounded with it."""
 
-    def __init__(self, module, recipe):
-        self.module, self.recipe = module, recipe
+    def __init__(self, module, options):
+        self.module = module
+        self.first, self.second = (Recipe(options, of_experts=True, travels=tensor) for tensor in ("x", "dy"))
         module.forward = self.forward
 
     def forward(self, x, chosen, weights):
@@ -196,9 +201,9 @@ class Experts:
             if len(rows) == 0:
                 continue
             inner = m.gate_up_proj.shape[1] // 2
-            gate, up = Product.apply(x[rows][None], m.gate_up_proj[expert], self.recipe, [inner, inner]).chunk(2, dim=-1)
+            gate, up = Product.apply(x[rows][None], m.gate_up_proj[expert], self.first, [inner, inner]).chunk(2, dim=-1)
             hidden = m.act_fn(gate) * up * weights[rows, choice][None, :, None]
-            y = y.index_add(0, rows, Product.apply(hidden, m.down_proj[expert], self.recipe, [x.shape[-1]])[0])
+            y = y.index_add(0, rows, Product.apply(hidden, m.down_proj[expert], self.second, [x.shape[-1]])[0])
         return y
 
 
@@ -229,5 +234,5 @@ def attach(model, options):
             for single in linear.values():
                 Together([single], recipe())
             if options.get("fp8_experts") and hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
-                Experts(module, Recipe(options, of_experts=True))
+                Experts(module, options)
     return histories

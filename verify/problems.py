@@ -598,6 +598,19 @@ PROBLEMS = {
         token_files={"tokens.bin": 1121},
         optimizer={"learning_rate": 0.004, "warmup_steps": 2},
     ),
+    "fp8_dispatch": Problem(
+        shows=(
+            "FP8 with rows that go to the routed experts, and gradients on their way back to them, as codes: the gradients "
+            "of the experts' weights read what these stand for. A token has a scale for each block of 128 of its 136 "
+            "columns."
+        ),
+        config=mixtral(num_hidden_layers=2, hidden_size=136, intermediate_size=12),
+        train=run(
+            28, 4, 2, precision="fp8", fp8_carrier="fp64", fp8_recipe="block", fp8_experts=True, fp8_dispatch=True
+        ),
+        token_files={"tokens.bin": 1121},
+        optimizer={"learning_rate": 0.004, "warmup_steps": 2},
+    ),
     "fp8_transposed": Problem(
         shows=(
             "FP8 as in DeepSeek-V3's training, the gradients of weights included, but for those of routed experts: from "

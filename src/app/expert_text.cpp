@@ -5,7 +5,7 @@
 #include "config/values.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
-#include "nn/dispatch.plan.hpp"
+#include "nn/moe.plan.hpp"
 #include "nn/units.plan.hpp"
 
 namespace forge {
@@ -75,16 +75,20 @@ std::string round(const RunSetup& s, const MoeShape& m) {
          number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
 }
 
-// What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows.
+// What a rank sends to the others of its group, one way: rows of assignments, or with all_gather all of its rows. What
+// goes to experts in FP8 blocks may be codes.
 std::string sent(const RunSetup& s, const MoeShape& m) {
-  const auto row = s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute));
   const std::int64_t ep = s.mesh.ep, etp = s.mesh.etp;
-  const auto line = [](std::int64_t over_ep, std::int64_t over_etp) {
-    return bytes(over_ep) + " over ep, " + bytes(over_etp) + " over etp";
+  const auto line = [&](std::int64_t row) {
+    const std::int64_t over_ep = m.gathers ? m.rows * etp * row : m.places / ep * row;
+    return bytes(over_ep * (ep - 1)) + " over ep, " + bytes((m.gathers ? m.rows : m.places) * row * (etp - 1)) +
+           " over etp";
   };
-  if (m.gathers) return line(m.rows * etp * row * (ep - 1), m.rows * row * (etp - 1)) + ", each way";
-  return line(m.places / ep * row * (ep - 1), m.places * row * (etp - 1)) + ", each way" +
-         (m.fixed ? "" : ", where the router balances");
+  const std::string numbers = line(s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
+  const std::string where = m.gathers || m.fixed ? "" : ", where the router balances";
+  if (!s.buffers.fp8.dispatch) return numbers + ", each way" + where;
+  const ScaledOperand rows = rows_to_experts(s.buffers, ProductOf::output, m.rows);
+  return line(coded_row_bytes(rows)) + " there as codes; " + numbers + " back" + where;
 }
 
 }  // namespace

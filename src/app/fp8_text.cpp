@@ -77,6 +77,24 @@ std::string gather_text(const RunSetup& s, const std::vector<Task>& tasks) {
          line("costs: codes", format_bytes(memory) + ", and " + bytes(amaxes) + " of amaxes sent with an update");
 }
 
+// Of rows that go to experts as codes, and what they would be in the carrier's type.
+std::string dispatch_text(const RunSetup& s, const std::vector<Task>& tasks) {
+  if (!s.deck.train.fp8_dispatch) return "";
+  BufferContext as_rows = s.buffers;
+  as_rows.fp8.dispatch = false;
+  const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
+  const auto sent = [&](const BufferContext& c) {
+    std::int64_t bytes = 0;
+    for (const Task& task : tasks)
+      for (const Sent& each : sends_of(c, s.share, task))
+        if (each.group == Group::ep || each.group == Group::etp) bytes += bytes_of(each, sizes);
+    return format_bytes(to_size(bytes));
+  };
+  return line("saves: sent to experts as codes", sent(s.buffers) + " sent over ep and etp in a step, " + sent(as_rows) +
+                                                     " with rows in " +
+                                                     std::string(name_of(s.buffers.precision.compute)));
+}
+
 }  // namespace
 
 std::string fp8_text(const RunSetup& s) {
@@ -103,7 +121,7 @@ std::string fp8_text(const RunSetup& s) {
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +
          line("amaxes, in a step",
               format_bytes(to_size(cost.amaxes)) + " sent in " + std::to_string(cost.calls) + " all-gathers") +
-         history_text(c) + gather_text(s, tasks) + "\n";
+         history_text(c) + gather_text(s, tasks) + dispatch_text(s, tasks) + "\n";
 }
 
 }  // namespace forge

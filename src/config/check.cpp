@@ -301,6 +301,24 @@ void check_fp8_gather(const Deck& deck, Report& report) {
                        recipes_that([](const Fp8RecipeRow& r) { return r.has_one_code(); }));
 }
 
+// A row of codes holds its scales. They stand where the row does, and rounding them again must change nothing.
+void check_fp8_dispatch(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::string key = "train.fp8_dispatch = true with ";
+  if (!t.fp8_dispatch) return;
+  if (!t.fp8_experts)
+    report.add("", key +
+                       "train.fp8_experts = false, whose experts read rows that aren't rounded; legal: false, or "
+                       "fp8_experts: true");
+  if (t.fp8_scale == Fp8Scale::exact)
+    report.add("", key +
+                       "train.fp8_scale = exact, by which an expert would round a row to other numbers again; legal: "
+                       "false, or fp8_scale: power_of_two");
+  if (deck.model.width < 4)
+    report.add("", key + equation("model.width", deck.model.width) +
+                       ": a row's codes and scale are longer than the row; legal: false, or a width from 4");
+}
+
 // Keys of fp8 rule nothing in another precision, and no product where all blocks are left out.
 void check_fp8(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
@@ -319,6 +337,7 @@ void check_fp8(const Deck& deck, Report& report) {
     report.add("", "train.fp8_transposed = true with train.fp8_recipe = " + std::string(recipe.word) +
                        ", which has no transposed copies; legal: false, or fp8_recipe: block");
   check_fp8_gather(deck, report);
+  check_fp8_dispatch(deck, report);
   if (!recipe.has_history() && t.fp8_history != TrainDeck().fp8_history)
     report.add("", equation("train.fp8_history", t.fp8_history) +
                        " with a train.fp8_recipe that has no history; legal: " +

@@ -171,6 +171,7 @@ struct TrainDeck {
   bool fp8_experts = false;                // the experts' products, too
   bool fp8_transposed = false;             // weight gradients of `block`, too, from copies scaled 128 x 1
   bool fp8_gather = false;                 // ZeRO-3 gathers weights of these products as codes of 8 bits
+  bool fp8_dispatch = false;               // rows go to routed experts as codes of 8 bits, with their scales
   std::int64_t fp8_history = 16;           // steps whose largest magnitudes give delayed scales
   std::int64_t fp8_first_layers_bf16 = 0;  // blocks whose products stay in the carrier's type, …
   std::int64_t fp8_last_layers_bf16 = 0;   // … those of multi-token prediction counted behind the others

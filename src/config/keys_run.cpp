@@ -93,6 +93,9 @@ void add_precision(SectionKeys<&Deck::train>& k) {
       "gradients with a scale for each column of 128 tokens of a sequence");
   k.flag<&T::fp8_gather>("fp8_gather", may_change,
                          "zero_stage 3 gathers the weights of these products as codes of one byte");
+  k.flag<&T::fp8_dispatch>("fp8_dispatch", stays,
+                           "rows and output gradients go to routed experts as codes of one byte, with their scales; "
+                           "weight gradients of experts read the rounded rows");
   k.integer<&T::fp8_history>("fp8_history", stays, 1, 1 << 16, "",
                              "with fp8_recipe: delayed, the last steps whose largest magnitudes give the scales");
   k.integer<&T::fp8_first_layers_bf16>("fp8_first_layers_bf16", stays, 0, 1 << 20, "",

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "device/parallel.hpp"
+#include "kernels/fp8_number.hpp"
 
 namespace forge {
 
@@ -31,16 +32,6 @@ FORGE_INLINE std::int64_t amaxes_of_row(const ScaleLines& rows, std::int64_t lin
                                         std::int64_t r) {
   const std::int64_t matrix = quotient(r, lines);
   return (matrix * rows.count + rows.group_of(r - matrix * lines)) * groups;
-}
-
-FORGE_INLINE float number_of(std::uint8_t code, Fp8Format format) {
-  const Fp8Layout f = layout_of(format);
-  const int exponent = (code & 0x7f) >> f.mantissa_bits, mantissa = code & ((1 << f.mantissa_bits) - 1);
-  const int steps = exponent == 0 ? mantissa : mantissa + (1 << f.mantissa_bits);
-  const int least = f.least_exponent() - f.mantissa_bits;
-  const float size = float(steps) * fp8_detail::power_of_two<float>(exponent == 0 ? least : least + exponent - 1);
-  if (format == Fp8Format::e4m3 && (code & 0x7f) == 0x7f) return NAN;
-  return code & 0x80 ? -size : size;
 }
 
 RowWidth width_of(std::int64_t columns, const ScaleLines& groups, std::int64_t bytes) {

@@ -61,7 +61,8 @@ Fp8Options fp8_options(const Deck& deck) {
           t.fp8_first_layers_bf16,
           m.layers + m.mtp_depth - t.fp8_last_layers_bf16,
           std::max<std::int64_t>(deck.mesh.tp / keys, 1),
-          properties_of(t.fp8_recipe).has_history() ? t.fp8_history : 0};
+          properties_of(t.fp8_recipe).has_history() ? t.fp8_history : 0,
+          t.fp8_dispatch};
 }
 
 namespace {

@@ -19,11 +19,13 @@ struct Fp8Options {
   std::int64_t first_block = 0, end_block = 0;
   std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
   std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: those of the numbers at hand do
+  bool dispatch = false;       // rows go to routed experts as codes (train.fp8_dispatch)
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
 
   const Fp8RecipeRow& properties() const { return properties_of(recipe); }
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
+  bool dispatches_codes(std::int64_t layer) const { return has_block(layer) && dispatch; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }
 };

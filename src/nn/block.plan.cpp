@@ -28,7 +28,8 @@ void add_block_sends(Sends& sends, std::int64_t layer, Pass pass, bool recompute
   if (recompute && sends.c.recompute != Recompute::full) return;
   if (recompute) pass = Pass::forward;
   add_attention_sends(sends, pass);
-  sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute) : add_mlp_sends(sends, pass, !recompute);
+  sends.c.spec.is_moe(layer) ? add_moe_sends(sends, pass, recompute, sends.c.fp8.dispatches_codes(layer))
+                             : add_mlp_sends(sends, pass, !recompute);
   if (!sends.c.fp8.has_block(layer)) return;
   Operations operations(sends.c);
   add_block_operations(operations, layer, pass, recompute);

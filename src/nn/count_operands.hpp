@@ -39,6 +39,12 @@ void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, V
                View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}));
 }
 
+// Rows that were rounded before they went to the experts were counted there.
+inline bool counted_before(const Fp8Options& fp8, ProductOf of, BlockProduct product) {
+  return fp8.dispatch &&
+         product == (of == ProductOf::output ? BlockProduct::expert_gate_up : BlockProduct::expert_down);
+}
+
 // In steps that count: of a product in FP8 whose largest magnitudes are known, x and W, or of its input's gradient dy;
 // of experts, all rows, and each one's matrix. Of a weight that was gathered as codes only these are here.
 template <class T>
@@ -47,9 +53,12 @@ void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const S
   const Fp8Counts& to = ctx.fp8_counts;
   if (to.counts.empty() || of == ProductOf::weight_gradient) return;
   const std::int64_t lines = p.experts > 0 ? w.rows.count() : counted_lines(w.rows, ctx.groups.tp_rank());
-  if (of == ProductOf::input_gradient)
-    return count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, 0);
-  count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, 0);
+  const bool before = counted_before(ctx.buffers.fp8, of, w.product);
+  if (of == ProductOf::input_gradient) {
+    if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, 0);
+    return;
+  }
+  if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, 0);
   for (std::int64_t i = 0; to.weights && !p.coded && i < p.matrices(); ++i)
     count_tensor<T>(ctx, w.product, RoundedTensor::weights, b.slice(i * p.b.rows, (i + 1) * p.b.rows), lines,
                     b.columns(), p.b, p.a.groups() + i * p.b.groups());

@@ -133,6 +133,15 @@ void add_operations_out(Operations& o) {
   o.move_rows("permute_rows", C, rows, rows);
 }
 
+void add_coded_operations_out(Operations& o, const ScaledOperand& rows) {
+  const MoeShape m = moe_shape(o.c);
+  const std::int64_t C = o.spec.C(), numbers = C * static_cast<std::int64_t>(size_of(o.c.precision.compute));
+  const std::int64_t bytes = coded_row_bytes(rows), sent = m.gathers ? m.rows : m.places,
+                     received = expected_expert_rows(o.c);
+  o.row_kernels.push_back({"fp8_encode_rows", sent, C, sent * numbers, sent * bytes});
+  o.row_kernels.push_back({"fp8_decode_rows", received, C, received * bytes, received * numbers});
+}
+
 void add_operations_back(Operations& o, bool adds) {
   const MoeShape m = moe_shape(o.c);
   const std::int64_t C = o.spec.C(), rows = expected_expert_rows(o.c);

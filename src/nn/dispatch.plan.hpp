@@ -121,6 +121,11 @@ struct DispatchScratch {
   }
 };
 
+// Bytes of a row that travels as codes of FP8, with its scales (kernels/fp8_rows.hpp).
+inline std::int64_t coded_row_bytes(const ScaledOperand& rows) {
+  return rows.columns + rows.by_column.count * static_cast<std::int64_t>(sizeof(float));
+}
+
 // What a round sends: rows (`columns` wide) of assignments to their experts, and back; weights are 1 wide.
 void add_sends_out(Sends& sends, std::int64_t columns, DType type);
 void add_sends_back(Sends& sends, std::int64_t columns, DType type);
@@ -132,6 +137,8 @@ void add_sends_of_counts(Sends& sends);
 void add_sort_operations(Operations& o);
 void add_operations_of_received(Operations& o);
 void add_operations_out(Operations& o);
+// The same of rows that travel as codes.
+void add_coded_operations_out(Operations& o, const ScaledOperand& rows);
 // What becomes of the assignments' weights: forward on their way to the experts, in B their gradients' way back.
 void add_operations_of_weights(Operations& o, Pass pass);
 void add_operations_back(Operations& o, bool adds);

@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
+#include "kernels/fp8_rows.hpp"
 #include "kernels/moe.hpp"
 
 namespace forge {
@@ -79,9 +80,11 @@ namespace {
 template <class P>
 class Parts {
  public:
-  explicit Parts(View<P, 2> rows) : rows_(rows) {}
+  explicit Parts(View<P, 2> rows) : Parts(rows, rows.columns()) {}
+  // Parts begin where rows of `pitch` elements would.
+  Parts(View<P, 2> rows, std::int64_t pitch) : rows_(rows), pitch_(pitch) {}
   void add(std::int64_t first, std::int64_t count) {
-    list_.push_back({rows_.data + first * rows_.columns(), count * rows_.columns()});
+    list_.push_back({rows_.data + first * pitch_, count * rows_.columns()});
   }
   // Behind the last one.
   void append(std::int64_t count) {
@@ -92,7 +95,7 @@ class Parts {
 
  private:
   View<P, 2> rows_;
-  std::int64_t next_ = 0;
+  std::int64_t pitch_, next_ = 0;
   std::vector<Communicator::Part> list_;
 };
 
@@ -100,11 +103,11 @@ class Parts {
 
 template <class T>
 template <class P>
-void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> assignments, View<P, 2> received) {
+void ExchangeDispatch<T>::exchange_out(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received) {
   std::int64_t begin = 0;
   for (int peer = 0; peer < ranks_.etp_rank; ++peer) begin += plan_.received_of(round, peer);
   const std::int64_t own = plan_.received_of(round, ranks_.etp_rank);
-  Parts<P> out(assignments), in(received.slice(begin, begin + own));
+  Parts<P> out(assignments, pitch), in(received.slice(begin, begin + own));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
     out.add(places.begin, places.size());
@@ -168,8 +171,33 @@ void ExchangeDispatch<T>::prepare(int round) {
   if (shape_.exchanges()) sort_received(round);
 }
 
+// As send_rows: the codes of a rank's places begin where the first of these does, and end before the last.
 template <class T>
-void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
+void ExchangeDispatch<T>::send_codes(int round, View<const T, 2> x, const ScaledOperand& rows, View<T, 2> to) {
+  const std::int64_t bytes = coded_row_bytes(rows), n = plan_.rows(round);
+  const std::int64_t pitch = s_.assignments.columns() * static_cast<std::int64_t>(sizeof(T));
+  auto* const assignments = reinterpret_cast<std::uint8_t*>(s_.assignments.data);
+  const auto codes_of = [&](const Range& places) {
+    return View<std::uint8_t, 2>(assignments + places.begin * pitch, {{places.size(), bytes}});
+  };
+  for (int peer = 0; peer < ranks_.ep; ++peer) {
+    const Range places = plan_.sent(round, peer);
+    if (places.empty()) continue;
+    fp8_encode_rows<T>(this->sending(), x, rows, b_.order.slice(places.begin, places.end), shape_.chosen,
+                       codes_of(places));
+  }
+  if (!shape_.exchanges())
+    return fp8_decode_rows<T>(this->sending(), codes_of(plan_.sent(round, 0)), rows, {}, 1, to.slice(0, n));
+  const View<std::uint8_t, 2> received(reinterpret_cast<std::uint8_t*>(s_.received.data), {{n, bytes}});
+  exchange_out<std::uint8_t>(round, {assignments, {{s_.assignments.rows(), bytes}}}, pitch, received);
+  sort_received(round);
+  fp8_decode_rows<T>(this->sending(), received, rows, s_.order.slice(0, n), 1, to.slice(0, n));
+}
+
+template <class T>
+void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
+                                    View<T, 2> to) {
+  if (codes) return send_codes(round, x, *codes, to);
   const auto fill = [&](const Range& places, View<T, 2> rows) {
     permute_rows<T>(this->sending(), x, b_.order.slice(places.begin, places.end), shape_.chosen, rows);
   };
@@ -181,7 +209,7 @@ void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to
   }
   const std::int64_t rows = plan_.rows(round);
   const auto received = s_.received.slice(0, rows);
-  exchange_out<T>(round, s_.assignments, received);
+  exchange_out<T>(round, s_.assignments, s_.assignments.columns(), received);
   sort_received(round);
   permute_rows<T>(this->sending(), received, s_.order.slice(0, rows), 1, to.slice(0, rows));
 }
@@ -199,7 +227,7 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
     if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
   }
   const auto received = s_.received_line.slice(0, rows);
-  exchange_out<A>(round, s_.weights, received);
+  exchange_out<A>(round, s_.weights, 1, received);
   sort_received(round);
   permute_rows<A>(this->sending(), received, s_.order.slice(0, rows), 1, View<A, 2>(to.data, {{rows, 1}}));
 }

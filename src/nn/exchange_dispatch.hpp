@@ -21,7 +21,7 @@ class ExchangeDispatch final : public Dispatch<T> {
   std::vector<std::int64_t> offsets(int round) const override { return plan_.offsets(round); }
   RowGroups groups(int round) const override;
   void prepare(int round) override;
-  void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
+  void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
   View<T, 2> outbox(int round, View<T, 2> buffer) const override;
   void return_rows(int round, View<const T, 2> from) override;
@@ -34,9 +34,11 @@ class ExchangeDispatch final : public Dispatch<T> {
   static std::vector<std::int64_t> read_counts(Context<T>& ctx, const DispatchBuffers<T>& b);
 
   void sort_received(int round);
-  // Rows of `columns` elements: assignments ↔ received, in the round.
+  void send_codes(int round, View<const T, 2> x, const ScaledOperand& rows, View<T, 2> to);
+  // Rows of `columns` elements: assignments ↔ received, in the round. What goes to a rank begins where assignments of
+  // `pitch` elements would.
   template <class P>
-  void exchange_out(int round, View<P, 2> assignments, View<P, 2> received);
+  void exchange_out(int round, View<P, 2> assignments, std::int64_t pitch, View<P, 2> received);
   template <class P>
   void exchange_back(int round, View<P, 2> received, View<P, 2> peer, View<P, 2> assignments);
 

@@ -4,6 +4,7 @@
 
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
+#include "kernels/fp8_rows.hpp"
 #include "kernels/moe.hpp"
 
 namespace forge {
@@ -15,7 +16,7 @@ void GatherDispatch<T>::gather(Stream& stream, const LayerGroups& g, View<const 
   const View<P, 2> of_group = all.slice(g.ep_rank() * rows, (g.ep_rank() + 1) * rows);
   if (g.etp)
     g.etp->all_gather(stream, own, of_group);
-  else
+  else if (own.data != of_group.data)
     copy_on_device(stream, of_group.data, own.data, to_size(own.size()) * sizeof(P));
   if (g.ep) g.ep->all_gather(stream, View<const P, 2>(of_group), all);
 }
@@ -84,7 +85,28 @@ template <class T>
 void GatherDispatch<T>::prepare(int) {}
 
 template <class T>
-void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, View<T, 2> to) {
+View<std::uint8_t, 2> GatherDispatch<T>::gather_codes(View<const T, 2> x, const ScaledOperand& rows) {
+  const LayerGroups& g = ctx_.groups;
+  const std::int64_t own = (g.ep_rank() * g.etp_size() + g.etp_rank()) * shape_.rows;
+  const View<std::uint8_t, 2> all(reinterpret_cast<std::uint8_t*>(s_.group_rows.data),
+                                  {{shape_.rows * shape_.sources, coded_row_bytes(rows)}});
+  if (gathered_ == x.data) return all;
+  const View<std::uint8_t, 2> mine = all.slice(own, own + shape_.rows);
+  fp8_encode_rows<T>(this->sending(), x, rows, {}, 1, mine);
+  gather<std::uint8_t>(this->sending(), g, mine, all);
+  return all;
+}
+
+template <class T>
+void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
+                                  View<T, 2> to) {
+  if (codes) {
+    const View<const std::uint8_t, 2> all = gather_codes(x, *codes);
+    gathered_ = x.data;
+    const Range places = window(round);
+    return fp8_decode_rows<T>(this->sending(), all, *codes, b_.order.slice(places.begin, places.end), shape_.chosen,
+                              to.slice(0, places.size()));
+  }
   if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, s_.group_rows);
   gathered_ = x.data;
   const Range here = window(round);

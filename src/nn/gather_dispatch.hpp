@@ -21,7 +21,7 @@ class GatherDispatch final : public Dispatch<T> {
   std::vector<std::int64_t> offsets(int round) const override;
   RowGroups groups(int round) const override;
   void prepare(int round) override;
-  void send_rows(int round, View<const T, 2> x, View<T, 2> to) override;
+  void send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes, View<T, 2> to) override;
   void send_weights(int round, View<const A, 2> values, View<A, 1> to) override;
   View<T, 2> outbox(int round, View<T, 2> buffer) const override;
   void return_rows(int round, View<const T, 2> from) override;
@@ -33,6 +33,8 @@ class GatherDispatch final : public Dispatch<T> {
   // This rank's places of a round in the order of all assignments.
   Range window(int round) const;
   // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
+  // The codes of all ranks' rows, where the rows stand otherwise.
+  View<std::uint8_t, 2> gather_codes(View<const T, 2> x, const ScaledOperand& rows);
   template <class P>
   static void gather(Stream& stream, const LayerGroups& groups, View<const P, 2> own, View<P, 2> all);
   template <class P>

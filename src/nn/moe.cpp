@@ -46,11 +46,28 @@ class Ahead {
 
 }  // namespace
 
+template <class T>
+std::optional<ScaledOperand> Moe<T>::codes(ProductOf of, std::int64_t rows) const {
+  if (!ctx.fp8_block || !ctx.buffers.fp8.dispatch) return std::nullopt;
+  return rows_to_experts(ctx.buffers, of, rows);
+}
+
+// In steps that count, of rows that experts get rounded: x(S, C) once, whatever the choices.
+template <class T>
+void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
+  const std::optional<ScaledOperand> operand = codes(of, x.rows());
+  if (!operand || ctx.fp8_counts.counts.empty()) return;
+  const bool output = of == ProductOf::output;
+  fp8_amax<T>(ctx.stream, x, *operand, {}, ctx.fp8.amax.slice(0, operand->groups()));
+  count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
+                  output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, 0);
+}
+
 // n2 and weights → rows of a round.
 template <class T>
 void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
   const ExpertBuffers<T> rows = first_rows(b.experts, dispatch.offsets(round).back());
-  dispatch.send_rows(round, n2, rows.in);
+  dispatch.send_rows(round, n2, codes(ProductOf::output, n2.rows()), rows.in);
   dispatch.send_weights(round, b.router.weights, rows.weights);
 }
 
@@ -86,6 +103,7 @@ void Moe<T>::forward(View<T, 2> y, const MoeForward<T>& s, const RowScratch<T>& 
   const auto dispatch =
       sort_assignments<T>(ctx, b.router.choices, b.router.kept, s.sort, b.dispatch, s.dispatch, load());
   const int last = dispatch->rounds() - 1;
+  count_codes(ProductOf::output, n2);
   Ahead<T> ahead(ctx);
   ahead.start(*dispatch, last, [&] { send_to_experts(*dispatch, last); });
   shared_to_activation(rows);
@@ -169,9 +187,11 @@ template <class T>
 void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T, 2> d_n2, const MoeBackward<T>& s,
                             const RowScratch<T>& rows) const {
   const auto dispatch = sorted_assignments<T>(ctx, b.dispatch, s.dispatch);
+  count_codes(ProductOf::input_gradient, d_y);
   Ahead<T> ahead(ctx);
   const auto send = [&](int round) {
-    dispatch->send_rows(round, d_y, s.d_rows.slice(0, dispatch->offsets(round).back()));
+    dispatch->send_rows(round, d_y, codes(ProductOf::input_gradient, d_y.rows()),
+                        s.d_rows.slice(0, dispatch->offsets(round).back()));
   };
   ahead.start(*dispatch, 0, [&] { send(0); });
   if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows);

@@ -43,6 +43,9 @@ struct Moe {
   Router<T> router() const { return {ctx, layer, batch, b.router}; }
   Mlp<T> shared() const { return {ctx, b.shared, w.shared, g.shared}; }
   View<double, 1> load() const;
+  // As what rows are sent to the experts; none: as they are.
+  std::optional<ScaledOperand> codes(ProductOf of, std::int64_t rows) const;
+  void count_codes(ProductOf of, View<const T, 2> x) const;
   void send_to_experts(Dispatch<T>& dispatch, int round) const;
   void experts_to_activation(Dispatch<T>& dispatch, int round) const;
   void shared_to_activation(const RowScratch<T>& rows) const;

@@ -62,24 +62,34 @@ MatrixSplit expert_down_split(const ModelSpec& s, std::int64_t ffn) {
   return w;
 }
 
+ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t rows) {
+  const std::int64_t ffn = moe_shape(c).ffn;
+  const bool output = of == ProductOf::output;
+  return scaled_experts(c, of, rows, output ? expert_up_split(c.spec, ffn) : expert_down_split(c.spec, ffn), 0).a;
+}
+
 RouterBias router_bias_of(const ModelSpec& s, std::int64_t layer) {
   const std::string unit = "layers." + std::to_string(layer);
   return {layer, unit + ".router_bias",
           hf_block_name(s, layer) + tensor_names(s.options.family).moe + "gate.e_score_correction_bias"};
 }
 
-void add_moe_sends(Sends& sends, Pass pass, bool recompute) {
+void add_moe_sends(Sends& sends, Pass pass, bool recompute, bool codes) {
   const ModelSpec& s = sends.c.spec;
   const DType value = sends.c.precision.compute, sum = sends.c.precision.accumulate;
+  const auto add_rows_out = [&](ProductOf of) {
+    if (!codes) return add_sends_out(sends, s.C(), value);
+    add_sends_out(sends, coded_row_bytes(rows_to_experts(sends.c, of, sends.c.stream_rows())), DType::u8);
+  };
   if (s.Fs() > 0) add_mlp_sends(sends, pass, !recompute || s.options.shared_expert_gate);
   if (pass == Pass::forward) {
     add_router_sends(sends);
     add_sends_of_counts(sends);
-    add_sends_out(sends, s.C(), value);
+    add_rows_out(ProductOf::output);
     add_sends_out(sends, 1, sum);
     if (!recompute) add_sends_back(sends, s.C(), value);
   } else if (pass == Pass::backward_input) {
-    add_sends_out(sends, s.C(), value);
+    add_rows_out(ProductOf::input_gradient);
     add_sends_back(sends, s.C(), value);
     add_sends_back(sends, 1, sum);
   }
@@ -92,6 +102,11 @@ void add_moe_activation_operations(Operations& o) {
 
 namespace {
 
+void add_rows_out(Operations& o, ProductOf of) {
+  if (!o.fp8 || !o.c.fp8.dispatch) return add_operations_out(o);
+  add_coded_operations_out(o, rows_to_experts(o.c, of, o.S));
+}
+
 void add_forward(Operations& o, bool recompute) {
   const ModelSpec& s = o.spec;
   const MoeShape m = moe_shape(o.c);
@@ -100,7 +115,7 @@ void add_forward(Operations& o, bool recompute) {
   add_router_operations(o, Pass::forward);
   add_sort_operations(o);
   add_operations_of_received(o);
-  add_operations_out(o);
+  add_rows_out(o, ProductOf::output);
   add_operations_of_weights(o, Pass::forward);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::forward, s.Fs(), false, false);
   if (gate) o.linear_to_sums(o.S, 1, s.C());
@@ -120,7 +135,7 @@ void add_backward_input(Operations& o) {
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
   add_operations_of_received(o);
-  add_operations_out(o);
+  add_rows_out(o, ProductOf::input_gradient);
   if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);
   if (s.Fs() > 0) add_mlp_operations(o, Pass::backward_input, s.Fs(), false);
   if (gate) o.linear_backward_input(o.S, 1, s.C());

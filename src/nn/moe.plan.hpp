@@ -29,6 +29,9 @@ struct MoeParameters {
 // How etp splits an expert's matrices, of whose columns or rows this rank has so many.
 MatrixSplit expert_up_split(const ModelSpec& spec, std::int64_t ffn);
 MatrixSplit expert_down_split(const ModelSpec& spec, std::int64_t ffn);
+// Rows on their way to the experts, forward (output) or back (input_gradient), as the experts' first product of the
+// pass rounds them: what they are sent as with train.fp8_dispatch.
+ScaledOperand rows_to_experts(const BufferContext& c, ProductOf of, std::int64_t rows);
 RouterBias router_bias_of(const ModelSpec& spec, std::int64_t layer);
 
 // Rows of a round, in the order of experts.
@@ -115,8 +118,8 @@ struct MoeBackward {
 };
 
 // The collectives of a pass; `recompute`: without the last products. Of dropless dispatch one round, as where the
-// router loads all experts alike.
-void add_moe_sends(Sends& sends, Pass pass, bool recompute);
+// router loads all experts alike. `codes`: rows go to experts as codes of FP8.
+void add_moe_sends(Sends& sends, Pass pass, bool recompute, bool codes);
 
 // The operations of a pass, as its sends.
 void add_moe_operations(Operations& o, Pass pass, bool recompute);

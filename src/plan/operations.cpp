@@ -3,7 +3,8 @@
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/attention_layer.plan.hpp"
-#include "nn/dispatch.plan.hpp"
+#include "nn/moe.plan.hpp"
+#include "nn/run.plan.hpp"
 
 namespace forge {
 
@@ -45,6 +46,9 @@ Fp8Sizes fp8_sizes(const BufferContext& c, const RankShare& share) {
         if (does(layer, pass))
           for (const ScaledProduct& p : operations_of(c, share.cp_rank, layer, pass).scaled)
             sizes.cover(c, largest(c, p));
+  if (c.fp8.dispatch && counts_fp8(c))  // a step's rows, which are counted before they are sent
+    for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient})
+      sizes.groups = std::max(sizes.groups, rows_to_experts(c, of, c.stream_rows()).groups());
   if (sizes.groups > 0) sizes.a = std::max(sizes.a, (1 + c.tp) * copied_gradients(c));
   return sizes;
 }

@@ -164,6 +164,8 @@ for part in "layers           2 of 4: 1, 3" "a rank has       2 of 4, whole" "a 
   "… the same for experts 1 to 3" "… the same for layer 3" "ep                 2       1  0 1"; do
   grep -qF "$part" "$work/output" || fail "show of experts has no '$part': $(cat "$work/output")"
 done
+expect 0 "and sends        320 B over ep, 0 B over etp there as codes; 512 B over ep, 0 B over etp back" "$forge" show "$deck" \
+  "${experts[@]}" --set train.precision=fp8 --set train.fp8_experts=true --set train.fp8_dispatch=true
 # GPipe on two ranks: 3 units each way, M of M + 1 times busy
 expect 0 "bubble 20.0 %" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
 expect 0 "rank 1 |   F0 F1" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text

@@ -67,7 +67,8 @@ def model_of(folder, draw, experts):
         if experts:
             add(f"model.layers.{layer}.block_sparse_moe.gate.weight", [EXPERTS, WIDTH], drawn(EXPERTS * WIDTH, 1))
         for norm in ("input_layernorm", "post_attention_layernorm"):
-            add(f"model.layers.{layer}.{norm}.weight", [WIDTH], [1.0] * WIDTH)
+            decades = 8 if experts and norm == "post_attention_layernorm" else 1  # what experts read lies far apart
+            add(f"model.layers.{layer}.{norm}.weight", [WIDTH], [10.0 ** -(i % decades) for i in range(WIDTH)])
     add("model.norm.weight", [WIDTH], [1.0] * WIDTH)
     for table in ("model.embed_tokens.weight", "lm_head.weight"):
         add(table, [64, WIDTH], drawn(64 * WIDTH, 3))
@@ -126,6 +127,16 @@ def main():
             (2, "mesh.pp=2", "mesh.dp_shard=1", "model.dispatch=all_gather", "model.dispatch_rows=0.2"),
         )
         check_weights(wanted, found)
+        # Rows that go to experts as codes are counted before, not when the experts round them again.
+        sent = check_layouts(
+            work, f"hf: {work}/mixtral, load_weights: true", list(OF_EXPERTS),
+            ["train.fp8_recipe=block", "train.fp8_experts=true", "train.fp8_transposed=true", "train.fp8_dispatch=true"],
+            (4, "mesh.tp=2", "mesh.ep=2", "mesh.etp=2", "mesh.dp_shard=2", "model.dispatch_rows=0.5"),
+            (2, "mesh.ep=2", "mesh.dp_shard=2", "model.dispatch=all_gather", "model.dispatch_rows=0.3", "train.recompute=full"),
+        )
+        for product, tensor in (("expert_gate_up", "x"), ("expert_down", "dy")):
+            expect(sent[product][tensor] == found[product][tensor], f"{product}: {sent[product][tensor]}, sent as rows {found[product][tensor]}")
+        expect(sent["expert_gate_up"]["x"]["underflow"] > 0.01, f"nothing of experts' x is lost: {sent}")
         latent = ["attention_out", "gate_up", "down", "q_down", "kv_down", "q_up", "kv_up"]
         check_layouts(work, DEEPSEEK, latent, ["train.fp8_recipe=current"], (4, "mesh.tp=2", "mesh.ep=2", "mesh.etp=1", "mesh.pp=2", "mesh.dp_shard=1"),
                       (1, "train.recompute=full"))

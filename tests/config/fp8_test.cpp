@@ -50,6 +50,25 @@ TEST(Check, Fp8) {
     EXPECT_NO_THROW(checked([&](Deck& d) { gather([](TrainDeck&) {})(d), d.machine.fp8_products = products; }));
   expect_refused([](Deck& d) { d.train.fp8_gather = true, d.train.zero_stage = 3; },
                  {"train.fp8_gather = true without train.precision = fp8", "false"});
+  const auto dispatch = [](auto change) {
+    return [=](Deck& d) {
+      d.train.precision = PrecisionName::fp8;
+      d.train.fp8_experts = d.train.fp8_dispatch = true;
+      d.model.experts = 4, d.model.experts_per_token = 2;
+      change(d);
+    };
+  };
+  EXPECT_NO_THROW(checked(dispatch([](Deck&) {})));
+  EXPECT_NO_THROW(checked(dispatch([](Deck& d) { d.mesh.ep = 2; }), 2));
+  expect_refused(dispatch([](Deck& d) { d.train.fp8_experts = false; }),
+                 {"train.fp8_dispatch = true with train.fp8_experts = false", "legal: false, or fp8_experts: true"});
+  expect_refused(
+      dispatch([](Deck& d) { d.train.fp8_scale = Fp8Scale::exact; }),
+      {"train.fp8_dispatch = true with train.fp8_scale = exact", "legal: false, or fp8_scale: power_of_two"});
+  expect_refused(dispatch([](Deck& d) { d.model.width = 2, d.model.heads = 1, d.model.kv_heads = 1; }),
+                 {"train.fp8_dispatch = true with model.width = 2", "a width from 4"});
+  expect_refused(dispatch([](Deck& d) { d.train.precision = PrecisionName::bf16; }),
+                 {"train.fp8_dispatch = true without train.precision = fp8", "legal: false"});
   expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
                  {"train.fp8_experts = true with model.experts = 0", "false"});
   expect_refused(

@@ -66,8 +66,8 @@ std::set<float> amaxes(const LayoutResult& result) {
 
 // Gradients of step 1, losses, norms and parameters of ten steps equal one rank's, as far as fp64 goes: a code that
 // differed anywhere would move them by far more. Scales are the same numbers.
-std::string equals_one(const Deck& deck, References& references) {
-  if (std::string wrong = equals_one_rank(deck, references, steps, 1e-9); !wrong.empty()) return wrong;
+std::string equals_one(const Deck& deck, References& references, std::int64_t count = steps) {
+  if (std::string wrong = equals_one_rank(deck, references, count, 1e-9); !wrong.empty()) return wrong;
   Deck checked = deck;
   illegality(checked);
   const std::set<float> one = amaxes(references.of(checked, 0));
@@ -136,6 +136,62 @@ TEST(Fp8, ExpertsEqualOneRank) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one(c.deck, references); };
   EXPECT_EQ(failures_of(long_run() ? cases : thinned(cases, 2), long_run() ? 12 : 6, check), "");
+}
+
+// A model whose rows go to the experts as codes; with `block`, rows of two groups of columns.
+Deck dispatching(Deck deck, Fp8Recipe recipe, DispatchMethod method) {
+  deck = in_fp8(deck, recipe);
+  deck.train.fp8_experts = deck.train.fp8_dispatch = true;
+  if (recipe == Fp8Recipe::block) deck.model.width = 144;
+  deck.model.dispatch = method;
+  return deck;
+}
+
+// Rows that travel as codes: every recipe, both ways of dispatch, ep and etp with tp, cp and ZeRO beside them, all
+// kinds of routers, each policy of recomputation; one rank rounds them, too. Memory and bytes are those planned.
+TEST(Fp8, DispatchedCodesEqualOneRank) {
+  std::vector<LayoutCase> cases;
+  const MeshDeck meshes[] = {{1, 1, 3, 1, 1, 3, 1}, {1, 1, 2, 1, 2, 2, 2}, {1, 1, 1, 2, 2, 1, 2},
+                             {1, 1, 1, 1, 4, 2, 2}, {1, 2, 2, 1, 2, 2, 1}, {1, 1, 1, 1, 2, 1, 1}};
+  const auto models = moe_models();
+  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row})
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::size_t n = cases.size();
+      const MeshDeck& mesh = meshes[(n + n / 6) % 6];
+      Choice choice;
+      choice.zero_stage = mesh.dp_shard > 1 ? 3 : 0;
+      choice.recompute = static_cast<Recompute>(n / 3 % 3);
+      const bool fixed = models[n % models.size()].deck.model.capacity_scope == CapacityScope::rank;
+      const auto method = n / 2 % 2 && !fixed ? DispatchMethod::all_gather : DispatchMethod::all_to_all;
+      const Deck deck = dispatching(models[n % models.size()].deck, recipe, method);
+      cases.push_back({models[n % models.size()].name, with_training(layout_deck(deck, mesh, choice, n), 4)});
+      if (n % 4 == 2) cases.back().deck.train.fp8_last_layers_bf16 = 1;
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) { return equals_one(c.deck, references, 4); };
+  EXPECT_EQ(failures_of(long_run() ? cases : thinned(cases, 3), long_run() ? 24 : 8, check), "");
+}
+
+// The rounding in front of the dispatch is that of the products behind it: forward nothing changes, to the bit. What
+// does is what the gradients of experts' weights read, on one rank as on several.
+TEST(Fp8, DispatchedCodesChangeWeightGradientsAlone) {
+  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::current}) {
+    Deck deck = one_rank(dispatching(moe_models().front().deck, recipe, DispatchMethod::all_to_all));
+    RunOptions options;
+    EXPECT_EQ(illegality(deck), "");
+    const LayoutResult codes = run_threads(deck, options);
+    deck.train.fp8_dispatch = false;
+    const LayoutResult rows = run_threads(deck, options);
+    EXPECT_EQ(codes.problem + rows.problem, "");
+    EXPECT_EQ(codes.loss, rows.loss);
+    int experts = 0;
+    for (const auto& [name, gradient] : rows.gradients) {
+      const bool of_experts = name.find(".experts.") != std::string::npos;
+      EXPECT_EQ(gradient != codes.gradients.at(name), of_experts) << name;
+      experts += of_experts;
+    }
+    EXPECT_GT(experts, 0);
+  }
 }
 
 // Weight gradients of transposed copies: sequences of two groups of rows, of which the second is short and tp ranks

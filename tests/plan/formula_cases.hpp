@@ -39,4 +39,15 @@ inline void simplify(Deck& deck) {
   m.dispatch_rows = static_cast<double>(m.experts);
 }
 
+// Whether the formula has a word for the deck where rows go to its experts as codes of FP8; then they do.
+inline bool dispatches_codes(Deck& deck) {
+  if (deck.mesh.ep == 1 || deck.mesh.tp * deck.mesh.cp * deck.mesh.etp > 1) return false;
+  TrainDeck& t = deck.train;
+  t.precision = PrecisionName::fp8;
+  t.fp8_recipe = deck.mesh.ep % 3 == 0 ? Fp8Recipe::block : Fp8Recipe::current;
+  if (t.fp8_recipe == Fp8Recipe::block) deck.model.width = 144;
+  t.fp8_experts = t.fp8_dispatch = true;
+  return true;
+}
+
 }  // namespace forge::test

@@ -154,6 +154,7 @@ TEST(Operations, OfExpertsLoadedAlike) {
             deck.train.fp8_carrier = Fp8Carrier::fp64;
             deck.train.fp8_recipe = static_cast<Fp8Recipe>(runs % 3);
             deck.train.fp8_experts = true;
+            deck.train.fp8_dispatch = runs % 4 == 1;
           }
           const LayoutResult result = run_threads(deck, {.alike = true});
           EXPECT_EQ(result.problem, "") << text_of(deck);

@@ -242,10 +242,13 @@ class Step {
   // `factor`: what etp neighbours have gathered before; an assignment's rows are cut `parts` ways.
   Group exchange(Group group, std::int64_t factor, std::int64_t parts) const {
     const std::int64_t E = m.experts, k = m.experts_per_token, layers = M * here(true);
+    // A row on its way to experts: C numbers, or C codes and scales of four bytes.
+    const std::int64_t scales = d.train.fp8_recipe == Fp8Recipe::block ? (C + 127) / 128 : 1;
+    const std::int64_t columns = d.train.fp8_dispatch ? C + 4 * scales : C, size = d.train.fp8_dispatch ? 1 : e;
     if (m.dispatch == DispatchMethod::all_gather) {
       // Rows and weights forward, choices with them; both back: gradients the other way round.
       group.all_gather(factor * S * k, 4, layers * (1 + full));
-      group.all_gather(factor * S * C, e, layers * (2 + full));
+      group.all_gather(factor * S * columns, size, layers * (2 + full));
       group.all_gather(factor * S * k, a, layers * (1 + full));
       group.messages(factor * S * C, e, layers * 2);
       group.messages(factor * S * k, a, layers);
@@ -255,7 +258,8 @@ class Step {
     const auto of_expert =
         static_cast<std::int64_t>(m.capacity_factor * static_cast<double>(S * k) / static_cast<double>(E));
     const std::int64_t assignments = fixed ? E * of_expert : S * k;
-    group.messages(assignments * C / parts, e, layers * (4 + full));
+    group.messages(assignments * columns / parts, size, layers * (2 + full));
+    group.messages(assignments * C / parts, e, layers * 2);
     group.messages(assignments / parts, a, layers * (2 + full));
     if (!fixed) group.all_gather(factor * E, 8, layers * (1 + full));
     return group;
