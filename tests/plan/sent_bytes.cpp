@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 
+#include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
