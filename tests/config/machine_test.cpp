@@ -1,0 +1,40 @@
+#include "config/attention_kernel.hpp"
+#include "small_deck.hpp"
+
+// What the keys of kernels on a GPU are held against.
+
+namespace forge {
+namespace {
+
+using test::checked;
+using test::expect_refused;
+
+TEST(CheckMachine, TensorCoresComputeInBf16) {
+  const auto deck = [](PrecisionName precision) {
+    return [=](Deck& d) { d.train.precision = precision, d.machine.attention = AttentionKernel::tensor_cores; };
+  };
+  for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
+    expect_refused(deck(precision), {"machine.attention = tensor_cores", "legal: cuda_cores, or precision bf16"});
+  EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
+  expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
+                 {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
+}
+
+TEST(CheckMachine, GroupedProductsAreOfExpertsInBf16) {
+  const auto deck = [](PrecisionName precision, std::int64_t experts) {
+    return [=](Deck& d) {
+      d.train.precision = precision, d.machine.grouped = GroupedProducts::tensor_cores;
+      d.model.experts = experts, d.model.experts_per_token = experts / 2;
+    };
+  };
+  for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
+    expect_refused(deck(precision, 4), {"machine.grouped = tensor_cores", "legal: library, or precision bf16"});
+  for (const PrecisionName precision : {PrecisionName::bf16, PrecisionName::fp8})
+    EXPECT_NO_THROW(checked(deck(precision, 4)));
+  expect_refused(deck(PrecisionName::bf16, 0), {"machine.grouped = tensor_cores without model.experts"});
+  expect_refused([&](Deck& d) { deck(PrecisionName::fp8, 4)(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
+                 {"machine.grouped = tensor_cores", "fp8_carrier: bf16"});
+}
+
+}  // namespace
+}  // namespace forge
