@@ -60,7 +60,7 @@ void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Op
   for (const ExpertProduct& p : o.expert_products) {
     const double experts = real(p.experts), rows = real(p.rows) / experts;
     add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
-                experts, p.operands, p.result);
+                experts, p.operands, p.result, p.fp8 && o.c.fp8.tensor_cores);
     products.launches += p.launches();
   }
   Phase& attention = phases[to_size(static_cast<int>(What::attention))];

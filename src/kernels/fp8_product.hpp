@@ -6,6 +6,7 @@
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
+#include "kernels/grouped_product.hpp"
 #include "model/fp8_codes.hpp"
 
 namespace forge {
@@ -15,21 +16,29 @@ namespace forge {
 // with an error.
 
 // An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
-// group · depth_stride].
+// group · depth_stride]. Of several matrices, whose lines stand one below the other, each has such amaxes of its own.
 struct Fp8Codes {
   View<const std::uint8_t, 2> codes;  // (lines, 128 · slots), 16-byte aligned
   ScaleLines lines;
   Fp8Slots slots;
   const float* amax = nullptr;
   std::int64_t line_stride = 0, depth_stride = 0;
+  std::int64_t matrix_lines = 0, matrix_groups = 0;  // of each matrix
   Fp8Format format = Fp8Format::e4m3;
   bool exact = false;
+
+  // The amax of a line's group and the first of the depth's groups.
+  FORGE_INLINE const float* amax_of(std::int64_t line) const {
+    const auto each = static_cast<std::uint32_t>(matrix_lines), at = static_cast<std::uint32_t>(line);
+    const std::int64_t matrix = at / each;
+    return amax + matrix * matrix_groups + lines.group_of(line - matrix * matrix_lines) * line_stride;
+  }
 };
 
-// The codes of x(R,N), encode(x · scale) as fp8_round() has them, in `memory` of code_bytes(operand, sums_rows) bytes:
-// rows of x become lines, or, with sums_rows, its columns.
+// The codes of x(matrices · R, N), encode(x · scale) as fp8_round() has them, in `memory` of matrices ·
+// code_bytes(operand, sums_rows) bytes: rows of each (R, N) become lines, or, with sums_rows, its columns.
 Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand, bool sums_rows, bool exact,
-                    View<const float, 1> amax, View<std::uint8_t, 1> memory);
+                    View<const float, 1> amax, View<std::uint8_t, 1> memory, std::int64_t matrices = 1);
 
 // C(m,n) = or += Σ_s Σ_k A(m,k) B(n,k) / (scale_a(m,s) scale_b(n,s)) over the slots s of the depth and the 128 k of
 // each: products of codes are exact, those of a slot are summed by the tensor cores, and slots, divided by their
@@ -37,6 +46,10 @@ Fp8Codes fp8_encode(Stream&, View<const bf16, 2> x, const ScaledOperand& operand
 // E5M2, B E4M3; TC bf16 or float. sm_89.
 template <class TC>
 void fp8_product(Stream&, const Fp8Codes& a, const Fp8Codes& b, bool adds, View<TC, 2> c);
+
+// C(rows of g, n) = the same of A's lines that are rows of g and of b's g-th matrix, all groups in one launch. Rows of
+// no group are left alone.
+void fp8_grouped_rows(Stream&, const RowGroups&, const Fp8Codes& a, const Fp8Codes& b, View<bf16, 2> c);
 
 // 1 / scale of an operand's groups, in the order of factor_layout(), whose count `memory` has at least.
 struct Fp8Factors {

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <type_traits>
 
 #include "core/error.hpp"
 #include "kernels/attention_mma_tiles.hpp"
 #include "kernels/grouped_product.hpp"
+#include "kernels/grouped_tile.hpp"
 
 namespace forge {
 
@@ -13,14 +13,10 @@ using namespace attention_mma;
 
 // A block of four warps has 128 rows and 128 columns of C, a warp 64 of each. Slots of 64 of the depth of both operands
 // come into shared memory in turn, two ahead of the one that is multiplied.
-constexpr int tile = 128, slot = 64, stages = 3, part = tile / 2;
+constexpr int tile = group_tile, slot = 64, stages = 3, part = tile / 2;
 constexpr int operand_values = tile * slot;
 constexpr std::size_t shared_bytes = stages * 2 * operand_values * sizeof(bf16);
 using Sums = float[part / 16][part / 8][4];
-
-FORGE_HD constexpr int pieces_of(std::int64_t extent, int piece) {
-  return static_cast<int>((extent + piece - 1) / piece);
-}
 
 // Rows of a matrix from (row, column) on.
 __device__ HeadRows rows_of(const bf16* data, std::int64_t pitch, std::int64_t columns, std::int64_t row,
@@ -109,48 +105,6 @@ __device__ void multiply(const Operand<a_lines>& a, const Operand<b_lines>& b, b
   __syncthreads();
 }
 
-// A tile of C among the rows of its group.
-struct GroupTile {
-  std::int64_t group = -1;  // −1: there is no such tile
-  std::int64_t begin = 0;   // of the group's rows
-  int rows = 0, row = 0, column = 0;
-};
-
-// The wanted tile, counted by group, then by columns, then by rows, so that blocks that run together read the same
-// weights. Each warp finds it for itself: its lanes count the tiles of 32 groups at a time.
-__device__ GroupTile find_tile(const RowGroups& groups, int wanted, int column_tiles) {
-  const int l = lane();
-  GroupTile found;
-  for (std::int64_t first = 0; first < groups.count; first += 32) {
-    const std::int64_t g = first + l;
-    const bool there = g < groups.count;
-    const std::int64_t begin = there ? groups.begin_of(g) : 0;
-    const int rows = there ? static_cast<int>(groups.begin_of(g + 1) - begin) : 0;
-    const int tiles = pieces_of(rows, tile) * column_tiles;
-    int through = tiles;  // of the groups up to this one
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int before = __shfl_up_sync(0xffffffffu, through, static_cast<unsigned>(distance));
-      through += l >= distance ? before : 0;
-    }
-    const unsigned behind = __ballot_sync(0xffffffffu, through > wanted);
-    const int owner = behind != 0 ? __ffs(static_cast<int>(behind)) - 1 : 31;
-    const int inside = wanted - __shfl_sync(0xffffffffu, through - tiles, owner);
-    if (behind == 0) {
-      wanted -= __shfl_sync(0xffffffffu, through, 31);
-      continue;
-    }
-    found.group = first + owner;
-    found.begin = groups.begin_of(found.group);
-    found.rows = static_cast<int>(groups.begin_of(found.group + 1) - found.begin);
-    const int row_tiles = pieces_of(found.rows, tile);
-    found.row = inside % row_tiles * tile;
-    found.column = inside / row_tiles * tile;
-    break;
-  }
-  return found;
-}
-
 // A warp's part of a tile of bf16 goes through shared memory, which nobody reads any more, and leaves in pieces of 16
 // bytes.
 __device__ void store_part(const Sums& sum, bf16* memory, const HeadRows& to, int column, int rows) {
@@ -234,9 +188,7 @@ void grouped_rows(Stream& stream, const RowGroups& groups, bool weights_by_rows,
   require(groups.count == b.rows() && a.rows() == c.rows() && b.extent(weights_by_rows ? 1 : 2) == c.columns() &&
               b.extent(weights_by_rows ? 2 : 1) == a.columns(),
           "the extents of a grouped product do not match");
-  // Σ ⌈r_g / 128⌉ of groups that have rows, at most.
-  const std::int64_t most = (c.rows() + (tile - 1) * std::min(groups.count, c.rows())) / tile;
-  const LaunchShape shape{most * pieces_of(c.columns(), tile), block_threads, shared_bytes};
+  const LaunchShape shape{most_group_tiles(groups, c.rows(), c.columns()), block_threads, shared_bytes};
   if (shape.blocks == 0) return;
   launch(stream, "grouped rows (tensor cores)",
          weights_by_rows ? grouped_rows_kernel<true> : grouped_rows_kernel<false>, shape, groups, a, b, c);

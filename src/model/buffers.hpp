@@ -73,6 +73,8 @@ struct BufferContext {
   bool grouped = false;    // products of routed experts take one launch (machine.grouped: tensor_cores)
   double expert_load = 1;  // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
+  // Whether products of routed experts look for the begins of their rows on the device.
+  bool reads_expert_offsets() const { return grouped || fp8.multiplies_expert_codes(); }
   // Rows of the residual stream and the norms on this rank (sequence parallelism).
   std::int64_t stream_rows() const { return microbatch.rows() / tp; }
 };

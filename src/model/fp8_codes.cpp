@@ -73,4 +73,13 @@ void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std:
   }
 }
 
+void add_expert_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows,
+                           const MatrixSplit& w) {
+  for (int rank = 0; rank < c.etp; ++rank) {
+    const ScaledProduct here = scaled_experts(c, of, rows, w, rank);
+    p.a_codes = std::max(p.a_codes, code_bytes(here.a, sums_rows_of_a(of)));
+    p.b_codes = std::max(p.b_codes, here.matrices() * code_bytes(here.b, sums_rows_of_b(of)));
+  }
+}
+
 }  // namespace forge

@@ -86,5 +86,8 @@ inline std::int64_t code_bytes(const ScaledOperand& x, bool sums_rows) {
 // To a product that multiplies codes: the bytes of both operands', and their factors where cuBLASLt reads them, of the
 // arguments of scaled_product().
 void add_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w);
+// The same of experts, whose products cuBLASLt has no part in: of the arguments of scaled_experts().
+void add_expert_code_bytes(ScaledProduct& p, const BufferContext& c, ProductOf of, std::int64_t rows,
+                           const MatrixSplit& w);
 
 }  // namespace forge

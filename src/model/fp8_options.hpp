@@ -14,8 +14,8 @@ struct Fp8Options {
   bool exact = false;         // scales that aren't powers of two
   bool experts = false;       // the experts' products, too
   bool transposed = false;    // weight gradients of `block`, too
-  bool tensor_cores = false;  // multiply codes, of all products but the experts'
-  bool cublaslt = false;      // … by that library, where it takes them
+  bool tensor_cores = false;  // multiply codes
+  bool cublaslt = false;      // … by that library, where it takes them: none of experts'
   std::int64_t first_block = 0, end_block = 0;
   std::int64_t kv_copies = 1;  // tp neighbours with the same key and value heads
   std::int64_t history = 0;    // steps whose largest magnitudes give the scales; 0: those of the numbers at hand do
@@ -25,6 +25,7 @@ struct Fp8Options {
 
   const Fp8RecipeRow& properties() const { return properties_of(recipe); }
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
+  bool multiplies_expert_codes() const { return on && experts && tensor_cores; }
   bool dispatches_codes(std::int64_t layer) const { return has_block(layer) && dispatch; }
   bool has_coded_block(std::int64_t layer) const { return has_block(layer) && layer < coded_end; }
   bool has_coded_experts(std::int64_t layer) const { return has_block(layer) && layer < coded_experts_end; }

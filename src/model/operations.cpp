@@ -117,12 +117,13 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
 void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
   const bool sums = of == ProductOf::weight_gradient, input = of == ProductOf::input_gradient;
   const std::int64_t N = w.rows.count(), K = w.columns.count();
-  const bool rounded = fp8 && rounds_experts(c.fp8, of);
-  expert_products.push_back(
-      {sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(), rounded, c.grouped});
+  const bool rounded = fp8 && rounds_experts(c.fp8, of), codes = rounded && c.fp8.tensor_cores;
+  expert_products.push_back({sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(),
+                             rounded, c.grouped || codes});
   if (!rounded) return;
   ScaledProduct p = scaled_experts(c, of, rows, w, 0);
   p.coded = coded_experts;
+  if (codes) add_expert_code_bytes(p, c, of, rows, w);
   add_scaled(p, 2);
 }
 
@@ -130,13 +131,13 @@ void Operations::add_scaled(const ScaledProduct& p, int taken) {
   scaled.push_back(p);
   const auto operand = [&](std::int64_t rows, std::int64_t columns, bool takes_amax) {
     if (takes_amax) over_rows("fp8_amax", rows, columns, 1, 0);
-    if (p.a_codes > 0)
+    if (p.b_codes > 0)
       row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
     else
       over_rows("fp8_round", rows, columns, 1, 1);
   };
   operand(p.a.rows, p.a.columns, taken > 0);
-  if (!p.coded || p.a_codes > 0) operand(p.matrices() * p.b.rows, p.b.columns, taken > 1 && !p.coded);
+  if (!p.coded || p.b_codes > 0) operand(p.matrices() * p.b.rows, p.b.columns, taken > 1 && !p.coded);
 }
 
 namespace {

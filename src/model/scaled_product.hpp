@@ -154,7 +154,7 @@ struct Fp8Sizes {
   std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, partials = 0, groups = 0, gathered = 0;
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
-    if (p.a_codes == 0) {
+    if (p.b_codes == 0) {
       a = std::max(a, p.a.rows * p.a.columns);
       b = std::max(b, p.coded ? 0 : p.matrices() * p.b.rows * p.b.columns);
     }

@@ -123,16 +123,27 @@ Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, Vie
   count_operands<T>(ctx, of, w, p, a, b);
   return rounded;
 }
-// Of experts; the second operand is w(E / ep, N, K), rounded or not.
+// Of experts; b has their matrices one below the other.
+template <class T>
+ScaledProduct find_expert_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+                                 View<const T, 2> b) {
+  ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), w, ctx.groups.etp_rank());
+  p.coded = !ctx.weight_amaxes[to_size(w.product)].empty();
+  require_shapes(p, a, b);
+  take_amaxes<T>(ctx, w.product, p, a, b);
+  return p;
+}
+template <class T>
+View<const T, 2> one_below_the_other(View<const T, 3> w) {
+  return View<const T, 2>(w.data, {{w.extent(0) * w.extent(1), w.extent(2)}});
+}
+// The second operand is w(E / ep, N, K), rounded or not.
 template <class T>
 Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& split, View<const T, 2> a,
                             View<const T, 3> w) {
-  const View<const T, 2> matrices(w.data, {{w.extent(0) * w.extent(1), w.extent(2)}});
+  const View<const T, 2> matrices = one_below_the_other(w);
   if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
-  ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), split, ctx.groups.etp_rank());
-  p.coded = !ctx.weight_amaxes[to_size(split.product)].empty();
-  require_shapes(p, a, matrices);
-  take_amaxes<T>(ctx, split.product, p, a, matrices);
+  const ScaledProduct p = find_expert_amaxes<T>(ctx, of, split, a, matrices);
   const Operands<T> rounded = round_operands<T>(ctx, p, a, matrices);
   count_operands<T>(ctx, of, split, p, a, matrices);
   return rounded;
@@ -147,26 +158,55 @@ void multiply_operands(Context<T>& ctx, const Fp8Codes& a, const Fp8Codes& b, bo
   if (!done) fp8_product<TC>(ctx.stream, a, b, adds, c);
 }
 
-// C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
+// The codes of both operands of a product whose amaxes are found.
+struct OperandCodes {
+  Fp8Codes a, b;
+};
 // A weight that was gathered as codes is encoded once more: with the amaxes that it was rounded with its numbers, exact
 // in bf16 or rounded to it by less than half a code's distance, give the same codes.
+template <class T>
+OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
+                             View<const T, 2> a, View<const T, 2> b) {
+  const Fp8Options& fp8 = ctx.buffers.fp8;
+  const Fp8Buffers<T>& s = ctx.fp8;
+  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
+  const bool gathered = p.coded && (p.experts > 0 || !fp8.properties().has_history());  // experts have no history
+  const View<const float, 1> of_b =
+      gathered ? ctx.weight_amaxes[to_size(product)] : s.amax.slice(p.a.groups(), p.groups());
+  const View<const float, 1> of_a = s.amax.slice(0, p.a.groups());
+  return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, of_a, s.a_codes),
+          fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes, p.matrices())};
+}
+
+// C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
 template <class T, class TC>
 bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b,
                     bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
     const Fp8Options& fp8 = ctx.buffers.fp8;
     if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_product(fp8, of)) return false;
-    const Fp8Buffers<T>& s = ctx.fp8;
     const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
-    if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
-    const bool a_rows = sums_rows_of_a(of);
-    const Fp8Codes x = fp8_encode(ctx.stream, a, p.a, a_rows, fp8.exact, s.amax.slice(0, p.a.groups()), s.a_codes);
-    const bool gathered = p.coded && !fp8.properties().has_history();
-    const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(w.product)] : amax_of_matrix<T>(ctx, p, 0);
-    const Fp8Codes y = fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes);
-    note_product(ctx, c, a_rows ? a.rows() : a.columns(), true);
-    multiply_operands<T, TC>(ctx, x, y, adds, c);
+    const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, a, b);
+    note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true);
+    multiply_operands<T, TC>(ctx, codes.a, codes.b, adds, c);
     count_operands<T>(ctx, of, w, p, a, b);
+    return true;
+  }
+  return false;
+}
+// C = the products of experts' rows with w(E / ep, N, K), in the same way.
+template <class T>
+bool multiply_expert_codes(Context<T>& ctx, ProductOf of, const ExpertRows& rows, const MatrixSplit& split,
+                           View<const T, 2> a, View<const T, 3> w, View<T, 2> c) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const Fp8Options& fp8 = ctx.buffers.fp8;
+    if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_experts(fp8, of)) return false;
+    const View<const T, 2> matrices = one_below_the_other(w);
+    const ScaledProduct p = find_expert_amaxes<T>(ctx, of, split, a, matrices);
+    const OperandCodes codes = encode_operands<T>(ctx, of, split.product, p, a, matrices);
+    note_experts<T>(ctx, false, rows.offsets, c.columns(), a.columns(), true, true);
+    fp8_grouped_rows(ctx.stream, rows.groups, codes.a, codes.b, c);
+    count_operands<T>(ctx, of, split, p, a, matrices);
     return true;
   }
   return false;
@@ -207,12 +247,14 @@ void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, Vie
 template <class T>
 void block_expert_forward(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> x,
                           View<const T, 3> w, View<T, 2> y) {
+  if (multiply_expert_codes<T>(ctx, ProductOf::output, rows, split, x, w, y)) return;
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::output, split, x, w);
   expert_forward<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), y, o.fp8);
 }
 template <class T>
 void block_expert_backward_input(Context<T>& ctx, const ExpertRows& rows, const MatrixSplit& split, View<const T, 2> dy,
                                  View<const T, 3> w, View<T, 2> dx) {
+  if (multiply_expert_codes<T>(ctx, ProductOf::input_gradient, rows, split, dy, w, dx)) return;
   const Operands<T> o = expert_operands<T>(ctx, ProductOf::input_gradient, split, dy, w);
   expert_backward_input<T>(ctx, rows, o.a, View<const T, 3>(o.b.data, w.extents), dx, o.fp8);
 }

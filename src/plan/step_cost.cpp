@@ -62,8 +62,9 @@ void add_operations(TaskCost& cost, const Machine& machine, std::string_view ker
     if (p.rows == 0) continue;
     // Rows of an expert, where the routers are balanced.
     const double rows = real(p.rows) / real(p.experts), n = real(p.n), k = real(p.k);
+    const std::string_view codes = p.fp8 && o.c.fp8.tensor_cores ? "tensor_cores" : "";
     products += p.sums ? product_seconds(machine, p.operands, n, k, rows, real(p.experts))
-                       : product_seconds(machine, p.operands, rows, n, k, real(p.experts));
+                       : product_seconds(machine, p.operands, rows, n, k, real(p.experts), codes);
   }
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=

@@ -110,11 +110,12 @@ TEST(Fp8Gather, HasTheBitsOfBf16) {
 }
 
 // Products of codes, whose weights are encoded a second time, of each recipe on two ranks, scales that are no powers of
-// two among them.
+// two among them, and experts' with these.
 TEST(Fp8Gather, HasTheBitsOfProductsOfCodes) {
   std::vector<LayoutCase> cases;
+  const auto all = layouts(Fp8Carrier::bf16);
   for (int i = 0; i < 3; ++i) {
-    LayoutCase c = layouts(Fp8Carrier::bf16).front();
+    LayoutCase c = all[i == 1];
     c.deck.train.global_batch_sequences = 4;
     c.deck.model.layers = 2, c.deck.model.width = 32, c.deck.model.ffn = 64;
     c.deck.machine.fp8_products = i == 1 ? Fp8Products::tensor_cores : Fp8Products::cublaslt;

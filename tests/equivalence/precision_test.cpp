@@ -163,6 +163,25 @@ std::int64_t products_of_cublaslt(const Deck& deck) {
   return count;
 }
 
+// "" where a deck's run is as near as rounding lets it be to that of another whose products differ in the order of
+// sums.
+std::string difference_of_products(Deck deck, Deck other) {
+  for (Deck* d : {&deck, &other})
+    if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
+  const LayoutResult by_other = run_threads(other, {});
+  if (!by_other.problem.empty()) return by_other.problem;
+  RunOptions options;
+  options.whole = false;
+  options.one = &by_other;
+  options.routing = &by_other.routing;
+  return bf16_difference(run_threads(deck, options), by_other, deck);
+}
+std::string difference_of_codes(const LayoutCase& c) {
+  Deck numbers = c.deck;
+  numbers.machine.fp8_products = Fp8Products::bf16;
+  return difference_of_products(c.deck, numbers);
+}
+
 // FP8 in each recipe, its products by cuBLASLt, and of every fourth layout by tensor cores, against the same layout
 // with those of the rounded numbers in bf16: they differ in the order of sums alone. Not `delayed`, whose first step
 // rounds with scale 1.
@@ -172,69 +191,83 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
     TrainDeck& t = cases[i].deck.train;
     t.fp8_recipe = i % 3 == 0 ? Fp8Recipe::block : i % 3 == 1 ? Fp8Recipe::current : Fp8Recipe::row;
     t.fp8_transposed = t.fp8_recipe == Fp8Recipe::block && cases[i].deck.mesh.cp == 1;
+    t.fp8_experts = cases[i].deck.model.experts > 0;
     cases[i].deck.model.initial_std = moderate_std;
     cases[i].deck.machine.fp8_products = i % 4 == 3 ? Fp8Products::tensor_cores : Fp8Products::cublaslt;
     if (i % 4 != 3) cases[i].deck = with_wide_matrices(cases[i].deck);
   }
   const auto check = [&](const LayoutCase& c) -> std::string {
-    Deck deck = c.deck, numbers = c.deck;
-    numbers.machine.fp8_products = Fp8Products::bf16;
-    for (Deck* d : {&deck, &numbers})
-      if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
+    Deck deck = c.deck;
+    if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
     if (deck.machine.fp8_products == Fp8Products::cublaslt && products_of_cublaslt(deck) == 0)
       return "has no product that cuBLASLt takes";
-    const LayoutResult by_numbers = run_threads(numbers, {});
-    if (!by_numbers.problem.empty()) return by_numbers.problem;
-    RunOptions options;
-    options.whole = false;
-    options.one = &by_numbers;
-    options.routing = &by_numbers.routing;
-    return bf16_difference(run_threads(deck, options), by_numbers, deck);
+    return difference_of_codes(c);
   };
   EXPECT_EQ(failures_of(cases, sampled, check), "");
 }
 
-// Products of experts in one launch against the same layout with one product an expert: they differ in the order of
-// sums alone. Experts' rows are those of this rank, in rounds or in places of a fixed number; those that came from
-// other ranks; and those of its part of an order that all ranks have.
-TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
+// Models with experts. Their rows are those of this rank, in rounds or in places of a fixed number; those that came
+// from other ranks; and those of its part of an order that all ranks have.
+std::vector<LayoutCase> layouts_of_experts() {
   const auto models = moe_models();
   const MeshDeck one{1, 1, 1, 1, 1}, ep{1, 1, 2, 1, 1, 2, 1}, etp{1, 1, 1, 1, 2, 1, 2}, both{1, 1, 2, 1, 2, 2, 2};
-  struct Case {
-    const char* model;
-    MeshDeck mesh;
-    PrecisionName precision = PrecisionName::bf16;
-  };
   std::vector<LayoutCase> cases;
-  for (const Case& c :
-       {Case{"fine", one}, Case{"static", one}, Case{"fine", ep, PrecisionName::fp8}, Case{"static", ep},
-        Case{"gathered", both}, Case{"one expert", etp}, Case{"drops by position", one}}) {
-    const auto model =
-        std::find_if(models.begin(), models.end(), [&](const TestModel& m) { return m.name == c.model; });
-    ASSERT_TRUE(model != models.end()) << c.model;
+  for (const auto& [name, mesh] : {std::pair{"fine", one},
+                                   {"static", one},
+                                   {"fine", ep},
+                                   {"static", ep},
+                                   {"gathered", both},
+                                   {"one expert", etp},
+                                   {"drops by position", one}}) {
+    const auto model = std::find_if(models.begin(), models.end(), [&](const TestModel& m) { return m.name == name; });
+    require(model != models.end(), name);
     Choice choice;
     choice.recompute = cases.size() % 2 == 0 ? Recompute::none : Recompute::full;
-    Deck deck = layout_deck(model->deck, c.mesh, choice, cases.size());
+    Deck deck = layout_deck(model->deck, mesh, choice, cases.size());
     deck.model.initial_std = moderate_std;
-    deck.train.precision = c.precision;
-    deck.train.fp8_experts = c.precision == PrecisionName::fp8;
-    deck.machine.grouped = GroupedProducts::tensor_cores;
-    cases.push_back({c.model, deck});
+    cases.push_back({name, deck});
   }
-  const auto check = [&](const LayoutCase& c) -> std::string {
-    Deck deck = c.deck, each = c.deck;
+  return cases;
+}
+
+// Products of experts in one launch against the same layout with one product an expert: they differ in the order of
+// sums alone.
+TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
+  std::vector<LayoutCase> cases = layouts_of_experts();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Deck& deck = cases[i].deck;
+    deck.train.precision = i == 2 ? PrecisionName::fp8 : PrecisionName::bf16;
+    deck.train.fp8_experts = i == 2;
+    deck.machine.grouped = GroupedProducts::tensor_cores;
+  }
+  const auto check = [&](const LayoutCase& c) {
+    Deck each = c.deck;
     each.machine.grouped = GroupedProducts::library;
-    for (Deck* d : {&deck, &each})
-      if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
-    const LayoutResult by_each = run_threads(each, {});
-    if (!by_each.problem.empty()) return by_each.problem;
-    RunOptions options;
-    options.whole = false;
-    options.one = &by_each;
-    options.routing = &by_each.routing;
-    return bf16_difference(run_threads(deck, options), by_each, deck);
+    return difference_of_products(c.deck, each);
   };
   EXPECT_EQ(failures_of(cases, 7, check), "");
+}
+
+// The same of experts' codes, in each recipe, of rows of this rank in rounds, of places of a fixed number and with
+// scales that are no powers of two, of rows that came from other ranks as codes, and of a part of all ranks' order.
+TEST(Precisions, CodesOfExpertsAreMultipliedAsRoundedNumbersAre) {
+  const auto all = layouts_of_experts();
+  std::vector<LayoutCase> cases{all[0], all[3], all[5], all[4]};
+  const Fp8Recipe recipes[] = {Fp8Recipe::row, Fp8Recipe::current, Fp8Recipe::block};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Deck& deck = cases[i].deck;
+    deck.model.layers = 2;
+    deck.schedule.split = "even";
+    deck.train.global_batch_sequences = deck.train.microbatch_sequences * deck.mesh.dp_shard;
+    deck.train.precision = PrecisionName::fp8;
+    deck.train.fp8_recipe = recipes[i % 3];
+    deck.train.fp8_experts = true;
+    deck.train.fp8_dispatch = i == 2;
+    deck.train.fp8_scale = i == 1 ? Fp8Scale::exact : Fp8Scale::power_of_two;
+    deck.machine.fp8_products = i == 1 ? Fp8Products::cublaslt : Fp8Products::tensor_cores;
+    deck.machine.grouped = i == 1 ? GroupedProducts::tensor_cores : GroupedProducts::library;
+  }
+  EXPECT_EQ(failures_of(cases, 4, difference_of_codes), "");
 }
 #endif
 

@@ -76,6 +76,9 @@ def plain(mangled):
     if found:
         format, result, group = ("e4m3", "e5m2")[int(found[1])], "fp32" if found[2] == "f" else "bf16", ("warps", "warpgroups")[int(found[3])]
         return f"product_kernel<{format},{result},{group}>"
+    found = re.search(r"coded_rows_kernelILNS_9Fp8FormatE([01])ELb([01])E", mangled)
+    if found:
+        return f"coded_rows_kernel<{('e4m3', 'e5m2')[int(found[1])]},{('warps', 'warpgroups')[int(found[2])]}>"
     found = re.search(r"grouped_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
     if found:
         return f"grouped_{found[1]}_kernel<{found[2] or ''}>"
@@ -113,7 +116,7 @@ def problems(name, instructions, architecture):
         yield f"{divisions} divisions of 64 bits"
     rows = name.split("<")[0] in ROWS and not DRAWS.match(name)
     group, multiply = CODES.get(architecture, ("", ""))
-    codes = name.startswith("product_kernel") and name.endswith(f",{group}>")
+    codes = name.startswith(("product_kernel", "coded_rows_kernel")) and name.endswith(f",{group}>")
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
@@ -153,9 +156,9 @@ def main():
             print(f"{name}: no such kernel for sm_{architecture}")
             failed = True
     for code, (group, _) in CODES.items():
-        for kernel in [f"product_kernel<{a},{result},{group}> of sm_{code}" for a in ("e4m3", "e5m2") for result in ("bf16", "fp32")]:
-            if judges and kernel not in names:
-                print(f"{kernel}: no such kernel")
+        for kernel in [k for a in ("e4m3", "e5m2") for k in (f"product_kernel<{a},bf16,{group}>", f"product_kernel<{a},fp32,{group}>", f"coded_rows_kernel<{a},{group}>")]:
+            if judges and f"{kernel} of sm_{code}" not in names:
+                print(f"{kernel} of sm_{code}: no such kernel")
                 failed = True
     sys.exit(1 if failed else 0)
 

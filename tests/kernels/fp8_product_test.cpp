@@ -33,7 +33,8 @@ Values uneven_values(int64_t rows, int64_t columns, std::uint64_t key) {
   return v;
 }
 
-// An operand with its amaxes, its codes, and what these stand for.
+// An operand with its amaxes, its codes, and what these stand for; or several matrices, each larger than the one
+// before.
 struct Operand {
   Field<bf16> x;
   Field<float> wide, rounded, amax, partials;
@@ -41,18 +42,38 @@ struct Operand {
   Fp8Codes codes;
   Values values;
 
-  Operand(Stream& s, const ScaledOperand& o, bool sums_rows, bool exact, std::uint64_t key)
-      : x(o.rows, o.columns, uneven_values(o.rows, o.columns, key), 3),
-        wide(o.rows, o.columns),
-        rounded(o.rows, o.columns),
-        amax(1, o.groups()),
+  Operand(Stream& s, const ScaledOperand& o, bool sums_rows, bool exact, std::uint64_t key, int64_t matrices = 1)
+      : x(matrices * o.rows, o.columns, 3),
+        wide(matrices * o.rows, o.columns),
+        rounded(matrices * o.rows, o.columns),
+        amax(1, matrices * o.groups()),
         partials(1, std::max<int64_t>(o.partials(), 1)),
-        memory(1, code_bytes(o, sums_rows)) {
+        memory(1, matrices * code_bytes(o, sums_rows)) {
+    Values numbers = uneven_values(matrices * o.rows, o.columns, key);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] *= std::ldexp(1, static_cast<int>(i / static_cast<std::size_t>(o.rows * o.columns)));
+    x.write(numbers);
     wide.write(x.read(s));
-    fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
-    fp8_round<float>(s, wide.view(), o, exact, amax.vector(), rounded.view());
+    for (int64_t i = 0; i < matrices; ++i) {
+      const auto of = [&](auto view) { return view.slice(i * o.rows, (i + 1) * o.rows); };
+      const View<float, 1> here = amax.vector().slice(i * o.groups(), (i + 1) * o.groups());
+      fp8_amax<bf16>(s, of(x.view()), o, partials.vector(), here);
+      fp8_round<float>(s, of(wide.view()), o, exact, here, of(rounded.view()));
+    }
     values = rounded.read(s);
-    codes = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector());
+    codes = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector(), matrices);
+  }
+};
+
+// Begins of groups of rows, and which places of that order the operands' rows are.
+struct Groups {
+  std::vector<int64_t> offsets;
+  int64_t begin, end;
+  int64_t count() const { return std::ssize(offsets) - 1; }
+  // The group of an operands' row; −1: none.
+  int64_t of(int64_t row) const {
+    const auto after = std::upper_bound(offsets.begin(), offsets.end(), begin + row);
+    return after == offsets.end() ? -1 : after - offsets.begin() - 1;
   }
 };
 
@@ -130,6 +151,43 @@ void check_products(Multiplier& multiply, const BufferContext& c, int64_t rows, 
   }
 }
 
+// What check_product() bounds, for rows of which each has a matrix of its group, or none.
+void check_experts(const BufferContext& c, ProductOf of, const Groups& groups, const MatrixSplit& w, int rank) {
+  const int64_t R = groups.end - groups.begin, G = groups.count();
+  const ScaledProduct p = scaled_experts(c, of, R, w, rank);
+  Stream s(1);
+  const bool exact = c.fp8.exact, b_rows = sums_rows_of_b(of);
+  Operand a(s, p.a, false, exact, 1), b(s, p.b, b_rows, exact, 2, G);
+  const int64_t N = b_rows ? p.b.columns : p.b.rows, K = p.a.columns;
+  const Buffer memory(groups.offsets.size() * sizeof(int64_t));
+  copy_to_device(s, memory.data(), groups.offsets.data(), groups.offsets.size() * sizeof(int64_t));
+  s.synchronize();
+  Field<bf16> result(R, N, normal_values(R * N, 3), 5);
+  const Values start = result.read(s);
+  fp8_grouped_rows(s, {G, reinterpret_cast<const int64_t*>(memory.data()), 0, groups.begin, groups.end}, a.codes,
+                   b.codes, result.view());
+  const Values found = result.read(s);
+  const double bound = 4 * sum_roundoff + (static_cast<double>(a.codes.slots.count()) + 2 + (exact ? 4 : 0)) * 0x1p-24;
+  for (int64_t m = 0; m < R; ++m)
+    for (int64_t n = 0; n < N; ++n) {
+      const auto at = static_cast<std::size_t>(m * N + n);
+      const int64_t g = groups.of(m);
+      if (g < 0) {
+        ASSERT_EQ(found[at], start[at]) << "a row of no group";
+        continue;
+      }
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < K; ++k) {
+        const double x = a.values[static_cast<std::size_t>(m * K + k)],
+                     y = b.values[static_cast<std::size_t>(g * N * K + (b_rows ? k * N + n : n * K + k))];
+        sum += x * y, magnitude += std::abs(x * y);
+      }
+      const double error = bound * magnitude;
+      ASSERT_NEAR(found[at], sum, error + roundoff_of_result<bf16>() * (std::abs(sum) + error))
+          << "row " << m << " of group " << g << ", column " << n << ", product " << static_cast<int>(of);
+    }
+}
+
 int capability() {
   const std::string features = device_info().features;
   return std::stoi(features.substr(features.find('_') + 1));
@@ -154,6 +212,30 @@ TEST_F(Fp8Product, EqualsThatOfRoundedNumbers) {
       if (rank == 1) w.rows.parts = {{{70, 1}, {15, 2}, {15, 2}}};
       check_products(kernel, c, rank == 0 ? 138 : 69, w, rank);
     }
+}
+
+// Groups of no, one, few and many rows, at multiples of a tile and beside them; rows before, behind and of no group;
+// more groups than a warp has lanes; parts of an order. Widths beside tiles and slots, parts of a weight that etp cuts.
+TEST_F(Fp8Product, OfExpertsEqualsThatOfRoundedNumbers) {
+  Groups many{{0}, 0, 0};
+  for (int64_t g = 0; g < 40; ++g) many.offsets.push_back(many.end += g % 3 == 0 ? 0 : g % 4);
+  const MatrixSplit parts{{{{70, 1}, {20, 1}}, true}, whole_lines(141)}, wide{whole_lines(24), split_lines(260)};
+  struct Case {
+    Groups groups;
+    MatrixSplit split;
+    int rank;
+  };
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block})
+    for (const Case& each :
+         {Case{{{3, 30, 31, 31, 290}, 0, 297}, parts, 0}, Case{{{0, 50, 51, 51, 300}, 40, 200}, wide, 1},
+          Case{{{0, 128, 256, 257}, 0, 257}, wide, 0}, Case{many, parts, 1}, Case{{{0, 0, 0}, 0, 0}, parts, 0}})
+      for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient}) {
+        SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(recipe)));
+        BufferContext c = context(recipe, 2, 1, 1);
+        c.fp8.exact = each.rank == 1;
+        check_experts(c, of, each.groups, each.split, each.rank);
+        if (HasFatalFailure()) return;
+      }
 }
 
 // cuBLASLt has scales of rows and blocks on sm_90 alone. Its blocks of 128 x 128 are counted from the first row:

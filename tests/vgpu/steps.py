@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
 collectives as `forge show` says, and the copies and waits that are listed there; every step the same. And that a block launches
-what `forge show --cost` counts."""
+what `forge show --cost` counts, and products of experts' codes as many kernels whatever the number of experts."""
 import json
 import os
 import pathlib
@@ -105,6 +105,21 @@ def check_block(name, deck, options, most=None):
     return counted
 
 
+def check_codes_of_experts(deck, experts, microbatches):
+    """Launches of a step for the products of experts' codes: one for each of gate and up together and down, and of each one's input
+    gradient; and one for the codes of each operand, however many experts there are."""
+    options = ["train.precision=fp8", "train.fp8_experts=true", "machine.fp8_products=tensor_cores", "model.forced_balance=true",
+               "model.expert_ffn=24", "model.layers=1", f"model.experts={experts}"]
+    settings = [word for setting in [*SETTINGS, *options] for word in ("--set", setting)]
+    first, following = (counts_of([deck, "--ranks", "1", *settings], n)[0] for n in (FIRST, NEXT))
+    step = {key: n - first.get(key, 0) for key, n in following.items()}
+    products, alone, codes = (sum(n for key, n in step.items() if re.search(kernel, key))
+                              for kernel in ("coded_rows", r"\bproduct_kernel", "encode_(rows|columns)_kernel"))
+    if products != 4 * microbatches or codes != 2 * (products + alone):
+        sys.exit(f"codes of {experts} experts: {products} launches of their products, {alone} of others, {codes} of codes")
+    print(f"codes of {experts} experts: {products // microbatches} products a microbatch")
+
+
 def main():
     check_block("dense", "tests/gpu/dense.yaml", [])
     check_block("dense, biases and QK-norm", "tests/gpu/dense.yaml", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"])
@@ -114,6 +129,8 @@ def main():
     eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
     if check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"]) != eight:
         sys.exit("grouped products: launches of a block grow with the number of experts")
+    for experts in (4, 8):
+        check_codes_of_experts("tests/gpu/experts.yaml", experts, 4)
     check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)
     check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
     check("experts, one rank", "mixtral", [], 1, 2, 2, False)
