@@ -61,7 +61,9 @@ fi
 check_times $((5 + usual))
 
 # During the start, which another job's lock of the run directory holds up, a rank is stopped.
-started() { [ "$(pgrep -cx forge)" = 4 ]; }
+# Of this job alone: other tests may run forge, too.
+ranks() { pgrep "$@" -f "^$forge $work/whole.yaml"; }
+started() { [ "$(ranks -c)" = 4 ]; }
 exec 9>> "$work/whole.run/.lock"
 flock 9
 srun -N 4 -w "n[1-4]" --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml" --fresh --set machine.first_deadline_seconds=12 \
@@ -69,7 +71,7 @@ srun -N 4 -w "n[1-4]" --mpi=pmix --kill-on-bad-exit=1 "$forge" "$work/whole.yaml
 job=$!
 wait_until 180 started
 sleep 3
-kill -STOP "$(pgrep -x forge | tail -1)"
+kill -STOP "$(ranks | tail -1)"
 exec 9>&-
 code=0
 wait $job || code=$?
