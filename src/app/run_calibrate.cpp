@@ -1,3 +1,9 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +41,11 @@ std::string type_text(const char* name, const MeasuredRates& r) {
   out << "  " << name << ":\n    table:\n";
   for (const auto& [axis, values] : {std::pair{"m", &r.products.m}, {"n", &r.products.n}, {"k", &r.products.k}})
     out << "      " << axis << ": " << list_of(*values, 1) << "\n";
-  out << "      gflops: " << list_of(r.products.rate, 1e9) << "\n    attention:\n      processor:\n";
+  for (const auto& [of, key] : {std::pair{ProductOf::output, "gflops"},
+                                {ProductOf::input_gradient, "input_gradient_gflops"},
+                                {ProductOf::weight_gradient, "weight_gradient_gflops"}})
+    out << "      " << key << ": " << list_of(r.products.rates[to_size(of)], 1e9) << "\n";
+  out << "    attention:\n      processor:\n";
   out << "        tokens: " << list_of(r.attention.tokens, 1) << "\n";
   out << "        forward_tflops: " << list_of(r.attention.forward, 1e12) << "\n";
   out << "        backward_tflops: " << list_of(r.attention.backward, 1e12) << "\n";
@@ -59,6 +69,49 @@ std::size_t memory_of_node() {
   std::size_t kib = 0;
   in >> name >> kib;
   return kib << 10;
+}
+
+// Seconds that the processors of this node were busy since it started, and those of this process.
+struct ProcessorTime {
+  double machine = 0, own = 0;
+};
+ProcessorTime processor_time() {
+  ProcessorTime t;
+  std::ifstream in("/proc/stat");
+  std::string name;
+  in >> name;
+  // user, nice, system, idle, waiting for input or output, interrupts (two), taken by other machines of the host
+  for (int i = 0; i < 8; ++i)
+    if (double ticks = 0; in >> ticks && i != 3 && i != 4)
+      t.machine += ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  for (const timeval& v : {usage.ru_utime, usage.ru_stime})
+    t.own += static_cast<double>(v.tv_sec) + 1e-6 * static_cast<double>(v.tv_usec);
+  return t;
+}
+
+// Share of the node's processors that other programs took while the measurements ran.
+class OtherPrograms {
+ public:
+  double share(Communicator& ranks) const {
+    const ProcessorTime end = processor_time();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - clock_).count();
+    // Ranks may be threads of one process.
+    double process[] = {static_cast<double>(getpid()), -static_cast<double>(getpid())}, own = end.own - start_.own;
+    ranks.max_host(process);
+    process[0] == -process[1] ? ranks.max_host({&own, 1}) : ranks.sum_host({&own, 1});
+    const double cores = std::max(1u, std::thread::hardware_concurrency());
+    return std::clamp((end.machine - start_.machine - own) / (cores * seconds), 0.0, 1.0);
+  }
+
+ private:
+  ProcessorTime start_ = processor_time();
+  std::chrono::steady_clock::time_point clock_ = std::chrono::steady_clock::now();
+};
+
+std::string percent(double share) {
+  return std::to_string(std::lround(100 * share)) + " %";
 }
 
 std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) {
@@ -93,13 +146,23 @@ void run_calibrate(const CommandLine& line, const World& world) {
     throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
   world.watchdog().start_other(0, "measurements");
   Heartbeat& heartbeat = world.watchdog().heartbeat();
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world.local_size());
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = std::max(1, cores / world.local_size());
+  // As many ranks as there are processors for measure at the same time: they share memory and caches as in a step.
+  const OtherPrograms others;
   std::string text;
-  if (world.rank() == 0) text = machine_text(world, threads, heartbeat);
+  if (world.rank() < std::max(1, cores / threads)) text = machine_text(world, threads, heartbeat);
   ranks->barrier();
   const auto collectives = measure_collectives(*ranks, heartbeat);
+  const double disturbed = others.share(*ranks);
   if (world.rank() != 0) return;
   if (!collectives.empty()) text += collectives_text(collectives);
+  if (disturbed > 0.05) {
+    text = "# Other programs took " + percent(disturbed) + " of the processors meanwhile.\n" + text;
+    std::fprintf(stderr,
+                 "forge calibrate: other programs took %s of the processors meanwhile: the figures are too low\n",
+                 percent(disturbed).c_str());
+  }
   const std::string path = line.output.empty() ? "inputs/machines/this.yaml" : line.output;
   write_text_file(path, text);
   std::printf("%s: %s\n", path.c_str(), read_machine(path).description.c_str());

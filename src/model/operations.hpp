@@ -16,7 +16,8 @@ namespace forge {
 struct Product {
   std::int64_t m, n, k;
   DType operands, result;
-  bool fp8 = false;  // operands were rounded to it
+  bool fp8 = false;                  // operands were rounded to it
+  ProductOf of = ProductOf::output;  // says which operands are transposed: B, none, A
 
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const Product&) const = default;
@@ -30,6 +31,7 @@ struct ExpertProduct {
   DType operands, result;
   bool fp8 = false;      // operands were rounded to it
   bool grouped = false;  // all of them take one launch
+  ProductOf of = ProductOf::output;
 
   std::int64_t launches() const { return grouped ? 1 : experts; }
   double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k); }
@@ -93,8 +95,12 @@ class Operations {
   // y(rows, out) = x(rows, in) Wᵀ; its gradients dx = dy W and dW += dyᵀ x.
   void linear(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, value()); }
   void linear_to_sums(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, out, in, sum()); }
-  void linear_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) { add(rows, in, out, value()); }
-  void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) { add(out, in, rows, sum()); }
+  void linear_backward_input(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add(rows, in, out, value(), ProductOf::input_gradient);
+  }
+  void linear_backward_weight(std::int64_t rows, std::int64_t out, std::int64_t in) {
+    add(out, in, rows, sum(), ProductOf::weight_gradient);
+  }
   // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
   void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // The same of this rank's experts.
@@ -133,8 +139,8 @@ class Operations {
   DType value() const { return c.precision.compute; }
   DType sum() const { return c.precision.accumulate; }
   static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-  void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result) {
-    products.push_back({m, n, k, value(), result, false});
+  void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result, ProductOf of = ProductOf::output) {
+    products.push_back({m, n, k, value(), result, false, of});
   }
   // `taken`: operands, from the first on, whose largest magnitudes are taken.
   void add_scaled(const ScaledProduct& p, int taken);

@@ -30,7 +30,8 @@ double interpolate(const std::vector<double>& at, const std::vector<double>& val
   return b.share > 0 ? low * std::pow(values[b.i + 1] / low, b.share) : low;
 }
 
-double table_rate(const ProductTable& table, double m, double n, double k) {
+double table_rate(const ProductTable& table, ProductOf of, double m, double n, double k) {
+  const std::vector<double>& rates = table.rates[to_size(of)].empty() ? table.rates[0] : table.rates[to_size(of)];
   const Between at[3] = {find(table.m, m), find(table.n, n), find(table.k, k)};
   double logarithm = 0;
   for (unsigned corner = 0; corner < 8; ++corner) {
@@ -42,7 +43,7 @@ double table_rate(const ProductTable& table, double m, double n, double k) {
       index[axis] = at[axis].i + (above ? 1 : 0);
     }
     if (weight > 0)
-      logarithm += weight * std::log(table.rate[(index[0] * table.n.size() + index[1]) * table.k.size() + index[2]]);
+      logarithm += weight * std::log(rates[(index[0] * table.n.size() + index[1]) * table.k.size() + index[2]]);
   }
   return std::exp(logarithm);
 }
@@ -98,7 +99,7 @@ const ComputeRates& Machine::rates(DType type) const {
 
 double Machine::peak(DType type) const {
   const ComputeRates& r = rates(type);
-  return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rate.begin(), r.table.rate.end());
+  return r.waves.peak > 0 ? r.waves.peak : *std::max_element(r.table.rates[0].begin(), r.table.rates[0].end());
 }
 
 double Machine::fp8_peak(DType type, std::string_view by) const {
@@ -107,12 +108,12 @@ double Machine::fp8_peak(DType type, std::string_view by) const {
   return found == peaks.end() ? 0 : found->second;
 }
 
-double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count,
+double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count,
                        std::string_view by) {
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
   const ComputeRates& rates = machine.rates(type);
   if (rates.waves.peak <= 0)
-    return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, m, n, k)) /
+    return count * (rates.table.launch + 2 * m * n * k / table_rate(rates.table, of, m, n, k)) /
            (machine.program.product_share * machine.compute_speed);
   WaveRates waves = rates.waves;
   if (const double peak = by.empty() ? 0 : machine.fp8_peak(type, by); peak > 0) waves.peak = peak;

@@ -9,6 +9,7 @@
 
 #include "core/traffic.hpp"
 #include "core/types.hpp"
+#include "model/scaled_product.hpp"
 
 namespace forge {
 
@@ -28,7 +29,9 @@ struct WaveRates {
 // of the rate is linear in the logarithms of the extents; beyond, it stays.
 struct ProductTable {
   std::vector<double> m, n, k;  // ascending
-  std::vector<double> rate;     // FLOP/s, by m, n, k; the last runs fastest
+  // FLOP/s by ProductOf, whose operands lie differently in memory, then by m, n, k, the last fastest. The first is used
+  // where another is empty.
+  std::array<std::vector<double>, 3> rates;
   double launch = 0;
 };
 
@@ -45,7 +48,7 @@ struct ComputeRates {
   // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
   // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
   std::map<std::string, double, std::less<>> fp8_peaks;
-  bool known() const { return waves.peak > 0 || !table.rate.empty(); }
+  bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
 };
 
 // A collective by one protocol: latency + per_rank · ranks + bytes / bandwidth + part / own, where bytes are what a
@@ -139,7 +142,7 @@ std::string key_of(Collective collective);
 Program read_program(const std::string& name);
 
 // Of one product (m, k) (k, n); `count` of them one after the other. `by`: of 8-bit codes, what multiplies them.
-double product_seconds(const Machine& machine, DType type, double m, double n, double k, double count = 1,
+double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count = 1,
                        std::string_view by = {});
 // Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
 // rates of.

@@ -135,11 +135,14 @@ void read_compute(Section& in, ComputeRates& to) {
     table->numbers("m", t.m, 1, true);
     table->numbers("n", t.n, 1, true);
     table->numbers("k", t.k, 1, true);
-    table->numbers("gflops", t.rate, giga, false);
+    const char* const names[] = {"gflops", "input_gradient_gflops", "weight_gradient_gflops"};
+    for (std::size_t of = 0; of < t.rates.size(); ++of) table->numbers(names[of], t.rates[of], giga, false);
     table->number("launch_us", t.launch, micro);
-    table->require_that(!t.rate.empty() && t.rate.size() == t.m.size() * t.n.size() * t.k.size(),
-                        "gflops must have a rate for each m, n and k: " +
-                            std::to_string(t.m.size() * t.n.size() * t.k.size()) + " of them");
+    const std::size_t shapes = t.m.size() * t.n.size() * t.k.size();
+    for (std::size_t of = 0; of < t.rates.size(); ++of)
+      table->require_that(
+          (of > 0 && t.rates[of].empty()) || (shapes > 0 && t.rates[of].size() == shapes),
+          std::string(names[of]) + " must have a rate for each m, n and k: " + std::to_string(shapes) + " of them");
   }
   if (auto fp8 = in.section("fp8_peak_tflops"))
     for (const char* by : {"tensor_cores", "cublaslt"}) {
@@ -147,7 +150,7 @@ void read_compute(Section& in, ComputeRates& to) {
       fp8->number(by, peak, tera);
       if (peak > 0) to.fp8_peaks[by] = peak;
     }
-  in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rate.empty(),
+  in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
     for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "library"})

@@ -56,15 +56,15 @@ void add_operations(TaskCost& cost, const Machine& machine, std::string_view ker
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   for (const Product& p : o.products)
-    products += product_seconds(machine, p.operands, real(p.m), real(p.n), real(p.k), 1,
+    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1,
                                 p.fp8 ? codes_multiplier(o.c.fp8) : std::string_view());
   for (const ExpertProduct& p : o.expert_products) {
     if (p.rows == 0) continue;
     // Rows of an expert, where the routers are balanced.
     const double rows = real(p.rows) / real(p.experts), n = real(p.n), k = real(p.k);
     const std::string_view codes = p.fp8 && o.c.fp8.tensor_cores ? "tensor_cores" : "";
-    products += p.sums ? product_seconds(machine, p.operands, n, k, rows, real(p.experts))
-                       : product_seconds(machine, p.operands, rows, n, k, real(p.experts), codes);
+    products += p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, real(p.experts))
+                       : product_seconds(machine, p.operands, p.of, rows, n, k, real(p.experts), codes);
   }
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=

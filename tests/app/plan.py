@@ -176,6 +176,9 @@ def check_calibration(work):
     machine = work / "measured.yaml"
     code, output = run("calibrate", "--ranks", "2", "--output", machine)
     expect(code == 0, f"calibrate: {output.strip()[:300]}")
+    text = machine.read_text()
+    for key, kinds in (("gflops", 3), ("input_gradient_gflops", 3), ("weight_gradient_gflops", 3), ("weighted_swiglu_forward", 1), ("all_to_all", 1)):
+        expect(len(re.findall(rf"(?m)^ +{key}: ", text)) == kinds, f"{key} of what was measured: {text[:2000]}")
     code, output = run("plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2")
     expect(code == 0 and re.search(r"(?m)^  tp +\d", output), f"plan with it: {output.strip()[:400]}")
     refused("is one node of 2 ranks", "plan", "inputs/quickstart.yaml", "--machine", machine, "--set", "mesh.tp=2", "--set", "mesh.pp=2")

@@ -109,6 +109,9 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
   EXPECT_NE(error_of(with("ranks: 1", "ranks: 2")).find("collectives are missing"), std::string::npos);
   EXPECT_NE(error_of(with("[1, 100], n", "[100, 1], n")).find("table.m must ascend"), std::string::npos);
   EXPECT_NE(error_of(with("gflops: [1, 100]", "gflops: [1]")).find("a rate for each m, n and k: 2"), std::string::npos);
+  EXPECT_NE(error_of(with("gflops:", "input_gradient_gflops: [1], gflops:"))
+                .find("input_gradient_gflops must have a rate for each m, n and k: 2"),
+            std::string::npos);
   EXPECT_NE(error_of(with("memory_gb_s: 1", "memory_gb_s: x")).find("rows.memory_gb_s = 'x': legal: a number"),
             std::string::npos);
   EXPECT_NE(
@@ -128,11 +131,16 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
 TEST_F(MachineFile, RatesBetweenMeasuredOnes) {
   const Machine m = read(least);
   // 10 lies half way from 1 to 100.
-  EXPECT_NEAR(product_seconds(m, DType::f32, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
-  EXPECT_NEAR(product_seconds(m, DType::f32, 1000, 1, 1, 3), 3 * 2 * 1000 / 100e9, 1e-15);
+  EXPECT_NEAR(product_seconds(m, DType::f32, ProductOf::output, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
+  EXPECT_NEAR(product_seconds(m, DType::f32, ProductOf::output, 1000, 1, 1, 3), 3 * 2 * 1000 / 100e9, 1e-15);
+  EXPECT_NEAR(product_seconds(m, DType::f32, ProductOf::weight_gradient, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
+  std::string text = least;
+  const Machine other = read(text.insert(text.find("gflops"), "weight_gradient_gflops: [2, 8], "));
+  EXPECT_NEAR(product_seconds(other, DType::f32, ProductOf::weight_gradient, 10, 5, 5), 2 * 10 * 25 / 4e9, 1e-15);
+  EXPECT_NEAR(product_seconds(other, DType::f32, ProductOf::input_gradient, 10, 5, 5), 2 * 10 * 25 / 10e9, 1e-15);
   EXPECT_NEAR(attention_seconds(m, DType::f32, "processor", 4e12, 17, true), 2, 1e-12);
   EXPECT_NEAR(row_seconds(m, 2e9), 2, 1e-12);
-  EXPECT_THROW(product_seconds(m, DType::bf16, 1, 1, 1), BadInput);
+  EXPECT_THROW(product_seconds(m, DType::bf16, ProductOf::output, 1, 1, 1), BadInput);
   EXPECT_THROW(attention_seconds(m, DType::f32, "library", 1, 1, false), BadInput);
 }
 
@@ -140,12 +148,12 @@ TEST_F(MachineFile, RatesBetweenMeasuredOnes) {
 TEST(Machine, ProductsTakeWaves) {
   const Machine m = read_machine("h100_8");
   const WaveRates& w = m.rates(DType::bf16).waves;
-  const double one = product_seconds(m, DType::bf16, 12 * 256, 11 * 128, 8192);
+  const double one = product_seconds(m, DType::bf16, ProductOf::output, 12 * 256, 11 * 128, 8192);
   EXPECT_NEAR(one, w.launch + 4 * (w.wave + 2. * 128 * 64 * 8192 / (w.peak / 132 * w.small)), 1e-9);
   EXPECT_LT(one, w.launch + w.wave + 2. * 256 * 128 * 8192 / (w.peak / 132 * w.large));
-  EXPECT_GT(product_seconds(m, DType::bf16, 12 * 256 + 1, 11 * 128, 8192), 1.15 * one);
+  EXPECT_GT(product_seconds(m, DType::bf16, ProductOf::output, 12 * 256 + 1, 11 * 128, 8192), 1.15 * one);
   // A row times a matrix takes as long as the matrix from memory.
-  EXPECT_NEAR(product_seconds(m, DType::bf16, 1, 16384, 16384),
+  EXPECT_NEAR(product_seconds(m, DType::bf16, ProductOf::output, 1, 16384, 16384),
               w.launch + 2. * (16384. * 16384 + 2 * 16384) / (3350e9 * w.memory_share), 1e-9);
 }
 
@@ -154,7 +162,7 @@ TEST(Machine, ProductsTakeWaves) {
 TEST(Machine, ProductsOfCodesHaveTheirOwnPeak) {
   const Machine h100 = read_machine("h100_8"), b200 = read_machine("b200_8"), a100 = read_machine("a100_8");
   const auto seconds = [](const Machine& m, std::string_view by) {
-    return product_seconds(m, DType::bf16, 8192, 8192, 8192, 1, by);
+    return product_seconds(m, DType::bf16, ProductOf::output, 8192, 8192, 8192, 1, by);
   };
   const double launch = h100.rates(DType::bf16).waves.launch, wave = h100.rates(DType::bf16).waves.wave;
   const double waves = std::ceil(64 * 128 / 132.), bf16 = seconds(h100, "") - launch - waves * wave;
