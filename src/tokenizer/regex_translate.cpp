@@ -192,45 +192,28 @@ class Translator {
   bool common_escape(char c, CharacterSet& set) {
     switch (c) {
       case 's':
-        set = group(regex_spaces, false);
-        return true;
       case 'S':
-        set = group(regex_spaces, true);
-        return true;
+        return set = group(regex_spaces, c == 'S'), true;
       case 'd':
-        set = {"\\p{Nd}", {}};
-        return true;
       case 'D':
-        set = {"\\P{Nd}", {}};
-        return true;
+        return set = {c == 'd' ? "\\p{Nd}" : "\\P{Nd}", {}}, true;
       case 'w':
-        set = group(word_items(), false);
-        return true;
       case 'W':
-        set = group(word_items(), true);
-        return true;
+        return set = group(word_items(), c == 'W'), true;
       case 'p':
-        set = property(false);
-        return true;
       case 'P':
-        set = property(true);
-        return true;
+        return set = property(c == 'P'), true;
       case 'v':
-        set = {"\\x{b}", {}};
-        return true;
+        return set = {"\\x{b}", {}}, true;
       case 'x':
-        set = {hexadecimal_escape('x'), {}};
-        return true;
       case 'u':
-        set = {hexadecimal_escape('u'), {}};
-        return true;
+        return set = {hexadecimal_escape(c), {}}, true;
       case 'n':
       case 'r':
       case 't':
       case 'f':
       case 'a':
-        set = {std::string("\\") + c, {}};
-        return true;
+        return set = {std::string("\\") + c, {}}, true;
       default:
         break;
     }

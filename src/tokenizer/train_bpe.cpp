@@ -87,7 +87,8 @@ void BpeTrainer::add(std::string_view text) {
   count(done, text.size());
 }
 
-std::string BpeTrainer::train(std::int64_t ids) {
+// Pairs that are merged, in their order, until there are so many ids or no pair is left that comes twice.
+BpeTrainer::Merges BpeTrainer::merges(std::int64_t ids) const {
   State state;
   for (const auto& [text, count] : words_) {
     std::vector<std::int32_t> bytes;
@@ -99,7 +100,7 @@ std::string BpeTrainer::train(std::int64_t ids) {
       state.add({state.words[w].ids[i], state.words[w].ids[i + 1]}, state.words[w].count, static_cast<std::int32_t>(w));
   for (const auto& [key, count] : state.counts)
     state.queue.push({count, {static_cast<std::int32_t>(key >> 32), static_cast<std::int32_t>(key & 0xFFFFFFFF)}});
-  std::vector<Pair> merges;
+  Merges merges;
   while (first_byte + 256 + static_cast<std::int64_t>(merges.size()) < ids && !state.queue.empty()) {
     const Candidate best = state.queue.top();
     state.queue.pop();
@@ -119,8 +120,12 @@ std::string BpeTrainer::train(std::int64_t ids) {
     for (const Pair& pair : changed)
       if (pair.first == id || pair.second == id) state.queue.push({state.counts[key_of(pair)], pair});
   }
+  return merges;
+}
+
+std::string BpeTrainer::train(std::int64_t ids) {
   std::string vocab, list;
-  write_vocabulary(merges, vocab, list);
+  write_vocabulary(merges(ids), vocab, list);
   return std::string("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n") +
          "  \"added_tokens\": [\n    {\"id\": 0, \"content\": \"" + trained_document_end +
          "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": "
@@ -140,7 +145,7 @@ std::string BpeTrainer::train(std::int64_t ids) {
          "    \"vocab\": {\n" + vocab + "\n    },\n    \"merges\": [\n" + list + "\n    ]\n  }\n}\n";
 }
 
-void BpeTrainer::write_vocabulary(const std::vector<Pair>& merges, std::string& vocab, std::string& list) const {
+void BpeTrainer::write_vocabulary(const Merges& merges, std::string& vocab, std::string& list) const {
   std::vector<std::string> texts{trained_document_end};
   for (int byte = 0; byte < 256; ++byte) texts.push_back(utf8_of(character_of_byte(static_cast<std::uint8_t>(byte))));
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };

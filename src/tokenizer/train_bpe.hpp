@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/regex.hpp"
@@ -32,8 +33,9 @@ class BpeTrainer {
     std::int64_t count;
   };
   struct State;
-  void write_vocabulary(const std::vector<std::pair<std::int32_t, std::int32_t>>& merges, std::string& vocab,
-                        std::string& list) const;
+  using Merges = std::vector<std::pair<std::int32_t, std::int32_t>>;
+  Merges merges(std::int64_t ids) const;
+  void write_vocabulary(const Merges& merges, std::string& vocab, std::string& list) const;
 
   std::string pattern_;
   Regex regex_;
