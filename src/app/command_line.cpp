@@ -33,6 +33,7 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
       {"plan", {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there"}},
       {"calibrate", {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started"}},
+      {"tune", {Verb::tune, "DECK", "measure the algorithms of a step's products on GPUs, into --output"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
       {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
       {"tokenize", {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer"}},
@@ -46,7 +47,7 @@ const std::map<std::string, VerbEntry>& verbs() {
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
   return verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::verify ||
-         verb == Verb::calibrate;
+         verb == Verb::calibrate || verb == Verb::tune;
 }
 
 // Verbs that look at what was trained.
@@ -126,7 +127,7 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
 po::options_description options_of(Verb verb, CommandLine& c) {
   po::options_description o("options");
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
-                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify;
+                    verb == Verb::plan || verb == Verb::generate || verb == Verb::verify || verb == Verb::tune;
   if (deck)
     o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
                     "set a key of the deck; the value is read as YAML; repeatable");
@@ -135,7 +136,7 @@ po::options_description options_of(Verb verb, CommandLine& c) {
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
         "fresh", po::bool_switch(&c.fresh), "start anew; earlier checkpoints are moved aside");
   if (takes_trained_model(verb)) add_trained_model_options(o, c);
-  if (verb == Verb::gradients || verb == Verb::tokenize)
+  if (verb == Verb::gradients || verb == Verb::tokenize || verb == Verb::tune)
     o.add_options()("output", po::value(&c.output)->required()->value_name("FILE"), "the file to write");
   if (verb == Verb::export_model) add_export_options(o, c);
   if (verb == Verb::show) add_show_options(o, c);
@@ -222,7 +223,7 @@ void check_given(const po::variables_map& values, const CommandLine& c) {
 void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
-                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate;
+                   c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate || c.verb == Verb::tune;
   if (one && n != 1)
     throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
   if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())

@@ -14,6 +14,7 @@ enum class Verb {
   plan,
   calibrate,
   generate,
+  tune,
   tokenize,
   verify,
   verify_checkpoint,

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "app/job.hpp"
+#include "app/product_table.hpp"
 #include "config/attention_kernel.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
@@ -173,6 +174,10 @@ void refuse_what_the_device_lacks(const Deck& deck) {
     throw BadInput(
         "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "
         "GPUs");
+  if (!deck.machine.product_algorithms.empty() && std::string(device_info().kind) == "cpu")
+    throw BadInput(
+        "machine.product_algorithms: this build computes on the CPU; legal: empty, the default, or a build for GPUs");
+  if (!deck.machine.product_algorithms.empty()) read_product_algorithms(deck.machine.product_algorithms);
   refuse_products_of_codes(deck);
 }
 

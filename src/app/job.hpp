@@ -8,6 +8,7 @@
 #include "comm/mesh.hpp"
 #include "comm/world.hpp"
 #include "config/read.hpp"
+#include "kernels/product_algorithms.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/rank_memory.hpp"
 #include "train/session.hpp"
@@ -46,6 +47,7 @@ struct Job {
   int threads;
   Mesh mesh;
   MemoryPlan memory;
+  ProductAlgorithms algorithms;  // of machine.product_algorithms
   std::unique_ptr<Session<T>> session;
   std::vector<std::string> notes;  // what checkpoint.model_from and optimizer_from gave, for the log
   std::int64_t updates = 0;        // behind which the optimizer's state stands

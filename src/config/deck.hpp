@@ -301,6 +301,7 @@ struct MachineDeck {
   AttentionKernel attention{};
   Fp8Products fp8_products = Fp8Products::bf16;
   GroupedProducts grouped = GroupedProducts::library;
+  std::string product_algorithms;  // file of forge tune; empty: the library's first proposals
 };
 
 struct Deck {

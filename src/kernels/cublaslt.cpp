@@ -1,29 +1,36 @@
 #include "kernels/cublaslt.hpp"
 
+#include "core/to_size.hpp"
+
 namespace forge {
 
-void choose_algorithm(cublasLtHandle_t handle, CublasLtPlan& plan, std::uint32_t a_alignment, std::uint32_t b_alignment,
-                      std::uint32_t c_alignment, std::size_t workspace_bytes, const std::string& extents) {
+std::vector<cublasLtMatmulAlgo_t> proposed_algorithms(cublasLtHandle_t handle, const CublasLtPlan& plan,
+                                                      const OperandAlignment& alignment, std::size_t workspace_bytes,
+                                                      const std::string& extents, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const OwnedCublasLt<cublasLtMatmulPreference_t> owner(preference);
   set_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
   set_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                 static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b_alignment);
-  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a_alignment);
-  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c_alignment);
-  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c_alignment);
-  cublasLtMatmulHeuristicResult_t result{};
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.b);
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a);
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c);
+  set_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(to_size(most));
   int found = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                     plan.c.get(), preference, 1, &result, &found);
+                                     plan.c.get(), preference, most, results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
     throw Error("cuBLASLt has no algorithm for a product of " + extents + " in a workspace of " +
                 std::to_string(workspace_bytes) + " bytes (machine.workspace_mib)");
   cublas_check(status, "cublasLtMatmulAlgoGetHeuristic");
-  plan.algorithm = result.algo;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < found; ++i)
+    if (results[to_size(i)].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(results[to_size(i)].algo);
+  require(!algorithms.empty(), "cuBLASLt proposes no algorithm that works");
+  return algorithms;
 }
 
 }  // namespace forge

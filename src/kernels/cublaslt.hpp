@@ -75,11 +75,17 @@ struct CublasLtPlan {
   std::uint64_t last_use = 0;
 };
 
-// C^T = op(B)^T op(A)^T in column-major terms: B comes first. The heuristic's first algorithm is taken, never a timed
-// one; split sums are only reduced in the type of the sums, through the workspace, in a fixed order. `extents`: m x n x
-// k, for an error.
-void choose_algorithm(cublasLtHandle_t handle, CublasLtPlan& plan, std::uint32_t a_alignment, std::uint32_t b_alignment,
-                      std::uint32_t c_alignment, std::size_t workspace_bytes, const std::string& extents);
+// Alignments of a product's operands, bytes.
+struct OperandAlignment {
+  std::uint32_t a, b, c;
+};
+
+// At most so many algorithms that the heuristic proposes, the one first that it holds to be fastest. C^T = op(B)^T
+// op(A)^T in column-major terms: B comes first. Split sums are only reduced in the type of the sums, through the
+// workspace, in a fixed order. `extents`: m x n x k, for an error.
+std::vector<cublasLtMatmulAlgo_t> proposed_algorithms(cublasLtHandle_t handle, const CublasLtPlan& plan,
+                                                      const OperandAlignment& alignment, std::size_t workspace_bytes,
+                                                      const std::string& extents, int most);
 
 // Plans of the shapes that were used last. The bound is for groups of rows, which come in as many sizes as tokens are
 // sent to experts.

@@ -56,9 +56,11 @@ CublasLtPlan Fp8Matmul::make_plan(const CublasLt& library, const Shape& s, const
   plan.a = matrix_layout(s.a_type, s.m, s.k, s.a_pitch);
   plan.b = matrix_layout(s.b_type, s.n, s.k, s.b_pitch);
   plan.c = matrix_layout(s.c_type, s.m, s.n, s.c_pitch);
-  choose_algorithm(
-      library.handle, plan, s.a_alignment, s.b_alignment, s.c_alignment, library.workspace_bytes,
-      std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + " of 8-bit numbers");
+  const std::string extents =
+      std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + " of 8-bit numbers";
+  plan.algorithm = proposed_algorithms(library.handle, plan, {s.a_alignment, s.b_alignment, s.c_alignment},
+                                       library.workspace_bytes, extents, 1)
+                       .front();
   return plan;
 }
 

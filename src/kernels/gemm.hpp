@@ -14,6 +14,7 @@ enum class Transpose { no, yes };
 
 struct Fp8Codes;
 enum class Fp8Scaling;
+struct ProductAlgorithms;
 
 // Matrix products of one rank. Keeps the libraries' handles and primitives (made once a shape) and one fixed workspace
 // that the caller allocates; a library may only choose algorithms that fit into it.
@@ -56,6 +57,13 @@ class Gemm {
   template <class TC>
   bool fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds, View<TC, 2> c,
                    View<float, 1> factors);
+
+  // CUDA: products of these shapes take these algorithms, as long as they live. Refuses one that its workspace is too
+  // small for.
+  void use(const ProductAlgorithms& algorithms);
+  // CUDA: from now on, each shape's algorithms are timed when it comes first, and `measured`, which outlives this, gets
+  // the fastest. Products that add to C add more than once: what a step computes meanwhile is for nothing else.
+  void tune(ProductAlgorithms& measured);
 
  private:
   struct Implementation;

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -6,9 +7,11 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "device/cuda_check.hpp"
+#include "device/time_mark.hpp"
 #include "kernels/cublaslt.hpp"
 #include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/product_algorithms.hpp"
 
 namespace forge {
 
@@ -30,12 +33,31 @@ struct Shape {
   friend bool operator<(const Shape& x, const Shape& y) { return x.tie() < y.tie(); }
 };
 
+// The name of a shape in files: types, transposed operands, rows x columns / pitch of A, B and C, and alignments.
+std::string name_of(const Shape& s) {
+  const auto type = [](cudaDataType_t t) { return t == CUDA_R_64F ? "fp64" : t == CUDA_R_32F ? "fp32" : "bf16"; };
+  const auto matrix = [](int64_t rows, int64_t columns, int64_t pitch) {
+    return std::to_string(rows) + "x" + std::to_string(columns) + "/" + std::to_string(pitch) + " ";
+  };
+  return std::string(type(s.type)) + " to " + type(s.c_type) + " " + (s.ta ? "T" : "N") + (s.tb ? "T " : "N ") +
+         matrix(s.a_rows, s.a_columns, s.a_pitch) + matrix(s.b_rows, s.b_columns, s.b_pitch) +
+         matrix(s.c_rows, s.c_columns, s.c_pitch) + "aligned " + std::to_string(s.a_alignment) + " " +
+         std::to_string(s.b_alignment) + " " + std::to_string(s.c_alignment);
+}
+
 std::string describe(const Shape& s) {
   return std::to_string(s.c_rows) + " x " + std::to_string(s.c_columns) + " x " +
          std::to_string(s.ta ? s.a_rows : s.a_columns);
 }
 
-CublasLtPlan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t workspace_bytes) {
+// A product's arguments beside its plan.
+struct Call {
+  const void *alpha, *a, *b, *beta;
+  void* c;
+  cudaStream_t stream;
+};
+
+CublasLtPlan describe_product(const Shape& s) {
   const bool fp64 = s.type == CUDA_R_64F;
   CublasLtPlan plan;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -48,9 +70,12 @@ CublasLtPlan make_plan(cublasLtHandle_t handle, const Shape& s, std::size_t work
   plan.a = matrix_layout(s.type, s.a_rows, s.a_columns, s.a_pitch);
   plan.b = matrix_layout(s.type, s.b_rows, s.b_columns, s.b_pitch);
   plan.c = matrix_layout(s.c_type, s.c_rows, s.c_columns, s.c_pitch);
-  choose_algorithm(handle, plan, s.a_alignment, s.b_alignment, s.c_alignment, workspace_bytes, describe(s));
   return plan;
 }
+
+constexpr int most_proposals = 16, timed_calls = 5;
+// Another algorithm than the first takes its place where it is faster by this: timings differ by less.
+constexpr double worth_while = 0.98;
 
 }  // namespace
 
@@ -60,6 +85,8 @@ struct Gemm::Implementation {
   cublasLtHandle_t handle = nullptr;
   CublasLtPlans<Shape> plans;
   Fp8Matmul codes;
+  const ProductAlgorithms* known = nullptr;
+  ProductAlgorithms* measured = nullptr;
 
   Implementation(void* w, std::size_t bytes) : workspace(w), workspace_bytes(w ? bytes : 0) {
     cublas_check(cublasLtCreate(&handle), "cublasLtCreate");
@@ -68,8 +95,67 @@ struct Gemm::Implementation {
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
-  const CublasLtPlan& find(const Shape& shape) {
-    return plans.find(shape, [&] { return make_plan(handle, shape, workspace_bytes); });
+  // A shape that `known` has takes that algorithm; of the others the heuristic's first is taken, or, while shapes are
+  // measured, the fastest.
+  const CublasLtPlan& find(const Shape& shape, Stream& stream, const Call& call) {
+    return plans.find(shape, [&] {
+      CublasLtPlan plan = describe_product(shape);
+      if (known)
+        if (const auto entry = known->by_shape.find(name_of(shape)); entry != known->by_shape.end()) {
+          plan.algorithm = checked(plan, entry->first, entry->second.words);
+          return plan;
+        }
+      const auto proposed = proposed_algorithms(handle, plan, {shape.a_alignment, shape.b_alignment, shape.c_alignment},
+                                                workspace_bytes, describe(shape), measured ? most_proposals : 1);
+      plan.algorithm =
+          measured ? fastest(plan, proposed, stream, call, measured->by_shape[name_of(shape)]) : proposed.front();
+      return plan;
+    });
+  }
+
+  cublasLtMatmulAlgo_t checked(const CublasLtPlan& plan, const std::string& shape,
+                               const ProductAlgorithms::Words& words) const {
+    cublasLtMatmulAlgo_t algorithm{};
+    static_assert(sizeof(algorithm) == sizeof(words));
+    std::memcpy(&algorithm, words.data(), sizeof(algorithm));
+    cublasLtMatmulHeuristicResult_t result{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.b.get(), plan.a.get(),
+                                                          plan.c.get(), plan.c.get(), &algorithm, &result);
+    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes)
+      throw BadInput("machine.product_algorithms: the algorithm for \"" + shape + "\" " +
+                     (status != CUBLAS_STATUS_SUCCESS
+                          ? std::string("is none of this library for such products")
+                          : "takes a workspace of " + std::to_string(result.workspaceSize) +
+                                " bytes, and machine.workspace_mib gives " + std::to_string(workspace_bytes)) +
+                     "; legal: what forge tune writes on this GPU with this machine.workspace_mib");
+    return algorithm;
+  }
+
+  cublasLtMatmulAlgo_t fastest(const CublasLtPlan& plan, const std::vector<cublasLtMatmulAlgo_t>& proposed,
+                               Stream& stream, const Call& call, ProductAlgorithms::Entry& entry) {
+    const cublasLtMatmulAlgo_t* best = nullptr;
+    for (const cublasLtMatmulAlgo_t& algorithm : proposed) {
+      run(plan, algorithm, call);
+      TimeMark begin, end;
+      begin.record(stream);
+      for (int i = 0; i < timed_calls; ++i) run(plan, algorithm, call);
+      end.record(stream);
+      stream.synchronize();
+      const double seconds = end.seconds_since(begin) / timed_calls;
+      if (!best) entry.first_seconds = seconds;
+      if (best && seconds >= entry.seconds * (best == proposed.data() ? worth_while : 1)) continue;
+      best = &algorithm;
+      entry.seconds = seconds;
+    }
+    std::memcpy(entry.words.data(), best, sizeof(*best));
+    return *best;
+  }
+
+  void run(const CublasLtPlan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call) const {
+    cublas_check(
+        cublasLtMatmul(handle, plan.operation.get(), call.alpha, call.b, plan.b.get(), call.a, plan.a.get(), call.beta,
+                       call.c, plan.c.get(), call.c, plan.c.get(), &algorithm, workspace, workspace_bytes, call.stream),
+        "cublasLtMatmul");
   }
 
   // C = beta · C, for sums without terms.
@@ -100,6 +186,16 @@ Gemm::Gemm(void* workspace, std::size_t workspace_bytes)
 
 Gemm::~Gemm() = default;
 
+std::string products_library() {
+  return "cuBLASLt " + std::to_string(cublasLtGetVersion());
+}
+void Gemm::use(const ProductAlgorithms& algorithms) {
+  impl_->known = &algorithms;
+}
+void Gemm::tune(ProductAlgorithms& measured) {
+  impl_->measured = &measured;
+}
+
 template <class T, class TC>
 void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,
                       double beta, View<TC, 2> c) {
@@ -111,16 +207,28 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
   if (c.rows() == 0 || c.extent(1) == 0) return;
   const auto native = static_cast<cudaStream_t>(stream.native());
   if (k == 0) return impl_->scale(native, beta, c);
-  const CublasLtPlan& plan = impl_->find({cuda_type<T>(), cuda_type<TC>(), flip_a, flip_b, a.rows(), a.extent(1),
-                                          a.pitch, b.rows(), b.extent(1), b.pitch, c.rows(), c.extent(1), c.pitch,
-                                          alignment_of(a.data), alignment_of(b.data), alignment_of(c.data)});
   const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool fp64 = std::is_same_v<T, double>;
-  cublas_check(cublasLtMatmul(impl_->handle, plan.operation.get(), fp64 ? static_cast<const void*>(&alpha) : &alpha32,
-                              b.data, plan.b.get(), a.data, plan.a.get(),
-                              fp64 ? static_cast<const void*>(&beta) : &beta32, c.data, plan.c.get(), c.data,
-                              plan.c.get(), &plan.algorithm, impl_->workspace, impl_->workspace_bytes, native),
-               "cublasLtMatmul");
+  const Call call{fp64 ? static_cast<const void*>(&alpha) : &alpha32, a.data, b.data,
+                  fp64 ? static_cast<const void*>(&beta) : &beta32,   c.data, native};
+  const Shape shape{cuda_type<T>(),
+                    cuda_type<TC>(),
+                    flip_a,
+                    flip_b,
+                    a.rows(),
+                    a.extent(1),
+                    a.pitch,
+                    b.rows(),
+                    b.extent(1),
+                    b.pitch,
+                    c.rows(),
+                    c.extent(1),
+                    c.pitch,
+                    alignment_of(a.data),
+                    alignment_of(b.data),
+                    alignment_of(c.data)};
+  const CublasLtPlan& plan = impl_->find(shape, stream, call);
+  impl_->run(plan, plan.algorithm, call);
 }
 
 // Each number of rows that a group has takes a plan of its own.

@@ -12,6 +12,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/gemm_matmul.hpp"
 #include "kernels/gemm_packed.hpp"
+#include "kernels/product_algorithms.hpp"
 
 namespace forge {
 
@@ -194,6 +195,16 @@ Gemm::Gemm(void* workspace, std::size_t workspace_bytes)
     : impl_(new Implementation{{static_cast<std::byte*>(workspace), workspace ? workspace_bytes : 0}, {}}) {}
 
 Gemm::~Gemm() = default;
+
+std::string products_library() {
+  return "";
+}
+void Gemm::use(const ProductAlgorithms&) {
+  throw Error("products on a CPU have no algorithms to choose from");
+}
+void Gemm::tune(ProductAlgorithms&) {
+  throw Error("products on a CPU have no algorithms to choose from");
+}
 
 template <class T, class TC>
 void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, View<const T, 2> a, View<const T, 2> b,

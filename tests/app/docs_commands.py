@@ -101,7 +101,7 @@ def check_forge(where, words, ranks, quoted):
     typed = substituted(words)
     if typed[0].startswith("--"):  # options of training, without a deck
         typed.insert(0, "none.yaml")
-    verbs = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
+    verbs = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "tune", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
     verb = typed[0] if typed and typed[0] in verbs else "train"
     there = [word for word in typed if word.endswith(".yaml") and os.path.exists(os.path.join(scratch.name, word))]
     told = verb
