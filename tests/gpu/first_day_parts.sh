@@ -166,8 +166,8 @@ steps() {
   local model contender device=cuda
   if [ "$rehearse" = yes ]; then device=cpu; fi
   for model in "$@"; do
-    for contender in forge pytorch forge_again; do
-      [ "$rehearse" = no ] || [ "$contender" != forge_again ] || continue
+    for contender in forge pytorch forge_again forge_tuned; do
+      [ "$rehearse" = no ] || [[ $contender != forge_* ]] || continue
       run_case "${model}_$contender" 260 "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
         --forge "$forge" --folder "$folder/$model.$contender" --output "$folder/$model.$contender.json"
     done

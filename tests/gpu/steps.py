@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
-(`forge train`), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a JSON object with the median
+(`forge train`), forge_tuned (with the algorithms of `forge tune`), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a JSON object with the median
 of the steps after three others. Ends with 77 where there is no PyTorch."""
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmark"))
@@ -20,10 +21,18 @@ class GpuForge(Forge):
         return super().command(deck) + ["--set", "machine.peak_tflops=989.4"]
 
 
+class TunedForge(GpuForge):
+    def command(self, deck):
+        table = os.path.join(self.folder, "products.txt")
+        print(subprocess.run([self.program, "tune", deck, "--output", table], env=self.environment(), check=True, capture_output=True, text=True).stdout)
+        return super().command(deck) + ["--set", f"machine.product_algorithms={table}"]
+
+
 def forge(arguments, model):
     threads = min(16, len(os.sched_getaffinity(0)))
-    program = GpuForge(arguments.forge, arguments.model, "bf16", threads, arguments.folder)
-    return {"label": "forge", "seconds": program.step_seconds(model.steps)}
+    tuned = arguments.contender == "forge_tuned"
+    program = (TunedForge if tuned else GpuForge)(arguments.forge, arguments.model, "bf16", threads, arguments.folder)
+    return {"label": "forge, tuned" if tuned else "forge", "seconds": program.step_seconds(model.steps)}
 
 
 def pytorch(arguments, model):
@@ -61,7 +70,7 @@ def pytorch(arguments, model):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contender", choices=["forge", "forge_again", "pytorch"])
+    parser.add_argument("contender", choices=["forge", "forge_again", "forge_tuned", "pytorch"])
     parser.add_argument("model", choices=GPU_MODELS)
     for option in ("--device", "--forge", "--folder", "--output"):
         parser.add_argument(option, required=True)
