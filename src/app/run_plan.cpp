@@ -107,11 +107,11 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
 
 void run_search(const CommandLine& line, const Machine& machine) {
   CommandLine any = line;
-  // The deck's own mesh doesn't matter: its model and batch do.
+  // The deck's own mesh doesn't matter: its model and batch do. ZeRO-3 has all keys that another stage refuses.
   for (const char* key :
        {"mesh.pp=1", "mesh.dp_replicate=1", "mesh.dp_shard=1", "mesh.cp=1", "mesh.tp=1", "mesh.ep=1", "mesh.etp=0",
         "schedule.name=1f1b", "schedule.virtual_stages=1", "schedule.split=even", "schedule.file=''",
-        "train.microbatch_sequences=1", "train.zero_stage=0", "train.accumulate=automatic"})
+        "train.microbatch_sequences=1", "train.zero_stage=3", "train.accumulate=automatic"})
     any.set.push_back(key);
   const Deck deck = load_deck(any, Needs::training, 1);
   check_imbalance(line, deck);

@@ -10,6 +10,13 @@ namespace {
 
 constexpr std::int64_t strips = sum_partials / 2;  // of rows, each with two partial sums
 
+// The format's largest number, and as much above it as roundings to fp32 can bring a group's own largest one there: of
+// its amax, of an exact scale, and of their product. What is cut is far beyond it.
+template <class A>
+FORGE_INLINE A most_of(Fp8Format format) {
+  return A(layout_of(format).largest) * (A(1) + A(0x1p-20));
+}
+
 }  // namespace
 
 template <class T>
@@ -29,7 +36,7 @@ void fp8_count(Stream& stream, View<const T, 2> x, std::int64_t rows, std::int64
       };
       beyond += team.template sum<double>(columns, [=](std::int64_t j) {
         const A s = scaled(j), magnitude = s < 0 ? -s : s;
-        return magnitude <= A(layout_of(format).largest) ? 0.0 : 1.0;
+        return magnitude <= most_of<A>(format) ? 0.0 : 1.0;
       });
       lost += team.template sum<double>(
           columns, [=](std::int64_t j) { return A(row[j]) != 0 && round_to_fp8(scaled(j), format) == 0 ? 1.0 : 0.0; });

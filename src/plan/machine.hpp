@@ -48,6 +48,7 @@ struct ComputeRates {
   // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
   // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
   std::map<std::string, double, std::less<>> fp8_peaks;
+  bool cublaslt_has_one_scale = false;  // of an operand of codes, as on Blackwell: none of lines and blocks
   bool known() const { return waves.peak > 0 || !table.rates[0].empty(); }
 };
 

@@ -150,6 +150,11 @@ void read_compute(Section& in, ComputeRates& to) {
       fp8->number(by, peak, tera);
       if (peak > 0) to.fp8_peaks[by] = peak;
     }
+  std::string scales = to.cublaslt_has_one_scale ? "operand" : "any";
+  in.text("cublaslt_scales", scales);
+  in.require_that(scales == "any" || scales == "operand",
+                  "cublaslt_scales = " + shown(scales) + "; legal: any, operand");
+  to.cublaslt_has_one_scale = scales == "operand";
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))

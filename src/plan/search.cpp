@@ -77,7 +77,8 @@ class Bounds {
     const MeshDeck& m = deck.mesh;
     const CostKey key{{m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp, m.ep, m.etp, deck.train.microbatch_sequences},
                       deck.train.recompute,
-                      deck.model.dispatch};
+                      deck.model.dispatch,
+                      deck.train.fp8_gather};
     const auto found = costs_.find(key);
     return found != costs_.end() ? found->second : costs_.emplace(key, compute(deck)).first->second;
   }
@@ -161,8 +162,8 @@ class Bounds {
   ModelSpec spec_;
   int ranks_;
   ModelSize size_;
-  // By mesh and microbatch: where the groups lie depends on every axis.
-  using CostKey = std::tuple<std::array<std::int64_t, 8>, Recompute, DispatchMethod>;
+  // By mesh and microbatch: where the groups lie depends on every axis; codes that are gathered are rounded once.
+  using CostKey = std::tuple<std::array<std::int64_t, 8>, Recompute, DispatchMethod, bool>;
   std::map<CostKey, ModelCost> costs_;
 };
 
@@ -353,6 +354,7 @@ class Search {
 }  // namespace
 
 SearchResult search(const Machine& machine, const Deck& resolved, const SearchOptions& options) {
+  require_products_of_codes(machine, resolved);
   return Search(machine, resolved, options).run();
 }
 

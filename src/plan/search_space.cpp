@@ -116,7 +116,10 @@ Deck with_choice(const Deck& resolved, const MeshDeck& mesh, const Choice& choic
   deck.schedule = {choice.schedule, choice.chunks, "even", ""};
   deck.train.microbatch_sequences = choice.microbatch;
   deck.train.zero_stage = choice.zero_stage;
-  deck.train.fp8_gather = resolved.train.fp8_gather && choice.zero_stage == 3;
+  if (choice.zero_stage < 3) {
+    deck.train.fp8_gather = false;
+    deck.train.gather = GatherPolicy::microbatch;
+  }
   deck.train.recompute = choice.recompute;
   deck.train.accumulate = Accumulation::automatic;
   deck.model.dispatch = choice.dispatch;

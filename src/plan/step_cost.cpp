@@ -4,10 +4,13 @@
 #include <cmath>
 
 #include "config/attention_kernel.hpp"
+#include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
+#include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "layout/unit_buffers.hpp"
+#include "model/fp8_codes.hpp"
 #include "nn/dispatch.plan.hpp"
 #include "plan/operations.hpp"
 
@@ -106,6 +109,17 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(deck.machine.attention)];
 }
 
+void require_products_of_codes(const Machine& machine, const Deck& deck) {
+  if (deck.machine.fp8_products != Fp8Products::cublaslt) return;
+  if (fp8_scaling(deck.train.fp8_recipe) == Fp8Scaling::tensor) return;
+  if (!machine.rates(DType::bf16).cublaslt_has_one_scale) return;
+  throw BadInput(
+      "machine.fp8_products = cublaslt with train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
+      " on the machine " + machine.name +
+      ", where cuBLASLt has one scale for a whole operand (cublaslt_scales of its file); legal: tensor_cores, "
+      "or fp8_recipe current or delayed");
+}
+
 double load_of_busiest(const BufferContext& busiest) {
   BufferContext mean = busiest;
   mean.expert_load = 1;
@@ -149,6 +163,7 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
 
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
     : machine_(machine), setup_(setup), busiest_(setup.buffers) {
+  require_products_of_codes(machine, setup.deck);
   if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   const MeshGroups groups = groups_of(setup);

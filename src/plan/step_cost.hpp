@@ -21,6 +21,10 @@ inline std::string_view codes_multiplier(const Fp8Options& fp8) {
   return fp8.cublaslt ? "cublaslt" : fp8.tensor_cores ? "tensor_cores" : "";
 }
 
+// Throws BadInput where the deck's run would be refused on such GPUs (app/device_fit.cpp): cuBLASLt has no products of
+// codes with the recipe's scales there.
+void require_products_of_codes(const Machine& machine, const Deck& deck);
+
 // Rows of the experts of a rank with the context's expert_load, over the mean's: less than it where rows or capacity
 // end.
 double load_of_busiest(const BufferContext& busiest);

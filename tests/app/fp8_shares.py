@@ -105,6 +105,15 @@ def check_layouts(work, model, products, keys, *layouts):
     return one
 
 
+def check_gathered(work):
+    """Weights that are gathered as codes have no shares, though the block of multi-token prediction counts its own."""
+    keys, layout = ["train.fp8_recipe=block", "train.fp8_experts=true"], (2, "mesh.dp_shard=2", "train.zero_stage=3")
+    plain, coded = shares(work, DEEPSEEK, keys, *layout), shares(work, DEEPSEEK, keys, *layout, "train.fp8_gather=true")
+    expect(all("weights" in product for product in plain.values()), f"without codes: {plain}")
+    left = {name: {tensor: said for tensor, said in product.items() if tensor != "weights"} for name, product in plain.items()}
+    expect(coded == left, f"with gathered codes: {coded}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         work, draw = pathlib.Path(folder), random.Random(4)
@@ -140,6 +149,7 @@ def main():
         latent = ["attention_out", "gate_up", "down", "q_down", "kv_down", "q_up", "kv_up"]
         check_layouts(work, DEEPSEEK, latent, ["train.fp8_recipe=current"], (4, "mesh.tp=2", "mesh.ep=2", "mesh.etp=1", "mesh.pp=2", "mesh.dp_shard=1"),
                       (1, "train.recompute=full"))
+        check_gathered(work)
     print(f"{len(failures)} failures" if failures else "all as expected")
     sys.exit(1 if failures else 0)
 

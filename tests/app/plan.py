@@ -95,6 +95,22 @@ def check_search(work):
         expect(run("show", folder / f"layout_{i}.yaml")[0] == 0, f"show refuses layout_{i}.yaml")
 
 
+def check_search_of_zero3(work):
+    """Keys of ZeRO-3 in the deck: what is found has them with that stage alone, and is legal."""
+    for key in ("train.fp8_gather=true", "train.gather=step"):
+        folder, name = work / key.split("=")[0], key.split("=")[0].split(".")[1]
+        keys = [word for one in ("train.precision=fp8", "train.zero_stage=3", key) for word in ("--set", one)]
+        code, output = run("plan", "inputs/7b_4gpu.yaml", "--machine", "h200_4", "--search", "--best", "40", "--write", folder, *keys)
+        expect(code == 0, f"search with {key}: {output.strip()[:300]}")
+        stages = set()
+        for i, deck in enumerate(sorted(folder.glob("*.yaml"))):
+            text = deck.read_text()
+            stage, has = re.search(r"zero_stage: (\d)", text)[1], f"{name}: {key.split('=')[1]}" in text
+            stages.add((stage == "3", has))
+            expect(i % 5 or run("show", deck)[0] == 0, f"show refuses {deck.name} of the search with {key}")
+        expect(stages == {(False, False), (True, True)}, f"search with {key}: ZeRO-3, and the key: {stages}")
+
+
 def check_wrong_input(work):
     deck = "inputs/7b_4gpu.yaml"
     refused("no machine 'h100'; legal: a file, or of inputs/machines: a100_8", "plan", deck, "--machine", "h100")
@@ -105,6 +121,15 @@ def check_wrong_input(work):
     refused("--imbalance is of experts, and inputs/7b_4gpu.yaml has none", "plan", deck, "--machine", "h200_4", "--imbalance", "1.2")
     refused("--best must be from 1 to 1000", "plan", deck, "--machine", "h200_4", "--search", "--best", "0")
     refused("no rates for products in fp64", "plan", deck, "--machine", "h200_4", "--set", "train.precision=fp64")
+    codes = [word for one in ("train.precision=fp8", "machine.fp8_products=cublaslt") for word in ("--set", one)]
+    for machine, recipe, legal in (("b200_8", "row", False), ("gb200_72", "block", False), ("b200_8", "current", True), ("h200_4", "block", True)):
+        for verb in (["plan", deck, "--machine", machine], ["plan", deck, "--machine", machine, "--search"], ["show", deck, "--cost", machine]):
+            asked = [*verb, *codes, "--set", f"train.fp8_recipe={recipe}"]
+            text = f"fp8_recipe = {recipe} on the machine {machine}, where cuBLASLt has one scale for a whole operand"
+            if not legal:
+                refused(text, *asked)
+            elif "--search" not in asked:
+                expect(run(*asked)[0] == 0, f"{asked} is refused")
     one_node = work / "one.yaml"
     text = pathlib.Path("inputs/machines/h200_4.yaml").read_text()
     one_node.write_text(text[:text.index("\nnetwork:")] + "\n")
@@ -193,6 +218,7 @@ def main():
             check_deck(deck, "h100_8", work)
         check_candidates(work)
         check_search(work)
+        check_search_of_zero3(work)
         check_imbalance(work)
         check_fit(work)
         check_wrong_input(work)

@@ -59,5 +59,26 @@ TEST(Fp8Counts, AreThoseOfALoop) {
   }
 }
 
+// A group's own largest number isn't cut, however its exact scale was rounded; a number a thousandth above it is.
+template <class T>
+void check_own_largest() {
+  constexpr std::int64_t rows = 200;
+  const ScaledOperand o{rows, 1, lines_alone(rows), lines_alone(1), Fp8Format::e4m3};
+  Values values = normal_values(rows, 5, 1), largest;
+  for (const double value : values) largest.push_back(std::abs(value));
+  values[7] *= 1.001;
+  Field<T> x(rows, 1, values, 2);
+  Field<float> amax(1, rows, largest);
+  Field<double> partials(1, sum_partials), counts(1, 3, {0, 0, 0});
+  Stream s(2);
+  fp8_count<T>(s, x.view(), rows, 1, o, true, amax.vector(), partials.vector(), counts.vector());
+  EXPECT_EQ(counts.read(s), (Values{rows, 1, 0}));
+}
+
+TEST(Fp8Counts, OwnLargestOfAGroupIsNotCut) {
+  check_own_largest<float>();
+  check_own_largest<double>();
+}
+
 }  // namespace
 }  // namespace forge

@@ -117,6 +117,9 @@ TEST_F(MachineFile, WrongOnesAreRefusedWithTheirPlace) {
   EXPECT_NE(
       error_of(with("    table:", "    fp8_peak_tflops: {other: 1}\n    table:")).find("legal: tensor_cores, cublaslt"),
       std::string::npos);
+  EXPECT_NE(error_of(with("    table:", "    cublaslt_scales: block\n    table:"))
+                .find("cublaslt_scales = 'block'; legal: any, operand"),
+            std::string::npos);
   EXPECT_NE(error_of("[1]").find("must be a map"), std::string::npos);
   try {
     read_machine("h100");
