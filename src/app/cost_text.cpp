@@ -104,6 +104,7 @@ class Table {
     if (!phases_.contains(name)) order_.push_back(name);
     std::array<Phase, 4>& phases = phases_[name];
     const Operations operations = operations_of(setup_.buffers, setup_.share, task);
+    count_reads_ += operations.count_reads;
     add_operations(phases, floors_, operations);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
     phases[0].expected += expected.of(CostPart::products);
@@ -132,7 +133,9 @@ class Table {
         all.expected += p.expected;
         all.launches += p.launches;
       }
-    return text + line("all", "", all);
+    text += line("all", "", all);
+    if (setup_.spec.E() == 0) return text;
+    return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
   }
 
  private:
@@ -149,6 +152,7 @@ class Table {
   StepCost expected_, least_;
   std::map<std::string, std::array<Phase, 4>> phases_;
   std::vector<std::string> order_;
+  std::int64_t count_reads_ = 0;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
 
@@ -12,6 +13,7 @@ namespace forge {
 
 enum class Transpose { no, yes };
 
+struct RowGroups;
 struct Fp8Codes;
 enum class Fp8Scaling;
 struct ProductAlgorithms;
@@ -48,6 +50,15 @@ class Gemm {
   template <class T, class TC>
   void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
                     View<const T, 2> b, double beta, View<TC, 3> c);
+  // The same where the stream finds when it gets there where groups begin (kernels/grouped_product.hpp), so that the
+  // host needn't know: C = A op(B_g), T and T; C_g += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor cores; else
+  // Error.
+  template <class T>
+  void grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
+                    View<T, 2> c);
+  template <class T>
+  void grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+                    View<acc_t<T>, 3> c);
 
   // As the function of kernels/fp8_product.hpp has it, C(m,n) = or += the product of an operand's codes with another's,
   // by cuBLASLt's products of 8-bit numbers: one for each run of rows, and of the depth, with the same two scales where

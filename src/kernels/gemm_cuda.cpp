@@ -11,6 +11,7 @@
 #include "kernels/cublaslt.hpp"
 #include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped_product.hpp"
 #include "kernels/product_algorithms.hpp"
 
 namespace forge {
@@ -257,6 +258,30 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
     (*this)(stream, Transpose::yes, Transpose::no, alpha, a.slice(begin, end), b.slice(begin, end), beta, matrix);
   }
 }
+
+template <class T>
+void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
+                        View<T, 2> c) {
+  if constexpr (std::is_same_v<T, bf16>)
+    forge::grouped_rows(stream, groups, tb == Transpose::yes, a, b, c);
+  else
+    throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
+}
+
+template <class T>
+void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+                        View<acc_t<T>, 3> c) {
+  if constexpr (std::is_same_v<T, bf16>)
+    forge::grouped_sums(stream, groups, a, b, c);
+  else
+    throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
+}
+#define FORGE_GROUPED(T)                                                                                     \
+  template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
+                                   View<T, 2>);                                                              \
+  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, View<acc_t<T>, 3>);
+FORGE_COMPUTE_TYPES(FORGE_GROUPED)
+#undef FORGE_GROUPED
 
 template <class TC>
 bool Gemm::fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds,

@@ -12,6 +12,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/gemm_matmul.hpp"
 #include "kernels/gemm_packed.hpp"
+#include "kernels/grouped_product.hpp"
 #include "kernels/product_algorithms.hpp"
 
 namespace forge {
@@ -184,6 +185,56 @@ void run_grouped(Stream& stream, std::span<const int64_t> offsets, int64_t colum
                  height, tile] { run_tiles(threads, Tiles<Height>(bounds, columns, height), w, tile); });
 }
 
+// Groups begin where their memory says when the stream gets there.
+template <class Height, class Tile>
+void run_grouped(Stream& stream, const RowGroups& groups, int64_t columns, Workspace w, Height height, Tile tile) {
+  const auto run = [groups, threads = stream.threads(), columns, w, height, tile] {
+    std::vector<int64_t> bounds;
+    for (int64_t g = 0; g <= groups.count; ++g) bounds.push_back(groups.begin_of(g));
+    run_tiles(threads, Tiles<Height>(bounds, columns, height), w, tile);
+  };
+  if (stream.runs_inline()) return run();
+  stream.submit(run);
+}
+
+// C(rows of g) = alpha · A(rows of g) · op(B_g) + beta · C(rows of g), of `bounds`: host's offsets, or RowGroups.
+template <class T, class TC, class Bounds>
+void grouped_rows_in(Stream& stream, const Bounds& bounds, Workspace w, Transpose tb, double alpha, View<const T, 2> a,
+                     View<const T, 3> b, double beta, View<TC, 2> c) {
+  const bool flip = tb == Transpose::yes;
+  require(a.rows() == c.rows() && b.extent(flip ? 2 : 1) == a.extent(1) && b.extent(flip ? 1 : 2) == c.extent(1),
+          "the extents of a grouped product do not match");
+  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
+    const int64_t inner = a.extent(1), n = t.columns;
+    const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
+    const auto rows = a.slice(begin + t.row, begin + t.row + t.rows);
+    const auto part = flip ? matrix.slice(t.column, t.column + n) : columns_of(matrix, t.column, n);
+    const auto to = columns_of(c.slice(begin, end).slice(t.row, t.row + t.rows), t.column, n);
+    return Product<T, TC>{1, Transpose::no, tb, t.rows, n, inner, alpha, beta, rows, part, to};
+  };
+  const auto height = [](int64_t begin, int64_t end) { return end - begin; };
+  run_grouped(stream, bounds, c.extent(1), w, height, tile);
+}
+
+// C_g = alpha · A(rows of g)ᵀ · B(rows of g) + beta · C_g.
+template <class T, class TC, class Bounds>
+void grouped_sums_in(Stream& stream, const Bounds& bounds, Workspace w, double alpha, View<const T, 2> a,
+                     View<const T, 2> b, double beta, View<TC, 3> c) {
+  require(a.rows() == b.rows() && a.extent(1) == c.extent(1) && b.extent(1) == c.extent(2),
+          "the extents of a grouped product do not match");
+  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
+    const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
+    const auto left = columns_of(a.slice(begin, end), t.row, t.rows);
+    const auto right = columns_of(b.slice(begin, end), t.column, t.columns);
+    const auto to = columns_of(matrix.slice(t.row, t.row + t.rows), t.column, t.columns);
+    return Product<T, TC>{1,     Transpose::yes, Transpose::no, t.rows, t.columns, end - begin,
+                          alpha, beta,           left,          right,  to};
+  };
+  const int64_t rows = c.extent(1);
+  const auto height = [=](int64_t begin, int64_t end) { return end == begin && beta == 1 ? 0 : rows; };
+  run_grouped(stream, bounds, c.extent(2), w, height, tile);
+}
+
 }  // namespace
 
 struct Gemm::Implementation {
@@ -224,40 +275,38 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
 template <class T, class TC>
 void Gemm::grouped_rows(Stream& stream, std::span<const int64_t> offsets, Transpose tb, double alpha,
                         View<const T, 2> a, View<const T, 3> b, double beta, View<TC, 2> c) {
-  const bool flip = tb == Transpose::yes;
-  require(static_cast<int64_t>(offsets.size()) == b.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows() &&
-              a.rows() == c.rows() && b.extent(flip ? 2 : 1) == a.extent(1) && b.extent(flip ? 1 : 2) == c.extent(1),
-          "the extents of a grouped product do not match");
-  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
-    const int64_t inner = a.extent(1), n = t.columns;
-    const View<const T, 2> matrix(b.row(g), {{b.extent(1), b.extent(2)}});
-    const auto rows = a.slice(begin + t.row, begin + t.row + t.rows);
-    const auto part = flip ? matrix.slice(t.column, t.column + n) : columns_of(matrix, t.column, n);
-    const auto to = columns_of(c.slice(begin, end).slice(t.row, t.row + t.rows), t.column, n);
-    return Product<T, TC>{1, Transpose::no, tb, t.rows, n, inner, alpha, beta, rows, part, to};
-  };
-  const auto height = [](int64_t begin, int64_t end) { return end - begin; };
-  run_grouped(stream, offsets, c.extent(1), impl_->workspace, height, tile);
+  require(static_cast<int64_t>(offsets.size()) == b.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows(),
+          "the offsets of a grouped product do not match its extents");
+  grouped_rows_in(stream, offsets, impl_->workspace, tb, alpha, a, b, beta, c);
 }
 
 template <class T, class TC>
 void Gemm::grouped_sums(Stream& stream, std::span<const int64_t> offsets, double alpha, View<const T, 2> a,
                         View<const T, 2> b, double beta, View<TC, 3> c) {
-  require(static_cast<int64_t>(offsets.size()) == c.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows() &&
-              a.rows() == b.rows() && a.extent(1) == c.extent(1) && b.extent(1) == c.extent(2),
-          "the extents of a grouped product do not match");
-  const auto tile = [=](int64_t begin, int64_t end, int64_t g, Rectangle t) {
-    const View<TC, 2> matrix(c.row(g), {{c.extent(1), c.extent(2)}});
-    const auto left = columns_of(a.slice(begin, end), t.row, t.rows);
-    const auto right = columns_of(b.slice(begin, end), t.column, t.columns);
-    const auto to = columns_of(matrix.slice(t.row, t.row + t.rows), t.column, t.columns);
-    return Product<T, TC>{1,     Transpose::yes, Transpose::no, t.rows, t.columns, end - begin,
-                          alpha, beta,           left,          right,  to};
-  };
-  const int64_t rows = c.extent(1);
-  const auto height = [=](int64_t begin, int64_t end) { return end == begin && beta == 1 ? 0 : rows; };
-  run_grouped(stream, offsets, c.extent(2), impl_->workspace, height, tile);
+  require(static_cast<int64_t>(offsets.size()) == c.rows() + 1 && offsets.front() >= 0 && offsets.back() <= a.rows(),
+          "the offsets of a grouped product do not match its extents");
+  grouped_sums_in(stream, offsets, impl_->workspace, alpha, a, b, beta, c);
 }
+
+template <class T>
+void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
+                        View<T, 2> c) {
+  require(groups.count == b.rows() && groups.rows() == a.rows(), "the groups of a product do not match its extents");
+  grouped_rows_in(stream, groups, impl_->workspace, tb, 1, a, b, 0, c);
+}
+
+template <class T>
+void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+                        View<acc_t<T>, 3> c) {
+  require(groups.count == c.rows() && groups.rows() == a.rows(), "the groups of a product do not match its extents");
+  grouped_sums_in(stream, groups, impl_->workspace, 1, a, b, 1, c);
+}
+#define FORGE_GROUPED(T)                                                                                     \
+  template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
+                                   View<T, 2>);                                                              \
+  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, View<acc_t<T>, 3>);
+FORGE_COMPUTE_TYPES(FORGE_GROUPED)
+#undef FORGE_GROUPED
 
 #define FORGE_GEMM(T, TC)                                                                                              \
   template void Gemm::operator()(Stream&, Transpose, Transpose, double, View<const T, 2>, View<const T, 2>, double,    \

@@ -10,8 +10,7 @@
 namespace forge {
 
 // Products of groups of rows (the experts of a layer) by tensor cores, all groups in one launch (machine.grouped:
-// tensor_cores), of the CUDA build. A build that computes on the CPU has none: there these end with an error. Gemm has
-// those of every type, one product a group.
+// tensor_cores), of the CUDA build. Gemm has them on the CPU, and of every type one product a group.
 
 // Where the rows of groups begin, in the memory of the device: the operands' rows are the places [begin, end) of an
 // order that `offsets` cuts into groups.
@@ -21,6 +20,7 @@ struct RowGroups {
   std::int64_t each = 0;
   std::int64_t begin = 0, end = 0;
 
+  std::int64_t rows() const { return end - begin; }
   // The first of the operands' rows that is of group g; of group `count`, the first behind them all.
   FORGE_INLINE std::int64_t begin_of(std::int64_t g) const {
     const std::int64_t at = offsets ? offsets[g] : g * each;

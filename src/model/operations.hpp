@@ -88,6 +88,7 @@ class Operations {
   std::vector<AttentionProduct> attention;
   std::vector<RowKernel> row_kernels;
   std::vector<ScaledProduct> scaled;          // of the products in FP8, in their order
+  std::int64_t count_reads = 0;               // times that the host waits for counts of experts' rows
   bool fp8 = false;                           // what follows is of a block whose products are
   bool recomputes = false;                    // … and of a pass that has run before
   bool coded = false, coded_experts = false;  // … whose weights were gathered as codes

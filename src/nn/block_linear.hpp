@@ -204,7 +204,7 @@ bool multiply_expert_codes(Context<T>& ctx, ProductOf of, const ExpertRows& rows
     const View<const T, 2> matrices = one_below_the_other(w);
     const ScaledProduct p = find_expert_amaxes<T>(ctx, of, split, a, matrices);
     const OperandCodes codes = encode_operands<T>(ctx, of, split.product, p, a, matrices);
-    note_experts<T>(ctx, false, rows.offsets, c.columns(), a.columns(), true, true);
+    note_experts<T>(ctx, false, rows, c.columns(), a.columns(), true, true);
     fp8_grouped_rows(ctx.stream, rows.groups, codes.a, codes.b, c);
     count_operands<T>(ctx, of, split, p, a, matrices);
     return true;

@@ -1,8 +1,11 @@
 #include "nn/dispatch.hpp"
 
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
 #include "kernels/moe.hpp"
 #include "nn/exchange_dispatch.hpp"
 #include "nn/gather_dispatch.hpp"
+#include "nn/local_dispatch.hpp"
 
 namespace forge {
 
@@ -14,6 +17,24 @@ void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load)
   const bool of_group = moe_shape(ctx.buffers).gathers;
   const bool first = ctx.groups.ep_rank() == 0 && ctx.groups.etp_rank() == 0;
   if (!load.empty() && (!of_group || first)) add_counts(ctx.stream, sorting.counts, load);
+}
+
+// The order of this rank's choices.
+template <class T>
+void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
+              const DispatchBuffers<T>& b) {
+  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
+           moe_shape(ctx.buffers).fixed ? sorting.unpadded : b.order, b.place);
+}
+
+// Behind it: padding, or the counts that the host will read.
+template <class T>
+void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
+  const MoeShape m = moe_shape(ctx.buffers);
+  if (m.fixed) return moe_pad(ctx.stream, sorting.offsets, sorting.unpadded, m.capacity, b.order, b.place);
+  if (!m.reads_counts) return;
+  if (m.exchanges()) return ExchangeDispatch<T>::share(ctx, sorting, b);
+  copy_on_device(ctx.stream, b.counts.data, sorting.counts.data, to_size(m.experts) * sizeof(std::int64_t));
 }
 
 }  // namespace
@@ -28,19 +49,21 @@ std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::i
     if (gathers)
       GatherDispatch<T>::sort(ctx, list, sorting, b);
     else
-      ExchangeDispatch<T>::sort(ctx, list, sorting, b);
+      sort_own(ctx, list, sorting, b);
   };
   if (kept.empty() || !load.empty()) sort(choices);
   add_load(ctx, sorting, load);
   if (!kept.empty()) sort(kept);
-  if (!gathers) ExchangeDispatch<T>::share(ctx, sorting, b);
+  if (!gathers) finish_own(ctx, sorting, b);
   return sorted_assignments(ctx, b, s);
 }
 
 template <class T>
 std::unique_ptr<Dispatch<T>> sorted_assignments(Context<T>& ctx, const DispatchBuffers<T>& b,
                                                 const DispatchScratch<T>& s) {
-  if (moe_shape(ctx.buffers).gathers) return std::make_unique<GatherDispatch<T>>(ctx, b, s);
+  const MoeShape m = moe_shape(ctx.buffers);
+  if (!m.exchanges()) return std::make_unique<LocalDispatch<T>>(ctx, b, s);
+  if (m.gathers) return std::make_unique<GatherDispatch<T>>(ctx, b, s);
   return std::make_unique<ExchangeDispatch<T>>(ctx, b, s);
 }
 

@@ -10,8 +10,9 @@
 namespace forge {
 
 // Moves the rows of a layer's assignments to the ranks that have their experts, and back, in rounds of bounded size.
-// The host reads the counts of assignments once, when a Dispatch is made; every rank that shares the layer's experts
-// then takes the same number of rounds, and in each calls the same operations.
+// The host reads the counts of assignments once, when a Dispatch is made (MoeShape::reads_counts; elsewhere it needs
+// none); every rank that shares the layer's experts then takes the same number of rounds, and in each calls the same
+// operations.
 template <class T>
 class Dispatch {
  public:
@@ -21,11 +22,14 @@ class Dispatch {
   Dispatch& operator=(const Dispatch&) = delete;
 
   virtual int rounds() const = 0;
-  // Where each expert's rows of a round begin, for grouped products; the last entry: all rows, N.
+  // Where each expert's rows of a round begin, for products one after the other; the last entry: all rows, N. Empty
+  // where the host has read no counts.
   virtual std::vector<std::int64_t> offsets(int round) const = 0;
   // The same for products that find them on the device, once the round's rows are there.
   virtual RowGroups groups(int round) const = 0;
   ExpertRows rows(int round) const { return {offsets(round), groups(round)}; }
+  // Rows of a round.
+  std::int64_t count(int round) const { return groups(round).rows(); }
 
   // What sending in a round needs from the host, now; and the stream that sends, where it isn't the compute stream.
   virtual void prepare(int round) = 0;

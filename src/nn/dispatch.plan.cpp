@@ -33,6 +33,10 @@ MoeShape moe_shape(const BufferContext& c) {
     m.capacity = std::min(at_least(o.capacity_factor, scope * m.chosen, m.experts), scope);
   }
   m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
+  // Without other sources the number of rows follows from the choices' shape, and products in one launch find on the
+  // device where each expert's begin. Rows of no expert have no numbers, of which FP8 could take the largest.
+  const bool rounds_rows_of_no_expert = m.capacity > 0 && c.fp8.on && c.fp8.experts;
+  m.reads_counts = !m.fixed && (m.exchanges() || !c.grouped || rounds_rows_of_no_expert);
   m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen * (m.gathers ? m.sources : 1);
   const std::int64_t most =
       m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
@@ -40,9 +44,16 @@ MoeShape moe_shape(const BufferContext& c) {
   return m;
 }
 
+std::int64_t most_own_assignments(const BufferContext& c) {
+  const MoeShape m = moe_shape(c);
+  const std::int64_t all = m.fixed ? m.places : m.rows * m.chosen;
+  return m.capacity > 0 ? std::min(all, c.microbatch.sequences * m.experts * m.capacity) : all;
+}
+
 std::int64_t expected_expert_rows(const BufferContext& c) {
   const MoeShape m = moe_shape(c);
   if (m.fixed) return m.sources * m.experts_here * m.capacity;
+  if (!m.reads_counts) return most_own_assignments(c);
   const std::int64_t balanced = m.sources * m.rows * m.chosen * m.experts_here / m.experts;
   const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
   const auto loaded =

@@ -19,14 +19,19 @@ struct MoeShape {
   std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
   int sources = 1;                // ranks that share the layer's experts: ep · etp
-  bool gathers = false;  // all rows of the sources go to each of them, and their assignments stand in one order
-  bool fixed = false;    // static shapes: every source sends `capacity` rows to every expert, padded
+  bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
+  bool fixed = false;        // static shapes: every source sends `capacity` rows to every expert, padded
+  bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
 
   bool exchanges() const { return sources > 1; }
 };
 MoeShape moe_shape(const BufferContext&);
-// Rows that this rank's experts get, of all sources together: with static shapes always as many, else where the router
-// loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
+// The most assignments of its own rows that a rank keeps: all of them, or what capacities leave. Without other sources
+// its experts' products go over so many rows where the host reads no counts; behind the last assignment those are of no
+// expert.
+std::int64_t most_own_assignments(const BufferContext&);
+// Rows that this rank's experts get, of all sources together: where the host reads no counts always as many, else where
+// the router loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
 std::int64_t expected_expert_rows(const BufferContext&);
 // Rounds in which they come.
 std::int64_t expected_rounds(const BufferContext&);
@@ -38,7 +43,7 @@ struct DispatchBuffers {
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
-  View<std::int64_t, 2> counts;   // (sources, E); where rows are exchanged, without static shapes
+  View<std::int64_t, 2> counts;   // (sources, E), for the host; not where all rows are gathered
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -48,7 +53,7 @@ struct DispatchBuffers {
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else if (!m.fixed) {
       if (l.c.reads_expert_offsets() && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-      l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+      if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
   }
 };

@@ -36,24 +36,14 @@ ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>&
       ranks_(ranks_of(ctx)),
       plan_(ranks_, read_counts(ctx, b), shape_.round_rows) {}
 
-template <class T>
-void ExchangeDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
-                               const DispatchBuffers<T>& b) {
-  moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
-           moe_shape(ctx.buffers).fixed ? sorting.unpadded : b.order, b.place);
-}
-
-// After sort(): padded, or the counts of all sources.
+// Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
 template <class T>
 void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
-  const MoeShape m = moe_shape(ctx.buffers);
-  if (m.fixed) return moe_pad(ctx.stream, sorting.offsets, sorting.unpadded, m.capacity, b.order, b.place);
-  // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
   const auto all = b.counts;
   const LayerGroups& g = ctx.groups;
   const auto of_group = all.slice(g.ep_rank() * g.etp_size(), (g.ep_rank() + 1) * g.etp_size());
   const auto own = of_group.slice(g.etp_rank(), g.etp_rank() + 1);
-  copy_on_device(ctx.stream, own.data, sorting.counts.data, to_size(m.experts) * sizeof(std::int64_t));
+  copy_on_device(ctx.stream, own.data, sorting.counts.data, to_size(own.size()) * sizeof(std::int64_t));
   if (g.etp) g.etp->all_gather(ctx.stream, View<const std::int64_t, 2>(own), of_group);
   if (g.ep) g.ep->all_gather(ctx.stream, View<const std::int64_t, 2>(of_group), all);
 }
@@ -158,17 +148,15 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
     copy_on_device(ctx_.stream, in.list()[0].data, out.list()[0].data, to_size(out.list()[0].count) * sizeof(P));
 }
 
-// Received rows stand in an order of their own; where nothing is received, a round takes some of this rank's.
+// Received rows stand in an order of their own.
 template <class T>
 RowGroups ExchangeDispatch<T>::groups(int round) const {
-  const std::int64_t first = round * shape_.round_rows, rows = plan_.rows(round);
-  if (shape_.exchanges()) return {shape_.experts_here, s_.offsets.data, 0, 0, rows};
-  return {shape_.experts_here, b_.offsets.data, shape_.capacity, first, first + rows};
+  return {shape_.experts_here, s_.offsets.data, 0, 0, plan_.rows(round)};
 }
 
 template <class T>
 void ExchangeDispatch<T>::prepare(int round) {
-  if (shape_.exchanges()) sort_received(round);
+  sort_received(round);
 }
 
 // As send_rows: the codes of a rank's places begin where the first of these does, and end before the last.
@@ -186,8 +174,6 @@ void ExchangeDispatch<T>::send_codes(int round, View<const T, 2> x, const Scaled
     fp8_encode_rows<T>(this->sending(), x, rows, b_.order.slice(places.begin, places.end), shape_.chosen,
                        codes_of(places));
   }
-  if (!shape_.exchanges())
-    return fp8_decode_rows<T>(this->sending(), codes_of(plan_.sent(round, 0)), rows, {}, 1, to.slice(0, n));
   const View<std::uint8_t, 2> received(reinterpret_cast<std::uint8_t*>(s_.received.data), {{n, bytes}});
   exchange_out<std::uint8_t>(round, {assignments, {{s_.assignments.rows(), bytes}}}, pitch, received);
   sort_received(round);
@@ -198,14 +184,12 @@ template <class T>
 void ExchangeDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
                                     View<T, 2> to) {
   if (codes) return send_codes(round, x, *codes, to);
-  const auto fill = [&](const Range& places, View<T, 2> rows) {
-    permute_rows<T>(this->sending(), x, b_.order.slice(places.begin, places.end), shape_.chosen, rows);
-  };
-  if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, plan_.rows(round)));
   // Only this round's places: the others may hold what has come back.
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    if (!places.empty()) fill(places, s_.assignments.slice(places.begin, places.end));
+    if (!places.empty())
+      permute_rows<T>(this->sending(), x, b_.order.slice(places.begin, places.end), shape_.chosen,
+                      s_.assignments.slice(places.begin, places.end));
   }
   const std::int64_t rows = plan_.rows(round);
   const auto received = s_.received.slice(0, rows);
@@ -218,13 +202,11 @@ template <class T>
 void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
   const View<A, 1> assignments = line_of(s_.weights);
   const std::int64_t rows = plan_.rows(round);
-  const auto fill = [&](const Range& places, View<A, 1> line) {
-    permute_weights<A>(this->sending(), values, b_.order.slice(places.begin, places.end), line);
-  };
-  if (!shape_.exchanges()) return fill(plan_.sent(round, 0), to.slice(0, rows));
   for (int peer = 0; peer < ranks_.ep; ++peer) {
     const Range places = plan_.sent(round, peer);
-    if (!places.empty()) fill(places, assignments.slice(places.begin, places.end));
+    if (!places.empty())
+      permute_weights<A>(this->sending(), values, b_.order.slice(places.begin, places.end),
+                         assignments.slice(places.begin, places.end));
   }
   const auto received = s_.received_line.slice(0, rows);
   exchange_out<A>(round, s_.weights, 1, received);
@@ -234,14 +216,11 @@ void ExchangeDispatch<T>::send_weights(int round, View<const A, 2> values, View<
 
 template <class T>
 View<T, 2> ExchangeDispatch<T>::outbox(int round, View<T, 2> buffer) const {
-  if (shape_.exchanges()) return buffer.slice(0, plan_.rows(round));
-  const Range places = plan_.sent(round, 0);
-  return s_.assignments.slice(places.begin, places.end);
+  return buffer.slice(0, plan_.rows(round));
 }
 
 template <class T>
 void ExchangeDispatch<T>::return_rows(int round, View<const T, 2> from) {
-  if (!shape_.exchanges()) return;
   const std::int64_t rows = plan_.rows(round);
   sort_received(round);
   const auto received = s_.received.slice(0, rows);
@@ -258,10 +237,6 @@ template <class T>
 void ExchangeDispatch<T>::return_weights(int round, View<A, 1> from) {
   const std::int64_t rows = plan_.rows(round);
   const View<const A, 2> line(from.data, {{rows, 1}});
-  if (!shape_.exchanges()) {
-    const Range places = plan_.sent(round, 0);
-    return copy_rows<A>(ctx_.stream, line, s_.weights.slice(places.begin, places.end));
-  }
   sort_received(round);
   const auto received = s_.received_line.slice(0, rows);
   unpermute_rows<A>(ctx_.stream, line, s_.place.slice(0, rows), 0, {}, false, received);

@@ -12,9 +12,7 @@ class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
   ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
-  // What sort_assignments() does before: the order of this rank's choices, then what all ranks must know of it.
-  static void sort(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
-                   const DispatchBuffers<T>& b);
+  // What sort_assignments() does before, without static shapes: this rank's counts to all ranks.
   static void share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
 
   int rounds() const override { return plan_.rounds(); }

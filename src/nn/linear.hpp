@@ -13,12 +13,11 @@ void note_product(const Context<T>& ctx, const View<TC, 2>& c, std::int64_t k, b
 }
 // The experts' products of so many columns run next.
 template <class T>
-void note_experts(const Context<T>& ctx, bool sums, const std::vector<std::int64_t>& offsets, std::int64_t n,
-                  std::int64_t k, bool fp8, bool grouped) {
+void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std::int64_t n, std::int64_t k, bool fp8,
+                  bool grouped) {
   if (!ctx.operations) return;
-  const auto experts = static_cast<std::int64_t>(offsets.size()) - 1;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts({sums, experts, offsets.back(), n, k, dtype_of<T>, result, fp8, grouped});
+  ctx.operations->experts({sums, rows.groups.count, rows.count(), n, k, dtype_of<T>, result, fp8, grouped});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.
@@ -70,12 +69,9 @@ void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 
 template <class T>
 void expert_rows(Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
                  View<T, 2> y, bool fp8) {
-  if constexpr (std::is_same_v<T, bf16>)
-    if (ctx.buffers.grouped) {
-      note_experts<T>(ctx, false, rows.offsets, y.columns(), x.columns(), fp8, true);
-      return grouped_rows(ctx.stream, rows.groups, tb == Transpose::yes, x, w, y);
-    }
-  note_experts<T>(ctx, false, rows.offsets, y.columns(), x.columns(), fp8, false);
+  const bool grouped = ctx.buffers.grouped;
+  note_experts<T>(ctx, false, rows, y.columns(), x.columns(), fp8, grouped);
+  if (grouped) return ctx.gemm.template grouped_rows<T>(ctx.stream, rows.groups, tb, x, w, y);
   ctx.gemm.template grouped_rows<T, T>(ctx.stream, rows.offsets, tb, 1.0, x, w, 0.0, y);
 }
 
@@ -93,12 +89,9 @@ void expert_backward_input(Context<T>& ctx, const ExpertRows& rows, View<const T
 template <class T>
 void expert_backward_weight(Context<T>& ctx, const ExpertRows& rows, View<const T, 2> dy, View<const T, 2> x,
                             View<acc_t<T>, 3> dw) {
-  if constexpr (std::is_same_v<T, bf16>)
-    if (ctx.buffers.grouped) {
-      note_experts<T>(ctx, true, rows.offsets, dy.columns(), x.columns(), false, true);
-      return grouped_sums(ctx.stream, rows.groups, dy, x, dw);
-    }
-  note_experts<T>(ctx, true, rows.offsets, dy.columns(), x.columns(), false, false);
+  const bool grouped = ctx.buffers.grouped;
+  note_experts<T>(ctx, true, rows, dy.columns(), x.columns(), false, grouped);
+  if (grouped) return ctx.gemm.template grouped_sums<T>(ctx.stream, rows.groups, dy, x, dw);
   ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, rows.offsets, 1.0, dy, x, 1.0, dw);
 }
 

@@ -66,7 +66,7 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
 // n2 and weights → rows of a round.
 template <class T>
 void Moe<T>::send_to_experts(Dispatch<T>& dispatch, int round) const {
-  const ExpertBuffers<T> rows = first_rows(b.experts, dispatch.offsets(round).back());
+  const ExpertBuffers<T> rows = first_rows(b.experts, dispatch.count(round));
   dispatch.send_rows(round, n2, codes(ProductOf::output, n2.rows()), rows.in);
   dispatch.send_weights(round, b.router.weights, rows.weights);
 }
@@ -191,7 +191,7 @@ void Moe<T>::backward_input(View<const T, 2> d_y, View<T, 2> d_down_out, View<T,
   Ahead<T> ahead(ctx);
   const auto send = [&](int round) {
     dispatch->send_rows(round, d_y, codes(ProductOf::input_gradient, d_y.rows()),
-                        s.d_rows.slice(0, dispatch->offsets(round).back()));
+                        s.d_rows.slice(0, dispatch->count(round)));
   };
   ahead.start(*dispatch, 0, [&] { send(0); });
   if (has_shared()) shared_backward_input(d_y, d_down_out, d_n2, s, rows);

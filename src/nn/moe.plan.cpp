@@ -114,6 +114,7 @@ void add_forward(Operations& o, bool recompute) {
   const bool gate = s.options.shared_expert_gate;
   add_router_operations(o, Pass::forward);
   add_sort_operations(o);
+  o.count_reads += m.reads_counts;
   add_operations_of_received(o);
   add_rows_out(o, ProductOf::output);
   add_operations_of_weights(o, Pass::forward);
@@ -134,6 +135,7 @@ void add_backward_input(Operations& o) {
   const std::int64_t rows = expected_expert_rows(o.c);
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
+  o.count_reads += m.reads_counts;
   add_operations_of_received(o);
   add_rows_out(o, ProductOf::input_gradient);
   if (gate) o.over_rows("gate_rows_backward", o.S, s.C(), 2, 1);

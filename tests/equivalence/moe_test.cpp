@@ -3,6 +3,7 @@
 #include "../long_run.hpp"
 #include "cover.hpp"
 #include "models.hpp"
+#include "nn/dispatch.plan.hpp"
 #include "run_threads.hpp"
 
 namespace forge::test {
@@ -58,6 +59,91 @@ TEST(MoeTenSteps, EqualOneRank) {
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 10, 1e-9); };
   EXPECT_EQ(failures_of(thinned(cases, 3), long_run() ? 96 + 6 : 34, check), "");
+}
+
+// Products of experts that find their rows' begins in the device's memory, as tensor cores do (machine.grouped), here
+// in the CPU build's, which the rules of decks have for no precision.
+Deck with_begins_on_device(Deck deck) {
+  deck.machine.grouped = GroupedProducts::tensor_cores;
+  return deck;
+}
+bool reads_counts(const Deck& deck) {
+  return moe_shape(make_setup(deck).buffers).reads_counts;
+}
+
+// Models with experts, and one that sends every token to all of them.
+std::vector<TestModel> models_and_all_chosen() {
+  std::vector<TestModel> models = moe_models();
+  TestModel all = models.front();
+  all.name = "all experts";
+  all.deck.model.experts_per_token = all.deck.model.experts;
+  all.deck.model.dispatch_rows = 0.7;
+  models.push_back(all);
+  return models;
+}
+
+// Each model on three of: one rank, stages, sequence parallelism of whole experts, context parallelism, ZeRO-3, all
+// without a count on the host; and rows from other ranks, whose counts it reads. Steps, biases and validation, too.
+TEST(MoeOnDevice, LayoutsEqualOneRankWithCountsOnTheHost) {
+  const MeshDeck meshes[] = {{1, 1, 1, 1, 1},       {2, 1, 1, 1, 1},       {1, 1, 1, 1, 2, 1, 1}, {1, 1, 1, 2, 1, 1, 1},
+                             {1, 1, 2, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 2, 1}, {1, 1, 2, 1, 2, 2, 2}};
+  std::vector<LayoutCase> cases;
+  for (const TestModel& model : models_and_all_chosen())
+    for (int draw = 0; draw < 3; ++draw) {
+      const std::size_t n = cases.size();
+      Choice choice;
+      const MeshDeck& mesh = meshes[n % 7];
+      choice.zero_stage = mesh.dp_shard > 1 ? 3 : 0;
+      choice.recompute = static_cast<Recompute>((n + n / 7) % 3);
+      cases.push_back({model.name, with_training(layout_deck(model.deck, mesh, choice, n), 3)});
+    }
+  References references;
+  const auto check = [&](const LayoutCase& c) -> std::string {
+    Deck deck = c.deck;
+    if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
+    const LayoutResult& one = references.of(deck, 3);
+    deck = with_begins_on_device(deck);
+    if (reads_counts(deck) != (deck.mesh.ep * deck.mesh.etp > 1 && deck.model.capacity_scope != CapacityScope::rank))
+      return "reads counts, or reads none";
+    RunOptions options;
+    options.train_steps = 3;
+    options.whole = false;
+    options.one = &one;
+    const LayoutResult result = run_threads(deck, options);
+    const auto text = difference(result, one, 1);
+    return text.empty() ? training_difference(result, one, 1e-9) : text;
+  };
+  EXPECT_EQ(failures_of(cases, 33, check), "");
+}
+
+// Nothing but the host's knowledge changes, so no bit does, in any precision; in FP8 with a capacity it is read after
+// all, as magnitudes of rows that no expert has would count.
+TEST(MoeOnDevice, OneRankHasTheBitsOfCountsOnTheHost) {
+  int without_counts = 0, runs = 0;
+  for (const TestModel& model : models_and_all_chosen())
+    for (const auto precision : {PrecisionName::fp64, PrecisionName::fp32, PrecisionName::bf16, PrecisionName::fp8}) {
+      Deck deck = one_rank(model.deck);
+      deck.model.layers = 3;
+      deck.train.recompute = static_cast<Recompute>(runs % 3);
+      deck.train.precision = precision;
+      if (precision == PrecisionName::fp8) {
+        deck.train.fp8_carrier = Fp8Carrier::fp64;
+        deck.train.fp8_recipe = static_cast<Fp8Recipe>(runs / 4 % 4);
+        deck.train.fp8_experts = true;
+        deck.train.fp8_dispatch = runs % 8 == 3;
+      }
+      ASSERT_EQ(illegality(deck), "") << model.name;
+      const LayoutResult host = run_threads(deck, {}), device = run_threads(with_begins_on_device(deck), {});
+      EXPECT_EQ(host.problem + device.problem, "") << model.name;
+      EXPECT_EQ(host.loss, device.loss) << model.name;
+      EXPECT_EQ(host.grad_norm, device.grad_norm) << model.name;
+      EXPECT_EQ(host.gradients, device.gradients) << model.name;
+      EXPECT_EQ(host.amaxes, device.amaxes) << model.name;
+      without_counts += !reads_counts(with_begins_on_device(deck));
+      ++runs;
+    }
+  EXPECT_EQ(runs, 44);
+  EXPECT_EQ(without_counts, 42);  // two models have capacities of sequences
 }
 
 }  // namespace

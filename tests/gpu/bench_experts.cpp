@@ -97,16 +97,16 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
   // The same with machine.grouped: tensor_cores.
   const RowGroups groups{E, memory.values(offsets).data, 0, 0, P};
   row("weight gradient, tensor_cores", seconds_of(b, [&] {
-        grouped_sums(b.stream, groups, out, act, d_down);
-        grouped_sums(b.stream, groups, gate_up, rows, d_up);
+        gemm.grouped_sums<bf16>(b.stream, groups, out, act, d_down);
+        gemm.grouped_sums<bf16>(b.stream, groups, gate_up, rows, d_up);
       }));
   row("forward, tensor_cores", seconds_of(b, [&] {
-        grouped_rows(b.stream, groups, true, rows, up, gate_up);
-        grouped_rows(b.stream, groups, true, act, down, out);
+        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::yes, rows, up, gate_up);
+        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::yes, act, down, out);
       }));
   row("input gradient, tensor_cores", seconds_of(b, [&] {
-        grouped_rows(b.stream, groups, false, out, down, act);
-        grouped_rows(b.stream, groups, false, gate_up, up, rows);
+        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::no, out, down, act);
+        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::no, gate_up, up, rows);
       }));
 }
 

@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped_product.hpp"
 
 // Grouped products against the plain loops, with the bound of gemm_test.cpp.
 
@@ -148,6 +151,45 @@ TYPED_TEST(GroupedTest, AnyNumberOfThreadsGivesTheSameBits) {
     append(all, dw.read(s));
     return all;
   });
+}
+
+// Begins that the stream finds when it gets there, of all places of an order or a part of them, against the host's.
+// What stands there before, which the host could see, is another order.
+TYPED_TEST(GroupedTest, BeginsThatTheStreamFindsGiveTheSameBits) {
+#if defined(FORGE_CUDA)
+  GTEST_SKIP() << "grouped_product_test.cpp";
+#endif
+  using T = typename TypeParam::first_type;
+  using A = acc_t<T>;
+  const Offsets order{0, 0, 301, 301, 340, 688, 688};  // the first, the third and the last have none
+  const int64_t G = 6, K = 40, N = 50;
+  const Buffer memory(4 << 20);
+  Gemm gemm(memory.data(), 4 << 20);
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 700}, {200, 345}, {350, 700}, {690, 700}})
+    for (const auto kind : {Stream::Kind::Inline, Stream::Kind::Worker}) {
+      const int64_t R = end - begin;
+      Field<T> x(R, K, normal_values(R * K, 1)), w(G, N * K, normal_values(G * N * K, 2)), dy(R, N);
+      dy.write(normal_values(R * N, 4));
+      Field<T> y(R, N), late_y(R, N), dx(R, K), late_dx(R, K);
+      Field<A> dw(G, N * K), late_dw(G, N * K);
+      const View<const T, 3> weights(w.data(), {{G, N, K}});
+      Offsets clamped, found(order.size(), 0);
+      for (const int64_t at : order) clamped.push_back(std::clamp(at, begin, end) - begin);
+      Stream s(2, kind);
+      gemm.grouped_rows<T, T>(s, clamped, Transpose::yes, 1.0, x.view(), weights, 0.0, y.view());
+      gemm.grouped_rows<T, T>(s, clamped, Transpose::no, 1.0, dy.view(), weights, 0.0, dx.view());
+      gemm.grouped_sums<T, A>(s, clamped, 1.0, dy.view(), x.view(), 1.0, View<A, 3>(dw.data(), {{G, N, K}}));
+      s.submit([&] { found = order; });
+      const RowGroups groups{G, found.data(), 0, begin, end};
+      gemm.grouped_rows<T>(s, groups, Transpose::yes, x.view(), weights, late_y.view());
+      gemm.grouped_rows<T>(s, groups, Transpose::no, dy.view(), weights, late_dx.view());
+      gemm.grouped_sums<T>(s, groups, dy.view(), x.view(), View<A, 3>(late_dw.data(), {{G, N, K}}));
+      s.synchronize();
+      EXPECT_EQ(late_y.read(s), y.read(s));
+      EXPECT_EQ(late_dx.read(s), dx.read(s));
+      EXPECT_EQ(late_dw.read(s), dw.read(s));
+      EXPECT_EQ(late_dw.read(s) == Values(to_size(G * N * K), 0.0), begin == 690) << "no expert has these rows";
+    }
 }
 
 TEST(Grouped, ShapesThatDoNotMatchAreRefused) {

@@ -41,15 +41,26 @@ def planned_calls(deck):
     return sum(map(int, rows))
 
 
-def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks):
-    """blocks: whether counts of rows go back to the device (mesh.ep)."""
+def planned_reads(deck):
+    """Times that the host waits for counts of experts' rows, by `forge show --cost`, which has no rates of fp64."""
+    if not any(word.startswith("train.precision=") for word in deck):
+        deck = [*deck, "--set", "train.precision=bf16"]
+    said = re.search(r"waits for counts of experts' rows (\d+) times", run([FORGE, "show", *deck, "--cost", "h100_8"]))
+    return int(said.group(1)) if said else 0
+
+
+def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks, reads=None):
+    """blocks: whether counts of rows go back to the device (mesh.ep); reads: passes in which the host waits for counts, of each
+    layer with experts and microbatch: by default of both, forward and backward."""
     deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks)]
     for setting in SETTINGS + options:
         deck += ["--set", setting]
     first, following, last = (counts_of(deck, n) for n in (FIRST, NEXT, LAST))
     if sorted(first) != list(range(ranks)):
         sys.exit(f"{name}: devices {sorted(first)} reported, not {ranks}")
-    passes = 2 * layers_with_experts * microbatches  # forward and backward of each layer with experts
+    passes = (2 if reads is None else reads) * layers_with_experts * microbatches
+    if planned_reads(deck) != passes:
+        sys.exit(f"{name}: `forge show --cost` counts {planned_reads(deck)} reads of counts, not {passes}")
     routers = 1 if layers_with_experts else 0
     expected = {
         "allocations": 0,
@@ -135,7 +146,11 @@ def main():
     check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
     check("experts, one rank", "mixtral", [], 1, 2, 2, False)
     check("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1"], 2, 2, 2, True)
-    check("grouped products", "mixtral", ["train.precision=bf16", "machine.grouped=tensor_cores"], 1, 2, 2, False)
+    grouped = ["train.precision=bf16", "machine.grouped=tensor_cores"]
+    codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
+    check("grouped products in rounds", "mixtral", [*grouped, "model.dispatch_rows=0.4", "train.recompute=full"], 1, 2, 2, False, 0)
+    check("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)
+    check("grouped products of codes", "mixtral", [*codes, "machine.grouped=tensor_cores"], 1, 2, 2, False, 0)
 
 
 main()

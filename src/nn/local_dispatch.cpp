@@ -1,0 +1,105 @@
+#include "nn/local_dispatch.hpp"
+
+#include <algorithm>
+
+#include "core/to_size.hpp"
+#include "device/memory.hpp"
+#include "kernels/fp8_rows.hpp"
+#include "kernels/moe.hpp"
+
+namespace forge {
+
+template <class T>
+LocalDispatch<T>::LocalDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
+    : Dispatch<T>(ctx.stream),
+      ctx_(ctx),
+      b_(b),
+      s_(s),
+      shape_(moe_shape(ctx.buffers)),
+      rows_(most_own_assignments(ctx.buffers)) {
+  require(ctx.groups.ep_size() == 1 && ctx.groups.etp_size() == 1,
+          "experts: the ep or etp group and the buffers differ");
+  if (shape_.reads_counts) read_counts();
+  for (std::int64_t e = 0; shape_.fixed && e <= shape_.experts; ++e) begins_.push_back(e * shape_.capacity);
+}
+
+template <class T>
+void LocalDispatch<T>::read_counts() {
+  std::vector<std::int64_t> counts(to_size(shape_.experts));
+  copy_to_host(ctx_.stream, counts.data(), b_.counts.data, counts.size() * sizeof(std::int64_t));
+  ctx_.stream.synchronize();
+  begins_.push_back(0);
+  for (const std::int64_t count : counts) begins_.push_back(begins_.back() + count);
+  rows_ = begins_.back();
+}
+
+template <class T>
+int LocalDispatch<T>::rounds() const {
+  return static_cast<int>(std::max<std::int64_t>((rows_ + shape_.round_rows - 1) / shape_.round_rows, 1));
+}
+
+template <class T>
+Range LocalDispatch<T>::window(int round) const {
+  const std::int64_t begin = std::min(round * shape_.round_rows, rows_);
+  return {begin, std::min(begin + shape_.round_rows, rows_)};
+}
+
+template <class T>
+std::vector<std::int64_t> LocalDispatch<T>::offsets(int round) const {
+  const Range here = window(round);
+  std::vector<std::int64_t> list;
+  list.reserve(begins_.size());
+  for (const std::int64_t begin : begins_) list.push_back(std::clamp(begin, here.begin, here.end) - here.begin);
+  return list;
+}
+
+template <class T>
+RowGroups LocalDispatch<T>::groups(int round) const {
+  const Range here = window(round);
+  return {shape_.experts, b_.offsets.data, shape_.capacity, here.begin, here.end};
+}
+
+// Codes stand where the rows of the same places would.
+template <class T>
+void LocalDispatch<T>::send_rows(int round, View<const T, 2> x, const std::optional<ScaledOperand>& codes,
+                                 View<T, 2> to) {
+  const Range here = window(round);
+  const auto order = b_.order.slice(here.begin, here.end);
+  if (!codes) return permute_rows<T>(this->sending(), x, order, shape_.chosen, to.slice(0, here.size()));
+  const View<std::uint8_t, 2> coded(reinterpret_cast<std::uint8_t*>(s_.assignments.row(here.begin)),
+                                    {{here.size(), coded_row_bytes(*codes)}});
+  fp8_encode_rows<T>(this->sending(), x, *codes, order, shape_.chosen, coded);
+  fp8_decode_rows<T>(this->sending(), coded, *codes, {}, 1, to.slice(0, here.size()));
+}
+
+template <class T>
+void LocalDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
+  const Range here = window(round);
+  permute_weights<A>(this->sending(), values, b_.order.slice(here.begin, here.end), to.slice(0, here.size()));
+}
+
+template <class T>
+View<T, 2> LocalDispatch<T>::outbox(int round, View<T, 2>) const {
+  const Range here = window(round);
+  return s_.assignments.slice(here.begin, here.end);
+}
+
+template <class T>
+void LocalDispatch<T>::sum_rows(bool add, View<T, 2> y) {
+  unpermute_rows<T>(ctx_.stream, s_.assignments, b_.place, 0, {}, add, y);
+}
+
+template <class T>
+void LocalDispatch<T>::return_weights(int round, View<A, 1> from) {
+  const Range here = window(round);
+  copy_rows<A>(ctx_.stream, View<const A, 2>(from.data, {{here.size(), 1}}), s_.weights.slice(here.begin, here.end));
+}
+
+template <class T>
+void LocalDispatch<T>::place_weights(View<A, 2> values) {
+  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, values);
+}
+
+FORGE_INSTANTIATE_CLASS(LocalDispatch);
+
+}  // namespace forge
