@@ -123,15 +123,9 @@ TEST(RoundedGradients, HaveTheSameBitsAgain) {
 
 // ---- layouts
 
-#if defined(FORGE_VGPU)
-const std::vector<int> drawn_ranks{2, 4};
-constexpr std::size_t stride = 10;
-constexpr std::size_t drawn = 4;
-#else
 const std::vector<int> drawn_ranks{2, 4, 8};
 constexpr std::size_t stride = 4;
 constexpr std::size_t drawn = 28;
-#endif
 
 std::vector<LayoutCase> layouts(std::uint64_t key) {
   std::vector<LayoutCase> cases;
