@@ -56,7 +56,7 @@ std::vector<std::string> settings_of(const CommandLine& line) {
   if (line.precision.empty()) return line.set;
   // What training keeps, which isn't legal with every precision, isn't read.
   std::vector<std::string> settings{"train.precision=" + line.precision, "optimizer.moments=default",
-                                    "optimizer.master_weights=default"};
+                                    "optimizer.master_weights=default", "optimizer.gradients=default"};
   for (const Key& key : all_keys())
     if (line.precision != "fp8" && key.section == "train" && std::string_view(key.name).starts_with("fp8_"))
       settings.push_back(key.qualified() + "=" + default_text(key));

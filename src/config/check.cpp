@@ -172,25 +172,33 @@ void check_qk_clip(const Deck& deck, Report& report) {
                        "optimizer");
 }
 
-// Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use.
+// Where gradients are fp64, so is what an optimizer keeps; master weights in bf16 are those in use, and gradients in
+// bf16 are of the type in which layers compute.
 void check_state_types(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
+  const OptimizerDeck& o = deck.optimizer;
   const bool fp8 = t.precision == PrecisionName::fp8;
   const bool fp64 = fp8 ? t.fp8_carrier == Fp8Carrier::fp64 : t.precision == PrecisionName::fp64;
+  const bool wide = fp64 || t.precision == PrecisionName::fp32;
   const std::string with = " = bf16 with train.precision = " + value_text(*find_key("train", "precision"), deck) +
                            (fp8 && fp64 ? " and train.fp8_carrier = fp64" : "");
-  if (deck.optimizer.moments == StateType::bf16 && fp64)
+  const std::string narrow = "; legal: default, or precision bf16, or fp8 with fp8_carrier: bf16";
+  const std::string clip = " = bf16 with optimizer.qk_clip = " + value_text(*find_key("optimizer", "qk_clip"), deck);
+  if (o.moments == StateType::bf16 && fp64)
     report.add("", "optimizer.moments" + with +
                        ", whose moments are fp64; legal: default, or precision fp32, bf16, or fp8 with "
                        "fp8_carrier: bf16");
-  if (deck.optimizer.master_weights != StateType::bf16) return;
-  if (fp64 || t.precision == PrecisionName::fp32)
-    report.add("", "optimizer.master_weights" + with +
-                       ", whose weights in use have another type; legal: default, or precision bf16, or fp8 with "
-                       "fp8_carrier: bf16");
-  if (deck.optimizer.qk_clip > 0)
-    report.add("", "optimizer.master_weights = bf16 with optimizer.qk_clip = " +
-                       value_text(*find_key("optimizer", "qk_clip"), deck) +
+  if (o.gradients == StateType::bf16 && wide)
+    report.add("", "optimizer.gradients" + with + ", in which layers compute in another type" + narrow);
+  if (o.gradients == StateType::bf16 && o.qk_clip > 0 && deck.output.norms_every_steps > 0)
+    report.add("", "optimizer.gradients" + clip + " and " +
+                       equation("output.norms_every_steps", deck.output.norms_every_steps) +
+                       ": what clipping adds to a weight is summed where its gradient was; legal: default, qk_clip: 0, "
+                       "or norms_every_steps: 0");
+  if (o.master_weights != StateType::bf16) return;
+  if (wide) report.add("", "optimizer.master_weights" + with + ", whose weights in use have another type" + narrow);
+  if (o.qk_clip > 0)
+    report.add("", "optimizer.master_weights" + clip +
                        ", which scales weights behind the update; legal: default, or qk_clip: 0");
 }
 

@@ -217,6 +217,7 @@ struct OptimizerDeck {
   double qk_clip = 0;              // largest attention logit that leaves queries and keys as they are; 0 = any
   StateType moments = StateType::compute_default;
   StateType master_weights = StateType::compute_default;  // bf16: those that layers read, with no other copy
+  StateType gradients = StateType::compute_default;       // sums over the microbatches of a step
   std::vector<OptimizerGroup> groups;                     // of several that match, the first
 };
 

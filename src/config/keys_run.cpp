@@ -76,7 +76,8 @@ void add_precision(SectionKeys<&Deck::train>& k) {
   using T = TrainDeck;
   k.choice<&T::precision>(
       "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
-      "of the arithmetic; bf16 keeps gradients, sums and, but for optimizer.master_weights, master weights in fp32, "
+      "of the arithmetic; bf16 keeps gradients, sums and master weights in fp32 (but for optimizer.gradients and "
+      "optimizer.master_weights), "
       "and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
   std::vector<std::string> recipes;
   for (const Fp8RecipeRow& recipe : fp8_recipes) recipes.push_back(recipe.word);
@@ -204,6 +205,11 @@ void add_optimizer(std::vector<Key>& keys) {
       "master_weights", may_change, {"default", "bf16"},
       "type of master weights; default = fp32, or fp64 with precision fp64; bf16, with precision "
       "bf16 or fp8 alone: the weights in use are the only ones, rounded stochastically");
+  k.choice<&O::gradients>(
+      "gradients", may_change, {"default", "bf16"},
+      "type of the sums of gradients over a step's microbatches; default = fp32, or fp64 with precision fp64; bf16, "
+      "with "
+      "precision bf16 or fp8 alone: each microbatch's gradient, in fp32, is added with stochastic rounding");
 }
 
 void add_data(std::vector<Key>& keys) {

@@ -17,7 +17,7 @@ struct OptimizerRow {
   // Groups of its tensors in checkpoints, in the type of optimizer.moments; at most four.
   std::array<const char*, 4> state;
   // The deck's keys that not every optimizer reads: any other of them is refused.
-  std::array<const char*, 7> keys;
+  std::array<const char*, 8> keys;
   // The weights to use are averages of those that are trained: what validation, saving and export see. The second group
   // of its state is what they are made of (optim/schedule_free.cpp); the rate is constant behind warm-up.
   bool averages = false;
@@ -37,19 +37,21 @@ struct OptimizerRow {
 
 // In the order of the enumerators.
 inline constexpr std::array optimizer_table{
-    OptimizerRow{
-        "adamw", {"first_moment", "second_moment"}, {"beta1", "beta2", "epsilon", "moments", "master_weights"}},
-    OptimizerRow{"lion", {"first_moment"}, {"beta1", "beta2", "moments", "master_weights"}},
-    OptimizerRow{"sgd", {"momentum"}, {"momentum", "moments", "master_weights"}},
+    OptimizerRow{"adamw",
+                 {"first_moment", "second_moment"},
+                 {"beta1", "beta2", "epsilon", "moments", "master_weights", "gradients"}},
+    OptimizerRow{"lion", {"first_moment"}, {"beta1", "beta2", "moments", "master_weights", "gradients"}},
+    OptimizerRow{"sgd", {"momentum"}, {"momentum", "moments", "master_weights", "gradients"}},
     OptimizerRow{"schedule_free", {"second_moment", "lead"}, {"beta1", "beta2", "epsilon"}, true},
-    OptimizerRow{"muon",
-                 {"momentum"},
-                 {"muon_scale", "adam_learning_rate", "beta1", "beta2", "epsilon", "moments", "master_weights"},
-                 false,
-                 true},
+    OptimizerRow{
+        "muon",
+        {"momentum"},
+        {"muon_scale", "adam_learning_rate", "beta1", "beta2", "epsilon", "moments", "master_weights", "gradients"},
+        false,
+        true},
     OptimizerRow{"normuon",
                  {"momentum"},
-                 {"adam_learning_rate", "beta1", "beta2", "epsilon", "moments", "master_weights"},
+                 {"adam_learning_rate", "beta1", "beta2", "epsilon", "moments", "master_weights", "gradients"},
                  false,
                  true,
                  "second_moment_of_rows"},
@@ -57,7 +59,7 @@ inline constexpr std::array optimizer_table{
     OptimizerRow{"soap",
                  {},
                  {"adam_learning_rate", "beta1", "beta2", "epsilon", "soap_basis_every_steps", "soap_largest_side",
-                  "master_weights"},
+                  "master_weights", "gradients"},
                  false,
                  true,
                  nullptr,

@@ -60,13 +60,11 @@ std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision&
   else if (!one_type)
     list.push_back({UnitBuf::copy, Category::parameters, state, p.compute});
   if (!one_type || !zero.keeps_whole()) list.push_back({UnitBuf::master, Category::parameters, state, p.storage});
-  if (kind.gradients && zero.reduce_each) {
-    list.push_back({UnitBuf::gradient, Category::gradients, state, p.accumulate});
-    if (unit.vectors_begin < n)
-      list.push_back({UnitBuf::vectors, Category::gradients, n - unit.vectors_begin, p.accumulate});
-  } else if (kind.gradients) {
-    list.push_back({UnitBuf::accumulator, Category::gradients, n, p.accumulate});
-  }
+  const DType sums = zero.rounds_gradients ? p.compute : p.accumulate;
+  if (kind.gradients && zero.reduce_each) list.push_back({UnitBuf::gradient, Category::gradients, state, sums});
+  if (kind.gradients && !zero.reduce_each) list.push_back({UnitBuf::accumulator, Category::gradients, n, sums});
+  if (kind.gradients && zero.adds_in_places() && unit.vectors_begin < n)
+    list.push_back({UnitBuf::vectors, Category::gradients, n - unit.vectors_begin, p.accumulate});
   for (const StateBuffer& buffer : kind.optimizer)
     list.push_back({UnitBuf::optimizer, Category::optimizer, kept_elements(unit, buffer.of), buffer.type});
   return list;
@@ -101,8 +99,14 @@ PoolSize pool_size(const std::vector<LocalUnit>& units, PoolClass c, TakesTurns 
 
 }  // namespace
 
+// Sums that stay on the rank have left their place when the next unit asks for it.
 PoolSize gradient_pool(const std::vector<LocalUnit>& units, PoolClass c) {
-  return pool_size(units, c, [](const Zero& zero) { return zero.reduce_each; });
+  PoolSize size = pool_size(units, c, [](const Zero& zero) { return zero.adds_in_places(); });
+  const bool shared = std::any_of(units.begin(), units.end(), [&](const LocalUnit& unit) {
+    return pool_of(unit) == c && (unit.zero.reduce_each || unit.zero.shards * unit.zero.replicas > 1);
+  });
+  if (!shared && c != PoolClass::tables) size.buffers = std::min(size.buffers, 1);
+  return size;
 }
 
 PoolSize parameter_pool(const std::vector<LocalUnit>& units, PoolClass c) {

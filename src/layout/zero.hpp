@@ -10,9 +10,13 @@ struct Zero {
   bool keep_gathered = false;  // train.gather step: stage 3 gathers a unit once a step
   int shards = 1, shard = 0;
   int replicas = 1, replica = 0;  // of the shard group (dp_replicate; of experts Mesh's expert replicas)
+  // optimizer.gradients: sums of gradients over microbatches are kept in the compute type, and rounded to it.
+  bool rounds_gradients = false;
 
   // Whether the rank's master weights, moments and reduced gradients are a shard of the unit.
   bool shards_state() const { return stage >= 1; }
+  // Whether a microbatch's gradients of matrices have a place of a pool, from which they are added to the step's.
+  bool adds_in_places() const { return reduce_each || rounds_gradients; }
   // Whether the unit's compute weights come from other ranks, too.
   bool gathers() const { return shards_state() && shards > 1; }
   // Whether the whole unit's compute weights have a place of their own for the whole run.

@@ -5,7 +5,7 @@
 
 #include "core/to_size.hpp"
 #include "device/parallel.hpp"
-#include "optim/rounding.hpp"
+#include "kernels/rounding.hpp"
 #include "optim/update.hpp"
 
 namespace forge {
@@ -38,11 +38,12 @@ FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, acc_t<T
         static_cast<const A*>(g), in_place(p), in_place(states[I])...);
 }
 
-// The same with weights of type W and states of type M, of which at least one is bf16. What doesn't fit into bf16 is
-// rounded by `rounding` from element `begin` of the run on.
-template <class W, class M, class T, class F, int... I>
-FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, acc_t<T>* g, W* p,
-                                 T* copy, bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
+// The same with gradients of type G, weights of type W and states of type M, of which at least one is bf16. What
+// doesn't fit into bf16 is rounded by `rounding` from element `begin` of the run on, and what is left for reports to
+// nearest.
+template <class G, class W, class M, class T, class F, int... I>
+FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
+                                 bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
                                  const Rounding& rounding, F new_weight, std::integer_sequence<int, I...>) {
   using A = acc_t<T>;
   team.each(n, [=](std::int64_t j) {
@@ -50,46 +51,47 @@ FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, 
     const A before = A(p[j]);
     Array<A, static_cast<int>(sizeof...(I))> kept;
     ((kept[I] = A(states[I][j])), ...);
-    const A value = new_weight(g[j] * clip, before, kept[I]...);
+    const A value = new_weight(A(g[j]) * clip, before, kept[I]...);
     ((states[I][j] = bits.template rounded<M>(kept[I], I)), ...);
     p[j] = bits.template rounded<W>(value, RoundingBits::weight);
     if (copy) copy[j] = T(A(p[j]));
-    if (leaves) g[j] = A(p[j]) - before;
+    if (leaves) g[j] = G(A(p[j]) - before);
   });
 }
 
 // One of the two above.
-template <class W, class M, class T, class F, class Numbers, class States>
-FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, acc_t<T>* g, W* p, T* copy,
+template <class G, class W, class M, class T, class F, class Numbers, class States>
+FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
                               bool leaves, const States& states, const Rounding& rounding, F new_weight,
                               Numbers numbers) {
-  if constexpr (std::is_same_v<M, acc_t<T>> && std::is_same_v<W, acc_t<T>>)
+  using A = acc_t<T>;
+  if constexpr (std::is_same_v<G, A> && std::is_same_v<M, A> && std::is_same_v<W, A>)
     update_block<T>(team, n, clip, g, p, copy, leaves, states, new_weight, numbers);
   else
-    update_rounded<W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
+    update_rounded<G, W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
 }
 
-template <class M, class W, int count, class T, class F>
+template <class M, class W, class G, int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
   using A = acc_t<T>;
   constexpr std::int64_t block = 4096;
   const View<const StepScalars, 1> scalars = step.scalars;
   const bool leaves = step.leaves;
-  A* const gradient = run.gradient.data;
+  G* const gradient = run.template gradients<G>();
   W* const weights = run.template weights<W>();
   T* const copy = run.master.empty() ? nullptr : run.copy.data;
   Array<M*, count> states;
   for (int i = 0; i < count; ++i) states[i] = run.template state_of<M>(to_size(i)).data;
   const Rounding rounding(run.place, step.number);
-  const std::int64_t n = run.gradient.rows();
+  const std::int64_t n = run.size();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;
     const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
     Array<M*, count> here = states;
     for (int i = 0; i < count; ++i) here[i] += begin;
-    update_part<W, M, T>(team, begin, width, A(scalars[0].clip_coefficient), gradient + begin, weights + begin,
-                         copy ? copy + begin : nullptr, leaves, here, rounding, new_weight,
-                         std::make_integer_sequence<int, count>());
+    update_part<G, W, M, T>(team, begin, width, A(scalars[0].clip_coefficient), gradient + begin, weights + begin,
+                            copy ? copy + begin : nullptr, leaves, here, rounding, new_weight,
+                            std::make_integer_sequence<int, count>());
   });
 }
 
@@ -111,15 +113,25 @@ void with_weight_type(const UpdateRun<T>& run, F f) {
   f(std::type_identity<acc_t<T>>());
 }
 
+// The same for the type of a run's gradient.
+template <class T, class F>
+void with_gradient_type(const UpdateRun<T>& run, F f) {
+  if constexpr (!std::is_same_v<T, acc_t<T>>)
+    if (run.gradient.empty()) return f(std::type_identity<T>());
+  f(std::type_identity<acc_t<T>>());
+}
+
 // p ← new_weight(clip·g, p, states…) of every element of a run, and the copy of p in the compute type, in one pass;
 // nothing changes when scalars->finite is 0. new_weight takes two values and, by reference (A&), what the optimizer
 // keeps of the element: the first `count` of its states. All is computed in A, and what is kept in bf16 is rounded
-// stochastically (optim/rounding.hpp). Include it where kernels may stand (forge_device_sources).
+// stochastically (kernels/rounding.hpp). Include it where kernels may stand (forge_device_sources).
 template <int count, class T, class F>
 void update_weights(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, F new_weight) {
   with_state_type(run, [&]<class M>(std::type_identity<M>) {
     with_weight_type(run, [&]<class W>(std::type_identity<W>) {
-      update_detail::update_weights<M, W, count>(stream, step, run, new_weight);
+      with_gradient_type(run, [&]<class G>(std::type_identity<G>) {
+        update_detail::update_weights<M, W, G, count>(stream, step, run, new_weight);
+      });
     });
   });
 }

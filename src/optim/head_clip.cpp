@@ -15,7 +15,7 @@ HeadClip<T>::HeadClip(const ParameterStorage<T>& storage, const ModelSpec& spec,
       const std::int64_t begin = run.local - unit.state.begin, end = begin + run.count;
       for (const ClippedRows& rows : clipped_rows(spec, parameter)) {
         Part part{unit.master.slice(begin, end),
-                  unit.gradient.slice(begin, end),
+                  unit.gradient.empty() ? View<A, 1>() : unit.gradient.slice(begin, end),
                   {},
                   unit.local.layer,
                   run.global,

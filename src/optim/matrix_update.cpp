@@ -64,7 +64,7 @@ template <class T>
 void MatrixUpdate<T>::gather(Stream& compute, int round, int place, const Update& update) {
   const View<T, 1>& parts = buffers_.held[to_size(place)];
   for (const Held& held : rounds_[to_size(round)].held) {
-    const View<T, 1> values = parts.slice(held.at, held.at + held.run.gradient.size());
+    const View<T, 1> values = parts.slice(held.at, held.at + held.run.size());
     if (tools_.matrices.rotates)
       soap_prepare<T>(compute, update.of(held.run.rule), held.run, values);
     else
@@ -152,7 +152,7 @@ void MatrixUpdate<T>::update(Stream& compute, int round, int place, const Update
     UpdateStep step = update.of(held.run.rule);
     // The first one makes bases alone: neither update nor decay.
     if (tools_.matrices.rotates && step.number == 1) step.rate = 0;
-    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.gradient.size()), held.scale);
+    muon_apply<T>(compute, deck_, step, held.run, parts.slice(held.at, held.at + held.run.size()), held.scale);
   }
 }
 

@@ -9,13 +9,14 @@ constexpr double muon_momentum = 0.95;
 
 // u = (1−μ) g + μ b, of NorMuon u = b, which Newton and Schulz's iteration takes to the nearest orthogonal matrix, with
 //   b ← μ b + (1−μ) g
-// M: the type of b; u has what b is before it is rounded. A step that is not finite changes nothing and has u = 0.
-template <class M, class T>
+// M, G: the types of b and g; u has what b is before it is rounded. A step that is not finite changes nothing and has
+// u = 0.
+template <class M, class G, class T>
 void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
   using A = acc_t<T>;
   const A one_minus_momentum = A(1 - muon_momentum), ahead = nesterov ? one_minus_momentum : A(0);
   const View<const StepScalars, 1> scalars = step.scalars;
-  const A* const gs = run.gradient.data;
+  const G* const gs = run.template gradients<G>();
   M* const bs = run.template state_of<M>(0).data;
   T* const us = values.data;
   const Rounding rounding(run.place, step.number);
@@ -24,29 +25,29 @@ void prepare_with(Stream& stream, bool nesterov, const UpdateStep& step, const U
       us[i] = T(A(0));
       return;
     }
-    const A g = gs[i] * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
+    const A g = A(gs[i]) * A(scalars[0].clip_coefficient), b = A(bs[i]) + one_minus_momentum * (g - A(bs[i]));
     bs[i] = kept_as<M>(rounding, i, b, 0);
     us[i] = T(b + ahead * (g - b));
   });
 }
 
 // Elements of apply_with() from `begin` of the run on: os, ps, copy (null: none) and left (null) begin there.
-template <class W, class T, class F>
-FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, const T* os, W* ps, T* copy, acc_t<T>* left,
+template <class W, class G, class T, class F>
+FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, const T* os, W* ps, T* copy, G* left,
                              const Rounding& rounding, F new_weight) {
   using A = acc_t<T>;
   if constexpr (!std::is_same_v<W, A>) {
     team.each(n, [=](std::int64_t j) {
       const A before = A(ps[j]);
       ps[j] = kept_as<W>(rounding, begin + j, new_weight(os[j], before), RoundingBits::weight);
-      if (left) left[j] = A(ps[j]) - before;
+      if (left) left[j] = G(A(ps[j]) - before);
     });
   } else if (left) {
     team.each(n, [=](std::int64_t j) {
       const A before = ps[j];
       ps[j] = new_weight(os[j], before);
       if (copy) copy[j] = T(ps[j]);
-      left[j] = ps[j] - before;
+      left[j] = G(ps[j] - before);
     });
   } else if (copy) {
     team.map(
@@ -62,8 +63,9 @@ FORGE_INLINE void apply_part(Team team, std::int64_t begin, std::int64_t n, cons
   }
 }
 
-// p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o. W: the master weights' type.
-template <class W, class T>
+// p ← p (1 − lr·decay) − lr · scale · o, of the orthogonal matrix's elements o. W, G: the types of master weights and
+// gradient.
+template <class W, class G, class T>
 void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<const T, 1> values,
                 double scale) {
   using A = acc_t<T>;
@@ -71,15 +73,16 @@ void apply_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run,
   const View<const StepScalars, 1> scalars = step.scalars;
   W* const weights = run.template weights<W>();
   T* const copy = run.master.empty() ? nullptr : run.copy.data;
-  A* const left = step.leaves ? run.gradient.data : nullptr;
+  G* const left = step.leaves ? run.template gradients<G>() : nullptr;
   const Rounding rounding(run.place, step.number);
   constexpr std::int64_t block = 4096;
-  const std::int64_t n = run.gradient.rows();
+  const std::int64_t n = run.size();
   parallel_rows(stream, (n + block - 1) / block, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     if (scalars[0].finite == 0) return;
     const std::int64_t begin = b * block, width = n - begin < block ? n - begin : block;
-    apply_part<W, T>(team, begin, width, values.data + begin, weights + begin, copy ? copy + begin : nullptr,
-                     left ? left + begin : nullptr, rounding, [=](const T& o, A p) { return p * decay - rate * A(o); });
+    apply_part<W, G, T>(team, begin, width, values.data + begin, weights + begin, copy ? copy + begin : nullptr,
+                        left ? left + begin : nullptr, rounding,
+                        [=](const T& o, A p) { return p * decay - rate * A(o); });
   });
 }
 
@@ -90,13 +93,19 @@ template <class T>
 void muon_prepare(Stream& stream, const OptimizerDeck& deck, const UpdateStep& step, const UpdateRun<T>& run,
                   View<T, 1> values) {
   const bool nesterov = deck.name == OptimizerName::muon;
-  with_state_type(run, [&]<class M>(std::type_identity<M>) { prepare_with<M>(stream, nesterov, step, run, values); });
+  with_state_type(run, [&]<class M>(std::type_identity<M>) {
+    with_gradient_type(
+        run, [&]<class G>(std::type_identity<G>) { prepare_with<M, G>(stream, nesterov, step, run, values); });
+  });
 }
 
 template <class T>
 void muon_apply(Stream& stream, const OptimizerDeck&, const UpdateStep& step, const UpdateRun<T>& run,
                 View<const T, 1> values, double scale) {
-  with_weight_type(run, [&]<class W>(std::type_identity<W>) { apply_with<W, T>(stream, step, run, values, scale); });
+  with_weight_type(run, [&]<class W>(std::type_identity<W>) {
+    with_gradient_type(run,
+                       [&]<class G>(std::type_identity<G>) { apply_with<W, G, T>(stream, step, run, values, scale); });
+  });
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                        \

@@ -3,6 +3,7 @@
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/math.hpp"
+#include "optim/elementwise.hpp"
 #include "optim/rotation.hpp"
 #include "optim/rule.hpp"
 
@@ -170,16 +171,26 @@ void Rotation<T>::operator()(Stream& stream, const OptimizerDeck& deck, const Up
 
 FORGE_INSTANTIATE_CLASS(Rotation);
 
+namespace {
+
+// u = clip · g, 0 of a step that isn't finite. G: the type of g.
+template <class G, class T>
+void prepare_with(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
+  using A = acc_t<T>;
+  const View<const StepScalars, 1> scalars = step.scalars;
+  const G* const gs = run.template gradients<G>();
+  T* const us = values.data;
+  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
+    us[i] = T(scalars[0].finite == 0 ? A(0) : A(gs[i]) * A(scalars[0].clip_coefficient));
+  });
+}
+
+}  // namespace
+
 // What is sent to the owner: the gradient, 0 of a step that isn't finite.
 template <class T>
 void soap_prepare(Stream& stream, const UpdateStep& step, const UpdateRun<T>& run, View<T, 1> values) {
-  using A = acc_t<T>;
-  const View<const StepScalars, 1> scalars = step.scalars;
-  const A* const gs = run.gradient.data;
-  T* const us = values.data;
-  parallel_for(stream, values.rows(), [=] FORGE_LAMBDA(std::int64_t i) {
-    us[i] = T(scalars[0].finite == 0 ? A(0) : gs[i] * A(scalars[0].clip_coefficient));
-  });
+  with_gradient_type(run, [&]<class G>(std::type_identity<G>) { prepare_with<G>(stream, step, run, values); });
 }
 
 #define FORGE_INSTANTIATE(T) template void soap_prepare(Stream&, const UpdateStep&, const UpdateRun<T>&, View<T, 1>);

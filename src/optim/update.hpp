@@ -4,7 +4,7 @@
 #include "model/optimizer_state.hpp"
 #include "model/update_rule.hpp"
 #include "optim/learning_rate.hpp"
-#include "optim/rounding.hpp"
+#include "parallel/element_place.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -33,9 +33,9 @@ struct Update {
 template <class T>
 struct UpdateRun {
   using A = acc_t<T>;
-  View<A, 1> gradient;
-  View<A, 1> master;  // empty: they are in the compute type, `copy`
-  View<T, 1> copy;    // of the master weights in the compute type; empty where the types agree
+  View<A, 1> gradient;  // empty: it is in the compute type, `narrow_gradient`
+  View<A, 1> master;    // empty: they are in the compute type, `copy`
+  View<T, 1> copy;      // of the master weights in the compute type; empty where the types agree
   struct State {
     DType type;
     void* data;
@@ -43,10 +43,20 @@ struct UpdateRun {
   ShortList<State, 4> state;  // what the optimizer has declared for these elements, in that order
   UpdateRule rule;
   ElementPlace place = {};  // where anything is rounded: of a part of one tensor
+  View<T, 1> narrow_gradient = {};
 
+  std::int64_t size() const { return gradient.empty() ? narrow_gradient.size() : gradient.size(); }
   template <class M>
   View<M, 1> state_of(std::size_t i) const {
-    return {static_cast<M*>(state[i].data), {{gradient.size()}}};
+    return {static_cast<M*>(state[i].data), {{size()}}};
+  }
+  // The gradient, of type G.
+  template <class G>
+  G* gradients() const {
+    if constexpr (std::is_same_v<G, A>)
+      return gradient.data;
+    else
+      return narrow_gradient.data;
   }
   // The master weights, of type W.
   template <class W>
@@ -67,25 +77,15 @@ bool rounds_state(const RankUnit<T>& unit) {
   return false;
 }
 
-// The place of elements of a unit's flat buffer from `begin` on, up to the next piece.
-inline ElementPlace place_of(const LocalUnit& unit, std::int64_t begin, std::uint64_t seed) {
-  std::size_t p = 0;
-  while (p + 1 < unit.pieces.size() && unit.pieces[p + 1].offset <= begin) ++p;
-  const LocalPiece& piece = unit.pieces[p];
-  const Parameter& parameter = unit.parameters[piece.parameter];
-  ElementPlace place{rounding_key(seed, parameter.name), flat_index(parameter.shape, piece.box.offset),
-                     begin - piece.offset};
-  if (parameter.shape.size() != 2) return place;
-  place.width = piece.box.extent[1];
-  place.gap = parameter.shape[1] - place.width;
-  return place;
-}
-
 // Elements of a unit that this rank updates: `elements` of its flat buffer, and where rounds_state() of one piece.
 template <class T>
 UpdateRun<T> run_of(const RankUnit<T>& unit, const Range& elements, const UpdateRule& rule, std::uint64_t seed) {
   const std::int64_t begin = elements.begin - unit.state.begin, end = elements.end - unit.state.begin;
-  UpdateRun<T> run{unit.gradient.slice(begin, end), {}, {}, {}, rule};
+  UpdateRun<T> run{{}, {}, {}, {}, rule};
+  if (unit.rounds_gradients())
+    run.narrow_gradient = unit.narrow_gradient.slice(begin, end);
+  else
+    run.gradient = unit.gradient.slice(begin, end);
   if (!unit.master_is_copy) run.master = unit.master.slice(begin, end);
   if constexpr (!std::is_same_v<acc_t<T>, T>) run.copy = unit.copy.slice(begin, end);
   if (rounds_state(unit)) run.place = place_of(unit.local, elements.begin, seed);

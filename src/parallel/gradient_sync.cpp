@@ -1,12 +1,16 @@
 #include "parallel/gradient_sync.hpp"
 
+#include <algorithm>
+
 #include "kernels/kernels.hpp"
+#include "kernels/rounded_sums.hpp"
+#include "parallel/element_place.hpp"
 
 namespace forge {
 
 template <class T>
 GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh)
-    : storage_(storage), mesh_(mesh) {
+    : storage_(storage), mesh_(mesh), additions_(storage.size(), 0) {
   if (mesh.world().size() > 1) stream_.open();
   for (std::size_t k = 0; k < pools_.size(); ++k) {
     const PoolSize size = gradient_pool(storage.units(), static_cast<PoolClass>(k));
@@ -17,6 +21,14 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
       pools_[k].push_back({View<A, 1>(static_cast<A*>(data), {{size.elements}}), {}, false});
     }
   }
+}
+
+template <class T>
+void GradientSync<T>::start_step(Stream& compute, std::uint64_t seed, std::int64_t step) {
+  storage_.zero_gradients(compute);
+  seed_ = seed;
+  step_ = step;
+  std::fill(additions_.begin(), additions_.end(), 0);
 }
 
 template <class T>
@@ -31,20 +43,22 @@ void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
 template <class T>
 void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool last) {
   RankUnit<T>& unit = storage_.unit(u);
-  if (place < 0) {
-    reduce_shards(compute, unit, unit.sums.empty() ? unit.vectors : unit.sums);
-  } else {
-    PoolBuffer& p = place_of(unit, place);
-    const View<A, 1> sums = p.data.slice(0, unit.local.elements);
+  View<A, 1> sums = unit.sums.empty() ? unit.vectors : unit.sums;
+  if (place >= 0) {
+    sums = place_of(unit, place).data.slice(0, unit.local.elements);
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
                      to_size(unit.vectors.size()) * sizeof(A));
-    reduce_shards(compute, unit, sums);
+  }
+  stream_.follow(compute);
+  unit.rounds_gradients() ? reduce_rounded(compute, u, sums, last) : reduce_shards(compute, unit, sums);
+  if (place >= 0) {
+    PoolBuffer& p = place_of(unit, place);
     p.free.record(stream_.or_else(compute));
     p.used = true;
     unit.matrix_sums = nullptr;
   }
-  if (last && stream_) reduce_step(unit);
+  if (last && stream_ && !unit.rounds_gradients()) reduce_step(unit);
 }
 
 // gradient += Σ over the shard group of sums(elements), this rank's part; sums are overwritten.
@@ -52,8 +66,7 @@ template <class T>
 void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums) {
   const Zero& zero = unit.local.zero;
   const GradientGroups groups = mesh_.gradient_groups(unit.local.is_experts());
-  const bool adds = unit.sums.empty();  // else the gradient is a part of the sums
-  stream_.follow(compute);
+  const bool adds = unit.sums.empty() && !unit.rounds_gradients();  // else the gradient is a part of the sums
   if (!zero.shards_state()) {
     if (stream_) groups.all.all_reduce(*stream_, sums);
     return;
@@ -61,6 +74,50 @@ void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, Vi
   const View<A, 1> part = sums.slice(unit.state.begin, unit.state.end);
   if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const A, 1>(sums), part);
   if (adds) add<A>(stream_.or_else(compute), part, unit.gradient);
+}
+
+// N ← R(N + s) of a microbatch's s, of the rank's state where each is reduced, else of the whole unit. Behind the last
+// one ranks sum s ← s + N in A, and N ← R(s): the same numbers round on all ranks that then have the same sums.
+template <class T>
+void GradientSync<T>::reduce_rounded(Stream& compute, std::size_t u, View<A, 1> sums, bool last) {
+  RankUnit<T>& unit = storage_.unit(u);
+  const bool each = unit.local.zero.reduce_each;
+  const std::int64_t number = additions_[u]++;
+  const View<T, 1> kept = each ? unit.narrow_gradient : unit.narrow_sums;
+  const Range held = each ? unit.state : Range{0, unit.local.elements};
+  Stream& stream = stream_.or_else(compute);
+  if (each) reduce_shards(compute, unit, sums);
+  const auto kept_part = [&](const Range& part) { return kept.slice(part.begin - held.begin, part.end - held.begin); };
+  if (!last || !stream_) {
+    const Range added = last ? held : intersection(held, {0, unit.local.vectors_begin});
+    return for_tensors(unit, added, Draws::own, number, [&](const Rounding& rounding, const Range& part) {
+      add_rounded<T>(stream, rounding, sums.slice(part.begin, part.end), kept_part(part));
+    });
+  }
+  if (number > 0) add_sums<T>(stream, kept, sums.slice(held.begin, held.end));
+  if (!each) reduce_shards(compute, unit, sums);
+  unit.gradient = sums.slice(unit.state.begin, unit.state.end);
+  reduce_step(unit);
+  unit.gradient = {};
+  for_tensors(unit, unit.state, Draws::shared, number, [&](const Rounding& rounding, const Range& part) {
+    set_rounded<T>(stream, rounding, sums.slice(part.begin, part.end), kept_part(part));
+  });
+}
+
+// Stages hold the same elements of the model by the same key: ranks are told apart within theirs.
+template <class T>
+template <class F>
+void GradientSync<T>::for_tensors(const RankUnit<T>& unit, const Range& range, Draws draws, std::int64_t number,
+                                  F f) const {
+  const int stage = mesh_.world().size() / mesh_.pipeline().size();
+  const int rank = draws == Draws::own ? mesh_.rank() % stage : 0;
+  for (std::size_t p = 0; p < unit.local.pieces.size(); ++p) {
+    const Range part = intersection(unit.local.range_of(p), range);
+    if (part.empty()) continue;
+    ElementPlace place = forge::place_of(unit.local, part.begin, seed_, RoundingUse::gradients);
+    place.key = mix(mix(place.key, static_cast<std::uint64_t>(step_)), static_cast<std::uint64_t>(rank));
+    f(Rounding(place, number), part);
+  }
 }
 
 // What is summed once a step, on the gradient of the rank's state.
@@ -81,9 +138,22 @@ void GradientSync<T>::reduce_parts(Communicator& group, const RankUnit<T>& unit,
   group.all_reduce(*stream_, unit.gradient.slice(here.begin - unit.state.begin, here.end - unit.state.begin));
 }
 
+// Places of tables are free by then, and the norm waits for all that is done here.
 template <class T>
 void GradientSync<T>::reduce_tied(std::size_t table) {
+  RankUnit<T>& unit = storage_.unit(table);
+  const bool rounds = unit.rounds_gradients();
+  if (rounds) {
+    unit.gradient = place_of(unit, 0).data.slice(0, unit.state.size());
+    convert<T, A>(*stream_, unit.narrow_gradient, unit.gradient);
+  }
   mesh_.gradient_tied().all_reduce(*stream_, storage_.unit(table).gradient);
+  if (!rounds) return;
+  for_tensors(unit, unit.state, Draws::shared, -1, [&](const Rounding& rounding, const Range& part) {
+    const std::int64_t begin = part.begin - unit.state.begin, end = part.end - unit.state.begin;
+    set_rounded<T>(*stream_, rounding, unit.gradient.slice(begin, end), unit.narrow_gradient.slice(begin, end));
+  });
+  unit.gradient = {};
 }
 
 template <class T>

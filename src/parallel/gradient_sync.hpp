@@ -13,14 +13,16 @@ namespace forge {
 // Sums gradients over the ranks that share a parameter, in a stream of its own behind the backward pass. By the
 // linearity of sums, one order serves all: over the shard group (after each microbatch, or once a step), then, once a
 // step and on the rank's shard only, over dp_replicate (HSDP) and over tp for what tp replicates or copies; at the end
-// over the two stages that hold a tied table.
+// over the two stages that hold a tied table. Ranks always sum in the accumulation type. Where the sums over
+// microbatches are kept in the compute type (optimizer.gradients), each number is rounded once for each microbatch.
 template <class T>
 class GradientSync {
  public:
   using A = acc_t<T>;
   GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>& storage, Mesh& mesh);
 
-  void start_step(Stream& compute) { storage_.zero_gradients(compute); }
+  // `seed` and `step`: of the numbers that round.
+  void start_step(Stream& compute, std::uint64_t seed, std::int64_t step);
   // Gives unit u a place of its pool, with zeros.
   void clear(Stream& compute, std::size_t u, int place);
   // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
@@ -41,7 +43,13 @@ class GradientSync {
   PoolBuffer& place_of(const RankUnit<T>& unit, int place) {
     return pools_[to_size(pool_of(unit.local))][to_size(place)];
   }
+  // Whose numbers round: a rank's own, of sums that no other rank has, or those of all ranks that share them.
+  enum class Draws { own, shared };
   void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums);
+  void reduce_rounded(Stream& compute, std::size_t u, View<A, 1> sums, bool last);
+  // f(rounding, part) for each tensor's part of `range` of the unit's buffer, in the addition of a number.
+  template <class F>
+  void for_tensors(const RankUnit<T>& unit, const Range& range, Draws draws, std::int64_t number, F f) const;
   void reduce_step(const RankUnit<T>& unit);
   void reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part);
 
@@ -50,6 +58,9 @@ class GradientSync {
   SideStream stream_;  // none: one rank, nothing is ever sent
   Event done_;         // made once
   std::array<std::vector<PoolBuffer>, pool_classes> pools_;
+  std::uint64_t seed_ = 0;
+  std::int64_t step_ = 0;
+  std::vector<std::int64_t> additions_;  // in this step, by unit
 };
 
 }  // namespace forge

@@ -43,17 +43,34 @@ RankUnit<T>::RankUnit(Arena& arena, Stream& stream, const LocalUnit& unit, const
     if (master.empty()) master = copy;
     if (copy.empty()) copy = master;
   }
-  sums = view_of<A>(at(UnitBuf::accumulator), n);
-  gradient = sums.empty() ? view_of<A>(at(UnitBuf::gradient), state.size()) : part_of(sums, state);
+  set_gradients(at(UnitBuf::accumulator), at(UnitBuf::gradient));
   vectors = view_of<A>(at(UnitBuf::vectors), n - unit.vectors_begin);
   if (!unit.zero.gathers()) gathered_weights = whole.empty() ? copy.data : whole.data;
   matrix_sums = !sums.empty() ? sums.data : unit.vectors_begin == 0 ? vectors.data : nullptr;
 }
 
 template <class T>
+void RankUnit<T>::set_gradients(void* whole_unit, void* shard) {
+  const auto set = [&]<class V>(View<V, 1>& all, View<V, 1>& own) {
+    all = view_of<V>(whole_unit, local.elements);
+    own = all.empty() ? view_of<V>(shard, state.size()) : part_of(all, state);
+  };
+  if (rounds_gradients())
+    set(narrow_sums, narrow_gradient);
+  else
+    set(sums, gradient);
+}
+
+template <class T>
 void RankUnit<T>::zero_gradients(Stream& stream) const {
-  for (const View<A, 1>& buffer : {sums.empty() ? gradient : sums, vectors})
-    if (!buffer.empty()) fill_zero(stream, buffer.data, to_size(buffer.size()) * sizeof(A));
+  const auto zero = [&]<class V>(const View<V, 1>& buffer) {
+    if (!buffer.empty()) fill_zero(stream, buffer.data, to_size(buffer.size()) * sizeof(V));
+  };
+  if (rounds_gradients())
+    zero(narrow_sums.empty() ? narrow_gradient : narrow_sums);
+  else
+    zero(sums.empty() ? gradient : sums);
+  zero(vectors);
 }
 
 template <class T>

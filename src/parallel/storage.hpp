@@ -13,7 +13,7 @@ namespace forge {
 
 // A unit on this rank: its layout, its flat buffers, and where layers find its weights and add to its gradients now.
 // Gradients have the accumulation type, and so have master weights, or they are those in the compute type
-// (optimizer.master_weights). What a run doesn't keep is empty.
+// (optimizer.master_weights; optimizer.gradients, of sums over microbatches). What a run doesn't keep is empty.
 template <class T>
 struct RankUnit {
   using A = acc_t<T>;
@@ -28,7 +28,9 @@ struct RankUnit {
   View<T, 1> whole;            // (elements) the whole unit's weights, where they have a place for the whole run
   View<A, 1> gradient;         // (state) of the step, reduced
   View<A, 1> sums;             // (elements) sums of this rank's microbatches; `gradient` is a part of it
-  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices are reduced each time
+  View<T, 1> narrow_gradient;  // in the place of `gradient`, which is then a part of a pool's place for a time only
+  View<T, 1> narrow_sums;      // in the place of `sums`
+  View<A, 1> vectors;  // (elements − vectors_begin) the same of the vectors, where matrices have a place of a pool
   // What the optimizer keeps, in the order of its declaration; `kept`: the unit's elements that it has.
   struct OptimizerBuffer {
     StateBuffer declared;
@@ -55,6 +57,15 @@ struct RankUnit {
   A* matrix_sums = nullptr;
   Event gathered;
 
+  // Whether the step's gradient is `narrow_gradient`.
+  bool rounds_gradients() const { return local.zero.rounds_gradients; }
+  // f(the step's gradient), which is of type A or T.
+  template <class F>
+  void with_gradient(F f) const {
+    if constexpr (!std::is_same_v<A, T>)
+      if (rounds_gradients()) return f(narrow_gradient);
+    f(gradient);
+  }
   // Whether the weights to use are averages of the master weights.
   bool averages() const { return !optimizer.empty() && optimizer.front().declared.averages; }
   // Whole weights: where they are shared, between ParameterGather::wait() and release().
@@ -76,6 +87,10 @@ struct RankUnit {
   void zero_gradients(Stream& stream) const;
   // Copies the master weights into the compute type, where that is another.
   void convert_master(Stream& stream) const;
+
+ private:
+  // Null: not that buffer, or none.
+  void set_gradients(void* whole_unit, void* shard);
 };
 
 // The units of a rank, allocated once from layout/unit_buffers.hpp's lists. Zero at the start.

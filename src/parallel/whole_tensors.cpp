@@ -75,12 +75,13 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
     copy_to_host(stream, to.data(), from + begin, to.size() * sizeof(V));
     stream.synchronize();
   };
-  if (source == TensorSource::parameters && s.master_is_copy) {
+  const bool gradients = source == TensorSource::gradients;
+  if (gradients ? s.rounds_gradients() : s.master_is_copy) {
     std::vector<T> values(span.size());
-    read(s.copy.data, values);
+    read((gradients ? s.narrow_gradient : s.copy).data, values);
     for (std::size_t i = 0; i < values.size(); ++i) span[i] = A(values[i]);
   } else {
-    read((source == TensorSource::gradients ? s.gradient : s.master).data, span);
+    read((gradients ? s.gradient : s.master).data, span);
   }
   char* to = text.data();
   for (const Piece& piece : pieces) {

@@ -24,7 +24,8 @@ LocalLayout local_layout(const ModelShare& model, int rank) {
                 shards,
                 shard,
                 replicas,
-                replica};
+                replica,
+                model.deck.optimizer.gradients == StateType::bf16};
   };
   return {mesh.tp,
           coordinate(Axis::tp),

@@ -144,7 +144,8 @@ class Bounds {
     double state = bytes(p.storage);
     for (const StateBuffer& buffer : optimizer_state(deck.optimizer, p.accumulate))
       if (buffer.of == KeptOf::all || buffer.of == KeptOf::whole_matrices) state += bytes(buffer.type);
-    const double whole = p.has_compute_copy() ? bytes(p.compute) : 0, gradient = bytes(p.accumulate);
+    const double whole = p.has_compute_copy() ? bytes(p.compute) : 0;
+    const double gradient = bytes(deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate);
     const auto zero = deck.train.zero_stage;
     const auto of = [&](double elements, double shards) {
       return elements * (state / (zero >= 1 ? shards : 1) + gradient / (zero >= 2 ? shards : 1) +

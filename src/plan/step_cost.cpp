@@ -269,15 +269,23 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
-        add_bytes(cost, CostPart::optimizer,
-                  sum * static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
+        add_bytes(
+            cost, CostPart::optimizer,
+            bytes_of_gradient() * static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
       break;
     case TaskOp::clear_gradients:
       add_bytes(cost, CostPart::rows, sum * static_cast<double>(share.units[task.unit].elements));
       break;
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
-      if (share.units[task.unit].zero.reduce_each)
+      if (share.units[task.unit].zero.rounds_gradients)
+        add_bytes(cost, CostPart::gradients, bytes_of_rounding(share.units[task.unit], task.last));
+      else if (share.units[task.unit].zero.reduce_each)
         add_bytes(cost, CostPart::gradients, 3 * sum * static_cast<double>(share.units[task.unit].state().size()));
+      break;
+    case TaskOp::reduce_tied:  // from the sums to a place, and back
+      if (share.units[task.unit].zero.rounds_gradients)
+        add_bytes(cost, CostPart::gradients,
+                  2 * (sum + bytes_of_gradient()) * static_cast<double>(share.units[task.unit].state().size()));
       break;
     case TaskOp::gather:  // codes of the rank's part, and what those of the unit stand for
       if (share.coded.has(task.unit))
@@ -286,7 +294,7 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
                       static_cast<double>(share.units[task.unit].elements + share.units[task.unit].shard().size()));
       break;
     case TaskOp::norm:
-      add_bytes(cost, CostPart::optimizer, sum * elements_of_state(share));
+      add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * elements_of_state(share));
       break;
     case TaskOp::local_copy:
       add_bytes(cost, CostPart::rows,
@@ -318,7 +326,7 @@ void StepCost::add_update(TaskCost& cost, const RankShare& share, const Task& ta
       break;
     case TaskOp::gather_matrices:  // gradient, momentum but where owners keep it, and what goes to the owner
       add_bytes(cost, CostPart::optimizer,
-                (bytes_of_type(p.accumulate) +
+                (bytes_of_gradient() +
                  (share.matrices.rotates ? 0 : 2 * bytes_of_type(setup_.buffers.optimizer.front().type)) +
                  bytes_of_type(p.compute)) *
                     held());
@@ -352,14 +360,30 @@ double StepCost::bytes_of_update(const RankShare& share) const {
   const bool whole = row_of(setup_.deck.optimizer.name).whole_matrices;
   double sum = 0;
   for (const LocalUnit& unit : share.units) {
-    double bytes = static_cast<double>(size_of(p.accumulate) + 2 * size_of(p.storage) +
-                                       (p.has_compute_copy() ? size_of(p.compute) : 0));
+    double bytes = bytes_of_gradient() +
+                   static_cast<double>(2 * size_of(p.storage) + (p.has_compute_copy() ? size_of(p.compute) : 0));
     for (const StateBuffer& buffer : setup_.buffers.optimizer)
       if (buffer.of == KeptOf::all || buffer.of == KeptOf::others)
         bytes += 2 * static_cast<double>(size_of(buffer.type));
     sum += bytes * static_cast<double>(kept_elements(unit, whole ? KeptOf::others : KeptOf::all));
   }
   return sum;
+}
+
+// Of a number of the step's gradient.
+double StepCost::bytes_of_gradient() const {
+  const Precision& p = setup_.buffers.precision;
+  return static_cast<double>(size_of(setup_.deck.optimizer.gradients == StateType::bf16 ? p.compute : p.accumulate));
+}
+
+// As GradientSync rounds: a microbatch's numbers are read, and sums read and written; where ranks sum the last one, the
+// sums are read, and its numbers read and written, and then what the ranks have summed is rounded.
+double StepCost::bytes_of_rounding(const LocalUnit& unit, bool last) const {
+  const auto number = static_cast<double>(size_of(setup_.buffers.precision.accumulate));
+  const auto state = static_cast<double>(unit.state().size());
+  const double held = unit.zero.reduce_each ? state : static_cast<double>(unit.elements), kept = bytes_of_gradient();
+  if (!last || setup_.mesh.world() == 1) return (number + 2 * kept) * held;
+  return (2 * number + kept) * held + (number + kept) * state;
 }
 
 double StepCost::elements_of_state(const RankShare& share) const {

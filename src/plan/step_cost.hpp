@@ -57,6 +57,8 @@ class StepCost {
   void add_update(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;
   double bytes_of_update(const RankShare& share) const;
+  double bytes_of_gradient() const;
+  double bytes_of_rounding(const LocalUnit& unit, bool last) const;
   double elements_of_state(const RankShare& share) const;
 
   const Machine& machine_;

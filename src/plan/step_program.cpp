@@ -68,8 +68,15 @@ class Compiler {
     }
   }
 
-  // A place in the pool is free when the shards' sums are there, before those of the whole step.
+  // A place in the pool is free when the shards' sums are there, before those of the whole step, which are made in the
+  // place where they are rounded.
   void reduce(const Task& task) {
+    if (share_.units[task.unit].zero.rounds_gradients) {
+      follow(Lane::gradients, Lane::compute);
+      run(Lane::gradients, task);
+      if (task.place >= 0) mark(Kind::record, Lane::gradients, event(Events::free, task));
+      return;
+    }
     Task shards = task;
     shards.last = false;
     const TaskCost of_shards = cost_(share_, shards);
@@ -186,7 +193,7 @@ class Compiler {
 }  // namespace
 
 bool is_shared_at_once(const LocalUnit& unit) {
-  return unit.zero.stage == 1 && unit.zero.gathers() && !unit.zero.reduce_each;
+  return unit.zero.stage == 1 && unit.zero.gathers() && !unit.zero.adds_in_places();
 }
 
 Task costed_task(const RankShare& share, const Task& task, const StreamUse& use) {

@@ -171,8 +171,10 @@ class Writer {
 
   // ---- gradients
 
-  // Units whose matrices are reduced after each microbatch add to a place of a pool.
-  bool adds_to_pool(std::size_t unit) const { return zero(unit).reduce_each && share_.units[unit].vectors_begin > 0; }
+  // Units whose matrices are reduced or rounded after each microbatch add to a place of a pool.
+  bool adds_to_pool(std::size_t unit) const {
+    return zero(unit).adds_in_places() && share_.units[unit].vectors_begin > 0;
+  }
   void clear(std::size_t unit) {
     if (!adds_to_pool(unit) || cleared_[unit] >= 0) return;
     const auto c = to_size(pool_of(share_.units[unit]));

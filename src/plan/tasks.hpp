@@ -72,7 +72,8 @@ struct Task {
 
 // What a rank does for the gradients of a step of a lowered schedule, up to the clip coefficient. Within a pass a unit
 // is gathered while the layer before computes, and the first unit of a chunk's pass while another chunk's pass is under
-// way. Where microbatches are reduced one by one (Zero::reduce_each), matrices take turns in places of a pool.
+// way. Where microbatches are reduced or rounded one by one (Zero::adds_in_places), matrices take turns in places of a
+// pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
 // What a rank does for the update with the gradients. Of matrices one round is gathered, and one goes back, while

@@ -65,7 +65,7 @@ std::vector<Sent> reduction_of(const BufferContext& c, const RankShare& share, c
   const bool experts = unit.is_experts();
   const DType type = c.precision.accumulate;
   const Range state = unit.state();
-  if (!zero.shards_state() && !task.last) return {};
+  if (!zero.reduce_each && !task.last) return {};
   std::vector<Sent> list;
   if (!zero.shards_state())
     list.push_back({experts ? Group::expert_gradients : Group::gradients, Collective::all_reduce, unit.elements, type});

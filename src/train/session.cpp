@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "core/faults.hpp"
@@ -118,33 +117,6 @@ double Session<T>::read_mtp_loss(const LabelCounts& labels) {
   for (std::size_t k = 0; k < labels.mtp.size(); ++k)
     if (labels.mtp[k] > 0) loss += sums[2 * k] / static_cast<double>(labels.mtp[k]);
   return loss / static_cast<double>(labels.mtp.size());
-}
-
-template <class T>
-void Session<T>::add_norm() {
-  for (std::size_t u = 0; u < storage_->size(); ++u) {
-    const auto& s = storage_->unit(u);
-    for (const Range& part : s.counted)
-      sum_of_squares<acc_t<T>>(stream_, s.gradient.slice(part.begin - s.state.begin, part.end - s.state.begin),
-                               run_.norm_partials, scalar(&StepScalars::norm_squared));
-  }
-}
-
-// One element that this rank adds to the norm; a rank that adds none spoils its loss.
-template <class T>
-void Session<T>::spoil_gradient() {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  for (std::size_t u = 0; u < storage_->size(); ++u) {
-    const auto& s = storage_->unit(u);
-    for (const Range& part : s.counted) {
-      if (part.empty()) continue;
-      const auto value = static_cast<acc_t<T>>(nan);
-      copy_to_device(stream_, s.gradient.data + (part.begin - s.state.begin), &value, sizeof value);
-      return stream_.synchronize();
-    }
-  }
-  copy_to_device(stream_, scalar(&StepScalars::loss_sum).data, &nan, sizeof nan);
-  stream_.synchronize();
 }
 
 template <class T>
@@ -270,7 +242,7 @@ void Session<T>::run(const Task& task) {
 
 template <class T>
 void Session<T>::clear_sums() {
-  sync_->start_step(stream_);
+  sync_->start_step(stream_, setup_.deck.train.seed, now_);
   fill_zero(stream_, run_.scalars.data, to_size(run_.scalars.size()) * sizeof(double));
   routers_->start_step(stream_);
   clear(run_.fp8_history.step);

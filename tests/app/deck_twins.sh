@@ -34,7 +34,7 @@ twin() {
   [ "$(value "$shown" data validation_files)" = "[]" ] || small+=(--set "data.validation_files=[$work/held_out.bin]")
   local one=(--set mesh.pp=1 --set mesh.dp_replicate=1 --set mesh.dp_shard=1 --set mesh.cp=1 --set mesh.tp=1 --set mesh.ep=1 --set mesh.etp=0
     --set train.zero_stage=0 --set schedule.name=gpipe --set schedule.virtual_stages=1 --set schedule.split=even)
-  local exact=(--set optimizer.moments=default --set optimizer.master_weights=default --set)
+  local exact=(--set optimizer.moments=default --set optimizer.master_weights=default --set optimizer.gradients=default --set)
   if [ "$(value "$shown" train precision)" = fp8 ]; then
     exact+=(train.fp8_carrier=fp64)
   else

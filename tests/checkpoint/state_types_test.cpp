@@ -19,7 +19,7 @@ Deck deck_of(OptimizerName name, const std::string& directory, StateType type) {
   deck.train.global_batch_sequences = 2 * deck.train.microbatch_sequences;
   deck.optimizer.name = name;
   deck.optimizer.clip_norm = 0;
-  deck.optimizer.moments = deck.optimizer.master_weights = type;
+  deck.optimizer.moments = deck.optimizer.master_weights = deck.optimizer.gradients = type;
   deck.checkpoint.directory = directory;
   deck.checkpoint.every_steps = saved_step;
   return deck;

@@ -38,9 +38,14 @@ double gradient_bound(const Deck& deck) {
 // SOAP's steps are those of AdamW in a basis from the gradients before, which turns with them: signs, once more.
 //
 // With moments in bf16 an update is made of numbers that have been rounded, each by at most 2^−7 of itself: of a
-// relative error e + 2^−7.
+// relative error e + 2^−7. Sums of gradients in bf16 have been rounded so once for each microbatch and use, of which
+// there are fewer than the gradient's own roundings: a table that two stages hold is used twice and summed once more.
 double update_bound(const Deck& deck) {
-  const double e = gradient_bound(deck) + (deck.optimizer.moments == StateType::bf16 ? 0x1p-7 : 0);
+  const auto stream =
+      static_cast<double>(deck.mesh.dp_replicate * deck.mesh.dp_shard * deck.train.microbatch_sequences);
+  const double sums = 2 * static_cast<double>(deck.train.global_batch_sequences) / stream + 1;
+  const double e = gradient_bound(deck) + (deck.optimizer.moments == StateType::bf16 ? 0x1p-7 : 0) +
+                   (deck.optimizer.gradients == StateType::bf16 ? 3 * 0x1p-8 * std::sqrt(sums) : 0);
   return deck.optimizer.name == OptimizerName::sgd ? 2 * e : std::sqrt(4 * std::atan(e) / std::numbers::pi);
 }
 
@@ -69,7 +74,7 @@ std::string problem_of(const Deck& model, References& references) {
   Deck deck = model, wide = model;
   deck.train.precision = PrecisionName::bf16;
   wide.train.precision = PrecisionName::fp64;
-  wide.optimizer.moments = wide.optimizer.master_weights = StateType::compute_default;
+  wide.optimizer.moments = wide.optimizer.master_weights = wide.optimizer.gradients = StateType::compute_default;
   for (Deck* d : {&deck, &wide})
     if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
   const LayoutResult& exact = references.of(wide, steps_of(wide));
@@ -103,7 +108,7 @@ void expect_within_rounding(OptimizerName name, StateType states, std::size_t st
     for (const LayoutCase& c : thinned(drawn_layouts(ranks, 97), stride)) {
       cases.push_back({c.name, deck_of(c.deck, name)});
       if (states == StateType::compute_default) continue;
-      cases.back().deck.optimizer.master_weights = states;
+      cases.back().deck.optimizer.master_weights = cases.back().deck.optimizer.gradients = states;
       if (!row_of(name).rotates) cases.back().deck.optimizer.moments = states;
     }
   References references;
@@ -117,7 +122,7 @@ TEST(Bf16Optimizers, AreWithinRoundingOfFp64) {
     expect_within_rounding(static_cast<OptimizerName>(i), StateType::compute_default, 8);
 }
 
-// What they keep, and the weights, in bf16, too.
+// What they keep, the weights and the sums of gradients in bf16, too.
 TEST(Bf16Optimizers, WithStatesInBf16AreWithinRoundingOfFp64) {
   for (const OptimizerName name : {OptimizerName::adamw, OptimizerName::lion, OptimizerName::sgd, OptimizerName::muon,
                                    OptimizerName::normuon, OptimizerName::soap})

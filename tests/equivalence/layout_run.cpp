@@ -72,10 +72,12 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
     const auto read = [&](const auto& from) {
       for (const auto value : values_of(session.stream(), from)) values.push_back(static_cast<double>(value));
     };
-    if (source == TensorSource::parameters && s.master_is_copy)
+    if (source == TensorSource::gradients)
+      s.with_gradient(read);
+    else if (s.master_is_copy)
       read(s.copy);
     else
-      read(source == TensorSource::gradients ? s.gradient : s.master);
+      read(s.master);
     const auto distance = [&](const Run& run, std::int64_t i) {
       const auto found = one.find(unit.parameters[run.piece->parameter].name);
       const auto at = static_cast<std::size_t>(run.global + i);

@@ -80,10 +80,11 @@ class Follower {
                          [&](const Sent& s) { return s.count > 0 && places_[to_size(s.group)].ranks > 1; });
   }
   // A reduction is simulated in two parts, of the shards and of the whole step; one that only adds to the rank's own
-  // sums has no collective.
+  // sums has no collective. One that rounds is simulated as a whole.
   bool is_measured(int task) {
     Task shards = tasks_[to_size(task)];
     if (shards.op != TaskOp::reduce_gradients) return true;
+    if (setup_.share.units[shards.unit].zero.rounds_gradients) return collectives_of(shards) > 0;
     shards.last = false;
     const auto first = collectives_of(shards);
     const bool is_first = reduced_ != task && cost_(setup_.share, shards).total() > 0;

@@ -1,4 +1,4 @@
-#include "optim/rounding.hpp"
+#include "kernels/rounding.hpp"
 
 #include <gtest/gtest.h>
 

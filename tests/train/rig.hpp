@@ -92,8 +92,9 @@ struct Rig {
     session.initialise();
   }
 
-  StepResult gradients(std::int64_t step) {
-    const HostBatch batch = make_batch(setup, setup.share.data_rank, step);
+  // Of step `step`, with the samples of step `samples`, where that is another one.
+  StepResult gradients(std::int64_t step, std::int64_t samples = 0) {
+    const HostBatch batch = make_batch(setup, setup.share.data_rank, samples > 0 ? samples : step);
     std::int64_t labels = batch.label_count;
     mesh.data().sum_host({&labels, 1});
     BatchFeed feed(batch);

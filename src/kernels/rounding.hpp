@@ -23,9 +23,12 @@ struct ElementPlace {
   }
 };
 
+// What an update keeps, or sums of gradients over a step's microbatches.
+enum class RoundingUse : std::uint64_t { update, gradients };
+
 // Key of what is rounded of a tensor.
-inline std::uint64_t rounding_key(std::uint64_t seed, std::string_view tensor) {
-  return random_key(seed, Purpose::rounding, hash_of(tensor));
+inline std::uint64_t rounding_key(std::uint64_t seed, std::string_view tensor, RoundingUse use = RoundingUse::update) {
+  return random_key(seed, Purpose::rounding, hash_of(tensor), static_cast<std::uint64_t>(use));
 }
 
 // The numbers that round an element in an update: sixteen bits for each of what the optimizer keeps (at most four), and
@@ -55,8 +58,8 @@ struct RoundingBits {
   }
 };
 
-// Those of element i of a run in an update: a function of seed, tensor, update and the element's place in the whole
-// tensor, and so the same on every layout.
+// Those of element i of a run in an update, or in an addition to a sum: a function of seed, tensor, update and the
+// element's place in the whole tensor, and so the same on every layout.
 struct Rounding {
   ElementPlace place;
   std::uint64_t key;
