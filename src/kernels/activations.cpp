@@ -1,21 +1,23 @@
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/largest.hpp"
 #include "kernels/math.hpp"
 #include "kernels/moe.hpp"
 
 namespace forge {
 
 template <class T>
-void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act) {
+void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = act.columns();
   parallel_rows(stream, act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
-    team.map(
-        n,
+    map_and_measure(
+        team, n, of_row(amax, r),
         [=](const T& gate_j, const T& up, T& out) {
           const A g = A(gate_j);
           out = T(g * math::sigmoid(g) * A(up));
+          return magnitude(out);
         },
         gate, gate + n, act.row(r));
   });
@@ -23,19 +25,21 @@ void swiglu_forward(Stream& stream, View<const T, 2> gate_up, View<T, 2> act) {
 
 // silu'(g) = σ (1 + g (1 − σ))
 template <class T>
-void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up) {
+void swiglu_backward(Stream& stream, View<const T, 2> gate_up, View<const T, 2> d_act, View<T, 2> d_gate_up,
+                     View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = d_act.columns();
   parallel_rows(stream, d_act.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const T* gate = gate_up.row(r);
     T* d_gate = d_gate_up.row(r);
-    team.map(
-        n,
+    map_and_measure(
+        team, n, of_row(amax, r),
         [=](const T& gate_j, const T& up_j, const T& d, T& d_gate_j, T& d_up) {
           const A g = A(gate_j), u = A(up_j), dy = A(d);
           const A s = math::sigmoid(g);
           d_gate_j = T(dy * u * s * (A(1) + g * (A(1) - s)));
           d_up = T(dy * g * s);
+          return larger(magnitude(d_gate_j), magnitude(d_up));
         },
         gate, gate + n, d_act.row(r), d_gate, d_gate + n);
   });
@@ -129,47 +133,57 @@ struct Relu2 {  // max(x, 0)²; NaN stays NaN
 }  // namespace
 
 template <class F, class T>
-void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act) {
+void apply_forward(Stream& stream, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    team.map(
-        n, [=](const T& in, T& out) { out = T(F::value(A(in))); }, x.row(r), act.row(r));
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& in, T& out) {
+          out = T(F::value(A(in)));
+          return magnitude(out);
+        },
+        x.row(r), act.row(r));
   });
 }
 
 template <class F, class T>
-void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx) {
+void apply_backward(Stream& stream, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    team.map(
-        n, [=](const T& in, const T& d, T& out) { out = T(A(d) * F::slope(A(in))); }, x.row(r), d_act.row(r),
-        dx.row(r));
+    map_and_measure(
+        team, n, of_row(amax, r),
+        [=](const T& in, const T& d, T& out) {
+          out = T(A(d) * F::slope(A(in)));
+          return magnitude(out);
+        },
+        x.row(r), d_act.row(r), dx.row(r));
   });
 }
 
 template <class T>
-void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act) {
+void pointwise_forward(Stream& stream, Pointwise which, View<const T, 2> x, View<T, 2> act, View<float, 1> amax) {
   switch (which) {
     case Pointwise::gelu:
-      return apply_forward<Gelu>(stream, x, act);
+      return apply_forward<Gelu>(stream, x, act, amax);
     case Pointwise::gelu_tanh:
-      return apply_forward<GeluTanh>(stream, x, act);
+      return apply_forward<GeluTanh>(stream, x, act, amax);
     case Pointwise::relu2:
-      return apply_forward<Relu2>(stream, x, act);
+      return apply_forward<Relu2>(stream, x, act, amax);
   }
 }
 
 template <class T>
-void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx) {
+void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, View<const T, 2> d_act, View<T, 2> dx,
+                        View<float, 1> amax) {
   switch (which) {
     case Pointwise::gelu:
-      return apply_backward<Gelu>(stream, x, d_act, dx);
+      return apply_backward<Gelu>(stream, x, d_act, dx, amax);
     case Pointwise::gelu_tanh:
-      return apply_backward<GeluTanh>(stream, x, d_act, dx);
+      return apply_backward<GeluTanh>(stream, x, d_act, dx, amax);
     case Pointwise::relu2:
-      return apply_backward<Relu2>(stream, x, d_act, dx);
+      return apply_backward<Relu2>(stream, x, d_act, dx, amax);
   }
 }
 
@@ -179,11 +193,12 @@ void pointwise_backward(Stream& stream, Pointwise which, View<const T, 2> x, Vie
                                             View<T, 2>, View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_WEIGHTED_SWIGLU)
 
-#define FORGE_ACTIVATIONS(T)                                                                 \
-  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>);                    \
-  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>); \
-  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>);      \
-  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>);
+#define FORGE_ACTIVATIONS(T)                                                                                 \
+  template void swiglu_forward<T>(Stream&, View<const T, 2>, View<T, 2>, View<float, 1>);                    \
+  template void swiglu_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<T, 2>, View<float, 1>); \
+  template void pointwise_forward<T>(Stream&, Pointwise, View<const T, 2>, View<T, 2>, View<float, 1>);      \
+  template void pointwise_backward<T>(Stream&, Pointwise, View<const T, 2>, View<const T, 2>, View<T, 2>,    \
+                                      View<float, 1>);
 FORGE_COMPUTE_TYPES(FORGE_ACTIVATIONS)
 
 }  // namespace forge

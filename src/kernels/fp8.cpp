@@ -3,19 +3,13 @@
 #include <cmath>
 
 #include "device/parallel.hpp"
+#include "kernels/largest.hpp"
 
 namespace forge {
 
 namespace {
 
 constexpr auto infinite = static_cast<float>(INFINITY);
-
-template <class T>
-FORGE_INLINE float magnitude(const T& x) {
-  const auto value = static_cast<float>(x);
-  const float a = value < 0 ? -value : value;
-  return a < infinite ? a : infinite;  // NaN, too
-}
 
 // Rounds one number with its group's amax.
 template <class T>
@@ -24,6 +18,12 @@ FORGE_INLINE T rounded(const T& x, float amax, Fp8Format format, bool exact) {
   if (!(amax < infinite)) return T(static_cast<A>(NAN));
   const A scale = A(fp8_scale(amax, format, exact));
   return T(round_to_fp8(A(x) * scale, format) / scale);
+}
+
+// Of row r of matrices of so many lines.
+FORGE_INLINE std::int64_t row_group(const ScaleLines& rows, std::int64_t lines, std::int64_t r) {
+  const std::int64_t matrix = quotient(r, lines);
+  return matrix * rows.count + rows.group_of(r - matrix * lines);
 }
 
 // out(R, column groups): of each row.
@@ -40,27 +40,32 @@ void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, float*
                 });
 }
 
-// amax(row groups, groups) from in(R, groups).
-void amax_of_groups(Stream& stream, ScaleLines rows, std::int64_t groups, const float* in, float* amax) {
-  parallel_rows(stream, rows.count * groups, [=] FORGE_LAMBDA(std::int64_t i, Team team) {
-    const std::int64_t g = quotient(i, groups), c = i - g * groups;
-    const ScaleLines::Range here = rows.lines_of(g);
-    const float most = team.template max<float>(here.end - here.begin,
-                                                [=](std::int64_t j) { return in[(here.begin + j) * groups + c]; });
-    if (team.leads()) amax[i] = most > 0 ? most : 0;
-  });
+// amax(matrices, row groups, groups) from in(matrices, R, groups).
+void amax_of_groups(Stream& stream, std::int64_t matrices, std::int64_t lines, ScaleLines rows, std::int64_t groups,
+                    const float* in, float* amax) {
+  parallel_rows(
+      stream, matrices * rows.count * groups, row_width<float>(rows.each), [=] FORGE_LAMBDA(std::int64_t i, Team team) {
+        const std::int64_t row_group = quotient(i, groups), c = i - row_group * groups;
+        const std::int64_t matrix = quotient(row_group, rows.count);
+        const ScaleLines::Range here = rows.lines_of(row_group - matrix * rows.count);
+        const float* const first = in + (matrix * lines + here.begin) * groups + c;
+        const float most =
+            team.template max<float>(here.end - here.begin, [=](std::int64_t j) { return first[j * groups]; });
+        if (team.leads()) amax[i] = most > 0 ? most : 0;
+      });
 }
 
-// amax(row groups, N): a group for each column.
+// amax(matrices, row groups, N): a group for each column.
 template <class T>
-void amax_of_columns(Stream& stream, View<const T, 2> x, ScaleLines rows, float* amax) {
-  const std::int64_t n = x.columns();
-  parallel_for(stream, rows.count * n, [=] FORGE_LAMBDA(std::int64_t i) {
-    const std::int64_t g = quotient(i, n), c = i - g * n;
-    const ScaleLines::Range here = rows.lines_of(g);
+void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, ScaleLines rows, float* amax) {
+  const std::int64_t n = x.columns(), lines = x.rows() / matrices;
+  parallel_for(stream, matrices * rows.count * n, [=] FORGE_LAMBDA(std::int64_t i) {
+    const std::int64_t row_group = quotient(i, n), c = i - row_group * n;
+    const std::int64_t matrix = quotient(row_group, rows.count);
+    const ScaleLines::Range here = rows.lines_of(row_group - matrix * rows.count);
     float most = 0;
     for (std::int64_t r = here.begin; r < here.end; ++r) {
-      const float a = magnitude(x.row(r)[c]);
+      const float a = magnitude(x.row(matrix * lines + r)[c]);
       most = a > most ? a : most;
     }
     amax[i] = most;
@@ -71,11 +76,16 @@ void amax_of_columns(Stream& stream, View<const T, 2> x, ScaleLines rows, float*
 
 template <class T>
 void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials,
-              View<float, 1> amax) {
-  if (operand.by_row.alone(x.rows())) return amax_of_rows<T>(stream, x, operand.by_column, amax.data);
-  if (operand.by_column.alone(x.columns())) return amax_of_columns<T>(stream, x, operand.by_row, amax.data);
+              View<float, 1> amax, std::int64_t matrices) {
+  const std::int64_t lines = x.rows() / matrices;
+  if (operand.by_row.alone(lines)) return amax_of_rows<T>(stream, x, operand.by_column, amax.data);
+  if (operand.by_column.alone(x.columns())) return amax_of_columns<T>(stream, matrices, x, operand.by_row, amax.data);
   amax_of_rows<T>(stream, x, operand.by_column, partials.data);
-  amax_of_groups(stream, operand.by_row, operand.by_column.count, partials.data, amax.data);
+  amax_of_groups(stream, matrices, lines, operand.by_row, operand.by_column.count, partials.data, amax.data);
+}
+
+void fp8_amax_of_rows(Stream& stream, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax) {
+  amax_of_groups(stream, 1, rows.rows(), operand.by_row, 1, rows.data, amax.data);
 }
 
 void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered, View<float, 1> amax) {
@@ -89,31 +99,33 @@ void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered,
 
 template <class T>
 void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
-               View<T, 2> y) {
+               View<T, 2> y, std::int64_t matrices) {
   const ScaleLines rows = operand.by_row, columns = operand.by_column;
   const Fp8Format format = operand.format;
-  const std::int64_t n = x.columns(), groups = columns.count;
+  const std::int64_t n = x.columns(), groups = columns.count, lines = x.rows() / matrices;
   if (columns.alone(n)) {
     parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
       team.map(
           n, [=](const T& from, const float& a, T& to) { to = rounded(from, a, format, exact); }, x.row(r),
-          amax.data + rows.group_of(r) * n, y.row(r));
+          amax.data + row_group(rows, lines, r) * n, y.row(r));
     });
     return;
   }
   parallel_rows(stream, x.rows(), groups, row_width<T>(n < columns.each ? n : columns.each),
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = columns.lines_of(g);
-                  const float a = amax[rows.group_of(r) * groups + g];
+                  const float a = amax[row_group(rows, lines, r) * groups + g];
                   team.map(
                       here.end - here.begin, [=](const T& from, T& to) { to = rounded(from, a, format, exact); },
                       x.row(r) + here.begin, y.row(r) + here.begin);
                 });
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                  \
-  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>); \
-  template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>);
+#define FORGE_INSTANTIATE(T)                                                                                          \
+  template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>,          \
+                            std::int64_t);                                                                            \
+  template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
+                             std::int64_t);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

@@ -11,17 +11,24 @@ namespace forge {
 // FP8's products, whatever computes them: with scales that are powers of two such a number is exact in bf16; exact
 // scales cost a rounding to it. Neither kernel depends on the number of threads.
 
-// amax(row groups, column groups) = largest |x| of each group among x(R,N); 0 where nothing of it is here, Inf where a
-// number isn't finite. `partials`: ScaledOperand::partials() floats of workspace.
+// amax(matrices, row groups, column groups) = largest |x| of each group among x(R,N), or among each of so many matrices
+// in x(matrices R, N); 0 where nothing of it is here, Inf where a number isn't finite. `partials`: of each matrix
+// ScaledOperand::partials() floats of workspace.
 template <class T>
-void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials, View<float, 1> amax);
+void fp8_amax(Stream&, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials, View<float, 1> amax,
+              std::int64_t matrices = 1);
+
+// The same of x(R,N) whose columns are one group, from the largest magnitude of each of its rows (R), which the kernel
+// that made them has left (`amax` of kernels/kernels.hpp).
+void fp8_amax_of_rows(Stream&, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax);
 
 // amax(n) = the largest of each number in gathered(ranks, n).
 void fp8_amax_of_ranks(Stream&, int ranks, View<const float, 1> gathered, View<float, 1> amax);
 
 // y(R,N) = decode(encode(x · scale)) / scale, scale = fp8_scale of the group's amax; NaN in groups whose amax is Inf.
+// Matrices as of fp8_amax().
 template <class T>
 void fp8_round(Stream&, View<const T, 2> x, const ScaledOperand& operand, bool exact, View<const float, 1> amax,
-               View<T, 2> y);
+               View<T, 2> y, std::int64_t matrices = 1);
 
 }  // namespace forge

@@ -12,4 +12,11 @@ template <class T>
 void fp8_count(Stream&, View<const T, 2> x, std::int64_t rows, std::int64_t columns, const ScaledOperand& operand,
                bool exact, View<const float, 1> amax, View<double, 1> partials, View<double, 1> counts);
 
+// The same of a part x of matrices (kernels/fp8_codes.hpp), of whose rows the first `lines` of each matrix count, so
+// many times.
+template <class T>
+void fp8_count_of_part(Stream&, View<const T, 1> x, std::int64_t first, const ScaledOperand& each, std::int64_t lines,
+                       std::int64_t times, bool exact, View<const float, 1> amax, View<double, 1> partials,
+                       View<double, 1> counts);
+
 }  // namespace forge

@@ -1,6 +1,7 @@
 #include "device/parallel.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/largest.hpp"
 #include "kernels/math.hpp"
 
 namespace forge {
@@ -23,15 +24,20 @@ struct BiasTerm {
 
 // y = w ⊙ (x − mean) · rstd + b of one vector of n values; returns the statistics.
 template <class A, class T, class Row>
-FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, const T* b, T* y) {
+FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, const T* b, T* y,
+                                     float* amax) {
   const A mean = team.template sum<A>(
                      n, [=](const T& x_j) { return A(x_j); }, x) /
                  A(n);
   const A squares = team.template sum<A>(
       n, [=](const T& x_j) { return (A(x_j) - mean) * (A(x_j) - mean); }, x);
   const A rstd = A(1) / math::sqrt(squares / A(n) + epsilon);
-  team.map(
-      n, [=](const T& w_j, const T& x_j, const T& b_j, T& y_j) { y_j = T(A(w_j) * ((A(x_j) - mean) * rstd) + A(b_j)); },
+  map_and_measure(
+      team, n, amax,
+      [=](const T& w_j, const T& x_j, const T& b_j, T& y_j) {
+        y_j = T(A(w_j) * ((A(x_j) - mean) * rstd) + A(b_j));
+        return magnitude(y_j);
+      },
       w, x, b, y);
   return {mean, rstd};
 }
@@ -40,11 +46,12 @@ FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const
 
 template <class T>
 void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
-                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd) {
+                       View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const Statistics<A> of = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, b.data, y.row(r));
+    const Statistics<A> of =
+        normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, b.data, y.row(r), of_row(amax, r));
     if (team.leads()) {
       mean[r] = of.mean;
       rstd[r] = of.rstd;
@@ -56,13 +63,13 @@ void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, V
 template <class T>
 void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
-                                View<acc_t<T>, 1> rstd) {
+                                View<acc_t<T>, 1> rstd, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto sum = team.made(
         n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
-    const Statistics<A> of = normalise<A>(team, n, A(epsilon), sum, w.data, b.data, y.row(r));
+    const Statistics<A> of = normalise<A>(team, n, A(epsilon), sum, w.data, b.data, y.row(r), of_row(amax, r));
     if (team.leads()) {
       mean[r] = of.mean;
       rstd[r] = of.rstd;
@@ -139,10 +146,10 @@ void column_sum(Stream& stream, View<const T, 2> dy, View<acc_t<T>, 2> partial, 
 
 #define FORGE_LAYERNORM(T)                                                                                            \
   template void layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, View<const T, 1>, double,           \
-                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                               \
+                                     View<T, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>, View<float, 1>);               \
   template void residual_layernorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,          \
                                               View<const T, 1>, double, View<T, 2>, View<T, 2>, View<acc_t<T>, 1>,    \
-                                              View<acc_t<T>, 1>);                                                     \
+                                              View<acc_t<T>, 1>, View<float, 1>);                                     \
   template void layernorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
                                       View<const acc_t<T>, 1>, View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, \
                                       View<acc_t<T>, 2>, View<acc_t<T>, 1>, View<acc_t<T>, 1>);                       \

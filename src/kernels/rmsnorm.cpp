@@ -1,6 +1,7 @@
 #include "device/parallel.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/largest.hpp"
 #include "kernels/math.hpp"
 
 namespace forge {
@@ -17,10 +18,15 @@ FORGE_INLINE A inverse_rms(Team team, std::int64_t n, A epsilon, const Row& x) {
 
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T, class Row>
-FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y) {
+FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y, float* amax = nullptr) {
   const A rstd = inverse_rms<A>(team, n, epsilon, x);
-  team.map(
-      n, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(A(w_j) * (A(x_j) * rstd)); }, w, x, y);
+  map_and_measure(
+      team, n, amax,
+      [=](const T& w_j, const T& x_j, T& y_j) {
+        y_j = T(A(w_j) * (A(x_j) * rstd));
+        return magnitude(y_j);
+      },
+      w, x, y);
   return rstd;
 }
 
@@ -64,11 +70,11 @@ struct WeightTerm {
 
 template <class T>
 void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
-                     View<acc_t<T>, 1> rstd) {
+                     View<acc_t<T>, 1> rstd, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const A scale = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, y.row(r));
+    const A scale = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, y.row(r), of_row(amax, r));
     if (team.leads()) rstd[r] = scale;
   });
 }
@@ -77,13 +83,13 @@ void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, dou
 // again.
 template <class T>
 void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
-                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd) {
+                              double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
   parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const auto sum = team.made(
         n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
-    const A scale = normalise<A>(team, n, A(epsilon), sum, w.data, y.row(r));
+    const A scale = normalise<A>(team, n, A(epsilon), sum, w.data, y.row(r), of_row(amax, r));
     if (team.leads()) rstd[r] = scale;
   });
 }
@@ -170,20 +176,20 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
       WeightTerm<A>{});
 }
 
-#define FORGE_RMSNORM(T)                                                                                            \
-  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>,                 \
-                                   View<acc_t<T>, 1>);                                                              \
-  template void residual_rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,  \
-                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>);                             \
-  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                  \
-                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, View<acc_t<T>, 2>,       \
-                                    View<acc_t<T>, 1>);                                                             \
-  template void head_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, double,                      \
-                                     View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, \
-                                     View<T, 3>, View<acc_t<T>, 2>);                                                \
-  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, const HeadWeights<T>&,           \
-                                      View<const acc_t<T>, 2>, View<T, 3>);                                         \
-  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
+#define FORGE_RMSNORM(T)                                                                                               \
+  template void rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 1>, double, View<T, 2>, View<acc_t<T>, 1>, \
+                                   View<float, 1>);                                                                    \
+  template void residual_rmsnorm_forward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>, double,     \
+                                            View<T, 2>, View<T, 2>, View<acc_t<T>, 1>, View<float, 1>);                \
+  template void rmsnorm_backward<T>(Stream&, View<const T, 2>, View<const T, 2>, View<const T, 1>,                     \
+                                    View<const acc_t<T>, 1>, View<const T, 2>, View<T, 2>, View<acc_t<T>, 2>,          \
+                                    View<acc_t<T>, 1>);                                                                \
+  template void head_norm_forward<T>(Stream&, View<const T, 3>, const HeadWeights<T>&, double,                         \
+                                     View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,    \
+                                     View<T, 3>, View<acc_t<T>, 2>);                                                   \
+  template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, const HeadWeights<T>&,              \
+                                      View<const acc_t<T>, 2>, View<T, 3>);                                            \
+  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,     \
                                              View<acc_t<T>, 2>, View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_RMSNORM)
 

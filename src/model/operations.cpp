@@ -4,6 +4,7 @@
 
 #include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
+#include "model/kept_amaxes.hpp"
 
 namespace forge {
 
@@ -96,7 +97,7 @@ double AttentionProduct::flops() const {
   return static_cast<double>(sequences * heads) * pairs() * 2 * (backward ? 3 * D + 2 * Dv : D + Dv);
 }
 
-void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w) {
+void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured) {
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   if (of == ProductOf::output)
     linear(rows, N, K);
@@ -106,11 +107,13 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
     linear_backward_weight(rows, N, K);
   if (!fp8 || !rounds_product(c.fp8, of)) return;
   products.back().fp8 = true;
-  const bool delayed = c.fp8.properties().has_history();
   ScaledProduct p = scaled_product(c, of, rows, w, 0);
   p.coded = coded && of != ProductOf::weight_gradient;
+  set_known(p, c.fp8, of, recomputes);
+  p.measured_a = measured && takes_amaxes_of_rows(c.fp8);
   if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
-  add_scaled(p, !delayed ? 2 : recomputes ? 0 : recorded_operands(of));
+  if (c.fp8.properties().has_history()) add_history(of, p);
+  add_scaled(p);
   if (c.fp8.cublaslt) add_library_product(of, p);
 }
 
@@ -124,20 +127,52 @@ void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSpli
   ScaledProduct p = scaled_experts(c, of, rows, w, 0);
   p.coded = coded_experts;
   if (codes) add_expert_code_bytes(p, c, of, rows, w);
-  add_scaled(p, 2);
+  add_scaled(p);
 }
 
-void Operations::add_scaled(const ScaledProduct& p, int taken) {
+// One kernel for rows or columns, and one for what they come to.
+void Operations::add_amaxes(const ScaledOperand& x, std::int64_t matrices) {
+  over_rows("fp8_amax", matrices * x.rows, x.columns, 1, 0);
+  row_kernels.back().launches = x.partials() > 0 ? 2 : 1;
+}
+
+void Operations::add_amaxes_of_a(const ScaledProduct& p) {
+  if (!p.measured_a) return add_amaxes(p.a, 1);
+  const std::int64_t number = bytes(DType::f32);
+  row_kernels.push_back({"fp8_amax_of_rows", p.a.rows, 1, p.a.rows * number, p.a.groups() * number});
+}
+
+void Operations::add_amaxes_of_ranks(std::int64_t count, int ranks) {
+  const std::int64_t each = count * bytes(DType::f32);
+  if (count > 0) row_kernels.push_back({"fp8_amax_of_ranks", 1, count, ranks * each, each});
+}
+
+// Amaxes of the operands that are recorded, and two kernels for each: one adds them to the step's, one finds those of
+// the steps before.
+void Operations::add_history(ProductOf of, const ScaledProduct& p) {
+  const int recorded = recomputes ? 0 : recorded_operands(of);
+  if (recorded > 0) add_amaxes_of_a(p);
+  if (recorded > 1 && p.takes_b()) add_amaxes(p.b, 1);
+  const std::int64_t entry = bytes(DType::f32);
+  row_kernels.push_back({"fp8_history", 2, c.fp8.history, 2 * c.fp8.history * entry, 2 * entry, 2 + recorded});
+}
+
+void Operations::add_scaled(const ScaledProduct& p) {
   scaled.push_back(p);
-  const auto operand = [&](std::int64_t rows, std::int64_t columns, bool takes_amax) {
-    if (takes_amax) over_rows("fp8_amax", rows, columns, 1, 0);
+  if (p.experts > 0 || !c.fp8.properties().has_history()) {
+    if (p.takes_a()) add_amaxes_of_a(p);
+    if (p.takes_b()) add_amaxes(p.b, p.matrices());
+    add_amaxes_of_ranks(p.over_tp(), p.experts > 0 ? c.etp : c.tp);
+    add_amaxes_of_ranks(p.over_cp(), c.microbatch.cp);
+  }
+  const auto round = [&](std::int64_t rows, std::int64_t columns) {
     if (p.b_codes > 0)
       row_kernels.push_back({"fp8_encode", rows, columns, rows * columns * bytes(value()), rows * columns});
     else
       over_rows("fp8_round", rows, columns, 1, 1);
   };
-  operand(p.a.rows, p.a.columns, taken > 0);
-  if (!p.coded || p.b_codes > 0) operand(p.matrices() * p.b.rows, p.b.columns, taken > 1 && !p.coded);
+  round(p.a.rows, p.a.columns);
+  if (!p.coded || p.b_codes > 0) round(p.matrices() * p.b.rows, p.b.columns);
 }
 
 namespace {

@@ -103,7 +103,8 @@ class Operations {
     add(out, in, rows, sum(), ProductOf::weight_gradient);
   }
   // A block's product with a weight W(out, in), in FP8 where the block's are: its output or one of the gradients.
-  void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
+  // `measured`: what makes its first operand can leave the largest magnitudes of rows.
+  void block_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w, bool measured = false);
   // The same of this rank's experts.
   void expert_linear(ProductOf of, std::int64_t rows, const MatrixSplit& w);
   // A kernel that reads and writes so many arrays (rows, columns) of the compute type, and others of the accumulation
@@ -143,8 +144,12 @@ class Operations {
   void add(std::int64_t m, std::int64_t n, std::int64_t k, DType result, ProductOf of = ProductOf::output) {
     products.push_back({m, n, k, value(), result, false, of});
   }
-  // `taken`: operands, from the first on, whose largest magnitudes are taken.
-  void add_scaled(const ScaledProduct& p, int taken);
+  void add_scaled(const ScaledProduct& p);
+  // The largest magnitudes of an operand, or of so many like it; of those that so many ranks share, and of the history.
+  void add_amaxes(const ScaledOperand& x, std::int64_t matrices);
+  void add_amaxes_of_a(const ScaledProduct& p);
+  void add_amaxes_of_ranks(std::int64_t count, int ranks);
+  void add_history(ProductOf of, const ScaledProduct& p);
   void add_library_product(ProductOf of, const ScaledProduct& p);
 };
 

@@ -57,6 +57,16 @@ struct MatrixSplit {
   BlockProduct product{};
 };
 
+// Rows of a weight that this rank counts: of heads that tp neighbours share only the first of them.
+inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
+  std::int64_t count = 0;
+  for (const MatrixLines::Part& part : lines.parts) {
+    if (tp_rank % part.copies != 0) break;  // k and v stand behind q
+    count += part.count;
+  }
+  return count;
+}
+
 // Groups of rows, or of columns: line i of part p, which begins at begin[p], has group base[p] + (i + shift[p]) / each.
 // With a period there is one part, and groups begin anew in each period, as those of a sequence's rows do.
 struct ScaleLines {
@@ -122,6 +132,9 @@ struct ScaledProduct {
   ScaledOperand a, b;
   std::int64_t experts = 0;  // on this rank; 0: a product of every token's
   bool coded = false;        // b is a weight that was gathered as codes: it is rounded, and its amaxes are known
+  // The amaxes that a product before has found (model/kept_amaxes.hpp).
+  bool knows_a = false, knows_b = false;
+  bool measured_a = false;  // the kernel that made a has left the largest magnitude of each of its rows
   // Where a plan lists it, bytes of the operands' codes, on whichever tp rank has most; 0: numbers are multiplied.
   std::int64_t a_codes = 0, b_codes = 0;
   std::int64_t factors = 0;  // … and 1 / scale of both, where cuBLASLt reads them
@@ -130,8 +143,15 @@ struct ScaledProduct {
   Group splitters() const { return experts > 0 ? Group::etp : Group::tp; }
   std::int64_t b_groups() const { return matrices() * b.groups(); }
   std::int64_t groups() const { return a.groups() + b_groups(); }
-  std::int64_t over_tp() const { return (a.over_tp ? a.groups() : 0) + (b.over_tp && !coded ? b_groups() : 0); }
-  std::int64_t over_cp() const { return (a.over_cp ? a.groups() : 0) + (b.over_cp ? b_groups() : 0); }
+  // Amaxes that the ranks of a group find together.
+  std::int64_t over_tp() const {
+    return (a.over_tp && takes_a() ? a.groups() : 0) + (b.over_tp && takes_b() ? b_groups() : 0);
+  }
+  std::int64_t over_cp() const {
+    return (a.over_cp && takes_a() ? a.groups() : 0) + (b.over_cp && takes_b() ? b_groups() : 0);
+  }
+  bool takes_a() const { return !knows_a; }
+  bool takes_b() const { return !knows_b && !coded; }
 };
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
 // sums run over rows. The transposed copies of `block` have one for each column of 128 rows of a sequence.
@@ -149,9 +169,16 @@ inline bool rounds_experts(const Fp8Options& fp8, ProductOf of) {
 ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int etp_rank);
 
+// Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
+// leave (`amax` of kernels/kernels.hpp).
+inline bool takes_amaxes_of_rows(const Fp8Options& fp8) {
+  return fp8.on && fp8.properties().rows != RowScale::token_block;
+}
+
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
 struct Fp8Sizes {
-  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, partials = 0, groups = 0, gathered = 0;
+  std::int64_t a = 0, b = 0, a_codes = 0, b_codes = 0, factors = 0, partials = 0, measured = 0, groups = 0,
+               gathered = 0;
 
   void cover(const BufferContext& c, const ScaledProduct& p) {
     if (p.b_codes == 0) {
@@ -161,7 +188,8 @@ struct Fp8Sizes {
     a_codes = std::max(a_codes, p.a_codes);
     b_codes = std::max(b_codes, p.b_codes);
     factors = std::max(factors, p.factors);
-    partials = std::max({partials, p.a.partials(), p.coded ? 0 : p.b.partials()});
+    partials = std::max({partials, p.a.partials(), p.coded ? 0 : p.matrices() * p.b.partials()});
+    measured = std::max(measured, p.measured_a ? p.a.rows : 0);
     groups = std::max(groups, p.groups());
     gathered = std::max({gathered, (p.experts > 0 ? c.etp : c.tp) * p.over_tp(), c.microbatch.cp * p.over_cp()});
   }
@@ -171,7 +199,7 @@ template <class T>
 struct Fp8Buffers {
   View<T, 1> a, b;  // operands, rounded
   View<std::uint8_t, 1> a_codes, b_codes;
-  View<float, 1> factors, partials, amax, gathered;
+  View<float, 1> factors, partials, measured, amax, gathered;
 
   void list(BufferLister& l, const Fp8Sizes& sizes) {
     if (sizes.groups == 0) return;
@@ -182,6 +210,7 @@ struct Fp8Buffers {
     if (sizes.factors > 0) l.add(factors, "factors of codes", sizes.factors, 1);
     l.add(amax, "largest magnitudes", sizes.groups, 1);
     if (sizes.partials > 0) l.add(partials, "largest magnitudes of rows", sizes.partials, 1);
+    if (sizes.measured > 0) l.add(measured, "largest magnitudes of rows, as they are made", sizes.measured, 1);
     if (sizes.gathered > 0) l.add(gathered, "largest magnitudes of other ranks", sizes.gathered, 1);
   }
 };

@@ -34,10 +34,11 @@ View<T, 3> output_heads(const ModelSpec& m, View<T, 2> x) {
   return heads_of(x, 0, m.H(), m.value_dim());
 }
 
-// n1 = norm1(x), to y(S,C)
+// n1 = norm1(x), to y(S,C); amax as of norm_forward
 template <class T>
-void norm1_forward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b, View<T, 2> y) {
-  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y);
+void norm1_forward(const BlockPass<T>& p, const AttendParameters<const T>& w, const AttendBuffers<T>& b, View<T, 2> y,
+                   View<float, 1> amax = {}) {
+  norm_forward<T>(p.ctx, p.x, w.norm1.weight, w.norm1.bias, b.norm1, y, false, amax);
 }
 // dx = d_h + ∂norm1(d_n1)
 template <class T>

@@ -32,10 +32,13 @@ View<T, 3> AttentionLayer<T>::queries_and_keys(View<T, 2> x) const {
   return heads_of(x, 0, m.H() + m.K(), m.D());
 }
 
-// n1 → q, k, v
+// x → n1 → q, k, v
 template <class T>
 void AttentionLayer<T>::project(const RowScratch<T>& rows) const {
-  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv);
+  const View<float, 1> amax = measured_rows(p.ctx, b.n1.rows());
+  norm1_forward<T>(p, w, b, b.n1, amax);
+  block_linear_forward<T>(p.ctx, qkv_split(p.ctx.buffers), gather_rows<T>(p.ctx, b.n1, rows), w.qkv, w.qkv_bias, b.qkv,
+                          of_gathered<T>(p.ctx, amax));
   const View<T, 3> raw = queries_and_keys(b.qkv);
   const auto positions = p.batch.table_positions();
   if (p.spec().options.qk_norm)
@@ -79,7 +82,6 @@ void AttentionLayer<T>::sum_copies() const {
 
 template <class T>
 void AttentionLayer<T>::forward(View<T, 2> branch, const RowScratch<T>& rows) const {
-  norm1_forward<T>(p, w, b, b.n1);
   project(rows);
   attend(p, b, inputs());
   attention_out<T>(p, w, b, branch, rows);

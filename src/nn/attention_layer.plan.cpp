@@ -44,7 +44,7 @@ void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
   switch (pass) {
     case Pass::forward:
       add_norm_operations(o, pass, o.S, s.C());
-      o.block_linear(ProductOf::output, o.R, qkv);
+      o.block_linear(ProductOf::output, o.R, qkv, o.c.tp == 1);
       if (s.options.qkv_bias) o.over_rows("add_bias", o.R, s.qkv_columns(), 1, 1);
       if (normalised || s.rope()) add_to_heads(o, normalised ? "head_norm_forward" : "rotary", 1, 1);
       return add_attend_operations(o, layer, pass);

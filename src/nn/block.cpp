@@ -42,7 +42,8 @@ template <class T>
 void Block<T>::forward_to_norm2(const BlockForward<T>& s) const {
   p.spec().mla() ? latent_of(*this).forward(s.branch, s.rows) : attention_of(*this).forward(s.branch, s.rows);
   residual_norm_forward<T>(p.ctx, p.x, s.branch, dropout_of(p.ctx, p.layer, DropoutPlace::attention_out, p.batch),
-                           w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2);
+                           w.norm2.weight, w.norm2.bias, b.norm2, b.attend(p.spec()).h, b.n2,
+                           measured_rows(p.ctx, b.n2.rows()));
 }
 
 template <class T>
@@ -56,7 +57,7 @@ void Block<T>::forward(View<T, 2> out) {
   if (has_experts(*this)) {
     moe_of(*this).forward(s.branch, s.moe, s.rows);
   } else {
-    mlp_of(*this).forward_to_activation(b.n2, s.rows);
+    mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
     mlp_of(*this).forward_output(s.branch, s.rows);
   }
   residual_add<T>(p.ctx.stream, b.attend(p.spec()).h, s.branch, out,
@@ -77,7 +78,7 @@ void Block<T>::recompute() {
       const auto s = workspace<BlockForward<T>>(p.ctx, p.layer, b);
       forward_to_norm2(s);
       return has_experts(*this) ? moe_of(*this).recompute(s.moe, s.rows)
-                                : mlp_of(*this).forward_to_activation(b.n2, s.rows);
+                                : mlp_of(*this).forward_to_activation(b.n2, s.rows, measured_rows(p.ctx, b.n2.rows()));
     }
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/kept_amaxes.hpp"
 #include "nn/attention_layer.plan.hpp"
 #include "nn/context_attention.plan.hpp"
 #include "nn/latent_attention.plan.hpp"
@@ -42,9 +43,11 @@ struct BlockBuffers {
   // Gradient of the feed-forward part's output projection, all rows: where dropout, tensor parallelism or a gate makes
   // it another thing than that of the block's output.
   View<T, 2> d_down_out;  // (R, C)
+  KeptAmaxes amaxes;      // of products in FP8
 
   // What forward makes for backward, beside the block's input.
   void list(BufferLister& l, std::int64_t layer) {
+    amaxes.list(l, layer);
     l.spec.mla() ? latent.list(l) : attention.list(l);
     norm2.list(l, "norm 2 mean", "norm 2 rstd");
     l.recompute(n2, "norm 2 output", l.S, l.spec.C(), l.W);

@@ -18,24 +18,34 @@ struct Operands {
   bool fp8 = false;
 };
 
+// Where the amaxes of a product's operands stand: where the block keeps them, else in the workspace. Those that are
+// taken together stand together, a's first.
+template <class T>
+OperandAmaxes place_of_amaxes(const Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p) {
+  const Array<RoundedTensor, 2> tensors = rounded_operands(of);
+  if (p.experts == 0 && !ctx.kept_amaxes.rows.empty())
+    return {ctx.kept_amaxes.of(product, tensors[0]), ctx.kept_amaxes.of(product, tensors[1])};
+  return {ctx.fp8.amax.slice(0, p.a.groups()), ctx.fp8.amax.slice(p.a.groups(), p.groups())};
+}
+
 // amax ← the largest of the ranks' in the group; those of the two operands that the ranks share stand together.
 template <class T>
-void reduce_amax(Context<T>& ctx, Communicator* group, const ScaledProduct& p, bool of_a, bool of_b) {
+void reduce_amax(Context<T>& ctx, Communicator* group, const OperandAmaxes& of, bool of_a, bool of_b) {
   if (!group || (!of_a && !of_b)) return;
-  const Fp8Buffers<T>& s = ctx.fp8;
-  const View<float, 1> amax = s.amax.slice(of_a ? 0 : p.a.groups(), of_b ? p.groups() : p.a.groups());
+  View<float, 1> amax = of_a ? of.a : of.b;
+  if (of_a && of_b) amax.extents[0] += of.b.rows();
   if (amax.rows() == 0) return;  // no row came to this rank's experts, nor to those of its etp ranks
-  const View<float, 1> all = s.gathered.slice(0, group->size() * amax.rows());
+  const View<float, 1> all = ctx.fp8.gathered.slice(0, group->size() * amax.rows());
   group->all_gather(ctx.stream, View<const float, 1>(amax), all);
   fp8_amax_of_ranks(ctx.stream, group->size(), all, amax);
 }
 
-// An operand in `memory`, rounded with the largest magnitudes `amax`.
+// x, or so many matrices one below the other, in `memory`, rounded with the largest magnitudes `amax`.
 template <class T>
 View<const T, 2> round_operand(Context<T>& ctx, View<const T, 2> x, const ScaledOperand& operand,
-                               View<const float, 1> amax, View<T, 1> memory) {
+                               View<const float, 1> amax, View<T, 1> memory, std::int64_t matrices = 1) {
   const View<T, 2> y(memory.data, {{x.rows(), x.columns()}});
-  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y);
+  fp8_round<T>(ctx.stream, x, operand, ctx.buffers.fp8.exact, amax, y, matrices);
   return y;
 }
 
@@ -45,42 +55,48 @@ void require_shapes(const ScaledProduct& p, const View<const T, 2>& a, const Vie
           "a block's product has another weight than its plan");
 }
 
-// The i-th matrix of the second operand, and its amaxes.
+// Where a kernel that makes rows leaves the largest magnitude of each, for the products that read these next: no other
+// kernel may do so in between. Empty: they don't ask.
 template <class T>
-View<const T, 2> matrix_of(const ScaledProduct& p, View<const T, 2> b, std::int64_t i) {
-  return b.slice(i * p.b.rows, (i + 1) * p.b.rows);
-}
-template <class T>
-View<float, 1> amax_of_matrix(const Context<T>& ctx, const ScaledProduct& p, std::int64_t i) {
-  return ctx.fp8.amax.slice(p.a.groups() + i * p.b.groups(), p.a.groups() + (i + 1) * p.b.groups());
+View<float, 1> measured_rows(const Context<T>& ctx, std::int64_t rows) {
+  if (!ctx.fp8_block || !takes_amaxes_of_rows(ctx.buffers.fp8)) return {};
+  return ctx.fp8.measured.slice(0, rows);
 }
 
-// The amaxes of a and b, over the ranks that share them; those of a weight that was gathered as codes are known.
+// amax ← those of a product's first operand; of_rows: of each of its rows, where they are known.
 template <class T>
-void take_amaxes(Context<T>& ctx, BlockProduct product, const ScaledProduct& p, View<const T, 2> a,
-                 View<const T, 2> b) {
-  const Fp8Buffers<T>& s = ctx.fp8;
+void take_amax_of_a(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const float, 1> of_rows,
+                    View<float, 1> amax) {
+  if (of_rows.empty()) return fp8_amax<T>(ctx.stream, a, p.a, ctx.fp8.partials, amax);
+  fp8_amax_of_rows(ctx.stream, of_rows, p.a, amax);
+}
+
+// The amaxes of a and b, over the ranks that share them, but for those that are known: of a weight that was gathered as
+// codes, and what a product before has taken.
+template <class T>
+void take_amaxes(Context<T>& ctx, BlockProduct product, const ScaledProduct& p, const OperandAmaxes& amax,
+                 View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
   if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.weight_amaxes[to_size(product)]);
-  fp8_amax<T>(ctx.stream, a, p.a, s.partials, s.amax.slice(0, p.a.groups()));
-  for (std::int64_t i = 0; i < p.matrices() && !p.coded; ++i)
-    fp8_amax<T>(ctx.stream, matrix_of<T>(p, b, i), p.b, s.partials, amax_of_matrix<T>(ctx, p, i));
-  reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, p, p.a.over_tp,
-              p.b.over_tp && !p.coded);
-  reduce_amax(ctx, ctx.groups.cp, p, p.a.over_cp, p.b.over_cp);
+  if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, of_rows, amax.a);
+  if (p.takes_b()) fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax.b, p.matrices());
+  reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, amax, p.a.over_tp && p.takes_a(),
+              p.b.over_tp && p.takes_b());
+  reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
 }
 
 // The amaxes that the steps before gave the tensors a and b; those of a and b themselves are for the steps to come.
 template <class T>
-void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p, View<const T, 2> a,
-                    View<const T, 2> b) {
+void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
+                    const OperandAmaxes& amaxes, View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
   const Fp8History& history = ctx.fp8_history;
   const Array<RoundedTensor, 2> tensors = rounded_operands(of);
   for (int i = 0; i < 2; ++i) {
     const std::int64_t row = history.row(product, tensors[i]);
-    const View<float, 1> amax = ctx.fp8.amax.slice(i, i + 1);
+    const View<float, 1> amax = i == 0 ? amaxes.a : amaxes.b;
     if (history.records && i < recorded_operands(of)) {
       const bool known = i == 1 && p.coded;
-      if (!known) fp8_amax<T>(ctx.stream, i == 0 ? a : b, i == 0 ? p.a : p.b, ctx.fp8.partials, amax);
+      if (i == 0) take_amax_of_a<T>(ctx, p, a, of_rows, amax);
+      if (i == 1 && !known) fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax);
       fp8_raise(ctx.stream, known ? ctx.weight_amaxes[to_size(product)] : amax, history.step.slice(row, row + 1));
     }
     fp8_amax_of_history(ctx.stream, history.entries, row, amax);
@@ -88,50 +104,67 @@ void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const S
   }
 }
 
+// Tells tests the amaxes that give the scales of what a product rounds.
+template <class T>
+void note_scales(const Context<T>& ctx, const ScaledProduct& p, const OperandAmaxes& amax) {
+  if (!ctx.operations) return;
+  ctx.operations->scales(ctx.stream, amax.a);
+  if (!p.coded) ctx.operations->scales(ctx.stream, amax.b);
+}
+
 // a and b as `p` says, with the amaxes that were found; of experts, whose matrices stand in b one below the other, with
 // the scales of each.
 template <class T>
-Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const T, 2> b) {
-  const Fp8Buffers<T>& s = ctx.fp8;
-  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
-  for (std::int64_t i = 0; i < p.matrices() && !p.coded; ++i)
-    round_operand<T>(ctx, matrix_of<T>(p, b, i), p.b, amax_of_matrix<T>(ctx, p, i),
-                     s.b.slice(i * p.b.rows * p.b.columns, s.b.rows()));
-  return {round_operand<T>(ctx, a, p.a, s.amax.slice(0, p.a.groups()), s.a),
-          p.coded ? b : View<const T, 2>(s.b.data, b.extents), true};
+Operands<T> round_operands(Context<T>& ctx, const ScaledProduct& p, const OperandAmaxes& amax, View<const T, 2> a,
+                           View<const T, 2> b) {
+  note_scales(ctx, p, amax);
+  if (!p.coded) b = round_operand<T>(ctx, b, p.b, amax.b, ctx.fp8.b, p.matrices());
+  return {round_operand<T>(ctx, a, p.a, amax.a, ctx.fp8.a), b, true};
 }
+
+// A product in FP8 and the amaxes of its operands.
+struct FoundAmaxes {
+  ScaledProduct p;
+  OperandAmaxes amax;
+};
 
 // The product of a and b, which is in FP8, with the amaxes of its operands found.
 template <class T>
-ScaledProduct find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
+FoundAmaxes find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+                        View<const float, 1> of_rows, View<const T, 2> b) {
   ScaledProduct p = scaled_product(ctx.buffers, of, a.rows(), w, ctx.groups.tp_rank());
   p.coded = of != ProductOf::weight_gradient && !ctx.weight_amaxes[to_size(w.product)].empty();
+  if (!ctx.kept_amaxes.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.kept_amaxes.recomputes);
   require_shapes(p, a, b);
+  const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
   if (ctx.buffers.fp8.properties().has_history())
-    delayed_amaxes<T>(ctx, of, w.product, p, a, b);
+    delayed_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
   else
-    take_amaxes<T>(ctx, w.product, p, a, b);
-  return p;
+    take_amaxes<T>(ctx, w.product, p, amax, a, of_rows, b);
+  return {p, amax};
 }
 
-// a: the activation or output gradient; b: the weight, or in its gradient the activation.
+// a: the activation or output gradient, of_rows: the largest magnitudes of its rows, or empty; b: the weight, or in its
+// gradient the activation.
 template <class T>
-Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b) {
+Operands<T> operands_of(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+                        View<const float, 1> of_rows, View<const T, 2> b) {
   if (!ctx.fp8_block || !rounds_product(ctx.buffers.fp8, of)) return {a, b};
-  const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
-  const Operands<T> rounded = round_operands<T>(ctx, p, a, b);
-  count_operands<T>(ctx, of, w, p, a, b);
+  const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
+  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, b);
+  count_operands<T>(ctx, of, w, p, amax, a, b);
   return rounded;
 }
 // Of experts; b has their matrices one below the other.
 template <class T>
-ScaledProduct find_expert_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
-                                 View<const T, 2> b) {
+FoundAmaxes find_expert_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+                               View<const T, 2> b) {
   ScaledProduct p = scaled_experts(ctx.buffers, of, a.rows(), w, ctx.groups.etp_rank());
   p.coded = !ctx.weight_amaxes[to_size(w.product)].empty();
   require_shapes(p, a, b);
-  take_amaxes<T>(ctx, w.product, p, a, b);
-  return p;
+  const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
+  take_amaxes<T>(ctx, w.product, p, amax, a, {}, b);
+  return {p, amax};
 }
 template <class T>
 View<const T, 2> one_below_the_other(View<const T, 3> w) {
@@ -143,9 +176,9 @@ Operands<T> expert_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& sp
                             View<const T, 3> w) {
   const View<const T, 2> matrices = one_below_the_other(w);
   if (!ctx.fp8_block || !rounds_experts(ctx.buffers.fp8, of)) return {a, matrices};
-  const ScaledProduct p = find_expert_amaxes<T>(ctx, of, split, a, matrices);
-  const Operands<T> rounded = round_operands<T>(ctx, p, a, matrices);
-  count_operands<T>(ctx, of, split, p, a, matrices);
+  const auto [p, amax] = find_expert_amaxes<T>(ctx, of, split, a, matrices);
+  const Operands<T> rounded = round_operands<T>(ctx, p, amax, a, matrices);
+  count_operands<T>(ctx, of, split, p, amax, a, matrices);
   return rounded;
 }
 
@@ -166,30 +199,28 @@ struct OperandCodes {
 // in bf16 or rounded to it by less than half a code's distance, give the same codes.
 template <class T>
 OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p,
-                             View<const T, 2> a, View<const T, 2> b) {
+                             const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.fp8;
-  if (ctx.operations) ctx.operations->scales(ctx.stream, s.amax.slice(0, p.coded ? p.a.groups() : p.groups()));
+  note_scales(ctx, p, amax);
   const bool gathered = p.coded && (p.experts > 0 || !fp8.properties().has_history());  // experts have no history
-  const View<const float, 1> of_b =
-      gathered ? ctx.weight_amaxes[to_size(product)] : s.amax.slice(p.a.groups(), p.groups());
-  const View<const float, 1> of_a = s.amax.slice(0, p.a.groups());
-  return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, of_a, s.a_codes),
+  const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
+  return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, amax.a, s.a_codes),
           fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes, p.matrices())};
 }
 
 // C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
 template <class T, class TC>
-bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a, View<const T, 2> b,
-                    bool adds, View<TC, 2> c) {
+bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
+                    View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
     const Fp8Options& fp8 = ctx.buffers.fp8;
     if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_product(fp8, of)) return false;
-    const ScaledProduct p = find_amaxes<T>(ctx, of, w, a, b);
-    const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, a, b);
+    const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
+    const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true);
     multiply_operands<T, TC>(ctx, codes.a, codes.b, adds, c);
-    count_operands<T>(ctx, of, w, p, a, b);
+    count_operands<T>(ctx, of, w, p, amax, a, b);
     return true;
   }
   return false;
@@ -202,34 +233,34 @@ bool multiply_expert_codes(Context<T>& ctx, ProductOf of, const ExpertRows& rows
     const Fp8Options& fp8 = ctx.buffers.fp8;
     if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_experts(fp8, of)) return false;
     const View<const T, 2> matrices = one_below_the_other(w);
-    const ScaledProduct p = find_expert_amaxes<T>(ctx, of, split, a, matrices);
-    const OperandCodes codes = encode_operands<T>(ctx, of, split.product, p, a, matrices);
+    const auto [p, amax] = find_expert_amaxes<T>(ctx, of, split, a, matrices);
+    const OperandCodes codes = encode_operands<T>(ctx, of, split.product, p, amax, a, matrices);
     note_experts<T>(ctx, false, rows, c.columns(), a.columns(), true, true);
     fp8_grouped_rows(ctx.stream, rows.groups, codes.a, codes.b, c);
-    count_operands<T>(ctx, of, split, p, a, matrices);
+    count_operands<T>(ctx, of, split, p, amax, a, matrices);
     return true;
   }
   return false;
 }
 
-// y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product.
+// y(R,N) = x(R,K) Wᵀ + b; rows as of scaled_product. `amax` of these: measured_rows() of the first operand, or empty.
 template <class T>
 void block_linear_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y) {
-  if (multiply_codes<T>(ctx, ProductOf::output, split, x, w, false, y)) {
+                          View<const T, 1> b, View<T, 2> y, View<const float, 1> amax = {}) {
+  if (multiply_codes<T>(ctx, ProductOf::output, split, x, amax, w, false, y)) {
     if (!b.empty()) add_bias<T>(ctx.stream, b, y);
     return;
   }
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, w);
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::output, split, x, amax, w);
   linear_forward<T>(ctx, o.a, o.b, b, y, o.fp8);
 }
 
 // dx(R,K) = dy(R,N) W, or dx += dy W.
 template <class T>
 void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
-                                 View<T, 2> dx, bool adds = false) {
-  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, w, adds, dx)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, w);
+                                 View<T, 2> dx, bool adds = false, View<const float, 1> amax = {}) {
+  if (multiply_codes<T>(ctx, ProductOf::input_gradient, split, dy, amax, w, adds, dx)) return;
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::input_gradient, split, dy, amax, w);
   linear_backward_input<T>(ctx, o.a, o.b, dx, adds, o.fp8);
 }
 
@@ -237,8 +268,8 @@ void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View
 template <class T>
 void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> x,
                                   View<acc_t<T>, 2> dw) {
-  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, x, true, dw)) return;
-  const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, x);
+  if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x, true, dw)) return;
+  const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);
 }
 

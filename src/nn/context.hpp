@@ -9,6 +9,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
 #include "model/fp8_history.hpp"
+#include "model/kept_amaxes.hpp"
 #include "model/operations.hpp"
 #include "nn/batch.plan.hpp"
 #include "nn/run.plan.hpp"
@@ -102,7 +103,8 @@ struct Context {
   bool fp8_block = false;        // what runs now is a block whose products are
   Fp8Counts fp8_counts = {};     // of their numbers, in steps that report them
   Fp8History fp8_history = {};   // with the delayed recipe
-  WeightAmaxes weight_amaxes = {};  // of what runs now
+  WeightAmaxes weight_amaxes = {};  // of what runs now, like the next
+  KeptAmaxes kept_amaxes = {};      // no rows: products take amaxes for themselves
 
   const ModelSpec& spec() const { return buffers.spec; }
   std::int64_t experts_here() const { return spec().E() / buffers.ep; }

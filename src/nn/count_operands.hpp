@@ -5,15 +5,10 @@
 
 namespace forge {
 
-// Rows of a weight that this rank counts: of heads that tp neighbours share only the first of them.
-inline std::int64_t counted_lines(const MatrixLines& lines, int tp_rank) {
-  std::int64_t count = 0;
-  for (const MatrixLines::Part& part : lines.parts) {
-    if (tp_rank % part.copies != 0) break;  // k and v stand behind q
-    count += part.count;
-  }
-  return count;
-}
+// The largest magnitudes of a product's operands.
+struct OperandAmaxes {
+  View<float, 1> a, b;
+};
 
 // Nothing is counted while one of these stands: what runs computes numbers again that have been counted.
 template <class T>
@@ -29,13 +24,12 @@ class CountingPause {
   Fp8Counts kept_;
 };
 
-// The first rows and columns of x, an operand whose largest magnitudes stand from `first` on.
+// The first rows and columns of x, an operand with these largest magnitudes.
 template <class T>
 void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, View<const T, 2> x, std::int64_t rows,
-                  std::int64_t columns, const ScaledOperand& operand, std::int64_t first) {
+                  std::int64_t columns, const ScaledOperand& operand, View<const float, 1> amax) {
   const Fp8Counts& to = ctx.fp8_counts;
-  fp8_count<T>(ctx.stream, x, rows, columns, operand, ctx.buffers.fp8.exact,
-               ctx.fp8.amax.slice(first, first + operand.groups()), to.partials,
+  fp8_count<T>(ctx.stream, x, rows, columns, operand, ctx.buffers.fp8.exact, amax, to.partials,
                View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}));
 }
 
@@ -48,20 +42,20 @@ inline bool counted_before(const Fp8Options& fp8, ProductOf of, BlockProduct pro
 // In steps that count: of a product in FP8 whose largest magnitudes are known, x and W, or of its input's gradient dy;
 // of experts, all rows, and each one's matrix. Of a weight that was gathered as codes only these are here.
 template <class T>
-void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p, View<const T, 2> a,
-                    View<const T, 2> b) {
+void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const ScaledProduct& p,
+                    const OperandAmaxes& amax, View<const T, 2> a, View<const T, 2> b) {
   const Fp8Counts& to = ctx.fp8_counts;
   if (to.counts.empty() || of == ProductOf::weight_gradient) return;
   const std::int64_t lines = p.experts > 0 ? w.rows.count() : counted_lines(w.rows, ctx.groups.tp_rank());
   const bool before = counted_before(ctx.buffers.fp8, of, w.product);
   if (of == ProductOf::input_gradient) {
-    if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, 0);
+    if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, amax.a);
     return;
   }
-  if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, 0);
+  if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, amax.a);
   for (std::int64_t i = 0; to.weights && !p.coded && i < p.matrices(); ++i)
     count_tensor<T>(ctx, w.product, RoundedTensor::weights, b.slice(i * p.b.rows, (i + 1) * p.b.rows), lines,
-                    b.columns(), p.b, p.a.groups() + i * p.b.groups());
+                    b.columns(), p.b, amax.b.slice(i * p.b.groups(), (i + 1) * p.b.groups()));
 }
 
 }  // namespace forge

@@ -58,9 +58,10 @@ void LatentAttention<T>::make_latents() const {
 template <class T>
 void LatentAttention<T>::project_down() const {
   const View<T, 2> n = normalised();
-  norm1_forward<T>(p, w, b, n);
-  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down);
-  block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down);
+  const View<float, 1> amax = measured_rows(p.ctx, n.rows());
+  norm1_forward<T>(p, w, b, n, amax);
+  if (p.spec().q_lora() > 0) block_linear_forward<T>(p.ctx, splits().q_down, n, w.q_down, {}, b.q_down, amax);
+  block_linear_forward<T>(p.ctx, splits().kv_down, n, w.kv_down, {}, b.kv_down, amax);
   make_latents();
 }
 

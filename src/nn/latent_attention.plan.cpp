@@ -54,8 +54,8 @@ void add_forward(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
   const LatentSplits w = latent_splits(s);
   add_norm_operations(o, Pass::forward, o.S, s.C());
-  if (s.q_lora() > 0) o.block_linear(ProductOf::output, o.S, w.q_down);
-  o.block_linear(ProductOf::output, o.S, w.kv_down);
+  if (s.q_lora() > 0) o.block_linear(ProductOf::output, o.S, w.q_down, true);
+  o.block_linear(ProductOf::output, o.S, w.kv_down, true);
   add_latent_norm_operations(o);
   o.block_linear(ProductOf::output, o.R, w.q_up);
   o.block_linear(ProductOf::output, o.R, w.kv_up);

@@ -65,17 +65,17 @@ void add_mlp_operations(Operations& o, Pass pass, std::int64_t ffn, bool biases,
   const MatrixSplit up_split = mlp_up_split(s, ffn), down_split = mlp_down_split(s, ffn);
   switch (pass) {
     case Pass::forward:
-      o.block_linear(ProductOf::output, o.R, up_split);
+      o.block_linear(ProductOf::output, o.R, up_split, o.c.tp == 1);
       if (biases) o.over_rows("add_bias", o.R, up, 1, 1);
       add_activation_operations(o, ffn);
       if (!output) return;
-      o.block_linear(ProductOf::output, o.R, down_split);
+      o.block_linear(ProductOf::output, o.R, down_split, true);
       if (biases) o.over_rows("add_bias", o.S, s.C(), 1, 1);
       return;
     case Pass::backward_input:
       o.block_linear(ProductOf::input_gradient, o.R, down_split);
       o.over_rows(s.gated() ? "swiglu_backward" : "pointwise_backward", o.R, ffn, s.gated() ? 3 : 2, s.gated() ? 2 : 1);
-      return o.block_linear(ProductOf::input_gradient, o.R, up_split);
+      return o.block_linear(ProductOf::input_gradient, o.R, up_split, true);
     case Pass::backward_weight:
       o.block_linear(ProductOf::weight_gradient, o.R, down_split);
       o.block_linear(ProductOf::weight_gradient, o.R, up_split);

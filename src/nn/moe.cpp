@@ -58,9 +58,10 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   const std::optional<ScaledOperand> operand = codes(of, x.rows());
   if (!operand || ctx.fp8_counts.counts.empty()) return;
   const bool output = of == ProductOf::output;
-  fp8_amax<T>(ctx.stream, x, *operand, {}, ctx.fp8.amax.slice(0, operand->groups()));
+  const View<float, 1> amax = ctx.fp8.amax.slice(0, operand->groups());
+  fp8_amax<T>(ctx.stream, x, *operand, {}, amax);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
-                  output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, 0);
+                  output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, amax);
 }
 
 // n2 and weights → rows of a round.
@@ -80,11 +81,11 @@ void Moe<T>::experts_to_activation(Dispatch<T>& dispatch, int round) const {
   weighted_swiglu_forward<T>(ctx.stream, rows.up, rows.weights, rows.act);
 }
 
-// shared(n2) up to its activation, and its gate.
+// shared(n2) up to its activation, and its gate. No product has come between norm 2 and this one.
 template <class T>
 void Moe<T>::shared_to_activation(const RowScratch<T>& rows) const {
   if (!has_shared()) return;
-  shared().forward_to_activation(n2, rows);
+  shared().forward_to_activation(n2, rows, measured_rows(ctx, n2.rows()));
   if (!has_gate()) return;
   linear_forward<T, A>(ctx, n2, w.shared_gate, {}, b.shared_gate);
   sigmoid<A>(ctx.stream, line_of(b.shared_gate));

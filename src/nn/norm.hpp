@@ -5,31 +5,32 @@
 
 namespace forge {
 
-// y = norm(x), RMSNorm or LayerNorm as the model says; `rms`: RMSNorm, whatever the model's norms are.
+// y = norm(x), RMSNorm or LayerNorm as the model says; `rms`: RMSNorm, whatever the model's norms are. `amax` (S) of
+// norms: the largest magnitudes of y's rows, or empty.
 template <class T>
 void norm_forward(Context<T>& ctx, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b,
-                  const NormStatistics<T>& n, View<T, 2> y, bool rms = false) {
+                  const NormStatistics<T>& n, View<T, 2> y, bool rms = false, View<float, 1> amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
   if (ctx.spec().layernorm() && !rms)
-    layernorm_forward<T>(ctx.stream, x, w, b, epsilon, y, n.mean, n.rstd);
+    layernorm_forward<T>(ctx.stream, x, w, b, epsilon, y, n.mean, n.rstd, amax);
   else
-    rmsnorm_forward<T>(ctx.stream, x, w, epsilon, y, n.rstd);
+    rmsnorm_forward<T>(ctx.stream, x, w, epsilon, y, n.rstd, amax);
 }
 
 // h = residual + dropout(x), y = norm(h).
 template <class T>
 void residual_norm_forward(Context<T>& ctx, View<const T, 2> residual, View<const T, 2> x, Dropout how,
                            View<const T, 1> w, View<const T, 1> b, const NormStatistics<T>& n, View<T, 2> h,
-                           View<T, 2> y) {
+                           View<T, 2> y, View<float, 1> amax = {}) {
   const double epsilon = ctx.spec().options.norm_epsilon;
   if (how.rate > 0) {
     residual_add<T>(ctx.stream, residual, x, h, how);
-    return norm_forward<T>(ctx, h, w, b, n, y);
+    return norm_forward<T>(ctx, h, w, b, n, y, false, amax);
   }
   if (ctx.spec().layernorm())
-    residual_layernorm_forward<T>(ctx.stream, residual, x, w, b, epsilon, h, y, n.mean, n.rstd);
+    residual_layernorm_forward<T>(ctx.stream, residual, x, w, b, epsilon, h, y, n.mean, n.rstd, amax);
   else
-    residual_rmsnorm_forward<T>(ctx.stream, residual, x, w, epsilon, h, y, n.rstd);
+    residual_rmsnorm_forward<T>(ctx.stream, residual, x, w, epsilon, h, y, n.rstd, amax);
 }
 
 // dx = residual + ∂norm; dw, db += their sums over rows. A vector's gradient needs no product of its own, so it is

@@ -38,12 +38,19 @@ void reduce_rows(Context<T>& ctx, View<T, 2> partial, View<T, 2> y) {
   if (ctx.groups.tp_size() > 1) ctx.groups.tp->reduce_scatter(ctx.stream, View<const T, 2>(partial), y);
 }
 
-// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b.
+// Those that a norm measured, of products that read its rows of all tp ranks: none with more than one.
+template <class T>
+View<const float, 1> of_gathered(const Context<T>& ctx, View<const float, 1> amax) {
+  return ctx.groups.tp_size() == 1 ? amax : View<const float, 1>();
+}
+
+// y(S,N) = Σ over tp of x(R,K/tp) Wᵀ + b; amax of x as of block_linear_forward.
 template <class T>
 void row_parallel_forward(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> x, View<const T, 2> w,
-                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch) {
+                          View<const T, 1> b, View<T, 2> y, const RowScratch<T>& scratch,
+                          View<const float, 1> amax = {}) {
   const View<T, 2> partial = partial_rows(ctx, scratch, y);
-  block_linear_forward<T>(ctx, split, x, w, {}, partial);
+  block_linear_forward<T>(ctx, split, x, w, {}, partial, amax);
   reduce_rows(ctx, partial, y);
   if (!b.empty()) add_bias<T>(ctx.stream, b, y);
 }
@@ -51,9 +58,9 @@ void row_parallel_forward(Context<T>& ctx, const MatrixSplit& split, View<const 
 // dx(S,K) = Σ over tp of dy(R,N/tp) W: the input gradient of a product whose input was gathered.
 template <class T>
 void column_parallel_backward_input(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> w,
-                                    View<T, 2> dx, const RowScratch<T>& scratch) {
+                                    View<T, 2> dx, const RowScratch<T>& scratch, View<const float, 1> amax = {}) {
   const View<T, 2> partial = partial_rows(ctx, scratch, dx);
-  block_linear_backward_input<T>(ctx, split, dy, w, partial);
+  block_linear_backward_input<T>(ctx, split, dy, w, partial, false, amax);
   reduce_rows(ctx, partial, dx);
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "kernels/fp8_codes.hpp"
+#include "kernels/fp8_counts.hpp"
 
 namespace forge {
 
@@ -32,19 +33,28 @@ void CodedGather<T>::take_amaxes(Stream& compute, const ParameterStorage<T>& sto
 
 // Routed experts have no history.
 template <class T>
+bool CodedGather<T>::scaled_before(const LocalUnit& unit) const {
+  return context_.fp8.history > 0 && !unit.is_experts();
+}
+template <class T>
+std::int64_t CodedGather<T>::row_of(const LocalUnit& unit, const CodedMatrices& m) const {
+  Fp8History of_layer = history_;
+  of_layer.layer = unit.layer;
+  return of_layer.row(m.product, RoundedTensor::weights);
+}
+
+template <class T>
 auto CodedGather<T>::scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices)
     -> AmaxList {
   AmaxList amaxes;
   for (const CodedMatrices& m : matrices) {
-    if (context_.fp8.history == 0 || unit.is_experts()) {
+    if (!scaled_before(unit)) {
       amaxes.push_back(amax_of(m));
       continue;
     }
     const auto number = static_cast<std::int64_t>(amaxes.size());
     const View<float, 1> amax = buffers_.scaling.slice(number, number + 1);
-    Fp8History of_layer = history_;
-    of_layer.layer = unit.layer;
-    fp8_amax_of_history(stream, history_.entries, of_layer.row(m.product, RoundedTensor::weights), amax);
+    fp8_amax_of_history(stream, history_.entries, row_of(unit, m), amax);
     amaxes.push_back(amax);
   }
   return amaxes;
@@ -99,6 +109,26 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
     parts(rank, [&](std::int64_t at, const Range& here) {
       copy_on_device(stream, to.data + here.begin, buffers_.others.data + at, bytes(here));
     });
+}
+
+template <class T>
+void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
+  if (!has(u)) return;
+  const Fp8Counts& to = ctx.fp8_counts;
+  for (const CodedMatrices& m : units_.units[u].matrices) {
+    const Range here = intersection(m.range(), unit.state);
+    if (here.empty()) continue;
+    View<float, 1> amax = amax_of(m);
+    if (scaled_before(unit.local)) {
+      amax = ctx.fp8.amax.slice(0, 1);
+      fp8_amax_of_history(ctx.stream, history_.entries, row_of(unit.local, m), amax);
+    }
+    const std::int64_t begin = here.begin - unit.state.begin;
+    fp8_count_of_part<T>(
+        ctx.stream, View<const T, 1>(unit.copy).slice(begin, begin + here.size()), here.begin - m.offset, m.each,
+        m.lines, unit.local.zero.shards, context_.fp8.exact, amax, to.partials,
+        View<double, 1>(to.counts.row(fp8_count_row(m.product, RoundedTensor::weights)), {{fp8_count_columns}}));
+  }
 }
 
 template <class T>

@@ -23,12 +23,17 @@ class CodedGather {
   void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
   // A unit's weights into `to`, over its shards.
   void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
+  // In steps that count: the rank's part of a unit's weights, as often as the ranks that share the unit would count the
+  // whole of it in a forward pass.
+  void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
   // Adds those of a unit.
   void list_amaxes(std::size_t unit, WeightAmaxes& to) const;
 
  private:
   // Those that give the scales.
   using AmaxList = ShortList<View<const float, 1>, to_size(BlockProduct::count_)>;
+  bool scaled_before(const LocalUnit& unit) const;                           // by the history
+  std::int64_t row_of(const LocalUnit& unit, const CodedMatrices& m) const;  // there
   AmaxList scaling(Stream& stream, const LocalUnit& unit, const std::vector<CodedMatrices>& matrices);
   View<float, 1> amax_of(const CodedMatrices& m) const { return buffers_.amax.slice(m.first, m.first + m.groups()); }
   void gather_others(Stream& stream, const CodedUnit& coded, const RankUnit<T>& unit, Communicator& shards,

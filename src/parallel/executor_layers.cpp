@@ -56,6 +56,7 @@ class Executor<T>::LayerTask {
     const LayerBuffers<T> buffers = this->buffers();
     const Batch rows = batch(layer_.state);
     const View<T, 2> x = layer_.state == 0 ? residual(position_of(layer_)) : buffers.x;
+    context_.kept_amaxes = {buffers.block.amaxes.rows, task_.op == TaskOp::recompute};
     Block<T> block{{context_, layer_.number, rows, x}, buffers.block, weights(), gradients()};
     switch (task_.op) {
       case TaskOp::forward:
@@ -276,9 +277,14 @@ void Executor<T>::run_layer(const Task& task) {
   const StageLayer& layer = layer_of(task, share_);
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
   context_.weight_amaxes = {};
+  context_.kept_amaxes = {};
+  const bool counts = task.op == TaskOp::forward && !context_.fp8_counts.counts.empty();
   if (context_.fp8_block)
-    for (const std::size_t unit : {layer.unit, layer.second})
-      if (unit != no_unit) gather_.coded().list_amaxes(unit, context_.weight_amaxes);
+    for (const std::size_t unit : {layer.unit, layer.second}) {
+      if (unit == no_unit) continue;
+      gather_.coded().list_amaxes(unit, context_.weight_amaxes);
+      if (counts) gather_.coded().count(context_, storage_.unit(unit), unit);
+    }
   context_.fp8_history.layer = layer.number;
   context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;
   // Numbers that a recomputed pass rounds again have been counted by the first one.

@@ -76,7 +76,8 @@ CodedUnit coded_unit(const BufferContext& c, const LocalUnit& unit, int tp_rank,
     if (!group) continue;
     const ScaledProduct p = unit.is_experts() ? scaled_experts(c, ProductOf::output, 1, split, etp_rank)
                                               : scaled_product(c, ProductOf::output, 1, split, tp_rank);
-    coded.matrices.push_back({split.product, group->offset, p.matrices(), p.b, 0});
+    const std::int64_t lines = unit.is_experts() ? split.rows.count() : counted_lines(split.rows, tp_rank);
+    coded.matrices.push_back({split.product, group->offset, p.matrices(), p.b, lines});
     require(coded.matrices.back().range().size() == group->elements, "a coded weight is not its place in the unit");
   }
   std::sort(coded.matrices.begin(), coded.matrices.end(),

@@ -19,6 +19,7 @@ struct CodedMatrices {
   std::int64_t offset = 0;  // in the unit
   std::int64_t count = 1;
   ScaledOperand each;      // how its numbers share scales
+  std::int64_t lines = 0;  // of each the first rows, which this rank counts in reports
   std::int64_t first = 0;  // where their amaxes begin among those of the rank
 
   std::int64_t groups() const { return count * each.groups(); }

@@ -44,7 +44,7 @@ void Session<T>::add_unit_norms() {
         add(s.copy, part, to);
       else
         add(s.master, part, to);
-      s.with_gradient([&](const auto& update) { add(update, part, to + 1); });
+      add(s.gradient, part, to + 1);
     }
   }
   mesh_.scalars().all_reduce(stream_, norms);
@@ -64,13 +64,6 @@ std::vector<NormReport> Session<T>::read_unit_norms(bool finite) {
   return reports;
 }
 
-// Whether ZeRO-3 gathers some blocks' weights of a product as codes. Those of other blocks, of multi-token prediction,
-// were counted all the same: a share of them alone would be another one than without the codes.
-bool gathers_codes(const Fp8Options& fp8, std::size_t product) {
-  const bool experts = product >= to_size(BlockProduct::expert_gate_up);
-  return (experts ? fp8.coded_experts_end : fp8.coded_end) > fp8.first_block;
-}
-
 template <class T>
 std::vector<Fp8Report> Session<T>::read_fp8_shares() {
   if (run_.fp8_counts.empty()) return {};
@@ -79,12 +72,9 @@ std::vector<Fp8Report> Session<T>::read_fp8_shares() {
   stream_.synchronize();
   std::vector<Fp8Report> reports;
   const double* row = counts.data();
-  for (std::size_t product = 0; product < block_product_names.size(); ++product)
-    for (std::size_t tensor = 0; tensor < rounded_tensor_names.size(); ++tensor) {
-      const bool partly = tensor == to_size(RoundedTensor::weights) && gathers_codes(setup_.buffers.fp8, product);
-      if (row[0] > 0 && !partly)
-        reports.push_back(
-            {block_product_names[product], rounded_tensor_names[tensor], row[1] / row[0], row[2] / row[0]});
+  for (const char* product : block_product_names)
+    for (const char* tensor : rounded_tensor_names) {
+      if (row[0] > 0) reports.push_back({product, tensor, row[1] / row[0], row[2] / row[0]});
       row += fp8_count_columns;
     }
   return reports;

@@ -27,6 +27,7 @@ SHAPES = {"q": (WIDTH, WIDTH), "k": (WIDTH * KV_HEADS // HEADS, WIDTH), "v": (WI
           "gate": (FFN, WIDTH), "up": (FFN, WIDTH), "down": (WIDTH, FFN)}
 PRODUCTS = {"qkv": "qkv", "attention_out": "o", "gate_up": ("gate", "up"), "down": ("down",)}
 OF_EXPERTS = {"qkv": "qkv", "attention_out": "o", "expert_gate_up": ("gate", "up"), "expert_down": ("down",)}
+GATHERED = ("train.zero_stage=3", "train.fp8_gather=true")  # as codes, of which each rank has rounded a part
 EXPERTS, PLACES = 4, {"gate": "w1", "up": "w3", "down": "w2"}
 
 
@@ -106,12 +107,11 @@ def check_layouts(work, model, products, keys, *layouts):
 
 
 def check_gathered(work):
-    """Weights that are gathered as codes have no shares, though the block of multi-token prediction counts its own."""
+    """Weights that are gathered as codes have the shares of those that aren't, though the block of multi-token prediction counts its own."""
     keys, layout = ["train.fp8_recipe=block", "train.fp8_experts=true"], (2, "mesh.dp_shard=2", "train.zero_stage=3")
     plain, coded = shares(work, DEEPSEEK, keys, *layout), shares(work, DEEPSEEK, keys, *layout, "train.fp8_gather=true")
     expect(all("weights" in product for product in plain.values()), f"without codes: {plain}")
-    left = {name: {tensor: said for tensor, said in product.items() if tensor != "weights"} for name, product in plain.items()}
-    expect(coded == left, f"with gathered codes: {coded}")
+    expect(coded == plain, f"with gathered codes: {coded}, not {plain}")
 
 
 def main():
@@ -124,8 +124,12 @@ def main():
             (4, "mesh.tp=4", "mesh.dp_shard=1"),  # two ranks share each head of keys
             (4, "mesh.pp=2", "mesh.cp=2", "mesh.dp_shard=1", "train.recompute=full", "train.microbatch_sequences=2"),
             (4, "mesh.tp=2", "mesh.dp_shard=2", "train.zero_stage=3"),
+            (2, "mesh.dp_shard=2", *GATHERED),
+            (8, "mesh.tp=4", "mesh.dp_shard=2", *GATHERED),  # with copies of heads
         )
         check_weights(wanted, found)
+        llama, delayed = f"hf: {work}/llama, load_weights: true", ["train.fp8_recipe=delayed"]
+        expect(shares(work, llama, delayed) == shares(work, llama, delayed, 2, "mesh.dp_shard=2", *GATHERED), "delayed, gathered as codes: other shares")
         # Rounds of dispatch that are too small for what arrives: experts read their weights once in each, and backward recomputes rows.
         wanted = model_of(work / "mixtral", draw, True)
         found = check_layouts(
@@ -134,6 +138,7 @@ def main():
             (4, "mesh.tp=2", "mesh.ep=2", "mesh.etp=2", "mesh.dp_shard=2", "model.dispatch_rows=0.5"),
             (2, "mesh.ep=2", "mesh.dp_shard=2", "model.dispatch_rows=0.3", "train.recompute=full"),
             (2, "mesh.pp=2", "mesh.dp_shard=1", "model.dispatch=all_gather", "model.dispatch_rows=0.2"),
+            (4, "mesh.ep=2", "mesh.dp_shard=4", "model.dispatch_rows=0.5", *GATHERED),
         )
         check_weights(wanted, found)
         # Rows that go to experts as codes are counted before, not when the experts round them again.
@@ -148,7 +153,7 @@ def main():
         expect(sent["expert_gate_up"]["x"]["underflow"] > 0.01, f"nothing of experts' x is lost: {sent}")
         latent = ["attention_out", "gate_up", "down", "q_down", "kv_down", "q_up", "kv_up"]
         check_layouts(work, DEEPSEEK, latent, ["train.fp8_recipe=current"], (4, "mesh.tp=2", "mesh.ep=2", "mesh.etp=1", "mesh.pp=2", "mesh.dp_shard=1"),
-                      (1, "train.recompute=full"))
+                      (1, "train.recompute=full"), (4, "mesh.ep=2", "mesh.dp_shard=4", *GATHERED))
         check_gathered(work)
     print(f"{len(failures)} failures" if failures else "all as expected")
     sys.exit(1 if failures else 0)

@@ -80,5 +80,46 @@ TEST(Fp8Counts, OwnLargestOfAGroupIsNotCut) {
   check_own_largest<double>();
 }
 
+// Parts of two matrices, cut anywhere, of whose rows the last ones don't count: together what the matrices have.
+template <class T>
+void check_parts(const ScaledOperand& o, std::int64_t left_out) {
+  const std::int64_t each = o.rows * o.columns, n = 2 * each, lines = o.rows - left_out, times = 3;
+  Values values = normal_values(n, 11, 1);
+  for (std::int64_t i = 0; i < n; ++i) values[to_size(i)] *= std::pow(10, -static_cast<double>(i % 9));
+  values[to_size(each + 1)] = std::numeric_limits<double>::infinity();
+  Values largest;
+  for (std::int64_t g = 0; g < 2 * o.groups(); ++g) largest.push_back(g % 3 ? 16 : 0.25);
+  const Field<T> x(1, n, values);
+  const Field<float> amax(1, 2 * o.groups(), largest);
+  const Field<double> partials(1, sum_partials), expected(1, 3, {0, 0, 0}), counts(1, 3, {1, 2, 3});
+  Stream s(2);
+  for (std::int64_t m = 0; m < 2; ++m)
+    fp8_count<T>(s, View<const T, 2>(x.data() + m * each, {{o.rows, o.columns}}), lines, o.columns, o, false,
+                 amax.vector().slice(m * o.groups(), (m + 1) * o.groups()), partials.vector(), expected.vector());
+  const std::int64_t cuts[] = {0, 7, o.columns, each - 3, each + o.columns + 1, n};
+  for (int i = 0; i < 5; ++i)
+    fp8_count_of_part<T>(s, x.vector().slice(cuts[i], cuts[i + 1]), cuts[i], o, lines, times, false, amax.vector(),
+                         partials.vector(), counts.vector());
+  const Values of_matrices = expected.read(s);
+  EXPECT_GT(of_matrices[1], 1);
+  EXPECT_GT(of_matrices[2], 1);
+  EXPECT_EQ(counts.read(s), (Values{1 + 3 * of_matrices[0], 2 + 3 * of_matrices[1], 3 + 3 * of_matrices[2]}));
+}
+
+TEST(Fp8Counts, OfPartsAreThoseOfMatrices) {
+  BufferContext c;
+  c.microbatch = {3, 200, 1};
+  c.fp8.on = true;
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::block}) {
+    c.fp8.recipe = recipe;
+    const ScaledOperand w = scaled_product(c, ProductOf::output, 600, {whole_lines(141), whole_lines(150)}, 0).b;
+    for (const std::int64_t left_out : {0, 20}) {
+      check_parts<double>(w, left_out);
+      check_parts<float>(w, left_out);
+      check_parts<bf16>(w, left_out);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forge

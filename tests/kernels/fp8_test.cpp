@@ -268,6 +268,13 @@ void check_codes(const ScaledOperand& o, bool exact, bool spoiled) {
     fp8_round<T>(s, matrix, o, exact, own, y);
   }
   ASSERT_TRUE(same_bits(most, expected.read(s)));
+  // Both at once.
+  const Field<T> at_once(1, n);
+  const View<const T, 2> both(x.data(), {{2 * o.rows, o.columns}});
+  fp8_amax<T>(s, both, o, partials.vector(), of_part.vector(), 2);
+  fp8_round<T>(s, both, o, exact, expected.vector(), View<T, 2>(at_once.data(), {{2 * o.rows, o.columns}}), 2);
+  ASSERT_TRUE(same_bits(of_part.read(s), expected.read(s)));
+  ASSERT_TRUE(same_bits(at_once.read(s), rounded.read(s)));
   for (int i = 0; i < 5; ++i)
     fp8_encode<T>(s, x.vector().slice(cuts[i], cuts[i + 1]), cuts[i], o, exact, expected.vector(),
                   codes.vector().slice(cuts[i], cuts[i + 1]));

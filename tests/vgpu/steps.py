@@ -13,6 +13,15 @@ import tempfile
 FORGE = sys.argv[1]
 SETTINGS = ["machine.workspace_mib=1", "machine.peak_tflops=1", "optimizer.warmup_steps=0"]
 FEED = 6  # tokens, labels, positions, documents, samples, order of tokens
+FP8 = [  # recipes, with what else is launched for them
+    ("current",),
+    ("current", "train.recompute=full", "machine.fp8_products=cublaslt"),
+    ("row", "machine.fp8_products=tensor_cores"),
+    ("block", "train.fp8_transposed=true"),
+    ("delayed", "train.recompute=full"),
+    ("current", "train.fp8_experts=true"),
+    ("block", "train.fp8_experts=true", "machine.fp8_products=tensor_cores"),
+]
 FIRST, NEXT, LAST = 1, 2, 4  # steps of three runs: what happens at the beginning and the end is in all of them
 
 
@@ -102,9 +111,9 @@ def launches_of(deck):
     return counted, sum(map(int, planned))
 
 
-def check_block(name, deck, options, most=None):
+def check_block(name, deck, options, most=None, precision="bf16"):
     """What one block more adds to a step of four microbatches, at most `most` for each. Returns it for one."""
-    settings = [*SETTINGS, "train.precision=bf16", *options]
+    settings = [*SETTINGS, f"train.precision={precision}", *options]
     two, three = (launches_of([deck, "--ranks", "1"] + [word for setting in [*settings, f"model.layers={n}"] for word in ("--set", setting)])
                   for n in (2, 3))
     counted, planned = (b - a for a, b in zip(two, three))
@@ -140,6 +149,10 @@ def main():
     eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
     if check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"]) != eight:
         sys.exit("grouped products: launches of a block grow with the number of experts")
+    for recipe, *more in FP8:
+        experts = "train.fp8_experts=true" in more
+        options = [f"train.fp8_recipe={recipe}", *more, *(grouped if experts else [])]
+        check_block(", ".join(["fp8", recipe, *more]), f"tests/gpu/{'experts' if experts else 'dense'}.yaml", options, precision="fp8")
     for experts in (4, 8):
         check_codes_of_experts("tests/gpu/experts.yaml", experts, 4)
     check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)

@@ -1,0 +1,125 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/to_size.hpp"
+#include "fixture.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+namespace {
+
+using namespace reference;
+
+// Kernels that leave the largest magnitude of each row that they write: no number is another for it, and groups of rows
+// have what fp8_amax() finds in what was written.
+
+constexpr std::int64_t sequences = 2, tokens = 6, R = sequences * tokens;
+const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+
+BufferContext context(Fp8Recipe recipe) {
+  BufferContext c;
+  c.microbatch = {sequences, tokens, 1};
+  c.tp = 1;
+  c.fp8.on = true;
+  c.fp8.recipe = recipe;
+  return c;
+}
+
+// Numbers whose rows differ in magnitude, a row's largest one anywhere in it. Row 1 has nothing but zeros; of the
+// second sequence one number is not finite.
+Values numbers(std::int64_t columns, std::uint64_t seed, double spoiled) {
+  Values x = normal_values(R * columns, seed, 1);
+  for (std::int64_t r = 0; r < R; ++r) {
+    for (std::int64_t j = 0; j < columns; ++j) x[to_size(r * columns + j)] *= r == 1 ? 0 : std::exp2(r % 5 - 2.0);
+    x[to_size(r * columns + (r * 7) % columns)] *= 9;
+  }
+  x[to_size((R - 2) * columns + columns - 1)] = spoiled;
+  return x;
+}
+
+// kernel(stream, amax) writes y.
+template <class T>
+void check(const char* what, Field<T>& y, const std::function<void(Stream&, View<float, 1>)>& kernel) {
+  SCOPED_TRACE(::testing::Message() << what << ", " << y.columns << " columns");
+  Stream s(2);
+  kernel(s, {});
+  const Values plain = y.read(s);
+  y.write(Values(plain.size(), 1.0));
+  const Field<float> rows(1, R, Values(to_size(R), -1.0));
+  kernel(s, rows.vector());
+  ASSERT_TRUE(same_bits(y.read(s), plain));
+  Values most;
+  for (std::int64_t r = 0; r < R; ++r) {
+    double here = 0;
+    for (std::int64_t j = 0; j < y.columns; ++j) {
+      const double v = std::abs(plain[to_size(r * y.columns + j)]);
+      here = v <= here ? here : std::isfinite(v) ? static_cast<double>(static_cast<float>(v)) : inf;
+    }
+    most.push_back(here);
+  }
+  ASSERT_TRUE(same_bits(rows.read(s), most));
+  EXPECT_EQ(most[to_size(R - 2)], inf);
+  const MatrixSplit w{whole_lines(3), whole_lines(y.columns)};
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::delayed}) {
+    const ScaledOperand o = scaled_product(context(recipe), ProductOf::output, R, w, 0).a;
+    const Field<float> partials(1, R), expected(1, o.groups()), of_rows(1, o.groups());
+    fp8_amax<T>(s, y.view(), o, partials.vector(), expected.vector());
+    fp8_amax_of_rows(s, rows.vector(), o, of_rows.vector());
+    ASSERT_TRUE(same_bits(of_rows.read(s), expected.read(s))) << properties_of(recipe).word;
+  }
+}
+
+template <class T>
+void check_kernels(std::int64_t C, double spoiled) {
+  using A = acc_t<T>;
+  Field<T> x(R, C, numbers(C, 1, spoiled), 3), more(R, C, normal_values(R * C, 2)),
+      up(R, 2 * C, numbers(2 * C, 3, spoiled)), w(1, C, normal_values(C, 4)), b(1, C, normal_values(C, 5)), y(R, C, 1),
+      y2(R, 2 * C), h(R, C);
+  const Field<A> mean(1, R), rstd(1, R);
+  check<T>("swiglu forward", y,
+           [&](Stream& s, View<float, 1> amax) { swiglu_forward<T>(s, up.view(), y.view(), amax); });
+  check<T>("swiglu backward", y2,
+           [&](Stream& s, View<float, 1> amax) { swiglu_backward<T>(s, up.view(), more.view(), y2.view(), amax); });
+  for (const Pointwise which : {Pointwise::gelu, Pointwise::gelu_tanh, Pointwise::relu2}) {
+    check<T>("pointwise forward", y,
+             [&](Stream& s, View<float, 1> amax) { pointwise_forward<T>(s, which, x.view(), y.view(), amax); });
+    check<T>("pointwise backward", y, [&](Stream& s, View<float, 1> amax) {
+      pointwise_backward<T>(s, which, more.view(), x.view(), y.view(), amax);
+    });
+  }
+  check<T>("rmsnorm", y, [&](Stream& s, View<float, 1> amax) {
+    rmsnorm_forward<T>(s, x.view(), w.vector(), 1e-5, y.view(), rstd.vector(), amax);
+  });
+  check<T>("residual and rmsnorm", y, [&](Stream& s, View<float, 1> amax) {
+    residual_rmsnorm_forward<T>(s, more.view(), x.view(), w.vector(), 1e-5, h.view(), y.view(), rstd.vector(), amax);
+  });
+  check<T>("layernorm", y, [&](Stream& s, View<float, 1> amax) {
+    layernorm_forward<T>(s, x.view(), w.vector(), b.vector(), 1e-5, y.view(), mean.vector(), rstd.vector(), amax);
+  });
+  check<T>("residual and layernorm", y, [&](Stream& s, View<float, 1> amax) {
+    residual_layernorm_forward<T>(s, more.view(), x.view(), w.vector(), b.vector(), 1e-5, h.view(), y.view(),
+                                  mean.vector(), rstd.vector(), amax);
+  });
+}
+
+// Columns that fill no pack of 16 bytes, some that do, and more than a block's registers keep of fp64.
+template <class T>
+void check_columns() {
+  for (const std::int64_t C : {1, 3, 17, 64, 127, 1000, 2309})
+    for (const double spoiled : {nan, inf}) check_kernels<T>(C, spoiled);
+}
+
+TEST(MeasuredRows, fp64) {
+  check_columns<double>();
+}
+TEST(MeasuredRows, fp32) {
+  check_columns<float>();
+}
+TEST(MeasuredRows, bf16) {
+  check_columns<bf16>();
+}
+
+}  // namespace
+}  // namespace forge
