@@ -5,6 +5,7 @@
 #include "device/parallel.hpp"
 #include "kernels/fp8_number.hpp"
 #include "kernels/fp8_part.hpp"
+#include "kernels/largest.hpp"
 
 namespace forge {
 
@@ -28,11 +29,8 @@ void fp8_amax_of_part(Stream& stream, View<const T, 1> x, std::int64_t first, co
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = part.inside(r, by_column.lines_of(g));
                   const T* const row = x.data + part.base(r) + here.begin;
-                  const float most = team.template max<float>(here.end - here.begin, [=](std::int64_t j) {
-                    const auto value = static_cast<float>(row[j]);
-                    const float a = value < 0 ? -value : value;
-                    return a < infinite ? a : infinite;  // NaN, too
-                  });
+                  const float most = team.template max<float>(here.end - here.begin,
+                                                              [=](std::int64_t j) { return magnitude(row[j]); });
                   if (team.leads()) partials[r * groups + g] = most > 0 ? most : 0;
                 });
   parallel_rows(stream, amax.rows(), [=] FORGE_LAMBDA(std::int64_t i, Team team) {

@@ -5,6 +5,7 @@
 
 #include "device/parallel.hpp"
 #include "kernels/fp8_number.hpp"
+#include "kernels/largest.hpp"
 
 namespace forge {
 
@@ -58,11 +59,8 @@ void fp8_encode_rows(Stream& stream, View<const T, 2> x, const ScaledOperand& ro
                   const std::int64_t count = here.end - here.begin, r = places.row(i);
                   const T* const from = r < 0 ? nullptr : x.row(r) + here.begin;
                   std::uint8_t* const to = codes.row(i) + here.begin;
-                  const float amax = team.template max<float>(from == nullptr ? 0 : count, [=](std::int64_t j) {
-                    const auto value = static_cast<float>(from[j]);
-                    const float a = value < 0 ? -value : value;
-                    return a < infinite ? a : infinite;  // NaN, too
-                  });
+                  const float amax = team.template max<float>(from == nullptr ? 0 : count,
+                                                              [=](std::int64_t j) { return magnitude(from[j]); });
                   const bool finite = amax < infinite;
                   const float scale = finite ? fp8_scale(amax > 0 ? amax : 0, format, false) : 1;
                   team.each(count, [=](std::int64_t j) {
