@@ -12,35 +12,35 @@ namespace forge {
 
 namespace update_detail {
 
-template <class T, class F, int... I>
-FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, acc_t<T>* g, acc_t<T>* p, T* copy, bool leaves,
+// Gradients of type G; weights and states as they are computed.
+template <class T, class G, class F, int... I>
+FORGE_INLINE void update_block(Team team, std::int64_t n, acc_t<T> clip, G* g, acc_t<T>* p, T* copy, bool leaves,
                                const Array<acc_t<T>*, static_cast<int>(sizeof...(I))>& states, F new_weight,
                                std::integer_sequence<int, I...>) {
   using A = acc_t<T>;
   if (leaves)
     team.each(n, [=](std::int64_t j) {
       const A before = p[j];
-      p[j] = new_weight(g[j] * clip, before, states[I][j]...);
+      p[j] = new_weight(A(g[j]) * clip, before, states[I][j]...);
       if (copy) copy[j] = T(p[j]);
-      g[j] = p[j] - before;
+      g[j] = G(p[j] - before);
     });
   else if (copy)
     team.map(
         n,
-        [=](const A& g_i, A& p_i, T& copy_i, auto&... state) {
-          p_i = new_weight(g_i * clip, p_i, state...);
+        [=](const G& g_i, A& p_i, T& copy_i, auto&... state) {
+          p_i = new_weight(A(g_i) * clip, p_i, state...);
           copy_i = T(p_i);
         },
-        static_cast<const A*>(g), in_place(p), copy, in_place(states[I])...);
+        static_cast<const G*>(g), in_place(p), copy, in_place(states[I])...);
   else
     team.map(
-        n, [=](const A& g_i, A& p_i, auto&... state) { p_i = new_weight(g_i * clip, p_i, state...); },
-        static_cast<const A*>(g), in_place(p), in_place(states[I])...);
+        n, [=](const G& g_i, A& p_i, auto&... state) { p_i = new_weight(A(g_i) * clip, p_i, state...); },
+        static_cast<const G*>(g), in_place(p), in_place(states[I])...);
 }
 
-// The same with gradients of type G, weights of type W and states of type M, of which at least one is bf16. What
-// doesn't fit into bf16 is rounded by `rounding` from element `begin` of the run on, and what is left for reports to
-// nearest.
+// The same with weights of type W and states of type M, of which at least one is bf16. What doesn't fit into bf16 is
+// rounded by `rounding` from element `begin` of the run on, and what is left for reports to nearest.
 template <class G, class W, class M, class T, class F, int... I>
 FORGE_INLINE void update_rounded(Team team, std::int64_t begin, std::int64_t n, acc_t<T> clip, G* g, W* p, T* copy,
                                  bool leaves, const Array<M*, static_cast<int>(sizeof...(I))>& states,
@@ -65,7 +65,7 @@ FORGE_INLINE void update_part(Team team, std::int64_t begin, std::int64_t n, acc
                               bool leaves, const States& states, const Rounding& rounding, F new_weight,
                               Numbers numbers) {
   using A = acc_t<T>;
-  if constexpr (std::is_same_v<G, A> && std::is_same_v<M, A> && std::is_same_v<W, A>)
+  if constexpr (std::is_same_v<M, A> && std::is_same_v<W, A>)
     update_block<T>(team, n, clip, g, p, copy, leaves, states, new_weight, numbers);
   else
     update_rounded<G, W, M, T>(team, begin, n, clip, g, p, copy, leaves, states, rounding, new_weight, numbers);
