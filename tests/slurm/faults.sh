@@ -103,12 +103,12 @@ whole killed
 same_run "$work/whole" "$work/killed"
 nothing_left
 
-# starts_on JOB NODE: how often Slurm has started the job on that node.
+# starts_on JOB NODE: how often Slurm's scheduler, or its backfill, has started the job on that node.
 starts_on() {
   local nodes
-  sed -n "s/.*Allocate JobId=$1 NodeList=\([^ ]*\) .*/\1/p" "$CLUSTER/log/slurmctld" | while read -r nodes; do
+  sed -nE "s/.*(Allocate|Started) JobId=$1 .*(NodeList=| on )([^ ]*).*/\3/p" "$CLUSTER/log/slurmctld" | while read -r nodes; do
     scontrol show hostnames "$nodes"
-  done | grep -cx "$2"
+  done | grep -cx "$2" || true
 }
 
 # The second node is lost: the job goes on by itself, on other nodes.
