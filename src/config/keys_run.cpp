@@ -77,8 +77,7 @@ void add_precision(SectionKeys<&Deck::train>& k) {
   k.choice<&T::precision>(
       "precision", stays, {"fp64", "fp32", "bf16", "fp8"},
       "of the arithmetic; bf16 keeps gradients, sums and master weights in fp32 (but for optimizer.gradients and "
-      "optimizer.master_weights), "
-      "and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
+      "optimizer.master_weights), and so does fp8, which rounds the operands of blocks' products (docs/fp8.md)");
   std::vector<std::string> recipes;
   for (const Fp8RecipeRow& recipe : fp8_recipes) recipes.push_back(recipe.word);
   k.choice<&T::fp8_recipe>("fp8_recipe", stays, std::move(recipes), fp8_recipe_doc);
@@ -208,8 +207,7 @@ void add_optimizer(std::vector<Key>& keys) {
   k.choice<&O::gradients>(
       "gradients", may_change, {"default", "bf16"},
       "type of the sums of gradients over a step's microbatches; default = fp32, or fp64 with precision fp64; bf16, "
-      "with "
-      "precision bf16 or fp8 alone: each microbatch's gradient, in fp32, is added with stochastic rounding");
+      "with precision bf16 or fp8 alone: each microbatch's gradient, in fp32, is added with stochastic rounding");
 }
 
 void add_data(std::vector<Key>& keys) {
