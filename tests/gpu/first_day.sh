@@ -9,6 +9,7 @@
 #   --build DIR       the build to look at; default build/cuda
 #   --reference DIR   a build for the CPU, whose gradients are compared with; default build/cpu
 #   --limit SECONDS   a lower limit of each part
+#   --jobs N          as many cases of correctness at a time, which share the GPU; default 1. Measurements run alone
 #   --rehearse        all parts with the CPU build at tiny sizes: tries the script, measures nothing
 #   --pack FILE       instead: packs what a machine without a network needs into FILE, a .tar.xz or else a folder
 #   --with-nccl       packs NCCL too, for a machine without PyTorch's
@@ -25,7 +26,7 @@ refuse() {
   exit 2
 }
 
-chosen=() again=no listing=no rehearse=no pack="" with_nccl=no limit=540
+chosen=() again=no listing=no rehearse=no pack="" with_nccl=no limit=540 jobs=1
 out=runs/first_day build="" reference=build/cpu parts_file=$here/first_day_parts.sh
 while [ $# -gt 0 ]; do
   case $1 in
@@ -34,7 +35,7 @@ while [ $# -gt 0 ]; do
     --again) again=yes ;;
     --rehearse) rehearse=yes ;;
     --with-nccl) with_nccl=yes ;;
-    --part | --output | --build | --reference | --limit | --pack | --parts)
+    --part | --output | --build | --reference | --limit | --jobs | --pack | --parts)
       [ $# -ge 2 ] || refuse "$1 needs a value"
       case $1 in
         --part) chosen+=("$2") ;;
@@ -42,6 +43,7 @@ while [ $# -gt 0 ]; do
         --build) build=$2 ;;
         --reference) reference=$2 ;;
         --limit) limit=$2 ;;
+        --jobs) jobs=$2 ;;
         --pack) pack=$2 ;;
         --parts) parts_file=$2 ;;  # for the test of this script: other parts than those of first_day_parts.sh
       esac
@@ -52,6 +54,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [[ $limit =~ ^[1-9][0-9]*$ ]] && [ "$limit" -le 540 ] || refuse "--limit $limit: legal are 1 to 540 seconds"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] && [ "$jobs" -le 64 ] || refuse "--jobs $jobs: legal are 1 to 64"
 if [ -z "$build" ]; then
   build=build/cuda
   [ "$rehearse" = no ] || build=build/cpu
@@ -75,15 +78,17 @@ done
 
 # ---- cases and parts
 
-# A call that is stopped takes its case with it; that case has no result.
-running=""
+# A call that is stopped takes its cases with it; they have no result.
 stop() {
-  [ -z "$running" ] || kill -TERM "$running" 2> /dev/null || true
+  local cases
+  mapfile -t cases < <(jobs -p)
+  [ "${#cases[@]}" -eq 0 ] || kill -TERM "${cases[@]}" 2> /dev/null || true
+  wait
   exit 143
 }
 trap stop TERM INT HUP
 
-pending=0        # cases of the part that its limit left over
+at_once=1        # cases of the part at a time
 case_number=0    # cases that this call has begun in the part
 
 # note CASE RESULT SECONDS [REASON]: keeps a result, whole or not at all.
@@ -96,37 +101,44 @@ note() {
 # The last line of a log that says something.
 last_words() { grep '[^[:space:]]' "$1" | tail -n 1 | cut -c 1-160; }
 
-# run_case NAME LIMIT COMMAND…: runs it unless it has a result. Code 0: passed; 77: absent, its last line says what is
-# missing; its own limit: "limit". A case that the end of the part cuts short has no result, and is run by the next call, unless
-# it had the part for itself.
+# run_case NAME LIMIT COMMAND…: runs it unless it has a result, beside others where the part may.
 run_case() {
-  local name=$1 most=$2 left=$((part_end - SECONDS)) start=$SECONDS code=0
-  shift 2
-  printf '%s\n' "$name" >> "$folder/cases"
-  [ ! -e "$folder/$name.result" ] || return 0
-  if [ "$left" -le 0 ]; then
-    pending=$((pending + 1))
-    return 0
-  fi
+  printf '%s\n' "$1" >> "$folder/cases"
+  [ ! -e "$folder/$1.result" ] || return 0
+  while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n || true; done
+  [ "$((part_end - SECONDS))" -gt 0 ] || return 0
   case_number=$((case_number + 1))
+  one_case "$@" &
+  [ "$at_once" -gt 1 ] || wait "$!" || true
+}
+
+# one_case NAME LIMIT COMMAND…: a process of its own. Code 0: passed; 77: absent, its last line says what is missing; its own
+# limit: "limit". A case that the end of the part cuts short has no result, and is run by the next call, unless it was the
+# first of this call, which had the part for itself.
+one_case() {
+  local name=$1 most=$2 left=$((part_end - SECONDS)) start=$SECONDS code=0 running=""
+  shift 2
+  trap 'kill -TERM "$running" 2> /dev/null || true; exit 143' TERM
   [ "$left" -ge "$most" ] || most=$left
   echo "\$ $*" > "$folder/$name.log"
   timeout --kill-after=10 "$most" "$@" >> "$folder/$name.log" 2>&1 < /dev/null &
   running=$!
   wait "$running" || code=$?
-  running=""
   case $code in
     0) note "$name" passed $((SECONDS - start)) ;;
     77) note "$name" absent $((SECONDS - start)) "$(last_words "$folder/$name.log")" ;;
     124 | 137)
-      if [ "$most" -eq "$left" ] && [ "$case_number" -gt 1 ]; then
-        pending=$((pending + 1))
-      else
-        note "$name" limit $((SECONDS - start)) "stopped after $most s"
-      fi
+      [ "$most" -eq "$left" ] && [ "$case_number" -gt 1 ] || note "$name" limit $((SECONDS - start)) "stopped after $most s"
       ;;
     *) note "$name" failed $((SECONDS - start)) "code $code: $(last_words "$folder/$name.log")" ;;
   esac
+}
+
+# How many cases of the part have no result.
+cases_left() {
+  local name left=0
+  while read -r name; do [ -e "$folder/$name.result" ] || left=$((left + 1)); done < "$folder/cases"
+  echo "$left"
 }
 
 # What the results of the part's cases come to.
@@ -145,6 +157,7 @@ verdict() {
 }
 
 run_part() {
+  local pending
   folder=$out/$1
   if [ "$again" = yes ]; then rm -rf "$folder"; fi
   if [ -e "$folder/verdict" ]; then
@@ -154,9 +167,13 @@ run_part() {
   echo "== $1"
   mkdir -p "$folder"
   : > "$folder/cases"
-  pending=0 case_number=0 part_end=$((SECONDS + limit))
+  at_once=1 case_number=0 part_end=$((SECONDS + limit))
+  [[ " ${correctness_parts[*]} " != *" $1 "* ]] || at_once=$jobs
   "part_$1"
+  wait
   [ -s "$folder/cases" ] || run_case no_case 1 false
+  wait
+  pending=$(cases_left)
   if [ "$pending" -gt 0 ]; then
     echo "== $1: unfinished, $pending cases are left; the next call goes on"
   else

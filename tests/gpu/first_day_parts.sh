@@ -1,7 +1,7 @@
 # The parts of first_day.sh, which sources this: their names in order, begin and finish, and for each part a function that
 # calls run_case NAME LIMIT COMMAND… for its cases.
 correctness_parts=(verify gradients tests sanitizer ranks program)
-parts=(verify gradients tests sanitizer kernels steps_dense steps_experts ranks program)
+parts=(verify gradients tests sanitizer kernels steps_dense steps_experts kernel_times ranks program)
 
 about() {
   case $1 in
@@ -12,6 +12,7 @@ about() {
     kernels) echo "a table of kernels, beside PyTorch" ;;
     steps_dense) echo "whole steps of 8 layers of a 7B model, 1024 and 4096 tokens, beside compiled PyTorch" ;;
     steps_experts) echo "whole steps of 4 layers of Qwen3-30B-A3B, beside compiled PyTorch" ;;
+    kernel_times) echo "the time of every kernel of a step of two layers, by Nsight Compute" ;;
     ranks) echo "4 NCCL ranks on one GPU: layouts against one rank" ;;
     program) echo "the scripts of tests/app" ;;
   esac
@@ -166,7 +167,7 @@ steps() {
   local model contender device=cuda
   if [ "$rehearse" = yes ]; then device=cpu; fi
   for model in "$@"; do
-    for contender in forge pytorch forge_again forge_tuned; do
+    for contender in forge pytorch forge_again forge_tuned forge_fp8 forge_cuda_cores; do
       [ "$rehearse" = no ] || [[ $contender != forge_* ]] || continue
       run_case "${model}_$contender" 260 "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
         --forge "$forge" --folder "$folder/$model.$contender" --output "$folder/$model.$contender.json"
@@ -175,6 +176,14 @@ steps() {
 }
 part_steps_dense() { if [ "$rehearse" = yes ]; then steps toy; else steps 7b_8layers_1k 7b_8layers_4k; fi; }
 part_steps_experts() { if [ "$rehearse" = yes ]; then steps toy_moe; else steps qwen3_30b_4layers; fi; }
+
+part_kernel_times() {
+  local model models=(7b_8layers_4k qwen3_30b_4layers)
+  if [ "$rehearse" = yes ]; then models=(toy_moe); fi
+  for model in "${models[@]}"; do
+    run_case "$model" 180 "$python" "$here/kernel_times.py" "$model" --forge "$forge" --folder "$folder/$model" --output "$folder/$model.tsv"
+  done
+}
 
 # layout CASE MODEL KEY=VALUE…: four ranks against one rank of the same build; MODEL is a deck beside this file.
 layout() {

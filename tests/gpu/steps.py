@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
-(`forge train`), forge_tuned (with the algorithms of `forge tune`), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a JSON object with the median
-of the steps after three others. Ends with 77 where there is no PyTorch."""
+(`forge train`, attention and routed experts by tensor cores), forge_tuned (also with the algorithms of `forge tune`), forge_fp8 (also with FP8 by
+cuBLASLt), forge_cuda_cores (neither: attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
+JSON object with the median of the steps after three others, and forge's timeline of its last step beside it (.trace.json). Ends with 77 where there is no PyTorch."""
 
 import argparse
+import glob
 import json
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,23 +20,44 @@ from compare import WARM_UP, Forge
 from models import GPU_MODELS
 
 
+# What a contender sets beside the deck; "forge_cuda_cores" nothing.
+ATTENTION, GROUPED = "machine.attention=tensor_cores", "machine.grouped=tensor_cores"
+FP8 = ["train.precision=fp8", "machine.fp8_products=cublaslt"]
+LABELS = {"forge_tuned": "forge, tuned", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
+
+
 class GpuForge(Forge):
-    def command(self, deck):
-        return super().command(deck) + ["--set", "machine.peak_tflops=989.4"]
+    def __init__(self, contender, *arguments):
+        super().__init__(*arguments)
+        version = subprocess.run([self.program, "version"], env=self.environment(), capture_output=True, text=True).stdout
+        self.choices, self.profile = [], []
+        if contender != "forge_cuda_cores" and re.match("forge [^,]*, (cuda|vgpu)", version):
+            self.choices = [ATTENTION] + [GROUPED] * bool(self.model.experts) + FP8 * (contender == "forge_fp8")
+        if contender == "forge_tuned":
+            self.tune()
+        self.profile = [f"output.profile={WARM_UP + self.model.steps}"]
 
-
-class TunedForge(GpuForge):
     def command(self, deck):
-        table = os.path.join(self.folder, "products.txt")
-        print(subprocess.run([self.program, "tune", deck, "--output", table], env=self.environment(), check=True, capture_output=True, text=True).stdout)
-        return super().command(deck) + ["--set", f"machine.product_algorithms={table}"]
+        options = ["machine.peak_tflops=989.4", *self.choices, *self.profile]
+        return super().command(deck) + [word for option in options for word in ("--set", option)]
+
+    def tune(self):
+        """Makes the table of algorithms that the training takes."""
+        deck, table = (os.path.join(self.folder, name) for name in ("tuned.yaml", "products.txt"))
+        with open(deck, "w") as file:
+            file.write(self.deck(1))
+        command = [self.program, "tune", *self.command(deck)[2:], "--output", table]
+        print(subprocess.run(command, env=self.environment(), check=True, capture_output=True, text=True).stdout)
+        self.choices.append(f"machine.product_algorithms={table}")
 
 
 def forge(arguments, model):
     threads = min(16, len(os.sched_getaffinity(0)))
-    tuned = arguments.contender == "forge_tuned"
-    program = (TunedForge if tuned else GpuForge)(arguments.forge, arguments.model, "bf16", threads, arguments.folder)
-    return {"label": "forge, tuned" if tuned else "forge", "seconds": program.step_seconds(model.steps)}
+    program = GpuForge(arguments.contender, arguments.forge, arguments.model, "bf16", threads, arguments.folder)
+    seconds = program.step_seconds(model.steps)
+    for trace in glob.glob(os.path.join(arguments.folder, "run", "profile", "*.json")):
+        shutil.copy(trace, arguments.output.removesuffix(".json") + ".trace.json")
+    return {"label": LABELS.get(arguments.contender, "forge"), "seconds": seconds}
 
 
 def pytorch(arguments, model):
@@ -70,7 +95,7 @@ def pytorch(arguments, model):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contender", choices=["forge", "forge_again", "forge_tuned", "pytorch"])
+    parser.add_argument("contender", choices=["forge", "forge_again", *LABELS, "pytorch"])
     parser.add_argument("model", choices=GPU_MODELS)
     for option in ("--device", "--forge", "--folder", "--output"):
         parser.add_argument(option, required=True)
