@@ -35,7 +35,6 @@ struct FreeCublasLt {
   void operator()(cublasLtMatmulDesc_t d) const { cublasLtMatmulDescDestroy(d); }
   void operator()(cublasLtMatrixLayout_t d) const { cublasLtMatrixLayoutDestroy(d); }
   void operator()(cublasLtMatmulPreference_t d) const { cublasLtMatmulPreferenceDestroy(d); }
-  void operator()(cublasLtMatrixTransformDesc_t d) const { cublasLtMatrixTransformDescDestroy(d); }
 };
 template <class Handle>
 using OwnedCublasLt = std::unique_ptr<std::remove_pointer_t<Handle>, FreeCublasLt>;

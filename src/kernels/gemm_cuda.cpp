@@ -13,6 +13,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/grouped_product.hpp"
 #include "kernels/product_algorithms.hpp"
+#include "kernels/scale.hpp"
 
 namespace forge {
 
@@ -161,24 +162,13 @@ struct Gemm::Implementation {
 
   // C = beta · C, for sums without terms.
   template <class TC>
-  void scale(cudaStream_t stream, double beta, View<TC, 2> c) {
+  void scale(Stream& stream, double beta, View<TC, 2> c) {
     if (beta == 1) return;
     if (beta == 0)
       return cuda_check(cudaMemset2DAsync(c.data, to_size(c.pitch) * sizeof(TC), 0, to_size(c.extent(1)) * sizeof(TC),
-                                          to_size(c.rows()), stream),
+                                          to_size(c.rows()), static_cast<cudaStream_t>(stream.native())),
                         "cudaMemset2DAsync");
-    const bool fp64 = std::is_same_v<TC, double>;
-    cublasLtMatrixTransformDesc_t transform = nullptr;
-    cublas_check(cublasLtMatrixTransformDescCreate(&transform, fp64 ? CUDA_R_64F : CUDA_R_32F),
-                 "cublasLtMatrixTransformDescCreate");
-    const OwnedCublasLt<cublasLtMatrixTransformDesc_t> owner(transform);
-    const auto layout = matrix_layout(cuda_type<TC>(), c.rows(), c.extent(1), c.pitch);
-    const float alpha32 = static_cast<float>(beta), zero32 = 0;
-    const double zero64 = 0;
-    cublas_check(cublasLtMatrixTransform(handle, transform, fp64 ? static_cast<const void*>(&beta) : &alpha32, c.data,
-                                         layout.get(), fp64 ? static_cast<const void*>(&zero64) : &zero32, nullptr,
-                                         nullptr, c.data, layout.get(), stream),
-                 "cublasLtMatrixTransform");
+    scale_matrix(stream, beta, c);
   }
 };
 
@@ -207,7 +197,7 @@ void Gemm::operator()(Stream& stream, Transpose ta, Transpose tb, double alpha, 
       "the extents of a matrix product do not match");
   if (c.rows() == 0 || c.extent(1) == 0) return;
   const auto native = static_cast<cudaStream_t>(stream.native());
-  if (k == 0) return impl_->scale(native, beta, c);
+  if (k == 0) return impl_->scale(stream, beta, c);
   const float alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool fp64 = std::is_same_v<T, double>;
   const Call call{fp64 ? static_cast<const void*>(&alpha) : &alpha32, a.data, b.data,

@@ -98,6 +98,9 @@ note() {
   printf '  %-44s %-8s %5s s  %s\n' "$1" "$2" "$3" "${4:-}"
 }
 
+# How many tests a program of GoogleTest has left out, where it has.
+left_out() { sed -n 's/^.*SKIPPED.* \([0-9]* tests\{0,1\}\), listed below.*/\1 skipped/p' "$1" | head -n 1; }
+
 # The last line of a log that says something.
 last_words() { grep '[^[:space:]]' "$1" | tail -n 1 | cut -c 1-160; }
 
@@ -125,7 +128,7 @@ one_case() {
   running=$!
   wait "$running" || code=$?
   case $code in
-    0) note "$name" passed $((SECONDS - start)) ;;
+    0) note "$name" passed $((SECONDS - start)) "$(left_out "$folder/$name.log")" ;;
     77) note "$name" absent $((SECONDS - start)) "$(last_words "$folder/$name.log")" ;;
     124 | 137)
       [ "$most" -eq "$left" ] && [ "$case_number" -gt 1 ] || note "$name" limit $((SECONDS - start)) "stopped after $most s"
@@ -169,6 +172,7 @@ run_part() {
   : > "$folder/cases"
   at_once=1 case_number=0 part_end=$((SECONDS + limit))
   [[ " ${correctness_parts[*]} " != *" $1 "* ]] || at_once=$jobs
+  [ "$at_once" -eq 1 ] || export OMP_NUM_THREADS=$((($(nproc) + jobs - 1) / jobs))  # of the CPU build
   "part_$1"
   wait
   [ -s "$folder/cases" ] || run_case no_case 1 false

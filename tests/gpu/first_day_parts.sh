@@ -12,7 +12,7 @@ about() {
     kernels) echo "a table of kernels, beside PyTorch" ;;
     steps_dense) echo "whole steps of 8 layers of a 7B model, 1024 and 4096 tokens, beside compiled PyTorch" ;;
     steps_experts) echo "whole steps of 4 layers of Qwen3-30B-A3B, beside compiled PyTorch" ;;
-    kernel_times) echo "the time of every kernel of a step of two layers, by Nsight Compute" ;;
+    kernel_times) echo "the time of every kernel of a step" ;;
     ranks) echo "4 NCCL ranks on one GPU: layouts against one rank" ;;
     program) echo "the scripts of tests/app" ;;
   esac
@@ -51,7 +51,7 @@ put_aside_results() {
 begin() {
   [ -x "$forge" ] || refuse "there is no $forge; build it, or name a build with --build"
   . "$here/libraries.sh"
-  use_carried_libraries "$root/carried" "$out/libraries" "$build"
+  use_carried_libraries "$root/carried" "$out/libraries" "$build" "$reference"
   if "$forge" version | grep -q '^forge [^,]*, cuda' && [ ! -e /dev/nvidia0 ] && ! nvidia-smi -L > /dev/null 2>&1; then
     refuse "there is no GPU here for $forge; --rehearse tries the script with a build for the CPU"
   fi
@@ -148,7 +148,7 @@ part_sanitizer() {
   for tool in memcheck racecheck initcheck synccheck; do
     for model in dense experts; do
       run_case "${tool}_$model" 240 "$here/sanitizer.sh" "$tool" "$forge" "tests/gpu/$model.yaml" \
-        --set train.precision=bf16 --set train.steps=2 --set "output.directory=$folder/run" "${quick[@]}"
+        --set train.precision=bf16 --set train.steps=2 --set "output.directory=$folder/${tool}_$model.run" "${quick[@]}"
     done
   done
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # gradients.sh FORGE REFERENCE PROBLEM FOLDER: gradients of the first step of a problem of verify/ by FORGE, against those of
 # REFERENCE, forge built for the CPU. fp64 and fp32: bounds of `forge verify`. bf16: from the fp64 result no farther than
-# twice the CPU's bf16, as two computations whose roundings fall differently may be.
+# twice the CPU's bf16, as two computations whose roundings fall differently may be. Decks in FP8 are compared so with both of their carriers.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 forge=$1 reference=$2 problem=$3 folder=$4
@@ -10,16 +10,20 @@ if [ ! -x "$reference" ]; then
   exit 77
 fi
 name=$folder/$(basename "$problem")
-for precision in fp64 fp32 bf16; do
+# A deck with precision fp8 keeps it, with its carrier and with bf16.
+precisions=(fp64 fp32 bf16)
+if grep -q 'precision: fp8' "$problem/input.yaml"; then precisions=(fp64 bf16); fi
+key=$([ "${#precisions[@]}" -eq 3 ] && echo train.precision || echo train.fp8_carrier)
+for precision in "${precisions[@]}"; do
   for side in device host; do
     program=$forge
     [ "$side" = device ] || program=$reference
-    "$program" gradients "$problem/input.yaml" --set "train.precision=$precision" --set machine.peak_tflops=1 \
+    "$program" gradients "$problem/input.yaml" --set "$key=$precision" --set machine.peak_tflops=1 \
       --set machine.workspace_mib=4 --output "$name.$side.$precision.safetensors"
   done
 done
 compare() { "${PYTHON:-python3}" "$here/compare_gradients.py" "$name.device.$1.safetensors" "$name.host.$2.safetensors" "${@:3}"; }
 compare fp64 fp64 --bound 1e-11
-compare fp32 fp64 --bound 1e-4
+[ "${#precisions[@]}" -ne 3 ] || compare fp32 fp64 --bound 1e-4
 compare bf16 fp64 --twice "$name.host.bf16.safetensors"
 rm -f "$name".{device,host}.*.safetensors

@@ -1,4 +1,4 @@
-# use_carried_libraries CARRIED LINKS BUILD: where pack.sh's folder CARRIED is there, makes the programs of BUILD run on a machine
+# use_carried_libraries CARRIED LINKS BUILD REFERENCE: where pack.sh's folder CARRIED is there, makes the programs of both builds run on a machine
 # that lacks some of their libraries. Only what is missing comes from CARRIED, or from CUDA's and PyTorch's own folders, as
 # links in LINKS on LD_LIBRARY_PATH: the machine's own programs keep theirs. Sourced by first_day.sh.
 
@@ -18,11 +18,11 @@ missing_of() {
 }
 
 use_carried_libraries() {
-  local carried=$1 links=$2 build=$3 name folder found mpi=no programs=() folders=()
+  local carried=$1 links=$2 build=$3 reference=$4 name folder found mpi=no programs=() folders=()
   [ -d "$carried" ] || return 0
   mkdir -p "$links"
   mapfile -t folders < <(echo "$carried/lib"; cuda_folders)
-  mapfile -t programs < <(find "$build" -maxdepth 1 -type f -perm -u+x; find -L "$carried" -name '*.so' -path '*openmpi*')
+  mapfile -t programs < <(find "$build" "$reference" -maxdepth 1 -type f -perm -u+x 2> /dev/null || true; find -L "$carried" -name '*.so' -path '*openmpi*')
   [ -z "$(LD_LIBRARY_PATH=$links missing_of "$build/forge" | grep '^libmpi[.]')" ] || mpi=yes
   for _ in 1 2 3 4 5 6; do  # what a library needs itself is seen once it is there
     found=no

@@ -27,7 +27,6 @@ using cublasLtHandle_t = struct cublasLtContext*;
 using cublasLtMatmulDesc_t = struct cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixLayout_t = struct cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = struct cublasLtMatmulPreferenceOpaque_t*;
-using cublasLtMatrixTransformDesc_t = struct cublasLtMatrixTransformDescOpaque_t*;
 
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
@@ -108,11 +107,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream);
 
-cublasStatus_t cublasLtMatrixTransformDescCreate(cublasLtMatrixTransformDesc_t* desc, cudaDataType scale);
-cublasStatus_t cublasLtMatrixTransformDescDestroy(cublasLtMatrixTransformDesc_t desc);
-// C = alpha · A + beta · B; B may be null where beta is 0.
-cublasStatus_t cublasLtMatrixTransform(cublasLtHandle_t handle, cublasLtMatrixTransformDesc_t desc, const void* alpha,
-                                       const void* a, cublasLtMatrixLayout_t a_layout, const void* beta, const void* b,
-                                       cublasLtMatrixLayout_t b_layout, void* c, cublasLtMatrixLayout_t c_layout,
-                                       cudaStream_t stream);
 }

@@ -17,9 +17,6 @@ struct cublasLtMatmulPreferenceOpaque_t {
   std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
 };
-struct cublasLtMatrixTransformDescOpaque_t {
-  cudaDataType_t scale;
-};
 
 namespace vgpu {
 
@@ -326,35 +323,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               desc->b_factors};
   return vgpu::give(*stream, vgpu::product_work(product)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                          : CUBLAS_STATUS_EXECUTION_FAILED;
-}
-
-cublasStatus_t cublasLtMatrixTransformDescCreate(cublasLtMatrixTransformDesc_t* desc, cudaDataType scale) {
-  *desc = new cublasLtMatrixTransformDescOpaque_t{scale};
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtMatrixTransformDescDestroy(cublasLtMatrixTransformDesc_t desc) {
-  return vgpu::destroy(desc);
-}
-
-cublasStatus_t cublasLtMatrixTransform(cublasLtHandle_t handle, cublasLtMatrixTransformDesc_t desc, const void* alpha,
-                                       const void* a, cublasLtMatrixLayout_t a_layout, const void* beta, const void* b,
-                                       cublasLtMatrixLayout_t b_layout, void* c, cublasLtMatrixLayout_t c_layout,
-                                       cudaStream_t stream_handle) {
-  if (!handle || handle->mark != vgpu::handle_mark) return CUBLAS_STATUS_NOT_INITIALIZED;
-  const auto [stream, error] = vgpu::find_stream(stream_handle, "cublasLtMatrixTransform");
-  if (!stream) return CUBLAS_STATUS_INVALID_VALUE;
-  const double beta_value = vgpu::scalar(desc->scale, beta);
-  const auto fits = [&](const void* data, const vgpu::Matrix& m) {
-    return vgpu::on_device(stream->device, data, m.bytes()) && m.rows == c_layout->rows &&
-           m.columns == c_layout->columns;
-  };
-  if (!fits(c, *c_layout) || !fits(a, *a_layout) || (beta_value != 0 && (!b_layout || !fits(b, *b_layout))))
-    return invalid("a transformation of matrices that differ in shape, or are not device memory");
-  vgpu::count(stream->device, "transformations of matrices");
-  const vgpu::Sum sum{
-      *a_layout, b_layout ? *b_layout : *a_layout, *c_layout, vgpu::scalar(desc->scale, alpha), beta_value, a, b, c};
-  return vgpu::give(*stream, vgpu::sum_work(sum)) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                 : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"
