@@ -168,8 +168,8 @@ void refuse_products_of_codes(const Deck& deck) {
 void refuse_what_the_device_lacks(const Deck& deck) {
   if (deck.machine.attention == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu")
     throw BadInput(
-        "machine.attention = tensor_cores: this build computes on the CPU; legal: cuda_cores, the default, "
-        "or a build for GPUs");
+        "machine.attention = tensor_cores: this build computes on the CPU; legal: automatic, the default, or "
+        "cuda_cores, or a build for GPUs");
   if (deck.machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
     throw BadInput(
         "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "

@@ -185,6 +185,11 @@ struct TrainDeck {
   std::int64_t max_not_finite_steps = 1;  // stop (code 4) after so many steps in a row with NaN or Inf
   std::int64_t validate_every_steps = 0;  // 0 = never
   std::int64_t validation_sequences = 0;  // 0 = all of data.validation_files
+
+  // Whether what FP8 doesn't round is bf16.
+  bool computes_in_bf16() const {
+    return precision == PrecisionName::bf16 || (precision == PrecisionName::fp8 && fp8_carrier == Fp8Carrier::bf16);
+  }
 };
 
 // Tensors whose names match `pattern` (config/pattern.hpp), and what is theirs; absent: the optimizer's own.

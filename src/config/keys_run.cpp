@@ -327,7 +327,8 @@ void add_machine(std::vector<Key>& keys) {
                                   "of a later step, or ten times the median step where that is longer");
   k.choice<&M::attention>(
       "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()},
-      "kernels of attention on a GPU, except of generation; tensor_cores: bf16 alone, never run on a GPU");
+      "kernels of attention on a GPU, except of generation; tensor_cores: bf16 without soft caps alone; automatic: "
+      "these where they are legal, else cuda_cores");
   k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "

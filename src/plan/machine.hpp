@@ -79,6 +79,7 @@ struct Program {
   double attention_share = 1;    // of its rates
   double score_bytes = 0;        // of each element of a T x T score matrix, in each pass: attention that is not fused
   double logit_bytes = 0;        // of each logit, in all: a loss that is not fused
+  double memory_share = 0;       // of the memory's bandwidth that its kernels over rows reach; 0: forge's
   double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
   double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
   double tp_wait = 0;            // seconds of each of them, besides: for the last of its ranks
@@ -108,7 +109,7 @@ struct Machine {
   int cores_per_node = 0;        // that the ranks of a node share; 0: each has a processor of its own
   std::size_t memory_bytes = 0;  // of a rank's GPU; with cores, of the node
   double memory_bandwidth = 0;   // of a rank
-  double row_share = 1;          // of it that kernels over rows reach
+  double row_share = 1;          // of it that forge's kernels over rows reach
   double row_launch = 0;         // seconds of a kernel over rows besides its bytes
   double host_launch = 0;        // seconds of the host for each kernel, product or collective
   double step_seconds = 0;       // of a step, besides

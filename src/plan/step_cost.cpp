@@ -106,7 +106,7 @@ std::vector<Sent> of_busiest(const BufferContext& busiest, std::vector<Sent> cal
 
 std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
-  return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(deck.machine.attention)];
+  return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(chosen_attention(deck))];
 }
 
 void require_products_of_codes(const Machine& machine, const Deck& deck) {

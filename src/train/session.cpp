@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "config/attention_kernel.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "nn/rotary_buffers.hpp"
@@ -55,7 +56,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
-  context.attention = setup_.deck.machine.attention;
+  context.attention = chosen_attention(setup_.deck);
   context.fp8 = fp8;
   context.fp8_history = run_.fp8_history;
   context.cosine = run_.cosine;

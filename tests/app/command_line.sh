@@ -39,7 +39,7 @@ expect 0 "forge " "$forge" version
 expect 2 "model.layers" "$forge" "$deck" --set model.layrs=3
 expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
 expect 2 "machine.attention = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.attention=tensor_cores
-expect 2 "this build computes on the CPU; legal: cuda_cores" "$forge" "$deck" --set machine.attention=tensor_cores \
+expect 2 "this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=tensor_cores \
   --set train.precision=bf16
 expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=cudnn
 expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores

@@ -14,10 +14,25 @@ TEST(CheckMachine, TensorCoresComputeInBf16) {
     return [=](Deck& d) { d.train.precision = precision, d.machine.attention = AttentionKernel::tensor_cores; };
   };
   for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
-    expect_refused(deck(precision), {"machine.attention = tensor_cores", "legal: cuda_cores, or precision bf16"});
+    expect_refused(deck(precision),
+                   {"machine.attention = tensor_cores", "legal: automatic, cuda_cores, or precision bf16"});
   EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
   expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
                  {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
+}
+
+TEST(CheckMachine, AutomaticAttentionIsByTensorCoresWhereTheyAreLegal) {
+  const auto chosen = [](PrecisionName precision, double soft_cap) {
+    return chosen_attention(
+        checked([&](Deck& d) { d.train.precision = precision, d.model.attention_soft_cap = soft_cap; }));
+  };
+  EXPECT_EQ(chosen(PrecisionName::bf16, 0), AttentionKernel::tensor_cores);
+  EXPECT_EQ(chosen(PrecisionName::fp8, 0), AttentionKernel::tensor_cores);
+  EXPECT_EQ(chosen(PrecisionName::bf16, 50), AttentionKernel::cuda_cores);
+  EXPECT_EQ(chosen(PrecisionName::fp32, 0), AttentionKernel::cuda_cores);
+  EXPECT_EQ(chosen(PrecisionName::fp64, 0), AttentionKernel::cuda_cores);
+  Deck deck = checked([](Deck& d) { d.machine.attention = AttentionKernel::cuda_cores; });
+  EXPECT_EQ(chosen_attention(deck), AttentionKernel::cuda_cores);
 }
 
 TEST(CheckMachine, GroupedProductsAreOfExpertsInBf16) {

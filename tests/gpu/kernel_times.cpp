@@ -8,9 +8,9 @@
 #include <mutex>
 #include <string>
 
-// libkernel_times.so: a CUDA program that finds it in CUDA_INJECTION64_PATH writes to the file FORGE_KERNEL_TIMES, at its end, what
-// each of its kernels took on the device, by CUPTI's records of activity: lines "microseconds, launches, kernel",
-// tab-separated. Kernels run as they do without it.
+// libkernel_times.so: a CUDA program that finds it in CUDA_INJECTION64_PATH writes to the file FORGE_KERNEL_TIMES, at
+// its end, what each of its kernels took on the device, by CUPTI's records of activity: lines "microseconds, launches,
+// kernel", tab-separated. Kernels run as they do without it.
 
 namespace {
 
