@@ -40,7 +40,7 @@ check_lines() {
       home["^(pcre2|utf8proc)[.]h$"] = "tokenizer"
       home["^(zlib|zstd)[.]h$"] = "data tokenizer"  # tests/tokenizer writes compressed files
       home["^omp[.]h$"] = "device kernels app"
-      home["^malloc[.]h$"] = "tests"  # glibc
+      home["^(malloc|cupti)[.]h$"] = "tests"  # glibc, CUDA
       home["^(immintrin|x86intrin|cpuid)[.]h$"] = "device kernels"
       home["^g(test|mock)/"] = "tests"
       system_header = "^((sys|linux|arpa|netinet)/[a-z_]+|cxxabi|dlfcn|elf|execinfo|fcntl|ftw|glob|link|poll|pthread|pwd|sched|signal|spawn|termios|time|ucontext|unistd)[.]h$"

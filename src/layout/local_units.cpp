@@ -114,6 +114,11 @@ Range vocabulary_rows(const ModelSpec& spec, int tp, int tp_rank) {
   return flat_shard(spec.V(), tp, tp_rank);
 }
 
+std::int64_t fresh_elements(const LocalUnit& unit) {
+  const bool is_table = unit.kind == UnitKind::token_table || unit.kind == UnitKind::position_table;
+  return is_table ? 0 : unit.vectors_begin;
+}
+
 LocalUnit local_unit(const ModelSpec& spec, const Unit& unit, const LocalLayout& layout) {
   return LocalUnitBuilder(spec, unit, layout).build();
 }

@@ -77,6 +77,10 @@ struct LocalUnit {
 };
 inline constexpr std::int64_t unit_alignment = 64;
 
+// The first elements of a unit, to whose gradients products alone add: its matrices, but for tables. The first product
+// of such a sum overwrites what stands there.
+std::int64_t fresh_elements(const LocalUnit& unit);
+
 // Where a rank stands. Experts have groups of their own: of E experts it holds E / ep, of those Fe / etp columns.
 struct LocalLayout {
   int tp = 1, tp_rank = 0;

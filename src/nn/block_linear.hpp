@@ -209,13 +209,19 @@ OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product
           fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes, p.matrices())};
 }
 
+// Whether the product of a block that runs now is multiplied as codes.
+template <class T>
+bool multiplies_codes(const Context<T>& ctx, ProductOf of) {
+  const Fp8Options& fp8 = ctx.buffers.fp8;
+  return std::is_same_v<T, bf16> && ctx.fp8_block && fp8.tensor_cores && rounds_product(fp8, of);
+}
+
 // C = or += the product of a and b, by tensor cores from their codes; false, and nothing done, where that isn't theirs.
 template <class T, class TC>
 bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                     View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {
   if constexpr (std::is_same_v<T, bf16>) {
-    const Fp8Options& fp8 = ctx.buffers.fp8;
-    if (!ctx.fp8_block || !fp8.tensor_cores || !rounds_product(fp8, of)) return false;
+    if (!multiplies_codes(ctx, of)) return false;
     const auto [p, amax] = find_amaxes<T>(ctx, of, w, a, of_rows, b);
     const OperandCodes codes = encode_operands<T>(ctx, of, w.product, p, amax, a, b);
     note_product(ctx, c, sums_rows_of_a(of) ? a.rows() : a.columns(), true);
@@ -268,6 +274,7 @@ void block_linear_backward_input(Context<T>& ctx, const MatrixSplit& split, View
 template <class T>
 void block_linear_backward_weight(Context<T>& ctx, const MatrixSplit& split, View<const T, 2> dy, View<const T, 2> x,
                                   View<acc_t<T>, 2> dw) {
+  if (multiplies_codes(ctx, ProductOf::weight_gradient)) clear_fresh(ctx, dw.data, dw.size());
   if (multiply_codes<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x, true, dw)) return;
   const Operands<T> o = operands_of<T>(ctx, ProductOf::weight_gradient, split, dy, {}, x);
   linear_backward_weight<T>(ctx, o.a, o.b, dw, o.fp8);

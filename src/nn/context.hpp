@@ -12,6 +12,7 @@
 #include "model/kept_amaxes.hpp"
 #include "model/operations.hpp"
 #include "nn/batch.plan.hpp"
+#include "nn/fresh_sums.hpp"
 #include "nn/run.plan.hpp"
 
 namespace forge {
@@ -96,7 +97,8 @@ struct Context {
   const KvCache<T>* cache = nullptr;  // generation: attention also sees the rows before
   LayerGroups groups = {};
   RouterRun<T> router = {};
-  OperationTape* operations = nullptr;  // for tests
+  OperationTape* operations = nullptr;   // for tests
+  FreshSums<acc_t<T>>* fresh = nullptr;  // gradients in which nothing stands yet; null: none
   AttentionKernel attention = AttentionKernel::cuda_cores;
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8

@@ -56,12 +56,23 @@ void bias_backward(Context<T>& ctx, View<const T, 2> dy, View<acc_t<T>, 1> db, c
   column_sum<T>(ctx.stream, dy, partial_sums(scratch, dy.rows(), dy.columns()), db);
 }
 
+// β of dw ← product + β dw: 0 where nothing stands in dw yet.
+template <class T>
+double factor_of_sums(Context<T>& ctx, const View<acc_t<T>, 2>& dw) {
+  return ctx.fresh && ctx.fresh->take(ctx.stream, dw) ? 0.0 : 1.0;
+}
+// Zeros where nothing stands in dw yet, for products that can only add.
+template <class T>
+void clear_fresh(Context<T>& ctx, const acc_t<T>* dw, std::int64_t n) {
+  if (ctx.fresh) ctx.fresh->clear(ctx.stream, dw, n);
+}
+
 // dW(N,K) += dyᵀ x.
 template <class T>
 void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 2> x, View<acc_t<T>, 2> dw,
                             bool fp8 = false) {
   note_product(ctx, dw, dy.rows(), fp8);
-  ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, 1.0, dw);
+  ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, factor_of_sums(ctx, dw), dw);
 }
 
 // Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch with machine.grouped:
@@ -91,8 +102,12 @@ void expert_backward_weight(Context<T>& ctx, const ExpertRows& rows, View<const 
                             View<acc_t<T>, 3> dw) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, true, rows, dy.columns(), x.columns(), false, grouped);
-  if (grouped) return ctx.gemm.template grouped_sums<T>(ctx.stream, rows.groups, dy, x, dw);
-  ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, rows.offsets, 1.0, dy, x, 1.0, dw);
+  if (grouped) {
+    clear_fresh(ctx, dw.data, dw.size());
+    return ctx.gemm.template grouped_sums<T>(ctx.stream, rows.groups, dy, x, dw);
+  }
+  const View<acc_t<T>, 2> all(dw.data, {{dw.extent(0) * dw.extent(1), dw.extent(2)}});
+  ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, rows.offsets, 1.0, dy, x, factor_of_sums(ctx, all), dw);
 }
 
 }  // namespace forge

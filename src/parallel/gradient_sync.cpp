@@ -25,7 +25,11 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
 
 template <class T>
 void GradientSync<T>::start_step(Stream& compute, std::uint64_t seed, std::int64_t step) {
-  storage_.zero_gradients(compute);
+  fresh_ = {};
+  for (std::size_t u = 0; u < storage_.size(); ++u) {
+    const RankUnit<T>& unit = storage_.unit(u);
+    unit.sums.empty() ? unit.zero_gradients(compute) : begin_sums(compute, unit, unit.sums.data);
+  }
   seed_ = seed;
   step_ = step;
   std::fill(additions_.begin(), additions_.end(), 0);
@@ -36,16 +40,25 @@ void GradientSync<T>::clear(Stream& compute, std::size_t u, int place) {
   RankUnit<T>& unit = storage_.unit(u);
   PoolBuffer& p = place_of(unit, place);
   if (p.used) p.free.wait(compute);
-  fill_zero(compute, p.data.data, to_size(unit.local.elements) * sizeof(A));
+  begin_sums(compute, unit, p.data.data);
   unit.matrix_sums = p.data.data;
+}
+
+template <class T>
+void GradientSync<T>::begin_sums(Stream& compute, const RankUnit<T>& unit, A* sums) {
+  const std::int64_t fresh = fresh_elements(unit.local);
+  fresh_.begin(sums, fresh);
+  if (const std::int64_t rest = unit.local.elements - fresh; rest > 0)
+    fill_zero(compute, sums + fresh, to_size(rest) * sizeof(A));
 }
 
 template <class T>
 void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool last) {
   RankUnit<T>& unit = storage_.unit(u);
   View<A, 1> sums = unit.sums.empty() ? unit.vectors : unit.sums;
+  if (place >= 0) sums = place_of(unit, place).data.slice(0, unit.local.elements);
+  fresh_.clear(compute, sums.data, sums.size());
   if (place >= 0) {
-    sums = place_of(unit, place).data.slice(0, unit.local.elements);
     if (last && !unit.vectors.empty())
       copy_on_device(compute, sums.data + unit.local.vectors_begin, unit.vectors.data,
                      to_size(unit.vectors.size()) * sizeof(A));

@@ -6,6 +6,7 @@
 #include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/side_stream.hpp"
+#include "nn/fresh_sums.hpp"
 #include "parallel/storage.hpp"
 
 namespace forge {
@@ -23,13 +24,15 @@ class GradientSync {
 
   // `seed` and `step`: of the numbers that round.
   void start_step(Stream& compute, std::uint64_t seed, std::int64_t step);
-  // Gives unit u a place of its pool, with zeros.
+  // Gives unit u a place of its pool, in which nothing stands.
   void clear(Stream& compute, std::size_t u, int place);
   // Sums what is in the compute stream: of a microbatch in the place, or (-1) of the step; `last`: nothing is added to
   // the unit in this step any more. Every rank of a group calls it for the same units in the same order.
   void reduce(Stream& compute, std::size_t u, int place, bool last);
   // After the table's reduction: sums it over the two stages that hold it.
   void reduce_tied(std::size_t table);
+  // What no layer has added to yet.
+  FreshSums<A>& fresh() { return fresh_; }
   // After all of the step: work given to `compute` from here on sees the reduced gradients.
   void finish(Stream& compute);
 
@@ -45,6 +48,8 @@ class GradientSync {
   }
   // Whose numbers round: a rank's own, of sums that no other rank has, or those of all ranks that share them.
   enum class Draws { own, shared };
+  // Nothing stands in a unit's sums(elements) but in those of its vectors, which are zero.
+  void begin_sums(Stream& compute, const RankUnit<T>& unit, A* sums);
   void reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums);
   void reduce_rounded(Stream& compute, std::size_t u, View<A, 1> sums, bool last);
   // f(rounding, part) for each tensor's part of `range` of the unit's buffer, in the addition of a number.
@@ -54,6 +59,7 @@ class GradientSync {
   void reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part);
 
   ParameterStorage<T>& storage_;
+  FreshSums<A> fresh_;
   Mesh& mesh_;
   SideStream stream_;  // none: one rank, nothing is ever sent
   Event done_;         // made once

@@ -262,6 +262,12 @@ void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) co
     add_bytes(cost, CostPart::optimizer, 3 * size(p.accumulate) * (elements - shards));
 }
 
+// What a step clears before it begins: sums over its microbatches, but for those that a product overwrites.
+std::int64_t cleared_elements(const LocalUnit& unit) {
+  if (unit.zero.reduce_each) return unit.state().size();
+  return unit.elements - (unit.zero.rounds_gradients ? 0 : fresh_elements(unit));
+}
+
 // Of tasks up to the clip coefficient, and of the host's.
 void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const {
   const Precision& p = setup_.buffers.precision;
@@ -269,12 +275,11 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
-        add_bytes(
-            cost, CostPart::optimizer,
-            bytes_of_gradient() * static_cast<double>(unit.zero.reduce_each ? unit.state().size() : unit.elements));
+        add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_elements(unit)));
       break;
     case TaskOp::clear_gradients:
-      add_bytes(cost, CostPart::rows, sum * static_cast<double>(share.units[task.unit].elements));
+      add_bytes(cost, CostPart::rows,
+                sum * static_cast<double>(share.units[task.unit].elements - fresh_elements(share.units[task.unit])));
       break;
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
       if (share.units[task.unit].zero.rounds_gradients)

@@ -56,6 +56,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.tp().size() > 1) context.groups.tp = &mesh.tp();
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
+  if (sync_) context.fresh = &sync_->fresh();
   context.attention = chosen_attention(setup_.deck);
   context.fp8 = fp8;
   context.fp8_history = run_.fp8_history;
