@@ -335,7 +335,7 @@ void add_machine(std::vector<Key>& keys) {
                              "(docs/fp8.md); never run on a GPU");
   k.choice<&M::grouped>("grouped", may_change, {"library", "tensor_cores"},
                         "products of routed experts on a GPU, except of generation: library, one for each expert; "
-                        "tensor_cores, one launch for all of them, bf16 alone; never run on a GPU");
+                        "tensor_cores, one launch for all of them, bf16 alone");
   k.path<&M::product_algorithms>("product_algorithms", may_change,
                                  "file that forge tune wrote on such GPUs: products take its algorithms, except of "
                                  "generation and of 8-bit numbers; empty: those that the library proposes first");

@@ -6,6 +6,7 @@ needed. Ends with 1, and says what is wrong, unless
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
   so does every kernel of grouped products; those of rows also write their results 16 bytes at a time;
+  those of warpgroups multiply by HGMMA in code for sm_90a, with such copies and results and without spills;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
   without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
@@ -26,6 +27,9 @@ EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attent
 
 # What a product of codes multiplies by, in the code for an architecture: (which of its kernels a GPU of it starts, instruction).
 CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
+
+# Grouped products by warpgroups, which code for sm_90a alone computes.
+WARPGROUPS = ["warpgroup_rows_kernel<0>", "warpgroup_rows_kernel<1>", "warpgroup_sums_kernel<>"]
 
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta attention_merge blocks_to_columns
@@ -79,9 +83,9 @@ def plain(mangled):
     found = re.search(r"coded_rows_kernelILNS_9Fp8FormatE([01])ELb([01])E", mangled)
     if found:
         return f"coded_rows_kernel<{('e4m3', 'e5m2')[int(found[1])]},{('warps', 'warpgroups')[int(found[2])]}>"
-    found = re.search(r"grouped_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
+    found = re.search(r"(grouped|warpgroup)_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
     if found:
-        return f"grouped_{found[1]}_kernel<{found[2] or ''}>"
+        return f"{found[1]}_{found[2]}_kernel<{found[3] or ''}>"
     for name, rest in identifiers(mangled):
         if name in ROWS:
             return f"{name}<{','.join(types_of(rest))}>"
@@ -120,13 +124,16 @@ def problems(name, instructions, architecture):
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
-    if (rows or codes or hmma) and (spills := count(r"\b(STL|LDL)\b")):
+    hgmma = name in WARPGROUPS and architecture == "90a"
+    if hgmma and not count(r"\bHGMMA\b"):
+        yield "no HGMMA"
+    if (rows or codes or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
     if hmma and not count(r"\bHMMA\b"):
         yield "no HMMA"
-    if (codes or hmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+    if (codes or hmma or hgmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
-    if name.startswith("grouped_rows") and not count(r"\bSTG\.E\.128\b"):
+    if (name.startswith("grouped_rows") or hgmma) and not count(r"\bSTG\.E\.128\b"):
         yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
@@ -141,7 +148,7 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    for path, code in [(path, code) for path in objects for code in [architecture, *(CODES if "fp8_product" in path else [])]]:
+    for path, code in [(path, code) for path in objects for code in [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]]:
         for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, code, path).items()):
             name = plain(symbol)
             names.add(name if code == architecture else f"{name} of sm_{code}")
@@ -160,6 +167,10 @@ def main():
             if judges and f"{kernel} of sm_{code}" not in names:
                 print(f"{kernel} of sm_{code}: no such kernel")
                 failed = True
+    for kernel in WARPGROUPS:
+        if judges and f"{kernel} of sm_90a" not in names:
+            print(f"{kernel} of sm_90a: no such kernel")
+            failed = True
     sys.exit(1 if failed else 0)
 
 

@@ -26,7 +26,7 @@ struct Sizes {
 
 // Groups of no, one, few and many rows, at multiples of a tile and beside them; rows before, behind and in no group;
 // parts of an order; more groups than a warp has lanes; groups of equal size; widths of whole pieces of 16 bytes, of
-// whole tiles, and of neither.
+// whole tiles, and of neither; a depth of many slots, a result of many tiles of rows.
 std::vector<Sizes> cases() {
   Offsets many{0};
   for (int64_t g = 0; g < 70; ++g) many.push_back(many.back() + (g % 3 == 0 ? 0 : g % 5));
@@ -37,6 +37,7 @@ std::vector<Sizes> cases() {
           {{0, 50, 51, 51, 300}, 40, 200, 17, 131},
           {{5, 5, 5}, 0, 9, 8, 8},
           {many, 0, many.back(), 16, 8},
+          {{0, 5}, 0, 5, 2200, 264},
           {{}, 0, 66, 32, 24, 3, 22}};
 }
 
