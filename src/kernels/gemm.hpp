@@ -51,13 +51,13 @@ class Gemm {
   void grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, double alpha, View<const T, 2> a,
                     View<const T, 2> b, double beta, View<TC, 3> c);
   // The same where the stream finds when it gets there where groups begin (kernels/grouped_product.hpp), so that the
-  // host needn't know: C = A op(B_g), T and T; C_g += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor cores; else
-  // Error.
+  // host needn't know: C = A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor cores;
+  // else Error.
   template <class T>
   void grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
                     View<T, 2> c);
   template <class T>
-  void grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+  void grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                     View<acc_t<T>, 3> c);
 
   // As the function of kernels/fp8_product.hpp has it, C(m,n) = or += the product of an operand's codes with another's,

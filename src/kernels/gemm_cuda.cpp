@@ -259,17 +259,18 @@ void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, V
 }
 
 template <class T>
-void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                         View<acc_t<T>, 3> c) {
   if constexpr (std::is_same_v<T, bf16>)
-    forge::grouped_sums(stream, groups, a, b, c);
+    forge::grouped_sums(stream, groups, a, b, adds, c);
   else
     throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
 }
 #define FORGE_GROUPED(T)                                                                                     \
   template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
                                    View<T, 2>);                                                              \
-  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, View<acc_t<T>, 3>);
+  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, bool,      \
+                                   View<acc_t<T>, 3>);
 FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
 

@@ -296,15 +296,16 @@ void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, V
 }
 
 template <class T>
-void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b,
+void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                         View<acc_t<T>, 3> c) {
   require(groups.count == c.rows() && groups.rows() == a.rows(), "the groups of a product do not match its extents");
-  grouped_sums_in(stream, groups, impl_->workspace, 1, a, b, 1, c);
+  grouped_sums_in(stream, groups, impl_->workspace, 1, a, b, adds ? 1 : 0, c);
 }
 #define FORGE_GROUPED(T)                                                                                     \
   template void Gemm::grouped_rows(Stream&, const RowGroups&, Transpose, View<const T, 2>, View<const T, 3>, \
                                    View<T, 2>);                                                              \
-  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, View<acc_t<T>, 3>);
+  template void Gemm::grouped_sums(Stream&, const RowGroups&, View<const T, 2>, View<const T, 2>, bool,      \
+                                   View<acc_t<T>, 3>);
 FORGE_COMPUTE_TYPES(FORGE_GROUPED)
 #undef FORGE_GROUPED
 

@@ -120,8 +120,9 @@ struct alignas(8) Pair {
   float low, high;
 };
 
-// to(rows, columns) += a warp's part of a tile, whose first element is `to`'s.
-__device__ void add_part(const Sums& sum, float* to, std::int64_t pitch, std::int64_t rows, std::int64_t columns) {
+// to(rows, columns) = or += a warp's part of a tile, whose first element is `to`'s.
+__device__ void add_part(const Sums& sum, float* to, std::int64_t pitch, std::int64_t rows, std::int64_t columns,
+                         bool adds) {
   const int row = warp() / 2 * part + lane() / 4, column = warp() % 2 * part + lane() % 4 * 2;
   const bool pairs = (reinterpret_cast<std::uintptr_t>(to) % 8 | static_cast<std::uint64_t>(pitch) % 2) == 0;
 #pragma unroll
@@ -137,11 +138,11 @@ __device__ void add_part(const Sums& sum, float* to, std::int64_t pitch, std::in
         const float low = sum[i][c][2 * half], high = sum[i][c][2 * half + 1];
         if (pairs && at + 1 < columns) {
           auto* pair = reinterpret_cast<Pair*>(line + at);
-          const Pair old = *pair;
+          const Pair old = adds ? *pair : Pair{0, 0};
           *pair = {old.low + low, old.high + high};
         } else {
-          if (at < columns) line[at] += low;
-          if (at + 1 < columns) line[at + 1] += high;
+          if (at < columns) line[at] = (adds ? line[at] : 0) + low;
+          if (at + 1 < columns) line[at + 1] = (adds ? line[at + 1] : 0) + high;
         }
       }
     }
@@ -167,19 +168,19 @@ __global__ void __launch_bounds__(block_threads, 2)
 
 // Tiles of C by group, then by columns, then by rows.
 __global__ void __launch_bounds__(block_threads, 2)
-    grouped_sums_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 2> b, View<float, 3> c) {
+    grouped_sums_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds, View<float, 3> c) {
   const std::int64_t M = c.extent(1), N = c.extent(2);
   const int row_tiles = pieces_of(M, tile), all = row_tiles * pieces_of(N, tile);
   const int group = static_cast<int>(blockIdx.x) / all, inside = static_cast<int>(blockIdx.x) % all;
   const std::int64_t begin = groups.begin_of(group);
   const int depth = static_cast<int>(groups.begin_of(group + 1) - begin);
-  if (depth == 0) return;
+  if (depth == 0 && adds) return;
   const int row = inside % row_tiles * tile, column = inside / row_tiles * tile;
   const Operand<false> left{rows_of(a.data, a.pitch, M, begin, row), static_cast<int>(M) - row, depth};
   const Operand<false> right{rows_of(b.data, b.pitch, N, begin, column), static_cast<int>(N) - column, depth};
   Sums sum = {};
-  multiply(left, right, reinterpret_cast<bf16*>(dynamic_shared()), sum);
-  add_part(sum, c.row(group) + row * N + column, N, M - row, N - column);
+  if (depth > 0) multiply(left, right, reinterpret_cast<bf16*>(dynamic_shared()), sum);
+  add_part(sum, c.row(group) + row * N + column, N, M - row, N - column, adds);
 }
 
 }  // namespace
@@ -195,14 +196,14 @@ void grouped_rows(Stream& stream, const RowGroups& groups, bool weights_by_rows,
          weights_by_rows ? grouped_rows_kernel<true> : grouped_rows_kernel<false>, shape, groups, a, b, c);
 }
 
-void grouped_sums(Stream& stream, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b,
+void grouped_sums(Stream& stream, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds,
                   View<float, 3> c) {
   require(groups.count == c.rows() && a.rows() == b.rows() && a.columns() == c.extent(1) && b.columns() == c.extent(2),
           "the extents of a grouped product do not match");
   const LaunchShape shape{groups.count * pieces_of(c.extent(1), tile) * pieces_of(c.extent(2), tile), block_threads,
                           shared_bytes};
-  if (shape.blocks == 0 || a.rows() == 0 || grouped_sums_by_warpgroups(stream, groups, a, b, c)) return;
-  launch(stream, "grouped sums (tensor cores)", grouped_sums_kernel, shape, groups, a, b, c);
+  if (shape.blocks == 0 || (a.rows() == 0 && adds) || grouped_sums_by_warpgroups(stream, groups, a, b, adds, c)) return;
+  launch(stream, "grouped sums (tensor cores)", grouped_sums_kernel, shape, groups, a, b, adds, c);
 }
 
 }  // namespace forge

@@ -8,7 +8,7 @@ namespace forge {
 // bytes. False: not these; nothing is done.
 bool grouped_rows_by_warpgroups(Stream&, const RowGroups&, bool weights_by_rows, View<const bf16, 2> a,
                                 View<const bf16, 3> b, View<bf16, 2> c);
-bool grouped_sums_by_warpgroups(Stream&, const RowGroups&, View<const bf16, 2> a, View<const bf16, 2> b,
+bool grouped_sums_by_warpgroups(Stream&, const RowGroups&, View<const bf16, 2> a, View<const bf16, 2> b, bool adds,
                                 View<float, 3> c);
 
 }  // namespace forge

@@ -118,9 +118,10 @@ __device__ void store_tile(const Sums& sum, unsigned char* memory, View<bf16, 2>
           *reinterpret_cast<const Words*>(stage + r * tile_columns * 2 + (l ^ (r & 7)) * 16);
 }
 
-// to(rows, columns) += the block's tile, whose first element is `to`'s: a warp's 16 rows, by way of shared memory, 16
-// bytes a lane; those of four rows are read before they are written.
-__device__ void add_tile(const Sums& sum, unsigned char* memory, float* to, std::int64_t pitch, int rows, int columns) {
+// to(rows, columns) = or += the block's tile, whose first element is `to`'s: a warp's 16 rows, by way of shared memory,
+// 16 bytes a lane; those of four rows are read before they are written.
+__device__ void add_tile(const Sums& sum, unsigned char* memory, float* to, std::int64_t pitch, int rows, int columns,
+                         bool adds) {
   const int l = lane(), row = warp() * 16;
   unsigned char* stage = memory + row * tile_columns * 4;
 #pragma unroll
@@ -134,11 +135,11 @@ __device__ void add_tile(const Sums& sum, unsigned char* memory, float* to, std:
   __syncwarp();
 #pragma unroll 1
   for (int first = 0; first < 16; first += 4) {
-    Four old[8];
+    Four old[8] = {};
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const int r = first + n / 2, chunk = l + 32 * (n % 2);
-      if (row + r < rows && 4 * chunk < columns)
+      if (adds && row + r < rows && 4 * chunk < columns)
         old[n] = *reinterpret_cast<const Four*>(to + (row + r) * pitch + 4 * chunk);
     }
 #pragma unroll
@@ -174,14 +175,14 @@ __global__ void __launch_bounds__(block_threads, 1)
 // Tiles of C by group, then by bands of 16 tiles of rows, then by columns, then by rows, so that blocks that run
 // together read few lines of both operands. Its sums are asked for before the products, and added to behind them.
 __global__ void __launch_bounds__(block_threads, 1)
-    warpgroup_sums_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 2> b, View<float, 3> c) {
+    warpgroup_sums_kernel(RowGroups groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds, View<float, 3> c) {
   const std::int64_t M = c.extent(1), N = c.extent(2);
   const int row_tiles = pieces_of(M, tile_rows), column_tiles = pieces_of(N, tile_columns),
             all = row_tiles * column_tiles;
   const int group = static_cast<int>(blockIdx.x) / all, inside = static_cast<int>(blockIdx.x) % all;
   const std::int64_t begin = groups.begin_of(group);
   const int depth = static_cast<int>(groups.begin_of(group + 1) - begin);
-  if (depth == 0) return;
+  if (depth == 0 && adds) return;
   constexpr int band_tiles = 16;
   const int band = inside / (band_tiles * column_tiles), in_band = inside % (band_tiles * column_tiles);
   const int left_tiles = row_tiles - band * band_tiles, high = left_tiles < band_tiles ? left_tiles : band_tiles;
@@ -189,13 +190,13 @@ __global__ void __launch_bounds__(block_threads, 1)
   const int rows = static_cast<int>(M) - row, columns = static_cast<int>(N) - column;
   float* to = c.row(group) + row * N + column;
   for (int line = static_cast<int>(threadIdx.x); line < tile_rows * tile_columns / 32; line += block_threads)
-    if (line / 8 < rows && line % 8 * 32 < columns) prefetch_line(to + line / 8 * N + line % 8 * 32);
+    if (adds && line / 8 < rows && line % 8 * 32 < columns) prefetch_line(to + line / 8 * N + line % 8 * 32);
   const Operand<false, tile_rows> left{a.row(begin) + row, a.pitch, rows, depth};
   const Operand<false, tile_columns> right{b.row(begin) + column, b.pitch, columns, depth};
   unsigned char* memory = tile_memory();
   Sums sum = {};
-  multiply(left, right, memory, sum);
-  add_tile(sum, memory, to, N, rows, columns);
+  if (depth > 0) multiply(left, right, memory, sum);
+  add_tile(sum, memory, to, N, rows, columns, adds);
 }
 
 // Whether rows begin at multiples of 16 bytes and are whole pieces of them.
@@ -217,13 +218,13 @@ bool grouped_rows_by_warpgroups(Stream& stream, const RowGroups& groups, bool we
 }
 
 bool grouped_sums_by_warpgroups(Stream& stream, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b,
-                                View<float, 3> c) {
+                                bool adds, View<float, 3> c) {
   if (!in_pieces(a.data, a.pitch, a.columns(), 8) || !in_pieces(b.data, b.pitch, b.columns(), 8) ||
       !in_pieces(c.data, c.pitch, c.extent(2), 4) || !device_has_warpgroups())
     return false;
   const LaunchShape shape{groups.count * pieces_of(c.extent(1), tile_rows) * pieces_of(c.extent(2), tile_columns),
                           block_threads, shared_bytes};
-  launch(stream, "grouped sums (warpgroups)", warpgroup_sums_kernel, shape, groups, a, b, c);
+  launch(stream, "grouped sums (warpgroups)", warpgroup_sums_kernel, shape, groups, a, b, adds, c);
   return true;
 }
 

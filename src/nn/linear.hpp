@@ -102,11 +102,11 @@ void expert_backward_weight(Context<T>& ctx, const ExpertRows& rows, View<const 
                             View<acc_t<T>, 3> dw) {
   const bool grouped = ctx.buffers.grouped;
   note_experts<T>(ctx, true, rows, dy.columns(), x.columns(), false, grouped);
-  if (grouped) {
-    clear_fresh(ctx, dw.data, dw.size());
-    return ctx.gemm.template grouped_sums<T>(ctx.stream, rows.groups, dy, x, dw);
-  }
   const View<acc_t<T>, 2> all(dw.data, {{dw.extent(0) * dw.extent(1), dw.extent(2)}});
+  if (grouped) {
+    const bool adds = factor_of_sums(ctx, all) > 0;
+    return ctx.gemm.template grouped_sums<T>(ctx.stream, rows.groups, dy, x, adds, dw);
+  }
   ctx.gemm.template grouped_sums<T, acc_t<T>>(ctx.stream, rows.offsets, 1.0, dy, x, factor_of_sums(ctx, all), dw);
 }
 

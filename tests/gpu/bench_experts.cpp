@@ -97,8 +97,8 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
   // The same with machine.grouped: tensor_cores.
   const RowGroups groups{E, memory.values(offsets).data, 0, 0, P};
   row("weight gradient, tensor_cores", seconds_of(b, [&] {
-        gemm.grouped_sums<bf16>(b.stream, groups, out, act, d_down);
-        gemm.grouped_sums<bf16>(b.stream, groups, gate_up, rows, d_up);
+        gemm.grouped_sums<bf16>(b.stream, groups, out, act, true, d_down);
+        gemm.grouped_sums<bf16>(b.stream, groups, gate_up, rows, true, d_up);
       }));
   row("forward, tensor_cores", seconds_of(b, [&] {
         gemm.grouped_rows<bf16>(b.stream, groups, Transpose::yes, rows, up, gate_up);

@@ -183,7 +183,7 @@ TYPED_TEST(GroupedTest, BeginsThatTheStreamFindsGiveTheSameBits) {
       const RowGroups groups{G, found.data(), 0, begin, end};
       gemm.grouped_rows<T>(s, groups, Transpose::yes, x.view(), weights, late_y.view());
       gemm.grouped_rows<T>(s, groups, Transpose::no, dy.view(), weights, late_dx.view());
-      gemm.grouped_sums<T>(s, groups, dy.view(), x.view(), View<A, 3>(late_dw.data(), {{G, N, K}}));
+      gemm.grouped_sums<T>(s, groups, dy.view(), x.view(), true, View<A, 3>(late_dw.data(), {{G, N, K}}));
       s.synchronize();
       EXPECT_EQ(late_y.read(s), y.read(s));
       EXPECT_EQ(late_dx.read(s), dx.read(s));

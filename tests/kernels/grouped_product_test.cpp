@@ -85,19 +85,19 @@ class Problem {
       }
   }
 
-  // C_g += A(rows of g)ᵀ B(rows of g)
-  void check_sums(int64_t gap) {
+  // C_g = or += A(rows of g)ᵀ B(rows of g)
+  void check_sums(int64_t gap, bool adds) {
     const int64_t G = n.count(), M = n.inner, N = n.width, R = n.rows();
     Field<bf16> a(R, M, normal_values(R * M, 1), gap), b(R, N, normal_values(R * N, 2), gap);
     Field<float> c(G, M * N, normal_values(G * M * N, 3), gap);
     const Values av = a.read(), bv = b.read(), before = c.read();
-    grouped_sums(s, groups_, a.view(), b.view(), View<float, 3>(c.data(), {{G, M, N}}, c.pitch));
+    grouped_sums(s, groups_, a.view(), b.view(), adds, View<float, 3>(c.data(), {{G, M, N}}, c.pitch));
     const Values after = c.read(s);
     for (int64_t g = 0; g < G; ++g)
       for (int64_t i = 0; i < M; ++i)
         for (int64_t j = 0; j < N; ++j) {
           const auto at = to_size((g * M + i) * N + j);
-          expect_element(after[at], before[at], 0x1p-24, first(g + 1) - first(g), [&](int64_t p) {
+          expect_element(after[at], adds ? before[at] : 0, 0x1p-24, first(g + 1) - first(g), [&](int64_t p) {
             return std::pair{av[to_size((first(g) + p) * M + i)], bv[to_size((first(g) + p) * N + j)]};
           });
         }
@@ -109,7 +109,7 @@ class Problem {
     Field<bf16> a(R, K, normal_values(R * K, 1)), b(R, N, normal_values(R * N, 2));
     Field<float> c(G, K * N, normal_values(G * K * N, 3)), d(G, K * N, normal_values(G * K * N, 3));
     for (const Field<float>* sums : {&c, &d})
-      grouped_sums(s, groups_, a.view(), b.view(), View<float, 3>(sums->data(), {{G, K, N}}));
+      grouped_sums(s, groups_, a.view(), b.view(), true, View<float, 3>(sums->data(), {{G, K, N}}));
     ASSERT_EQ(c.read(s), d.read(s));
   }
 
@@ -151,7 +151,7 @@ TEST(GroupedProduct, SumsAgreeWithPlainLoops) {
   for (const Sizes& sizes : cases())
     for (const int64_t gap : {0, 3, 8}) {
       SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
-      Problem(sizes).check_sums(gap);
+      for (const bool adds : {true, false}) Problem(sizes).check_sums(gap, adds);
       if (HasFatalFailure()) return;
     }
 }
@@ -165,7 +165,7 @@ TEST(GroupedProduct, GroupsWithoutRows) {
   Problem problem({{0, 0, 0}, 0, 0, 8, 8});
   problem.check_rows(true, 0);
   problem.check_rows(false, 0);
-  problem.check_sums(0);
+  for (const bool adds : {true, false}) problem.check_sums(0, adds);
 }
 
 }  // namespace
