@@ -63,7 +63,6 @@ FORGE_MULTIPLY_ADD_FP8(multiply_add_e4m3, __NV_E4M3, __NV_E4M3, "e4m3", "e4m3")
         FORGE_MULTIPLY_ADD_FP8(multiply_add_e5m2_e4m3, __NV_E5M2, __NV_E4M3, "e5m2", "e4m3")
             FORGE_MULTIPLY_ADD_FP8(multiply_add_e5m2, __NV_E5M2, __NV_E5M2, "e5m2", "e5m2")
 #undef FORGE_MULTIPLY_ADD_FP8
-#undef FORGE_SINCE_SM_89
 
     // d(8, 8) += a(8, 4) b(4, 8) in fp64. sm_80.
     FORGE_INSTRUCTION void multiply_add_fp64(double (&d)[2], double a, double b FORGE_PLACE){
@@ -104,6 +103,22 @@ FORGE_INSTRUCTION std::uint32_t pack_bf16(float low, float high) {
   FORGE_BODY(pair = vgpu::bf16_pair(low, high), asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)))
   return pair;
 }
+
+// Codes of two numbers (to nearest, ties to even; beyond the format's largest, that), `low` in the lower byte. sm_89:
+// code for a GPU before it traps.
+#define FORGE_PACK_FP8(name, kind, type)                                                          \
+  FORGE_INSTRUCTION std::uint32_t name([[maybe_unused]] float low, [[maybe_unused]] float high) { \
+    std::uint16_t pair = 0;                                                                       \
+    FORGE_BODY(pair = vgpu::fp8_pair<kind>(low, high),                                            \
+               FORGE_SINCE_SM_89(asm("cvt.rn.satfinite." type "x2.f32 %0, %1, %2;"                \
+                                     : "=h"(pair)                                                 \
+                                     : "f"(high), "f"(low))))                                     \
+    return pair;                                                                                  \
+  }
+FORGE_PACK_FP8(pack_e4m3, __NV_E4M3, "e4m3")
+FORGE_PACK_FP8(pack_e5m2, __NV_E5M2, "e5m2")
+#undef FORGE_PACK_FP8
+#undef FORGE_SINCE_SM_89
 
 // 2^x to 2^-22 of its value; 0 below 2^-126, so that 2^-Inf = 0.
 FORGE_INSTRUCTION float exp2_approximate(float x) {

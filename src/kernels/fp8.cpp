@@ -33,9 +33,8 @@ void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, float*
   parallel_rows(stream, x.rows(), groups, row_width<T>(x.columns() < columns.each ? x.columns() : columns.each),
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = columns.lines_of(g);
-                  const T* row = x.row(r);
                   const float most = team.template max<float>(
-                      here.end - here.begin, [=](std::int64_t j) { return magnitude(row[here.begin + j]); });
+                      here.end - here.begin, [](const T& v) { return magnitude(v); }, x.row(r) + here.begin);
                   if (team.leads()) out[r * groups + g] = most > 0 ? most : 0;
                 });
 }

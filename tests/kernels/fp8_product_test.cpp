@@ -77,13 +77,52 @@ struct Groups {
   }
 };
 
-// What the sums of a tensor core round to, at each instruction: the emulated one's to fp32, those of sm_89 and sm_90
-// keep 13 bits and more.
+// What a tensor core adds up in an instruction, relative to the largest number: the emulated one rounds the sum to
+// fp32; those of sm_89 and sm_90 keep 13 bits behind the largest number's first one (DeepSeek-V3,
+// arXiv:2412.19437, 3.5.2).
 #if defined(FORGE_VGPU)
-constexpr double sum_roundoff = 0x1p-24;
+constexpr double sum_step = 0x1p-24;
 #else
-constexpr double sum_roundoff = 0x1p-13;
+constexpr double sum_step = 0x1p-13;
 #endif
+
+// A sum of products by instructions that add 32 of them to what they have, each cut to multiples of one step, which
+// the largest of them in magnitude sets; then the sum is cut to its own. What is cut from a number is less than a step,
+// and not more than the number.
+class CutSum {
+ public:
+  // The products of a slot, in order.
+  void add(const Values& products) {
+    double sum = 0, error = 0;
+    for (std::size_t first = 0; first < products.size(); first += 32) {
+      const std::size_t end = std::min(first + 32, products.size());
+      const double before = std::abs(sum) + error;
+      double largest = before;
+      for (std::size_t k = first; k < end; ++k) largest = std::max(largest, std::abs(products[k]));
+      error += std::min(before, sum_step * largest);
+      for (std::size_t k = first; k < end; ++k) {
+        sum += products[k], magnitude += std::abs(products[k]);
+        error += std::min(std::abs(products[k]), sum_step * largest);
+      }
+      error += sum_step * (std::abs(sum) + error);
+    }
+    total += sum, lost += error;
+  }
+  double total = 0, magnitude = 0, lost = 0;
+};
+
+// The products of two lines, slot by slot.
+template <class First, class Second>
+CutSum sum_of(const Fp8Slots& slots, const First& a, const Second& b) {
+  CutSum sum;
+  for (std::int32_t s = 0; s < slots.count(); ++s) {
+    const Fp8Slots::Lines here = slots.lines_of(s);
+    Values products;
+    for (int64_t k = here.begin; k < here.end; ++k) products.push_back(a(k) * b(k));
+    sum.add(products);
+  }
+  return sum;
+}
 
 template <class TC>
 double roundoff_of_result() {
@@ -105,9 +144,9 @@ struct Multiplier {
   }
 };
 
-// Products of codes are exact. A slot of 128 is the sum of four instructions; its two scales, each rounded where it is
-// no power of two, take two roundings, each slot's sum one; the reference's numbers have one where scales are exact.
-// The library adds to C once for each run of the depth, at most a slot.
+// Products of codes are exact, and a slot's sum loses what CutSum says; its two scales, each rounded where it is no
+// power of two, take two roundings, each slot's sum one; the reference's numbers have one where scales are exact. The
+// library adds to C once for each run of the depth, at most a slot.
 template <class TC>
 void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, int64_t rows, const MatrixSplit& w,
                    int rank, bool adds) {
@@ -122,19 +161,17 @@ void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, i
   ASSERT_TRUE(multiply(s, a, b, c.fp8.recipe, adds, result.view()));
   const Values found = result.read(s);
   const double slots = static_cast<double>(a.codes.slots.count());
-  const double bound = 4 * sum_roundoff + (slots + 2 + (exact ? 4 : 0)) * 0x1p-24;
+  const double roundings = (slots + 2 + (exact ? 4 : 0)) * 0x1p-24;
   for (int64_t m = 0; m < M; ++m)
     for (int64_t n = 0; n < N; ++n) {
       const auto at = static_cast<std::size_t>(m * N + n);
-      double sum = 0, magnitude = 0;
-      for (int64_t k = 0; k < K; ++k) {
-        const double x = a.values[static_cast<std::size_t>(a_rows ? k * M + m : m * K + k)],
-                     y = b.values[static_cast<std::size_t>(b_rows ? k * N + n : n * K + k)];
-        sum += x * y, magnitude += std::abs(x * y);
-      }
-      const double want = adds ? start[at] + sum : sum;
+      const CutSum sum = sum_of(
+          a.codes.slots, [&](int64_t k) { return a.values[static_cast<std::size_t>(a_rows ? k * M + m : m * K + k)]; },
+          [&](int64_t k) { return b.values[static_cast<std::size_t>(b_rows ? k * N + n : n * K + k)]; });
+      const double want = adds ? start[at] + sum.total : sum.total;
       const double error =
-          bound * magnitude + (adds ? 0x1p-24 * (multiply.library ? slots : 1) * (std::abs(start[at]) + magnitude) : 0);
+          sum.lost + roundings * sum.magnitude +
+          (adds ? 0x1p-24 * (multiply.library ? slots : 1) * (std::abs(start[at]) + sum.magnitude) : 0);
       ASSERT_NEAR(found[at], want, error + roundoff_of_result<TC>() * (std::abs(want) + error))
           << M << " x " << N << " x " << K << ": " << m << ", " << n << ", product " << static_cast<int>(of);
     }
@@ -167,7 +204,7 @@ void check_experts(const BufferContext& c, ProductOf of, const Groups& groups, c
   fp8_grouped_rows(s, {G, reinterpret_cast<const int64_t*>(memory.data()), 0, groups.begin, groups.end}, a.codes,
                    b.codes, result.view());
   const Values found = result.read(s);
-  const double bound = 4 * sum_roundoff + (static_cast<double>(a.codes.slots.count()) + 2 + (exact ? 4 : 0)) * 0x1p-24;
+  const double roundings = (static_cast<double>(a.codes.slots.count()) + 2 + (exact ? 4 : 0)) * 0x1p-24;
   for (int64_t m = 0; m < R; ++m)
     for (int64_t n = 0; n < N; ++n) {
       const auto at = static_cast<std::size_t>(m * N + n);
@@ -176,14 +213,11 @@ void check_experts(const BufferContext& c, ProductOf of, const Groups& groups, c
         ASSERT_EQ(found[at], start[at]) << "a row of no group";
         continue;
       }
-      double sum = 0, magnitude = 0;
-      for (int64_t k = 0; k < K; ++k) {
-        const double x = a.values[static_cast<std::size_t>(m * K + k)],
-                     y = b.values[static_cast<std::size_t>(g * N * K + (b_rows ? k * N + n : n * K + k))];
-        sum += x * y, magnitude += std::abs(x * y);
-      }
-      const double error = bound * magnitude;
-      ASSERT_NEAR(found[at], sum, error + roundoff_of_result<bf16>() * (std::abs(sum) + error))
+      const CutSum sum = sum_of(
+          a.codes.slots, [&](int64_t k) { return a.values[static_cast<std::size_t>(m * K + k)]; },
+          [&](int64_t k) { return b.values[static_cast<std::size_t>(g * N * K + (b_rows ? k * N + n : n * K + k))]; });
+      const double error = sum.lost + roundings * sum.magnitude;
+      ASSERT_NEAR(found[at], sum.total, error + roundoff_of_result<bf16>() * (std::abs(sum.total) + error))
           << "row " << m << " of group " << g << ", column " << n << ", product " << static_cast<int>(of);
     }
 }

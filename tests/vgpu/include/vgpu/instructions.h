@@ -30,6 +30,11 @@ VGPU_UNCHECKED inline std::uint32_t bf16_pair(float low, float high) {
   return bf16_of(low) | bf16_of(high) << 16;
 }
 
+template <__nv_fp8_interpretation_t kind>
+VGPU_UNCHECKED inline std::uint16_t fp8_pair(float low, float high) {
+  return static_cast<std::uint16_t>(to_fp8(low, __NV_SATFINITE, kind) | to_fp8(high, __NV_SATFINITE, kind) << 8);
+}
+
 // As ex2.approx.ftz.f32: 2^0 is 1; elsewhere the error is 2^-23 of the value, where the GPU promises 2^-22.
 VGPU_UNCHECKED inline float exp2_approximate(float x) {
   const float y = static_cast<float>(std::exp2(static_cast<double>(x)) * (x == 0 ? 1 : 1 + 0x1p-23));

@@ -1,0 +1,84 @@
+#include <array>
+#include <string>
+
+#include "core/to_size.hpp"
+#include "fixture.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/fp8_product.hpp"
+
+// Codes of whole operands, as products read them, against core/fp8.hpp number by number.
+
+namespace forge {
+namespace {
+
+using namespace reference;
+using std::int64_t;
+
+// Numbers of many sizes; each third one lies in the middle of two codes or is one, as long as its group's scale is a
+// power of two.
+Values values_of(int64_t n, Fp8Format format) {
+  Values v = normal_values(n, 5);
+  const int steps = 2 << layout_of(format).mantissa_bits;
+  for (int64_t i = 0; i < n; ++i) {
+    double& x = v[to_size(i)];
+    x = std::ldexp(i % 3 == 0 ? 1 + static_cast<double>(i % steps) / steps : x, static_cast<int>(-(i % 29)));
+    if (i % 7 == 0) x = -x;
+    if (i % 31 == 0) x = 0;
+  }
+  return v;
+}
+
+std::uint8_t code_of(double x, float amax, const ScaledOperand& o, bool exact) {
+  const float scaled = static_cast<float>(x) * fp8_scale(amax, o.format, exact);
+  return fp8_code(round_to_fp8(scaled, o.format), o.format);
+}
+
+void check_codes(const ScaledOperand& o, bool sums_rows, bool exact, int64_t gap) {
+  const Field<bf16> x(o.rows, o.columns, values_of(o.rows * o.columns, o.format), gap);
+  const Field<float> amax(1, o.groups()), partials(1, std::max<int64_t>(o.partials(), 1));
+  const Field<std::uint8_t> memory(1, code_bytes(o, sums_rows), 16);
+  Stream s(1);
+  fp8_amax<bf16>(s, x.view(), o, partials.vector(), amax.vector());
+  const Fp8Codes made = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector());
+  const Values numbers = x.read(s), largest = amax.read(s), found = memory.read(s);
+  const int64_t lines = sums_rows ? o.columns : o.rows, pitch = made.codes.pitch;
+  ASSERT_EQ(made.codes.rows(), lines);
+  for (int64_t line = 0; line < lines; ++line)
+    for (std::int32_t slot = 0; slot < made.slots.count(); ++slot) {
+      const Fp8Slots::Lines here = made.slots.lines_of(slot);
+      const auto group = made.lines.group_of(line) * made.line_stride + here.group * made.depth_stride;
+      for (int64_t i = 0; i < fp8_block; ++i) {
+        const int64_t k = here.begin + i, at = sums_rows ? k * o.columns + line : line * o.columns + k;
+        const std::uint8_t want =
+            k < here.end ? code_of(numbers[to_size(at)], static_cast<float>(largest[to_size(group)]), o, exact) : 0;
+        ASSERT_EQ(found[to_size(line * pitch + slot * fp8_block + i)], want) << "line " << line << ", number " << k;
+      }
+    }
+}
+
+// Widths beside packs of 16 bytes, slots, and the slots that a warp has; rows that begin anywhere; groups of sequences,
+// of which a rank has the end, and of blocks that tp cuts.
+TEST(Fp8Encode, CodesAreThoseOfRoundedNumbers) {
+  if (std::stoi(std::string(device_info().features).substr(3)) < 89) GTEST_SKIP() << "codes are made from sm_89 on";
+  for (const Fp8Recipe recipe : {Fp8Recipe::current, Fp8Recipe::delayed, Fp8Recipe::row, Fp8Recipe::block})
+    for (const auto& [rows, columns, gap] : {std::array<int64_t, 3>{69, 141, 0}, {456, 136, 8}, {42, 1288, 0}})
+      for (const ProductOf of : {ProductOf::output, ProductOf::input_gradient, ProductOf::weight_gradient}) {
+        BufferContext c;
+        c.microbatch = {3, 2 * rows / 3, 1};
+        c.tp = c.etp = 2;
+        c.fp8.on = true;
+        c.fp8.recipe = recipe;
+        c.fp8.transposed = recipe == Fp8Recipe::block;
+        c.fp8.exact = gap > 0;
+        if (!rounds_product(c.fp8, of)) continue;
+        const ScaledProduct p = scaled_product(c, of, rows, {split_lines(150), whole_lines(columns)}, 1);
+        SCOPED_TRACE("recipe " + std::to_string(static_cast<int>(recipe)) + ", product " +
+                     std::to_string(static_cast<int>(of)) + ", " + std::to_string(columns) + " columns");
+        check_codes(p.a, sums_rows_of_a(of), c.fp8.exact, gap);
+        check_codes(p.b, sums_rows_of_b(of), c.fp8.exact, gap);
+        if (HasFatalFailure()) return;
+      }
+}
+
+}  // namespace
+}  // namespace forge
