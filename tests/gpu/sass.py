@@ -5,7 +5,8 @@ needed. Ends with 1, and says what is wrong, unless
   no kernel divides numbers of 64 bits;
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
-  so does every kernel of grouped products; those of rows also write their results 16 bytes at a time;
+  every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills;
+  every kernel of grouped products is as those of attention by tensor cores; those of rows also write their results 16 bytes at a time;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
   without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
@@ -69,6 +70,9 @@ def types_of(rest):
 def plain(mangled):
     """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
     their symbol."""
+    found = re.search(r"attention_mma.*?(forward|keys|queries)_kernel_of_groups(.*?)EEEv", mangled)
+    if found:
+        return f"attention_groups {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
@@ -120,16 +124,26 @@ def problems(name, instructions, architecture):
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
-    if (rows or codes or hmma) and (spills := count(r"\b(STL|LDL)\b")):
+    groups = name.startswith("attention_groups")
+    if groups and not count(r"\bHGMMA\b"):
+        yield "no HGMMA"
+    if (rows or codes or hmma or groups) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
     if hmma and not count(r"\bHMMA\b"):
         yield "no HMMA"
-    if (codes or hmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
+    if (codes or hmma or groups) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
     if name.startswith("grouped_rows") and not count(r"\bSTG\.E\.128\b"):
         yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
+
+
+def codes_of(path, architecture):
+    """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
+    if "attention_warpgroup" in path:
+        return ["90a"]
+    return [architecture, *(CODES if "fp8_product" in path else [])]
 
 
 def main():
@@ -141,7 +155,7 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    for path, code in [(path, code) for path in objects for code in [architecture, *(CODES if "fp8_product" in path else [])]]:
+    for path, code in [(path, code) for path in objects for code in codes_of(path, architecture)]:
         for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, code, path).items()):
             name = plain(symbol)
             names.add(name if code == architecture else f"{name} of sm_{code}")
@@ -154,6 +168,10 @@ def main():
     for name in EXPECTED + [row for row in ROWS if row not in NOT_IN_BF16]:
         if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
+            failed = True
+    for kernel in ("forward", "keys", "queries"):
+        if judges and not any(name.startswith(f"attention_groups {kernel}<") for name in names):
+            print(f"attention_groups {kernel}: no such kernel")
             failed = True
     for code, (group, _) in CODES.items():
         for kernel in [k for a in ("e4m3", "e5m2") for k in (f"product_kernel<{a},bf16,{group}>", f"product_kernel<{a},fp32,{group}>", f"coded_rows_kernel<{a},{group}>")]:
