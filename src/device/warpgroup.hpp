@@ -8,8 +8,8 @@
 #include <vgpu/instructions.h>
 #endif
 
-// CUDA build, in files that nvcc compiles: products of 8-bit operands that four warps compute together, from shared
-// memory (wgmma). sm_90a alone has them: code for it runs on H100, H200 and GH200, and nowhere else.
+// CUDA build, in files that nvcc compiles: products that four warps compute together, of operands in shared memory
+// (wgmma). sm_90a alone has them: code for it runs on H100, H200 and GH200, and nowhere else.
 
 namespace forge {
 
@@ -40,6 +40,11 @@ constexpr std::uint64_t swizzle_128 = std::uint64_t{1} << 62, eight_rows = std::
 __device__ inline std::uint64_t descriptor(const void* rows) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(rows));
   return swizzle_128 | eight_rows | one_row | (address & 0x3ffffu) >> 4;
+}
+
+// Of panels whose rows run along the depth of the product: 64 columns a panel.
+__device__ inline std::uint64_t columns_descriptor(const void* rows, int panel_bytes) {
+  return descriptor(rows) - one_row + (static_cast<std::uint64_t>(panel_bytes >> 4) << 16);
 }
 
 #define FORGE_FOUR(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
@@ -106,5 +111,141 @@ __device__ inline void multiply_warpgroup([[maybe_unused]] float (&d)[16][4], [[
 #endif
 }
 #endif
+
+// ---- bf16
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Tiles of bf16 for products of warpgroups: panels of 64 columns, one `panel_bytes` behind the other, each of rows of
+// 128 bytes as above. A product of an operand begins at a row that is a multiple of 8.
+
+#if defined(FORGE_VGPU)
+#define FORGE_WARPGROUP_FUNCTION inline
+#define FORGE_PLACE , const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#else
+#define FORGE_WARPGROUP_FUNCTION __device__ inline
+#define FORGE_PLACE
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define FORGE_SM_90A(...) __VA_ARGS__
+#elif defined(FORGE_VGPU)
+#define FORGE_SM_90A(...)
+#else
+#define FORGE_SM_90A(...) __trap()
+#endif
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+namespace warpgroup_detail {
+
+#define FORGE_FOUR(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+// One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers.
+__device__ inline void multiply_16(float (&d)[4][4], std::uint64_t a, std::uint64_t b, int adds) {
+  asm volatile(
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, adds, 1, 1, 0, 0;\n}"
+      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3)
+      : "l"(a), "l"(b), "r"(adds));
+}
+__device__ inline void multiply_16(float (&d)[8][4], std::uint64_t a, std::uint64_t b, int adds) {
+  asm volatile(
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
+      "30,%31}, %32, %33, adds, 1, 1, 0, 0;\n}"
+      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
+        FORGE_FOUR(7)
+      : "l"(a), "l"(b), "r"(adds));
+}
+__device__ inline void multiply_16(float (&d)[16][4], std::uint64_t a, std::uint64_t b, int adds) {
+  asm volatile(
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
+      "30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%"
+      "58,%59,%60,%61,%62,%63}, %64, %65, adds, 1, 1, 0, 0;\n}"
+      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
+        FORGE_FOUR(7), FORGE_FOUR(8), FORGE_FOUR(9), FORGE_FOUR(10), FORGE_FOUR(11), FORGE_FOUR(12), FORGE_FOUR(13),
+        FORGE_FOUR(14), FORGE_FOUR(15)
+      : "l"(a), "l"(b), "r"(adds));
+}
+__device__ inline void multiply_16(float (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
+      "30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
+        FORGE_FOUR(7)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ inline void multiply_16(float (&d)[16][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
+      "30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%"
+      "58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
+        FORGE_FOUR(7), FORGE_FOUR(8), FORGE_FOUR(9), FORGE_FOUR(10), FORGE_FOUR(11), FORGE_FOUR(12), FORGE_FOUR(13),
+        FORGE_FOUR(14), FORGE_FOUR(15)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef FORGE_FOUR
+
+}  // namespace warpgroup_detail
+#endif
+
+// Before products of warpgroups: what this thread wrote to their registers is there for them.
+FORGE_WARPGROUP_FUNCTION void begin_warpgroup_products() {
+  FORGE_SM_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));
+}
+
+// Starts d(64, 8 j) = a(64, columns) b(8 j, columns)ᵀ, as a group; warps and lanes as above.
+template <int columns, int j>
+FORGE_WARPGROUP_FUNCTION void start_product_of_rows([[maybe_unused]] float (&d)[j][4], [[maybe_unused]] const void* a,
+                                                    [[maybe_unused]] int a_panel_bytes, [[maybe_unused]] const void* b,
+                                                    [[maybe_unused]] int b_panel_bytes FORGE_PLACE) {
+#if defined(FORGE_VGPU)
+  vgpu::warpgroup_product_of_rows<columns, j>(d, a, a_panel_bytes, b, b_panel_bytes, file, line);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  const std::uint64_t rows = warpgroup_detail::descriptor(a), others = warpgroup_detail::descriptor(b);
+#pragma unroll
+  for (int k = 0; k < columns / 16; ++k)
+    warpgroup_detail::multiply_16(d, rows + static_cast<unsigned>(k / 4 * (a_panel_bytes >> 4) + 2 * (k % 4)),
+                                  others + static_cast<unsigned>(k / 4 * (b_panel_bytes >> 4) + 2 * (k % 4)), k > 0);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#else
+  __trap();
+#endif
+}
+
+// Starts d(64, 8 j) += w(64, 16 k) x(16 k, 8 j), as a group; w in registers, as of mma.m16n8k16 for each warp.
+template <int k, int j>
+FORGE_WARPGROUP_FUNCTION void start_product([[maybe_unused]] float (&d)[j][4],
+                                            [[maybe_unused]] const std::uint32_t (&w)[k][4],
+                                            [[maybe_unused]] const void* x,
+                                            [[maybe_unused]] int panel_bytes FORGE_PLACE) {
+#if defined(FORGE_VGPU)
+  vgpu::warpgroup_product<k, j>(d, w, x, panel_bytes, file, line);
+#elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  const std::uint64_t rows = warpgroup_detail::columns_descriptor(x, panel_bytes);
+#pragma unroll
+  for (int r = 0; r < k; ++r) warpgroup_detail::multiply_16(d, w[r], rows + static_cast<unsigned>(128 * r));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#else
+  __trap();
+#endif
+}
+
+// Until all groups but the newest `pending` ones are done: d has their result.
+template <int pending, int j>
+FORGE_WARPGROUP_FUNCTION void finish_products([[maybe_unused]] float (&d)[j][4]) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+#pragma unroll
+  for (int c = 0; c < j; ++c)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(d[c][e])::"memory");
+#endif
+}
+
+#undef FORGE_SM_90A
+#undef FORGE_WARPGROUP_FUNCTION
+#undef FORGE_PLACE
 
 }  // namespace forge

@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "device/warpgroup.hpp"
 #include "kernels/attention_mma.hpp"
-#include "kernels/attention_mma_launch.hpp"
-#include "kernels/attention_mma_mask.hpp"
+#include "kernels/attention_mma_backward.hpp"
 
 // The backward in two kernels, u = d_o:
 //   s = scale · q kᵀ;  p = e^(s − lse);  z = p ∘ (u vᵀ ∘ dropout − delta)
@@ -53,11 +53,6 @@ __device__ void probabilities(float c, const Lse& lse, const Delta& delta,
     });
 }
 
-// The lse of a row as the kernels take it: log2 of what scores are divided by; rows that saw nothing have p = 0.
-__device__ inline float lse_to_subtract(float lse) {
-  return lse == -infinity<float>() ? infinity<float>() : lse * log2_e;
-}
-
 // ---- d_k and d_v
 // ---------------------------------------------------------------------------------------------------------------------
 
@@ -68,23 +63,6 @@ struct KeysShape {
   static constexpr int head = head_, value_head = value_head_, queries = queries_, parts = parts_, width = width_;
   static constexpr std::size_t bytes =
       sizeof(bf16) * (rows + 2 * queries) * (head + value_head) + sizeof(float) * 4 * queries + sizeof(ListMemory);
-};
-
-// The queries that a block of keys goes through: tile by tile, all heads of a tile one after the other. They begin at a
-// multiple of their number.
-template <int tile_rows>
-struct QueryWalk {
-  TileList<tile_rows, false> tiles;
-  int heads, head;
-  Visit tile;
-
-  __device__ QueryWalk(const TileList<tile_rows, false>& list, int first, int count)
-      : tiles(list), heads(count), head(first), tile(tiles.next()) {}
-  __device__ void next() {
-    if (++head % heads != 0) return;
-    head -= heads;
-    tile = tiles.next();
-  }
 };
 
 template <class S, bool dropout>
@@ -294,6 +272,7 @@ void backward_with_dropout(Stream& stream, const Problem<bf16>& p, const Gradien
 void backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
   check_scale(p);
   if (p.shape.dropout > 0) return backward_with_dropout(stream, p, g);
+  if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups()) return backward_of_groups(stream, p, g);
   with_largest<KeysShape<64, 64, 64>, KeysShape<128, 128, 64, 1, 32>, KeysShape<192, 128, 32, 1, 16>,
                KeysShape<256, 256, 32, 2>, KeysShape<256, 256, 16, 2>>(
       p.n, [&]<class S>(S) { launch_keys<S, false>(stream, p, g); });

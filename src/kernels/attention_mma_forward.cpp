@@ -1,9 +1,9 @@
 #include <cmath>
 
 #include "core/to_size.hpp"
+#include "device/warpgroup.hpp"
 #include "kernels/attention_mma.hpp"
-#include "kernels/attention_mma_launch.hpp"
-#include "kernels/attention_mma_mask.hpp"
+#include "kernels/attention_mma_forward.hpp"
 
 namespace forge::attention_mma {
 
@@ -18,70 +18,6 @@ struct ForwardShape {
   static constexpr std::size_t bytes =
       sizeof(bf16) * (rows * head + 2 * keys * (head + value_head)) + sizeof(ListMemory);
 };
-
-// Online softmax over tiles of keys (Milakov & Gimelshein 2018; Dao 2023), in powers of two, c = scale · log2 e:
-//   s = q kᵀ;  m' = max(m, max s);  p = 2^(c s − c m');  a = 2^(c m − c m')
-//   l ← a l + Σ p;  o ← a o + (p ∘ dropout) v;  m ← m'
-template <int m, int j>
-struct Softmax {
-  float c, largest[m][2], total[m][2];
-
-  __device__ explicit Softmax(float factor) : c(factor) {
-#pragma unroll
-    for (int i = 0; i < m; ++i)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        largest[i][half] = -infinity<float>();
-        total[i][half] = 0;  // of this lane's columns
-      }
-  }
-
-  // scores ← p; a of every row to keep.
-  __device__ void step(float (&scores)[m][j][4], float (&keep)[m][2]) {
-#pragma unroll
-    for (int i = 0; i < m; ++i)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float peak = largest[i][half];
-#pragma unroll
-        for (int n = 0; n < 2 * j; ++n) {
-          const float s = scores[i][n / 2][2 * half + n % 2];
-          peak = s > peak ? s : peak;
-        }
-        peak = quad_max(peak);
-        const float shift = peak == -infinity<float>() ? 0 : c * peak;  // nothing seen yet: 2^(−Inf − 0) = 0
-        keep[i][half] = exp2_approximate(c * largest[i][half] - shift);
-        largest[i][half] = peak;
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < 2 * j; ++n) {
-          float& s = scores[i][n / 2][2 * half + n % 2];
-          s = exp2_approximate(c * s - shift);
-          sum += s;
-        }
-        total[i][half] = keep[i][half] * total[i][half] + sum;
-      }
-  }
-};
-
-// Whether a row of the warp has a larger peak than before; otherwise all factors are 1.
-template <int m>
-__device__ bool risen(const float (&keep)[m][2]) {
-  bool any = false;
-#pragma unroll
-  for (int i = 0; i < m; ++i) any = any || keep[i][0] != 1 || keep[i][1] != 1;
-  return __any_sync(0xffffffffu, any) != 0;
-}
-
-template <int m, int j>
-__device__ void scale_rows(const float (&factor)[m][2], float (&sum)[m][j][4]) {
-#pragma unroll
-  for (int i = 0; i < m; ++i)
-#pragma unroll
-    for (int c = 0; c < j; ++c)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[i][c][e] *= factor[i][e / 2];
-}
 
 template <class S, bool dropout>
 __global__ void __launch_bounds__(block_threads, 2)
@@ -141,19 +77,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   __syncthreads();  // q's memory, which the result goes through, has landed even where no tile was visited
 
   float factor[m][2];
-#pragma unroll
-  for (int i = 0; i < m; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float total = quad_sum(softmax.total[i][half]);
-      const int at = row + 16 * i + 8 * half + lane() / 4;
-      factor[i][half] = total == 0 ? 0 : 1 / total;
-      if (lane() % 4 == 0 && at < count && !peak.empty())
-        peak.row(row_q + at)[h] = softmax.c * ln_2 * softmax.largest[i][half];
-      if (lane() % 4 == 0 && at < count)
-        lse.row(row_q + at)[h] =
-            total == 0 ? -infinity<float>() : (softmax.c * softmax.largest[i][half] + log2f(total)) * ln_2;
-    }
+  softmax.finish(Statistics{lse, peak, row_q, h, row, count}, factor);
   store_rows(sum, factor, q, row, head_rows(View<const bf16, 3>(o), row_q, h), 0, count);
 }
 
@@ -173,6 +97,8 @@ void forward(Stream& stream, const Problem<bf16>& p, View<bf16, 3> o, View<float
     return with_largest<ForwardShape<64, 64, 1, 64>, ForwardShape<128, 128, 1, 64>, ForwardShape<192, 128, 1, 32>,
                         ForwardShape<256, 256, 1, 32, 16>>(
         p.n, [&]<class S>(S) { launch_forward<S, true>(stream, p, o, lse, peak); });
+  if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups())
+    return forward_of_groups(stream, p, o, lse, peak);
   with_largest<ForwardShape<64, 64, 2, 64>, ForwardShape<128, 128, 2, 64, 32>, ForwardShape<192, 128, 1, 64>,
                ForwardShape<192, 128, 1, 32>, ForwardShape<256, 256, 1, 64>, ForwardShape<256, 256, 1, 32, 16>>(
       p.n, [&]<class S>(S) { launch_forward<S, false>(stream, p, o, lse, peak); });

@@ -28,23 +28,28 @@ __device__ inline Places key_places(const AttentionMask& m, std::int64_t row, st
   return {m.position_k.data + row, m.document_k.empty() ? nullptr : m.document_k.data + row, static_cast<int>(count)};
 }
 
-// The span of rows begin, begin + step, ….
-__device__ inline AttentionSpan span_of(const Places& rows, int begin, int step) {
+// A span that has row i, too.
+__device__ inline void extend(AttentionSpan& span, const Places& rows, int i) {
+  const std::int32_t position = rows.positions[i], document = rows.document(i);
+  span.first_position = min(span.first_position, position);
+  span.last_position = max(span.last_position, position);
+  span.first_document = min(span.first_document, document);
+  span.last_document = max(span.last_document, document);
+}
+
+// The span of a tile of at most `tile_rows` rows, and of one at least; reads of 32 rows are under way at a time.
+template <int tile_rows>
+__device__ AttentionSpan tile_span(const Places& rows) {
   AttentionSpan span;
-#pragma unroll 8
-  for (int i = begin; i < rows.count; i += step) {
-    const std::int32_t position = rows.positions[i], document = rows.document(i);
-    span.first_position = min(span.first_position, position);
-    span.last_position = max(span.last_position, position);
-    span.first_document = min(span.first_document, document);
-    span.last_document = max(span.last_document, document);
-  }
+#pragma unroll 32
+  for (int i = 0; i < tile_rows; ++i) extend(span, rows, min(i, rows.count - 1));
   return span;
 }
 
 // The span of all rows, in every lane of a warp.
 __device__ inline AttentionSpan warp_span(const Places& rows) {
-  AttentionSpan span = span_of(rows, lane(), 32);
+  AttentionSpan span;
+  for (int i = lane(); i < rows.count; i += 32) extend(span, rows, i);
   for (int offset = 16; offset > 0; offset /= 2) {
     span.first_position = min(span.first_position, __shfl_xor_sync(0xffffffffu, span.first_position, offset));
     span.last_position = max(span.last_position, __shfl_xor_sync(0xffffffffu, span.last_position, offset));
@@ -67,7 +72,7 @@ struct Visit {
 // block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
 // with the two tensors whose tiles are loaded.
 struct ListMemory {
-  std::uint32_t visible[warps], whole[warps];
+  std::uint32_t visible[most_warps], whole[most_warps];
   Places own, others;
   HeadRows tensors[2];
   AttentionSpan own_span;
@@ -76,7 +81,7 @@ struct ListMemory {
 // The tiles of the other side that a block has to visit, in order: all but those that attention_visibility() rules out.
 // One thread looks at one tile, so that the spans of block_threads tiles are found at once, and the bits of 32 tiles
 // that nobody sees are passed over in one step. Every thread of the block makes the same calls.
-template <int tile_rows, bool tiles_are_keys>
+template <int tile_rows, bool tiles_are_keys, int block_warps = warps>
 class TileList {
  public:
   __device__ TileList(const Places& own, const Places& others, const HeadRows& a, const HeadRows& b,
@@ -102,10 +107,10 @@ class TileList {
 
   __device__ Visit next() {
     while (visible_ == 0) {
-      if (++word_ == warps) {
-        base_ += block_threads;
+      if (++word_ == block_warps) {
+        base_ += 32 * block_warps;
         if (base_ * tile_rows >= rows_) {
-          word_ = warps - 1, base_ -= block_threads;  // stays behind the last
+          word_ = block_warps - 1, base_ -= 32 * block_warps;  // stays behind the last
           return {-1};
         }
         refill();
@@ -134,7 +139,7 @@ class TileList {
     const int first = (base_ + static_cast<int>(threadIdx.x)) * tile_rows;
     Visibility seen = Visibility::none;
     if (first < rows_) {
-      const AttentionSpan span = span_of(tile(first, tile_rows), 0, 1);
+      const AttentionSpan span = tile_span<tile_rows>(tile(first, tile_rows));
       const AttentionSpan own = memory_->own_span;
       seen = tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
     }

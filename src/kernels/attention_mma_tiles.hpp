@@ -13,7 +13,7 @@ namespace forge::attention_mma {
 
 using namespace attention_detail;
 
-constexpr int warps = 4, block_threads = 32 * warps;
+constexpr int warps = 4, block_threads = 32 * warps, most_warps = 8;
 
 __device__ inline int lane() {
   return static_cast<int>(threadIdx.x) % 32;
@@ -28,6 +28,7 @@ template <int columns>
 struct Tile {
   static_assert(columns % 64 == 0);
   static constexpr int chunks = columns / 8, row_bytes = 2 * columns;
+  static constexpr int row_values = columns, next_64_columns = 64;  // from a row's chunk to that of the next row, …
   bf16* values;
 
   __device__ bf16* chunk(int row, int c) const { return values + row * columns + (c ^ (row & 7)) * 8; }
@@ -78,9 +79,9 @@ __device__ inline HeadRows head_rows(const View<const bf16, 3>& x, std::int64_t 
 
 // Starts copying rows [0, count) to a tile of `rows` rows; zeros behind them and behind their columns. The block: eight
 // threads take 128 bytes of a row.
-template <int rows, int columns>
-__device__ void load_rows(const HeadRows& from, int count, const Tile<columns>& to) {
-  static_assert(rows % (block_threads / 8) == 0);
+template <int rows, int columns, int threads, class T>
+__device__ void load_tile(const HeadRows& from, int count, const T& to) {
+  static_assert(rows % (threads / 8) == 0);
   int thread = static_cast<int>(threadIdx.x);
   compute_here(thread);
   const int first_row = thread / 8, first = thread % 8;
@@ -88,25 +89,31 @@ __device__ void load_rows(const HeadRows& from, int count, const Tile<columns>& 
   if (from.aligned) {
     const bf16* source = from.data + first_row * from.pitch + 8 * first;
 #pragma unroll 1
-    for (int r = 0; r < rows; r += block_threads / 8) {
+    for (int r = 0; r < rows; r += threads / 8) {
 #pragma unroll
       for (int c = 0; c < columns; c += 64) {
         const bool inside = first_row + r < count && 8 * first + c < from.columns;
-        copy_async_16(place + r * columns + c, inside ? source + c : from.data, inside ? 16 : 0);
+        copy_async_16(place + r * T::row_values + c / 64 * T::next_64_columns, inside ? source + c : from.data,
+                      inside ? 16 : 0);
       }
-      source += block_threads / 8 * from.pitch;
+      source += threads / 8 * from.pitch;
     }
     return;
   }
 #pragma unroll 1
-  for (int r = 0; r < rows; r += block_threads / 8)
+  for (int r = 0; r < rows; r += threads / 8)
 #pragma unroll 1
     for (int c = 0; c < columns; c += 64)
 #pragma unroll 1
       for (int e = 0; e < 8; ++e) {
         const bool inside = first_row + r < count && 8 * first + c + e < from.columns;
-        place[r * columns + c + e] = inside ? from.data[(first_row + r) * from.pitch + 8 * first + c + e] : bf16(0.0f);
+        place[r * T::row_values + c / 64 * T::next_64_columns + e] =
+            inside ? from.data[(first_row + r) * from.pitch + 8 * first + c + e] : bf16(0.0f);
       }
+}
+template <int rows, int columns>
+__device__ void load_rows(const HeadRows& from, int count, const Tile<columns>& to) {
+  load_tile<rows, columns, block_threads>(from, count, to);
 }
 
 // ---- products, by warps
@@ -201,10 +208,10 @@ __device__ inline float quad_max(float x) {
 
 // Rows of a warp's result, times a factor each, to rows [0, count) of a head: columns [first, first + 8 j) of it. They
 // go through the warp's own rows of a tile, from `row` on, and leave in pieces of 16 bytes.
-template <int m, int j, int columns>
-__device__ void store_rows(const float (&sum)[m][j][4], const float (&factor)[m][2], const Tile<columns>& stage,
-                           int row, const HeadRows& to, int first, int count) {
-  static_assert(8 * j <= columns);
+template <int m, int j, class T>
+__device__ void store_rows(const float (&sum)[m][j][4], const float (&factor)[m][2], const T& stage, int row,
+                           const HeadRows& to, int first, int count) {
+  static_assert(j <= T::chunks);
   const int l = lane(), g = l / 4, t = l % 4;
 #pragma unroll
   for (int i = 0; i < m; ++i)

@@ -5,7 +5,8 @@ needed. Ends with 1, and says what is wrong, unless
   no kernel divides numbers of 64 bits;
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
-  so does every kernel of grouped products; those of rows also write their results 16 bytes at a time;
+  every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills;
+  every kernel of grouped products is as those of attention by tensor cores; those of rows also write their results 16 bytes at a time;
   those of warpgroups multiply by HGMMA in code for sm_90a, with such copies and results and without spills;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
   without spills;
@@ -73,6 +74,9 @@ def types_of(rest):
 def plain(mangled):
     """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
     their symbol."""
+    found = re.search(r"attention_mma.*?(forward|keys|queries)_kernel_of_groups(.*?)EEEv", mangled)
+    if found:
+        return f"attention_groups {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
@@ -124,7 +128,8 @@ def problems(name, instructions, architecture):
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
-    hgmma = name in WARPGROUPS and architecture == "90a"
+    grouped = name in WARPGROUPS and architecture == "90a"
+    hgmma = grouped or name.startswith("attention_groups")
     if hgmma and not count(r"\bHGMMA\b"):
         yield "no HGMMA"
     if (rows or codes or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
@@ -133,10 +138,17 @@ def problems(name, instructions, architecture):
         yield "no HMMA"
     if (codes or hmma or hgmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
-    if (name.startswith("grouped_rows") or hgmma) and not count(r"\bSTG\.E\.128\b"):
+    if (name.startswith("grouped_rows") or grouped) and not count(r"\bSTG\.E\.128\b"):
         yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
+
+
+def codes_of(path, architecture):
+    """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
+    if "attention_warpgroup" in path:
+        return ["90a"]
+    return [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]
 
 
 def main():
@@ -148,7 +160,7 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    for path, code in [(path, code) for path in objects for code in [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]]:
+    for path, code in [(path, code) for path in objects for code in codes_of(path, architecture)]:
         for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, code, path).items()):
             name = plain(symbol)
             names.add(name if code == architecture else f"{name} of sm_{code}")
@@ -161,6 +173,10 @@ def main():
     for name in EXPECTED + [row for row in ROWS if row not in NOT_IN_BF16]:
         if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
+            failed = True
+    for kernel in ("forward", "keys", "queries"):
+        if judges and not any(name.startswith(f"attention_groups {kernel}<") for name in names):
+            print(f"attention_groups {kernel}: no such kernel")
             failed = True
     for code, (group, _) in CODES.items():
         for kernel in [k for a in ("e4m3", "e5m2") for k in (f"product_kernel<{a},bf16,{group}>", f"product_kernel<{a},fp32,{group}>", f"coded_rows_kernel<{a},{group}>")]:

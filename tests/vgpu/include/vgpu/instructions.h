@@ -140,6 +140,71 @@ void warpgroup_fp8(VgpuLanes* w) {
   multiply_tiles<kind_of_a>(w, tiles);
 }
 
+// A warp's part of wgmma.m64nNk16 of bf16. Words of a lane: where its part of D stands, then where A does (or its words of
+// it) and B, the bytes of their panels of 64 columns, and the warp's place among its four. Values are read from shared
+// memory as the kernel's own accesses, with the 128-byte swizzle.
+VGPU_UNCHECKED inline void keep_pair(float* to, std::uint32_t pair) {
+  for (int h = 0; h < 2; ++h) to[h] = half_of(pair, h);
+}
+
+inline void load_panels(const std::uint8_t* panels, int panel_bytes, int first, int rows, int columns, float* to) {
+  for (int r = 0; r < rows; ++r) {
+    vgpu_lane(r % 32);
+    for (int chunk = 0; chunk < columns / 8; ++chunk) {
+      const std::uint8_t* at =
+          panels + chunk / 8 * panel_bytes + (first + r) * 128 + (chunk % 8 ^ ((first + r) & 7)) * 16;
+      for (int pair = 0; pair < 4; ++pair)
+        keep_pair(to + r * columns + 8 * chunk + 2 * pair, *reinterpret_cast<const std::uint32_t*>(at + 4 * pair));
+    }
+  }
+}
+
+// d[16 x columns] = or += a[16 x depth] b, whose element (k, column) stands at k * of_k + column * of_column.
+VGPU_UNCHECKED inline void multiply_panels(VgpuLanes* w, const float* a, int depth, const float* b, int of_k,
+                                           int of_column, int columns, bool adds) {
+  for (int row = 0; row < 16; ++row)
+    for (int column = 0; column < columns; ++column) {
+      const int lane = row % 8 * 4 + column % 8 / 2;
+      float& d = get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2];
+      float total = adds ? d : 0;
+      for (int first = 0; first < depth; first += 16) {  // an instruction's sum, rounded once
+        double sum = static_cast<double>(total);
+        for (int k = first; k < first + 16; ++k)
+          sum += static_cast<double>(a[row * depth + k]) * static_cast<double>(b[k * of_k + column * of_column]);
+        total = static_cast<float>(sum);
+      }
+      d = total;
+    }
+}
+
+template <int depth, int columns>
+void warpgroup_rows(VgpuLanes* w) {
+  static thread_local float a[16 * depth], b[columns * depth];
+  const std::uint32_t* in = w->in[0];
+  load_panels(get<const std::uint8_t*>(in + 2), static_cast<int>(in[6]), 16 * static_cast<int>(in[8]), 16, depth, a);
+  load_panels(get<const std::uint8_t*>(in + 4), static_cast<int>(in[7]), 0, columns, depth, b);
+  multiply_panels(w, a, depth, b, 1, depth, columns, false);
+}
+
+template <int k>
+VGPU_UNCHECKED inline void load_weights(VgpuLanes* w, float* a) {
+  for (int l = 0; l < 32; ++l)
+    for (int tile = 0; tile < k; ++tile)
+      for (int r = 0; r < 4; ++r)
+        for (int h = 0; h < 2; ++h)
+          a[(l / 4 + r % 2 * 8) * 16 * k + 16 * tile + 2 * (l % 4) + h + r / 2 * 8] =
+              half_of(get<const std::uint32_t*>(&w->in[l][2])[4 * tile + r], h);
+}
+
+template <int k, int columns>
+void warpgroup_weights(VgpuLanes* w) {
+  static thread_local float a[16 * 16 * k], b[16 * k * columns];
+  const std::uint32_t* in = w->in[0];
+  load_weights<k>(w, a);
+  load_panels(get<const std::uint8_t*>(in + 4), static_cast<int>(in[6]), 0, 16 * k, columns, b);
+  multiply_panels(w, a, 16 * k, b, columns, 1, columns, true);
+}
+
 // 8 x 8 x 4 in fp64.
 VGPU_UNCHECKED inline void mma_fp64(VgpuLanes* w) {
   double a[8][4], b[4][8];
@@ -215,6 +280,38 @@ VGPU_UNCHECKED inline void multiply_warpgroup(float (&d)[16][4], const void* a, 
   put(&in[4], b);
   in[6] = threadIdx.x / 32 % 4;
   whole_warp("wgmma.m64n128k32", warpgroup_fp8<kind_of_a>, in, out, file, line);
+}
+
+inline void check_panels(const void* tile) {
+  if (!vgpu_is_shared(tile) || reinterpret_cast<std::uintptr_t>(tile) % 1024 != 0)
+    vgpu_fail("wgmma: a tile is not in shared memory, or not aligned to 1,024 bytes");
+}
+
+template <int columns, int j>
+VGPU_UNCHECKED inline void warpgroup_product_of_rows(float (&d)[j][4], const void* a, int a_panel_bytes, const void* b,
+                                                     int b_panel_bytes, const char* file, int line) {
+  std::uint32_t in[9], out[1];
+  check_panels(a);
+  check_panels(b);
+  put(&in[0], &d[0][0]);
+  put(&in[2], a);
+  put(&in[4], b);
+  in[6] = static_cast<std::uint32_t>(a_panel_bytes);
+  in[7] = static_cast<std::uint32_t>(b_panel_bytes);
+  in[8] = threadIdx.x / 32 % 4;
+  whole_warp("wgmma.k16.bf16", warpgroup_rows<columns, 8 * j>, in, out, file, line);
+}
+
+template <int k, int j>
+VGPU_UNCHECKED inline void warpgroup_product(float (&d)[j][4], const std::uint32_t (&w)[k][4], const void* x,
+                                             int panel_bytes, const char* file, int line) {
+  std::uint32_t in[7], out[1];
+  check_panels(x);
+  put(&in[0], &d[0][0]);
+  put(&in[2], &w[0][0]);
+  put(&in[4], x);
+  in[6] = static_cast<std::uint32_t>(panel_bytes);
+  whole_warp("wgmma.k16.bf16", warpgroup_weights<k, 8 * j>, in, out, file, line);
 }
 
 template <int matrices, bool transposed>

@@ -1,0 +1,110 @@
+#include "kernels/attention_mma_forward.hpp"
+#include "kernels/attention_warpgroup.hpp"
+
+// attention_mma_forward.cpp's kernel, whose products are warpgroups': tiles come from shared memory, the rows of p from
+// the registers that they were computed in. No dropout, whose draws take registers.
+
+namespace forge::attention_mma {
+
+namespace {
+
+// `groups` times 64 queries of one head against tiles of `tile` keys, of which the next one comes while one is
+// computed.
+template <int head_, int groups_, int tile_>
+struct ForwardGroups {
+  static constexpr int head = head_, value_head = head_, groups = groups_, tile = tile_, block_warps = 4 * groups,
+                       threads = 32 * block_warps, rows = group_rows * groups;
+  using Own = Panels<rows, head>;
+  using Other = Panels<tile, head>;
+  static constexpr std::size_t bytes =
+      sizeof(bf16) * (Own::values_all + 4 * Other::values_all) + sizeof(ListMemory) + panel_alignment;
+};
+
+template <class S>
+__global__ void __launch_bounds__(S::threads, 1)
+    forward_kernel_of_groups(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, View<float, 2> peak,
+                             Factors factors) {
+  constexpr int j = S::tile / 8;
+  const AttentionSizes& n = p.n;
+  const auto heads = static_cast<unsigned>(n.H), sequences = static_cast<unsigned>(n.B);
+  const int h = static_cast<int>(blockIdx.x % heads), kv = h / factors.group;
+  const int first =
+      static_cast<int>(tiles_of(n.Tq, S::rows) - 1 - blockIdx.x / heads / sequences) * S::rows;  // the longest first
+  const std::int64_t b = blockIdx.x / heads % sequences, row_q = b * n.Tq + first, row_k = b * n.Tk;
+
+  bf16* memory = panel_memory();
+  const typename S::Own q{memory};
+  const auto tile_of = [&](int stage, int i) {  // keys or values
+    return typename S::Other{memory + S::Own::values_all + (2 * stage + i) * S::Other::values_all};
+  };
+  auto* list = reinterpret_cast<ListMemory*>(memory + S::Own::values_all + 4 * S::Other::values_all);
+
+  const int count = min(static_cast<int>(n.Tq) - first, S::rows);
+  const int row = 16 * warp();
+  load_tile<S::rows, S::head, S::threads>(head_rows(p.q, row_q, h), count, q);
+  TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
+                                                head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window,
+                                                list);
+  const auto load_keys = [&](int at, int stage) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      load_tile<S::tile, S::head, S::threads>(tiles.rows(i, at), static_cast<int>(n.Tk) - at, tile_of(stage, i));
+  };
+  Visit tile = tiles.next();
+  if (tile.valid()) load_keys(tile.first(), 0);
+  copy_async_commit();
+
+  float sum[1][S::head / 8][4];
+  clear(sum);
+  Softmax<1, j> softmax(factors.exponent);
+  for (int stage = 0; tile.valid(); stage ^= 1) {
+    const Visit next = tiles.next();
+    copy_async_wait<0>();
+    publish_to_warpgroups();
+    __syncthreads();  // the tile is there for all, and nobody reads the other stage any more
+    float s[1][j][4];
+    const typename S::Other k = tile_of(stage, 0), v = tile_of(stage, 1);
+    begin_warpgroup_products();
+    start_product_of_rows<S::head>(s[0], q.row(row / group_rows * group_rows), S::Own::panel_bytes, k.values,
+                                   S::Other::panel_bytes);
+    if (next.valid()) load_keys(next.first(), stage ^ 1);
+    copy_async_commit();
+    const Places columns = tiles.tile(tile.first(), S::tile);
+    finish_products<0>(s[0]);
+    if (!tile.whole() || columns.count < S::tile)
+      hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
+    float keep[1][2];
+    softmax.step(s, keep);
+    if (risen(keep)) scale_rows(keep, sum);
+    std::uint32_t weights[j / 2][4];
+    pack_words(s[0], weights);
+    begin_warpgroup_products();
+    start_product(sum[0], weights, v.values, S::Other::panel_bytes);
+    finish_products<0>(sum[0]);
+    tile = next;
+  }
+  copy_async_wait<0>();
+  __syncthreads();  // q's memory, which the result goes through, has landed even where no tile was visited
+
+  float factor[1][2];
+  softmax.finish(Statistics{lse, peak, row_q, h, row, count}, factor);
+  store_rows(sum, factor, q, row, head_rows(View<const bf16, 3>(o), row_q, h), 0, count);
+}
+
+template <class S>
+void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                    const View<float, 2>& peak) {
+  if (const std::int64_t blocks = p.n.B * p.n.H * tiles_of(p.n.Tq, S::rows); blocks > 0)
+    launch(stream, "attention, forward (tensor cores)", forward_kernel_of_groups<S>, {blocks, S::threads, S::bytes}, p,
+           o, lse, peak, Factors(p));
+}
+
+}  // namespace
+
+void forward_of_groups(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                       const View<float, 2>& peak) {
+  with_largest<ForwardGroups<64, 2, 128>, ForwardGroups<128, 2, 128>>(
+      p.n, [&]<class S>(S) { launch_forward<S>(stream, p, o, lse, peak); });
+}
+
+}  // namespace forge::attention_mma
