@@ -114,7 +114,7 @@ std::string fp8_text(const RunSetup& s) {
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
                             std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
          line("of the FLOP of products", share) +
-         line("saves", c.fp8.tensor_cores ? "not known: products of 8-bit operands have never run on a GPU"
+         line("saves", c.fp8.tensor_cores ? "time of products, not measured in a whole step (rates: docs/fp8.md)"
                                           : "no time: products read rounded numbers in " + carrier) +
          line("costs: rounded copies", format_bytes(copies)) +
          (codes > 0 ? line("costs: codes", format_bytes(codes)) : "") +

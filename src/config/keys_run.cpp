@@ -332,7 +332,7 @@ void add_machine(std::vector<Key>& keys) {
   k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
-                             "(docs/fp8.md); never run on a GPU");
+                             "(docs/fp8.md); cublaslt is the fastest on an H100");
   k.choice<&M::grouped>("grouped", may_change, {"library", "tensor_cores"},
                         "products of routed experts on a GPU, except of generation: library, one for each expert; "
                         "tensor_cores, one launch for all of them, bf16 alone");

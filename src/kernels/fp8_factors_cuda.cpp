@@ -21,13 +21,14 @@ __global__ void __launch_bounds__(block_threads) factors_kernel(Fp8Codes of, Fac
     const bool blocks = layout.order == FactorOrder::blocks, slots = layout.order == FactorOrder::slots;
     const std::int64_t line = blocks ? r * fp8_block : c, slot = blocks ? c : slots ? r : 0;
     if (slot >= of.slots.first[3]) {
-      factors[i] = 0;
+      factors[i * layout.each()] = 0;
       return;
     }
     line_group = of.lines.group_of(line);
     depth_group = of.slots.group_of(static_cast<std::int32_t>(slot));
   }
-  factors[i] = fp8_factor(of.amax[line_group * of.line_stride + depth_group * of.depth_stride], of.format, of.exact);
+  const float amax = of.amax[line_group * of.line_stride + depth_group * of.depth_stride];
+  factors[i * layout.each()] = fp8_factor(amax, of.format, of.exact);
 }
 
 }  // namespace

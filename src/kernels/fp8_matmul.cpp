@@ -114,8 +114,8 @@ bool Fp8Matmul::operator()(const CublasLt& library, Stream& stream, const Fp8Cod
     for (int64_t slot = 0, end = 0; slot < slots; slot = end) {
       end = end_of_run(a.slots, b.slots, slot);
       const auto first = static_cast<std::int32_t>(slot);
-      const float* of_rows = x.values + group * x.layout.columns + a.slots.group_of(first);
-      const float* of_columns = y.values + b.slots.group_of(first);
+      const float* of_rows = x.at(group * x.layout.columns + a.slots.group_of(first));
+      const float* of_columns = y.at(b.slots.group_of(first));
       multiply(library, stream, {a, rows.begin, rows.end, slot, end, of_rows, x.layout.order},
                {b, 0, n, slot, end, of_columns, y.layout.order}, adds || slot > 0, c.slice(rows.begin, rows.end));
     }

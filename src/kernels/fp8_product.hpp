@@ -55,6 +55,8 @@ void fp8_grouped_rows(Stream&, const RowGroups&, const Fp8Codes& a, const Fp8Cod
 struct Fp8Factors {
   const float* values = nullptr;
   FactorLayout layout;
+
+  const float* at(std::int64_t i) const { return values + i * layout.each(); }
 };
 Fp8Factors fp8_factors(Stream&, const Fp8Codes& of, Fp8Scaling scaling, View<float, 1> memory);
 

@@ -69,8 +69,11 @@ struct FactorLayout {
   FactorOrder order;
   std::int64_t rows, columns;
 
+  // Floats from one factor to the next: the one of a whole operand has to stand at a multiple of 16 bytes, as an H100's
+  // cuBLASLt 13.1 refuses it elsewhere, though its documentation asks that of the other modes alone.
+  FORGE_INLINE std::int64_t each() const { return order == FactorOrder::groups ? 4 : 1; }
   // Floats, filled up to 16 bytes.
-  std::int64_t count() const { return (rows * columns + 3) / 4 * 4; }
+  std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }
 };
 FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots, Fp8Scaling scaling);
 // Whether cuBLASLt takes a product C(m,n) of codes, where C begins at a multiple of 16 bytes: its rows of C must, too,

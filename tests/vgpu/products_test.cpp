@@ -226,6 +226,8 @@ TEST_F(Products, OfCodesAreRefusedAsTheLibraryRefusesThem) {
   EXPECT_EQ(run({}, nullptr, ones.data), wrong);
   EXPECT_EQ(run({}, ones.data, nullptr), wrong);
   EXPECT_EQ(run({.a_mode = blocks, .b_mode = slots}, ones.data + 1, ones.data), wrong) << "alignment";
+  EXPECT_EQ(run({}, ones.data + 1, ones.data), lacking) << "alignment of an operand's one scale";
+  EXPECT_EQ(run({}, ones.data, ones.data + 2), lacking);
   EXPECT_EQ(run({.m = 64, .d_leading = 64, .a_mode = slots, .b_mode = slots}, ones.data, ones.data), wrong)
       << "64 of 128 scales";
   EXPECT_EQ(run({.a = CUDA_R_16BF, .b = CUDA_R_16BF}, ones.data, nullptr), wrong) << "scales of numbers of 16 bits";

@@ -297,6 +297,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (const std::string broken = vgpu::operands_broken(stream->device, problem, choice, {a, b, c, d}); !broken.empty())
     return invalid(broken);
   if (const std::string broken = vgpu::factors_broken(stream->device, problem); !broken.empty()) return invalid(broken);
+  if (const std::string lacking = vgpu::scale_unsupported(problem); !lacking.empty())
+    return vgpu::refuse(CUBLAS_STATUS_NOT_SUPPORTED, lacking);
   if (choice.workspace > workspace_bytes)
     return invalid("a workspace of " + std::to_string(workspace_bytes) + " bytes for an algorithm that needs " +
                    std::to_string(choice.workspace));

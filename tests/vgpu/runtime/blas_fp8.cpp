@@ -60,6 +60,13 @@ std::string fp8_unsupported(const Problem& p) {
   return "";
 }
 
+std::string scale_unsupported(const Problem& p) {
+  for (const Factors* f : {&p.desc->a_factors, &p.desc->b_factors})
+    if (f->mode == scalar && reinterpret_cast<std::uintptr_t>(f->data) % 16 != 0)
+      return "a scale of a whole operand that does not stand at a multiple of 16 bytes";
+  return "";
+}
+
 // Scales that aren't given count as 1 there; here they are forgotten.
 std::string factors_broken(Device& device, const Problem& p) {
   const bool fp8 = is_fp8(p.a.type);
@@ -72,7 +79,7 @@ std::string factors_broken(Device& device, const Problem& p) {
     const std::uint64_t count = f.count(first ? p.d.rows : p.d.columns, p.inner());
     if (!on_device(device, f.data, count * sizeof(float)))
       return std::to_string(count) + " scales of " + name + " are not inside live memory of the device";
-    if (reinterpret_cast<std::uintptr_t>(f.data) % (f.mode == scalar ? 4 : 16) != 0)
+    if (f.mode != scalar && reinterpret_cast<std::uintptr_t>(f.data) % 16 != 0)
       return "the scales of " + name + " are not aligned to 16 bytes";
   }
   return "";

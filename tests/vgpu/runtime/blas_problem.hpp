@@ -30,6 +30,9 @@ inline std::string text_of(const Matrix& m) {
 
 // Why cuBLASLt has no such product of 8-bit numbers; "" where it has, and for other types.
 std::string fp8_unsupported(const Problem& problem);
+// Why cublasLtMatmul(), and only that, refuses an operand's one scale by its address, as an H100's does (measured; not
+// in the documentation); "" where it doesn't.
+std::string scale_unsupported(const Problem& problem);
 // What is wrong with the addresses of such a product's factors, or with factors of another type's; "" where nothing is.
 std::string factors_broken(Device& device, const Problem& problem);
 
