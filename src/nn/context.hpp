@@ -98,6 +98,7 @@ struct Context {
   RouterRun<T> router = {};
   OperationTape* operations = nullptr;  // for tests
   AttentionKernel attention = AttentionKernel::cuda_cores;
+  CudnnAttention* cudnn = nullptr;  // where cudnn_computes() what the steps attend to
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   bool fp8_block = false;        // what runs now is a block whose products are
