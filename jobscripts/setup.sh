@@ -4,7 +4,9 @@
 # get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
 # cluster of their own; without a configuration its daemons start nowhere else; and, where nvcc is, what --cuda brings.
 # --cuda: also cuobjdump and nvdisasm, with which a test reads what nvcc made of the kernels. They come from PyPI's packages
-# nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root.
+# nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root; and the headers of
+# cuDNN's frontend, with which the CUDA build has attention by cuDNN, of the package nvidia-cudnn-frontend into
+# /usr/local/include, or ~/.local/include.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -51,6 +53,24 @@ get_cuda_readers() {
   rm -rf "$folder"
 }
 
+# Headers alone. Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/building.md).
+get_cudnn_frontend() {
+  local folder include=/usr/local/include
+  [ "$cuda" = yes ] || return 0
+  [ "$(id -u)" -eq 0 ] || include=$HOME/.local/include
+  [ ! -e "$include/cudnn_frontend.h" ] || return 0
+  folder=$(mktemp -d)
+  if python3 -m pip download -q --no-deps -d "$folder" nvidia-cudnn-frontend==1.32.0 > "$folder/log" 2>&1; then
+    python3 -m zipfile -e "$folder"/*.whl "$folder/unpacked"
+    mkdir -p "$include"
+    cp -r "$folder/unpacked/include/." "$include"
+    echo "setup: the headers of cuDNN's frontend are in $include"
+  else
+    echo "setup: the headers of cuDNN's frontend are not to be had: $(tail -n 1 "$folder/log")" >&2
+  fi
+  rm -rf "$folder"
+}
+
 missing_of() {
   local package
   for package in "$@"; do
@@ -72,6 +92,7 @@ fi
 mapfile -t missing < <(missing_of "${packages[@]}" "${optional[@]}")
 if [ "${#missing[@]}" -eq 0 ]; then
   get_cuda_readers
+  get_cudnn_frontend
   echo "setup: everything is installed"
   exit 0
 fi
@@ -79,12 +100,14 @@ fi
 mapfile -t required < <(missing_of "${packages[@]}")
 if [ "${#required[@]}" -eq 0 ] && [ -z "$(obtainable_of "${missing[@]}")" ]; then
   get_cuda_readers
+  get_cudnn_frontend
   echo "setup: everything is installed but ${missing[*]}, which this distribution doesn't have"
   exit 0
 fi
 if [ "$(id -u)" -ne 0 ]; then
   echo "setup: not installed: ${missing[*]}" >&2
   get_cuda_readers
+  get_cudnn_frontend
   [ "${#required[@]}" -eq 0 ] && exit 0
   echo "setup: root installs them with: apt-get install --no-install-recommends ${required[*]}" >&2
   echo "setup: without root, see docs/building.md (modules, Spack); the build will tell what it doesn't find." >&2
@@ -114,4 +137,5 @@ if [ "${#missing[@]}" -gt 0 ]; then
   exit 1
 fi
 get_cuda_readers
+get_cudnn_frontend
 echo "setup: done"

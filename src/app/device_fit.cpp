@@ -14,6 +14,7 @@
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
+#include "kernels/attention_cudnn.hpp"
 #include "model/fp8_codes.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -166,10 +167,17 @@ void refuse_products_of_codes(const Deck& deck) {
 }  // namespace
 
 void refuse_what_the_device_lacks(const Deck& deck) {
-  if (deck.machine.attention == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu")
+  const AttentionKernel attention = deck.machine.attention;
+  const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
+  const bool asks_for_gpu = attention == AttentionKernel::tensor_cores || attention == AttentionKernel::cudnn;
+  if (asks_for_gpu && std::string(device_info().kind) == "cpu")
     throw BadInput(
-        "machine.attention = tensor_cores: this build computes on the CPU; legal: automatic, the default, or "
-        "cuda_cores, or a build for GPUs");
+        asked + ": this build computes on the CPU; legal: automatic, the default, or cuda_cores, or a build for GPUs");
+  if (attention == AttentionKernel::cudnn && !cudnn_built_in())
+    throw BadInput(
+        asked +
+        ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
+        "(docs/building.md)");
   if (deck.machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
     throw BadInput(
         "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "

@@ -2,6 +2,7 @@
 
 #include "app/verbs.hpp"
 #include "config/write.hpp"
+#include "kernels/attention_cudnn.hpp"
 #include "train/report.hpp"
 
 namespace forge {
@@ -18,7 +19,7 @@ void run_help(const CommandLine& line) {
 }
 
 void run_version() {
-  std::printf("%s\n", build_description().c_str());
+  std::printf("%s%s\n", build_description().c_str(), cudnn_built_in() ? ", cuDNN" : "");
 }
 
 }  // namespace forge

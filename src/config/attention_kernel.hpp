@@ -6,13 +6,14 @@ namespace forge {
 
 // Which kernels compute attention on a GPU, for the deck's key and the kernels alike. The CPU build has its own.
 enum class AttentionKernel : int {
-  automatic,    // tensor_cores where they compute the deck's attention, else cuda_cores
-  cuda_cores,   // every type: plain multiply-adds in fp32 or fp64
-  tensor_cores  // bf16 alone: products of bf16 with sums in fp32
+  automatic,     // tensor_cores where they compute the deck's attention, else cuda_cores
+  cuda_cores,    // every type: plain multiply-adds in fp32 or fp64
+  tensor_cores,  // bf16 alone: products of bf16 with sums in fp32
+  cudnn          // bf16 alone: cuDNN's where its masks say what is meant (model/cudnn_attention.hpp), else tensor_cores
 };
 
 // The deck's words for them, in this order.
-inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores"};
+inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn"};
 
 struct Deck;
 // What machine.attention comes to: never automatic.

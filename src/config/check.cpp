@@ -261,14 +261,17 @@ void check_output(const Deck& deck, Report& report) {
 void check_machine(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const bool bf16 = t.computes_in_bf16();
-  if (deck.machine.attention == AttentionKernel::tensor_cores && !bf16)
-    report.add("",
-               "machine.attention = tensor_cores without train.precision = bf16, which alone they compute in; "
-               "legal: automatic, cuda_cores, or precision bf16, or fp8 with fp8_carrier: bf16");
-  if (deck.machine.attention == AttentionKernel::tensor_cores && deck.model.attention_soft_cap > 0)
-    report.add("", "machine.attention = tensor_cores with model.attention_soft_cap = " +
-                       value_text(*find_key("model", "attention_soft_cap"), deck) +
-                       ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
+  const AttentionKernel attention = deck.machine.attention;
+  const bool for_bf16 = attention == AttentionKernel::tensor_cores || attention == AttentionKernel::cudnn;
+  const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
+  if (for_bf16 && !bf16)
+    report.add("", asked +
+                       " without train.precision = bf16, which alone they compute in; legal: automatic, cuda_cores, or "
+                       "precision bf16, or fp8 with fp8_carrier: bf16");
+  if (for_bf16 && deck.model.attention_soft_cap > 0)
+    report.add(
+        "", asked + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
+                ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
   if (deck.machine.fp8_products != Fp8Products::bf16 && !(bf16 && t.precision == PrecisionName::fp8))
     report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
                        " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "

@@ -316,7 +316,7 @@ void add_machine(std::vector<Key>& keys) {
   SectionKeys<&Deck::machine> k("machine", keys);
   k.integer<&M::threads>("threads", may_change, 0, 4096, "",
                          "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
-  k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "", "what libraries (GEMM) may use");
+  k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "", "what libraries (GEMM, cuDNN) may use");
   k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",
@@ -328,7 +328,9 @@ void add_machine(std::vector<Key>& keys) {
   k.choice<&M::attention>(
       "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()},
       "kernels of attention on a GPU, except of generation; tensor_cores: bf16 without soft caps alone; automatic: "
-      "these where they are legal, else cuda_cores");
+      "these where they are legal, else cuda_cores; cudnn: that library's, of the same, for causal attention with or "
+      "without a window over whole sequences, without documents, cp, dropout and qk_clip, with which tensor_cores "
+      "compute in its place; needs a larger workspace_mib");
   k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "

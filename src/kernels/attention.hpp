@@ -10,6 +10,8 @@
 
 namespace forge {
 
+class CudnnAttention;
+
 // Who may attend to whom: key j is seen by query i where position_k[j] <= position_q[i], position_q[i] − position_k[j]
 // < window (window 0: no limit), and both have the same document. Positions and documents are global, so that one
 // function serves one rank, a ring of keys, gathered keys and packed documents. Rows of a sequence follow each other:
@@ -29,9 +31,12 @@ struct AttentionShape {
   std::uint64_t dropout_key = 0;
   View<const std::int64_t, 1> samples;  // (B·Tq) global sample of each query row; empty without dropout
   std::int64_t first_head = 0;          // where q holds some heads of the model: the number of its first, for dropout
-  // tensor_cores: bf16 alone, a positive scale, no soft cap.
+  // tensor_cores and cudnn: bf16 alone, a positive scale, no soft cap.
   AttentionKernel kernel = AttentionKernel::cuda_cores;
   double soft_cap = 0;  // c: scaled scores s become c tanh(s / c) (Gemma 2, arXiv 2408.00118); 0: they stay
+  // With kernel cudnn: given where the host knows that row t of each sequence, of queries and of keys, has position t,
+  // and that a sequence is one document. cuDNN then computes what it has (cudnn_takes()), tensor cores the rest.
+  CudnnAttention* cudnn = nullptr;
 };
 
 // Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v
@@ -56,12 +61,13 @@ template <class T>
 void attention_delta(Stream&, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta);
 
 // From the lse and delta of the whole row (also where q has seen other keys elsewhere). d_q, d_k, d_v are overwritten.
-// sums(B·Tq, H, D): workspace in which d_q is summed; where T is acc_t<T> it may be empty, then d_q serves.
+// sums(B·Tq, H, D): workspace in which d_q is summed; where T is acc_t<T> it may be empty, then d_q serves. o(B·Tq, H,
+// Dv): forward's; cuDNN takes no delta, and without o tensor cores compute in its place.
 template <class T>
 void attention_backward(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3> d_o, View<const T, 3> q,
                         View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,
                         View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v,
-                        View<acc_t<T>, 3> sums);
+                        View<acc_t<T>, 3> sums, View<const T, 3> o = {});
 
 // Merges the partial result b of the same queries over other keys into a:
 //   lse = log(e^lse_a + e^lse_b);  o = o_a e^(lse_a − lse) + o_b e^(lse_b − lse)

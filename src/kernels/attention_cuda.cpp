@@ -4,6 +4,7 @@
 #include "core/to_size.hpp"
 #include "device/launch.hpp"
 #include "kernels/attention_cuda.hpp"
+#include "kernels/attention_cudnn.hpp"
 #include "kernels/attention_mma.hpp"
 
 // Attention of the CUDA build for every type and head size. Forward and d_q: one block per sequence, head and tile of
@@ -303,8 +304,12 @@ void attention_forward(Stream& stream, const AttentionShape& shape, const Attent
                        View<acc_t<T>, 2> peak) {
   const Problem<T> p{attention_sizes(shape, mask, q, k, v), shape, mask, q, k, v};
   check_attention_output(p.n, o, lse, peak);
-  if (shape.kernel == AttentionKernel::tensor_cores) {
-    if constexpr (std::is_same_v<T, bf16>) return attention_mma::forward(stream, p, o, lse, peak);
+  if (shape.kernel != AttentionKernel::cuda_cores) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (peak.empty() && cudnn_takes(shape, q, k, v, o))
+        return shape.cudnn->forward(stream, {shape, mask, q, k, v}, o, lse);
+      return attention_mma::forward(stream, p, o, lse, peak);
+    }
     require(false, "attention: tensor cores compute in bf16 alone");
   }
   const std::int64_t head = std::max(p.n.D, p.n.Dv);
@@ -317,15 +322,20 @@ template <class T>
 void attention_backward(Stream& stream, const AttentionShape& shape, const AttentionMask& mask, View<const T, 3> d_o,
                         View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,
                         View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v,
-                        View<acc_t<T>, 3> sums) {
+                        View<acc_t<T>, 3> sums, View<const T, 3> o) {
   if constexpr (std::is_same_v<T, acc_t<T>>) {
     if (sums.empty()) sums = d_q;
   }
   const Problem<T> p{attention_sizes(shape, mask, q, k, v), shape, mask, q, k, v};
   check_attention_gradients(p.n, d_o, lse, delta, d_q, d_k, d_v, sums);
   const Gradients<T> g{d_o, lse, delta, d_q, d_k, d_v};
-  if (shape.kernel == AttentionKernel::tensor_cores) {
-    if constexpr (std::is_same_v<T, bf16>) return attention_mma::backward(stream, p, g);
+  if (shape.kernel != AttentionKernel::cuda_cores) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (!o.empty() &&
+          cudnn_takes(shape, q, k, v, o, d_o, View<const T, 3>(d_q), View<const T, 3>(d_k), View<const T, 3>(d_v)))
+        return shape.cudnn->backward(stream, {shape, mask, q, k, v}, {d_o, o, lse, d_q, d_k, d_v});
+      return attention_mma::backward(stream, p, g);
+    }
     require(false, "attention: tensor cores compute in bf16 alone");
   }
   const std::int64_t head = std::max(p.n.D, p.n.Dv);
@@ -334,13 +344,14 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   launch_backward<T, 256>(stream, p, g);
 }
 
-#define FORGE_ATTENTION(T)                                                                                           \
-  template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
-                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,              \
-                                     View<acc_t<T>, 2>);                                                             \
-  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,        \
-                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
-                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>);
+#define FORGE_ATTENTION(T)                                                                                            \
+  template void attention_forward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,          \
+                                     View<const T, 3>, View<const T, 3>, View<T, 3>, View<acc_t<T>, 2>,               \
+                                     View<acc_t<T>, 2>);                                                              \
+  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
+                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
+                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>, \
+                                      View<const T, 3>);
 FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 

@@ -220,7 +220,7 @@ template <class T>
 void attention_backward(Stream& stream, const AttentionShape& shape, const AttentionMask& mask, View<const T, 3> d_o,
                         View<const T, 3> q, View<const T, 3> k, View<const T, 3> v, View<const acc_t<T>, 2> lse,
                         View<const acc_t<T>, 2> delta, View<T, 3> d_q, View<T, 3> d_k, View<T, 3> d_v,
-                        View<acc_t<T>, 3> sums) {
+                        View<acc_t<T>, 3> sums, View<const T, 3>) {
   if constexpr (std::is_same_v<T, acc_t<T>>) {
     if (sums.empty()) sums = d_q;
   }
@@ -233,10 +233,11 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   run_items(stream, n.B * n.H * tiles_of(n.Tq), [=](std::int64_t item) { queries_item(b, item); });
 }
 
-#define FORGE_ATTENTION(T)                                                                                           \
-  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,        \
-                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>, \
-                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>);
+#define FORGE_ATTENTION(T)                                                                                            \
+  template void attention_backward<T>(Stream&, const AttentionShape&, const AttentionMask&, View<const T, 3>,         \
+                                      View<const T, 3>, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,  \
+                                      View<const acc_t<T>, 2>, View<T, 3>, View<T, 3>, View<T, 3>, View<acc_t<T>, 3>, \
+                                      View<const T, 3>);
 FORGE_COMPUTE_TYPES(FORGE_ATTENTION)
 #undef FORGE_ATTENTION
 

@@ -89,7 +89,8 @@ void attend_backward(const BlockPass<T>& p, const AttendParameters<const T>& w, 
   const auto d_branch = output_rows<T>(p.ctx, p.layer, DropoutPlace::attention_out, p.batch, b.d_h, b.d_out);
   block_linear_backward_input<T>(p.ctx, attention_out_split(m), d_branch, w.out, s.d_o);
   attention_delta<T>(p.ctx.stream, output_heads(m, s.d_o), output_heads(m, b.o), s.delta);
-  context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, b.lse, s.delta, s.d_q_sums, d);
+  context_attention_backward<T>(p.ctx, p.layer, p.batch, output_heads(m, s.d_o), in, output_heads(m, b.o), b.lse,
+                                s.delta, s.d_q_sums, d);
 }
 
 // Gradients of the output projection.

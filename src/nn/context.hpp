@@ -100,6 +100,7 @@ struct Context {
   OperationTape* operations = nullptr;   // for tests
   FreshSums<acc_t<T>>* fresh = nullptr;  // gradients in which nothing stands yet; null: none
   AttentionKernel attention = AttentionKernel::cuda_cores;
+  CudnnAttention* cudnn = nullptr;  // where cudnn_computes() what the steps attend to
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   bool fp8_block = false;        // what runs now is a block whose products are

@@ -40,14 +40,14 @@ void context_attention_forward(Context<T>& ctx, std::int64_t layer, const Batch&
 
 template <class T>
 void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch& batch, View<const T, 3> d_o,
-                                const AttentionHeads<const T>& in, View<const acc_t<T>, 2> lse,
+                                const AttentionHeads<const T>& in, View<const T, 3> o, View<const acc_t<T>, 2> lse,
                                 View<const acc_t<T>, 2> delta, View<acc_t<T>, 2> d_q_sums, const AttentionHeads<T>& d) {
   if (alone(ctx)) {
     const AttentionShape shape = block_shape(ctx, layer, batch);
     const AttentionMask mask = own_mask(ctx, layer, batch);
     note_attention<T>(ctx, true, shape, mask, in);
     return attention_backward<T>(ctx.stream, shape, mask, d_o, in.q, in.k, in.v, lse, delta, d.q, d.k, d.v,
-                                 heads_at(d_q_sums, 0, ctx.spec().H(), ctx.spec().D()));
+                                 heads_at(d_q_sums, 0, ctx.spec().H(), ctx.spec().D()), o);
   }
   Frame frame(ctx.arena);
   const auto s = workspace<ContextBackward<T>>(ctx);
@@ -59,9 +59,9 @@ void context_attention_backward(Context<T>& ctx, std::int64_t layer, const Batch
 #define FORGE_CONTEXT_ATTENTION(T)                                                                                    \
   template void context_attention_forward<T>(Context<T>&, std::int64_t, const Batch&, const AttentionHeads<const T>&, \
                                              View<T, 3>, View<acc_t<T>, 2>);                                          \
-  template void context_attention_backward<T>(Context<T>&, std::int64_t, const Batch&, View<const T, 3>,              \
-                                              const AttentionHeads<const T>&, View<const acc_t<T>, 2>,                \
-                                              View<const acc_t<T>, 2>, View<acc_t<T>, 2>, const AttentionHeads<T>&);
+  template void context_attention_backward<T>(                                                                        \
+      Context<T>&, std::int64_t, const Batch&, View<const T, 3>, const AttentionHeads<const T>&, View<const T, 3>,    \
+      View<const acc_t<T>, 2>, View<const acc_t<T>, 2>, View<acc_t<T>, 2>, const AttentionHeads<T>&);
 FORGE_COMPUTE_TYPES(FORGE_CONTEXT_ATTENTION)
 #undef FORGE_CONTEXT_ATTENTION
 

@@ -67,10 +67,12 @@ void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const Atten
                  View<A, 1>(ctx.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 
-// This rank's queries and the keys of its own block.
+// This rank's queries and the keys of its own block: of one rank, whole sequences, of which cuDNN has the mask.
 template <class T>
 AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
-  return context_shape<T>(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, batch.samples);
+  AttentionShape shape = context_shape<T>(ctx, layer, ctx.buffers.microbatch.local_tokens(), 0, batch.samples);
+  if (ctx.groups.cp_size() == 1) shape.cudnn = ctx.cudnn;
+  return shape;
 }
 
 // Exchanges between cp ranks, behind the computation where there is a stream for them. An exchange starts when all that

@@ -4,6 +4,7 @@
 
 #include "config/optimizer_table.hpp"
 #include "core/error.hpp"
+#include "model/cudnn_attention.hpp"
 #include "nn/units.plan.hpp"
 #include "schedule/from_deck.hpp"
 #include "schedule/lower.hpp"
@@ -88,6 +89,7 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   setup.share = rank_share(setup.model_share(), rank);
   setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
   check_fp8_experts(setup.spec, setup.buffers.fp8);
+  check_cudnn_workspace(deck, setup.buffers);
   resolve_coded(setup.buffers.fp8, deck, setup.mesh);
   return setup;
 }

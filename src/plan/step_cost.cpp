@@ -10,6 +10,7 @@
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "layout/unit_buffers.hpp"
+#include "model/cudnn_attention.hpp"
 #include "model/fp8_codes.hpp"
 #include "nn/dispatch.plan.hpp"
 #include "plan/operations.hpp"
@@ -106,7 +107,9 @@ std::vector<Sent> of_busiest(const BufferContext& busiest, std::vector<Sent> cal
 
 std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
-  return machine.cores_per_node > 0 ? "processor" : attention_kernel_words[to_size(chosen_attention(deck))];
+  if (machine.cores_per_node > 0) return "processor";
+  if (deck.machine.attention != AttentionKernel::cudnn) return attention_kernel_words[to_size(chosen_attention(deck))];
+  return cudnn_computes(deck) ? "library" : attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
 }
 
 void require_products_of_codes(const Machine& machine, const Deck& deck) {

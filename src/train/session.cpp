@@ -8,6 +8,7 @@
 #include "config/attention_kernel.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
+#include "model/cudnn_attention.hpp"
 #include "nn/rotary_buffers.hpp"
 #include "optim/rule.hpp"
 #include "plan/operations.hpp"
@@ -31,7 +32,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const RankShare& share = setup_.share;
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
-  gemm_ = std::make_unique<Gemm>(arena_.allocate(library_bytes, Category::library), library_bytes);
+  void* const for_libraries = arena_.allocate(library_bytes, Category::library);
+  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes);
+  if (cudnn_computes(setup.deck)) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
@@ -58,6 +61,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   context.groups.stream = exchange_.get();
   if (sync_) context.fresh = &sync_->fresh();
   context.attention = chosen_attention(setup_.deck);
+  context.cudnn = cudnn_.get();
   context.fp8 = fp8;
   context.fp8_history = run_.fp8_history;
   context.cosine = run_.cosine;

@@ -41,7 +41,11 @@ expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
 expect 2 "machine.attention = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.attention=tensor_cores
 expect 2 "this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=tensor_cores \
   --set train.precision=bf16
-expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=cudnn
+expect 2 "machine.attention = cudnn: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=cudnn \
+  --set train.precision=bf16
+expect 2 "machine.attention = cudnn with machine.workspace_mib = 1: .* legal: workspace_mib 2 or more (" "$forge" show "$deck" \
+  --set machine.attention=cudnn --set train.precision=bf16 --set machine.workspace_mib=1
+expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=tensor
 expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
 expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
   --set train.precision=fp8

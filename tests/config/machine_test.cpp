@@ -21,6 +21,17 @@ TEST(CheckMachine, TensorCoresComputeInBf16) {
                  {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
 }
 
+TEST(CheckMachine, CudnnComputesInBf16) {
+  const auto deck = [](PrecisionName precision) {
+    return [=](Deck& d) { d.train.precision = precision, d.machine.attention = AttentionKernel::cudnn; };
+  };
+  expect_refused(deck(PrecisionName::fp32), {"machine.attention = cudnn without train.precision = bf16"});
+  EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
+  EXPECT_NO_THROW(checked(deck(PrecisionName::fp8)));
+  expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
+                 {"machine.attention = cudnn with model.attention_soft_cap = 50"});
+}
+
 TEST(CheckMachine, AutomaticAttentionIsByTensorCoresWhereTheyAreLegal) {
   const auto chosen = [](PrecisionName precision, double soft_cap) {
     return chosen_attention(

@@ -1,9 +1,15 @@
+#include <memory>
+
 #include "bench.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention_cudnn.hpp"
+#include "model/cudnn_attention.hpp"
 
 namespace forge::bench {
 
 namespace {
+
+// What cuDNN's backward may have, where the least that it needs is less.
+constexpr std::size_t cudnn_room = std::size_t{2560} << 20;
 
 struct Heads {
   int64_t sequences, tokens, heads, kv_heads, head_dim;
@@ -30,11 +36,21 @@ void bench_heads(const Bench& b, const Heads& n) {
   const double pairs = static_cast<double>(B * H) * static_cast<double>(T) * static_cast<double>(T + 1) / 2;
   const std::string sizes =
       word("B", B) + " " + word("T", T) + " " + word("H", H) + " " + word("K", K) + " " + word("D", D);
+  Buffer workspace;
+  std::unique_ptr<CudnnAttention> cudnn;
+  if (cudnn_built_in()) {
+    const CudnnBackward all{B, T, H, K, D, D};
+    workspace = Buffer(std::max(cudnn_backward_bytes(all.part(1, 1)), std::min(cudnn_backward_bytes(all), cudnn_room)));
+    cudnn = std::make_unique<CudnnAttention>(workspace.data(), workspace.bytes());
+  }
   // machine.attention's first value, which the CPU build has too, is the kernel without a name.
-  for (const AttentionKernel kernel : {AttentionKernel::cuda_cores, AttentionKernel::tensor_cores}) {
-    if (kernel == AttentionKernel::tensor_cores && std::string(device_info().kind) == "cpu") continue;
-    const std::string name = kernel == AttentionKernel::tensor_cores ? ", tensor_cores" : "";
-    const AttentionShape shape{B, T, T, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}, 0, kernel};
+  for (const AttentionKernel kernel :
+       {AttentionKernel::cuda_cores, AttentionKernel::tensor_cores, AttentionKernel::cudnn}) {
+    const bool first = kernel == AttentionKernel::cuda_cores;
+    if ((!first && std::string(device_info().kind) == "cpu") || (kernel == AttentionKernel::cudnn && !cudnn)) continue;
+    const std::string name = first ? "" : ", " + std::string(attention_kernel_words[static_cast<std::size_t>(kernel)]);
+    AttentionShape shape{B, T, T, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}, 0, kernel};
+    shape.cudnn = cudnn.get();
     const double forward = seconds_of(b, [&] {
       attention_forward<bf16>(b.stream, shape, mask, part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), o, lse);
     });
@@ -42,7 +58,7 @@ void bench_heads(const Bench& b, const Heads& n) {
     const double backward = seconds_of(b, [&] {
       attention_delta<bf16>(b.stream, d_o, o, delta);
       attention_backward<bf16>(b.stream, shape, mask, d_o, part(qkv, 0, H), part(qkv, H, K), part(qkv, H + K, K), lse,
-                               delta, part(d_qkv, 0, H), part(d_qkv, H, K), part(d_qkv, H + K, K), sums);
+                               delta, part(d_qkv, 0, H), part(d_qkv, H, K), part(d_qkv, H + K, K), sums, o);
     });
     print_row("attention", "backward" + name, sizes, backward, 10 * static_cast<double>(D) * pairs, 0);
   }

@@ -65,14 +65,14 @@ def better_attention(lines):
         seconds.setdefault(kernel or "cuda_cores", {})[direction, f[2]] = float(f[3])
     if len(seconds) < 2:
         return []
-    base = seconds["cuda_cores"]
-    ratios = {
-        direction: sum(s for (d, _), s in base.items() if d == direction) / sum(s for (d, _), s in seconds["tensor_cores"].items() if d == direction)
-        for direction in ("forward", "backward")
-    }
+    def of(kernel, direction):
+        return sum(s for (d, _), s in seconds[kernel].items() if d == direction)
+
+    ratios = [f"{kernel} forward {of('cuda_cores', 'forward') / of(kernel, 'forward'):.2f}, backward {of('cuda_cores', 'backward') / of(kernel, 'backward'):.2f}"
+              for kernel in ("tensor_cores", "cudnn") if kernel in seconds]
     best = min(seconds, key=lambda kernel: sum(seconds[kernel].values()))
-    return ["", f"machine.attention: tensor_cores against cuda_cores, all sizes together: forward {ratios['forward']:.2f}, backward "
-                f"{ratios['backward']:.2f}. By time the default should be {best}; the kernels' tests of the part \"tests\" decide whether it may."]
+    return ["", f"machine.attention against cuda_cores, all sizes together: {'; '.join(ratios)}. By time the default should be {best}; the kernels' tests "
+                "of the part \"tests\" decide whether it may."]
 
 
 def better_grouped(lines):
@@ -136,7 +136,7 @@ def steps(folder):
         peer = [r for r in results if r["model"] == model and r["contender"] == "pytorch"]
         if forge and peer:
             lines += ["", f"{model}: forge / {peer[0]['label']}: {peer[0]['seconds'] / min(forge):.2f}"]
-            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_tuned", "forge_fp8", "forge_cuda_cores"))
+            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
             lines[-1] += f" (forge's runs {' and '.join(f'{1e3 * s:.1f}' for s in forge)} ms)"
     return lines
 

@@ -90,6 +90,7 @@ struct Sizes {
   AttentionKernel kernel = AttentionKernel::cuda_cores;
   bool aligned = false;  // the gaps behind rows are multiples of 16 bytes
   double soft_cap = 0;
+  CudnnAttention* cudnn = nullptr;  // the problem's rows are whole sequences
 
   std::int64_t gap(std::int64_t values) const { return aligned ? 8 * values : values; }
 };
@@ -154,6 +155,7 @@ struct Case {
   AttentionShape shape() const {
     AttentionShape s = in.shape;
     s.samples = samples.on_device();
+    s.cudnn = n.cudnn;
     return s;
   }
   AttentionMask mask() const {
@@ -170,7 +172,7 @@ struct Case {
   void run_backward() {
     attention_delta<T>(stream, u.view(), o.view(), delta.matrix());
     attention_backward<T>(stream, shape(), mask(), u.view(), q.view(), k.view(), v.view(), lse.matrix(), delta.matrix(),
-                          d_q.view(), d_k.view(), d_v.view(), sums.view());
+                          d_q.view(), d_k.view(), d_v.view(), sums.view(), o.view());
   }
   Gradients gradients() { return {d_q.read(stream), d_k.read(stream), d_v.read(stream)}; }
 

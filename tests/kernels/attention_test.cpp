@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_checks.hpp"
+#include "kernels/attention_cudnn.hpp"
 
 namespace forge::reference {
 
@@ -306,6 +307,63 @@ TEST(AttentionOnTensorCores, ScalesAreAboveZero) {
   c.in.shape.scale = 0;
   EXPECT_THROW(c.run_forward(), Error);
   EXPECT_THROW(c.run_backward(), Error);
+}
+#endif
+
+// Of what cuDNN is given it takes calls that are in all points as it wants them.
+TEST(AttentionByCudnn, TakesWhatItHas) {
+  alignas(16) static bf16 values[8 * 64];
+  const auto rows = [&](std::int64_t columns, std::int64_t pitch, std::int64_t from = 0) {
+    return View<const bf16, 3>(values + from, {{8, 2, columns}}, pitch);
+  };
+  AttentionShape shape{2, 4, 4, 0.5, 0, 0, {}};
+  shape.kernel = AttentionKernel::cudnn;
+  shape.cudnn = reinterpret_cast<CudnnAttention*>(values);  // never looked into
+  const auto q = rows(16, 64);
+  EXPECT_TRUE(cudnn_takes(shape, q, rows(16, 64, 32), rows(24, 56)));
+  EXPECT_FALSE(cudnn_takes(shape, q, rows(12, 64)));
+  EXPECT_FALSE(cudnn_takes(shape, q, rows(16, 60)));
+  EXPECT_FALSE(cudnn_takes(shape, q, rows(16, 64, 4)));
+  const auto refuses = [&](auto&& change) {
+    AttentionShape other = shape;
+    change(other);
+    return !cudnn_takes(other, q);
+  };
+  EXPECT_FALSE(refuses([](AttentionShape&) {}));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.kernel = AttentionKernel::tensor_cores; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.cudnn = nullptr; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.key_rows = 8; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.query_rows = s.key_rows = 1; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.dropout = 0.1; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.soft_cap = 30; }));
+  EXPECT_TRUE(refuses([](AttentionShape& s) { s.scale = 0; }));
+}
+
+TEST(AttentionByCudnn, BuildsWithoutItSaySo) {
+  if (cudnn_built_in()) GTEST_SKIP() << "this build has cuDNN";
+  EXPECT_THROW(CudnnAttention(nullptr, 0), BadInput);
+}
+
+#if defined(FORGE_CUDA)
+// Without what cuDNN asks for, tensor cores compute.
+TEST(AttentionByCudnn, TheRestIsForTensorCores) {
+  const auto run = [](AttentionKernel kernel) {
+    Case<bf16> c({.B = 2,
+                  .Tq = 70,
+                  .Tk = 70,
+                  .H = 4,
+                  .K = 2,
+                  .D = 16,
+                  .Dv = 8,
+                  .documents = true,
+                  .kernel = kernel,
+                  .aligned = true});
+    c.run_forward();
+    c.run_backward();
+    const Gradients d = c.gradients();
+    return std::vector{c.o.read(c.stream).values, c.lse.read(c.stream).values, d.q.values, d.k.values, d.v.values};
+  };
+  EXPECT_EQ(run(AttentionKernel::cudnn), run(AttentionKernel::tensor_cores));
 }
 #endif
 

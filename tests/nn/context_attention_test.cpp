@@ -71,6 +71,36 @@ TYPED_TEST(ContextAttention, WindowAndDocuments) {
         }
 }
 
+// What a rank gives to attention.
+struct SeenShapes : OperationTape {
+  std::vector<const CudnnAttention*> cudnn;
+  void product(const Product&) override {}
+  void experts(const ExpertProduct&) override {}
+  void scales(Stream&, View<const float, 1>) override {}
+  void attention(Stream&, const AttentionShape& shape, const AttentionMask&, const AttentionProduct&) override {
+    cudnn.push_back(shape.cudnn);
+  }
+};
+
+// One rank has whole sequences in the order of their positions; rows of several stand in another order, or are a part.
+TEST(ContextAttentionByCudnn, IsOfWholeSequences) {
+  for (const CpMethod method : methods)
+    for (const int cp : {1, 2, 3}) {
+      const Whole<double> whole({.method = method, .cp = cp, .b = 2, .T = 24, .H = 6, .K = 6});
+      on_ranks(whole, [&](Rank<double>& rank) {
+        SeenShapes seen;
+        // Never looked into: attention of doubles has other kernels.
+        auto* const cudnn = reinterpret_cast<CudnnAttention*>(&seen);
+        rank.ctx.operations = &seen;
+        rank.ctx.cudnn = cudnn;
+        rank.run_forward();
+        rank.run_backward();
+        ASSERT_GE(seen.cudnn.size(), 2U);
+        for (const CudnnAttention* given : seen.cudnn) EXPECT_EQ(given, cp == 1 ? cudnn : nullptr);
+      });
+    }
+}
+
 // Draws are those of the whole model's heads, positions and samples.
 TYPED_TEST(ContextAttention, DropoutAndTensorParallelHeads) {
   for (const CpMethod method : methods)

@@ -250,7 +250,8 @@ struct Rank {
   }
   void run_backward() {
     attention_delta<T>(stream, as_heads(d_o), as_heads(o), delta);
-    context_attention_backward<T>(ctx, layer, batch, as_heads(d_o), split(qkv), lse, delta, d_q_sums, split(d_qkv));
+    context_attention_backward<T>(ctx, layer, batch, as_heads(d_o), split(qkv), as_heads(o), lse, delta, d_q_sums,
+                                  split(d_qkv));
     stream.synchronize();
   }
 
