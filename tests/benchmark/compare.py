@@ -94,12 +94,15 @@ machine: {{threads: {self.threads}}}
     def environment(self):
         return environment(self.threads)
 
-    def step_seconds(self, steps):
+    def write_tokens(self, steps):
         tokens = os.path.join(self.folder, f"{self.name}.bin")
         count = (WARM_UP + steps) * self.model.step_tokens + 1
         if not os.path.exists(tokens) or os.path.getsize(tokens) < 4 * count:
             with open(tokens, "wb") as file:
                 array.array("I", random.Random(1).choices(range(self.model.vocabulary), k=count)).tofile(file)
+
+    def step_seconds(self, steps):
+        self.write_tokens(steps)
         deck = os.path.join(self.folder, "input.yaml")
         with open(deck, "w") as file:
             file.write(self.deck(WARM_UP + steps))

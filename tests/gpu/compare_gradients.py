@@ -2,14 +2,16 @@
 """compare_gradients.py FILE REFERENCE [--bound B] [--twice OTHER]: gradients that `forge gradients` wrote, and their losses.
 
 --bound: max|g - r| of each tensor over the largest entry of r, or over a thousandth of the largest of all, if that is more,
-as `forge verify` has it; the loss relative to its size. --twice: the root mean square of g - r over all tensors, and over each
-(but not below a tenth of that over all), is at most twice that of OTHER. Needs no library.
+as `forge verify` has it; the loss relative to its size. --twice: the root mean square of g - r over all tensors, and over each,
+or all experts of a layer together (but not below a tenth of that over all), is at most twice that of OTHER,
+and of few numbers what chance adds to that. Needs no library.
 """
 
 import argparse
 import array
 import json
 import math
+import re
 import struct
 import sys
 
@@ -55,6 +57,15 @@ def rms(values, reference):
     return math.sqrt(sum((a - b) ** 2 for a, b in zip(values, reference)) / len(reference))
 
 
+def groups_of(reference):
+    """Name to tensors that are compared together: a token whose router rounds to another expert moves from one of a layer's
+    experts to another."""
+    groups = {}
+    for name in reference:
+        groups.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.*.", name), []).append(name)
+    return groups
+
+
 def compare_bf16(tensors, other, reference):
     """Problems: what is more than twice as far from the reference as `other`."""
     count = sum(map(len, reference.values()))
@@ -67,10 +78,11 @@ def compare_bf16(tensors, other, reference):
     print(f"all tensors: {ours / size:.3e} of their size, the other {theirs / size:.3e}")
     if not ours <= 2 * theirs:
         yield f"all tensors are {ours / theirs:.2f} times as far from the reference"
-    for name, values in reference.items():
-        mine, its = rms(tensors[name], values), rms(other[name], values)
-        if not mine <= 2 * max(its, 0.1 * theirs):
-            yield f"{name} is {mine:.3e} from the reference, the other {its:.3e}"
+    for group, names in groups_of(reference).items():
+        mine, its = (math.sqrt(sum(rms(some[n], reference[n]) ** 2 for n in names) / len(names)) for some in (tensors, other))
+        chance = 1 + 3 / math.sqrt(sum(len(reference[n]) for n in names))  # of few numbers two such sizes differ by that
+        if not mine <= 2 * chance * max(its, 0.1 * theirs):
+            yield f"{group} is {mine:.3e} from the reference, the other {its:.3e}"
 
 
 def main():

@@ -45,7 +45,7 @@ mapfile -t plugins < <(find "$to/carried/usr/lib" -name '*.so*' -type f)
 while read -r library; do
   case $(basename "$library") in
     libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libresolv.so.* | ld-linux* | libstdc++.so.* | libgcc_s.so.*) ;;
-    libcublas* | libcudnn* | libcuda.so.* | libnvidia*) ;;
+    libcublas* | libcudnn* | libnvrtc* | libcuda.so.* | libnvidia*) ;;
     libnccl.so.*) [ "$with_nccl" = no ] || cp -L "$library" "$to/carried/lib" ;;
     *) cp -L "$library" "$to/carried/lib" ;;
   esac

@@ -48,11 +48,12 @@ class GpuForge(Forge):
 
     def tune(self):
         """Makes the table of algorithms that the training takes."""
+        self.write_tokens(self.model.steps)
         deck, table = (os.path.join(self.folder, name) for name in ("tuned.yaml", "products.txt"))
         with open(deck, "w") as file:
             file.write(self.deck(1))
         command = [self.program, "tune", *self.command(deck)[2:], "--output", table]
-        print(subprocess.run(command, env=self.environment(), check=True, capture_output=True, text=True).stdout)
+        print(subprocess.run(command, env=self.environment(), check=True, stdout=subprocess.PIPE, text=True).stdout)
         self.choices.append(f"machine.product_algorithms={table}")
 
 
