@@ -42,9 +42,9 @@ expect 2 "machine.attention = tensor_cores without train.precision = bf16" "$for
 expect 2 "this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=tensor_cores \
   --set train.precision=bf16
 expect 2 "machine.attention = cudnn: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=cudnn \
-  --set train.precision=bf16
-expect 2 "machine.attention = cudnn with machine.workspace_mib = 1: .* legal: workspace_mib 2 or more (" "$forge" show "$deck" \
-  --set machine.attention=cudnn --set train.precision=bf16 --set machine.workspace_mib=1
+  --set train.precision=bf16 --set machine.workspace_mib=2
+expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" "$forge" show "$deck" \
+  --set machine.attention=cudnn --set train.precision=bf16
 expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=tensor
 expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
 expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
