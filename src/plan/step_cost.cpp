@@ -265,10 +265,16 @@ void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) co
     add_bytes(cost, CostPart::optimizer, 3 * size(p.accumulate) * (elements - shards));
 }
 
-// What a step clears before it begins: sums over its microbatches, but for those that a product overwrites.
-std::int64_t cleared_elements(const LocalUnit& unit) {
+// Elements of a unit's sums that are cleared: forge's products overwrite the others. Programs that add each
+// microbatch's gradient to its sum clear all.
+std::int64_t StepCost::cleared(const LocalUnit& unit) const {
+  return unit.elements - (machine_.program.accumulate_bytes > 0 ? 0 : fresh_elements(unit));
+}
+
+// The same of what is cleared once a step.
+std::int64_t StepCost::cleared_in_step(const LocalUnit& unit) const {
   if (unit.zero.reduce_each) return unit.state().size();
-  return unit.elements - (unit.zero.rounds_gradients ? 0 : fresh_elements(unit));
+  return unit.zero.rounds_gradients ? unit.elements : cleared(unit);
 }
 
 // Of tasks up to the clip coefficient, and of the host's.
@@ -278,11 +284,10 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
   switch (task.op) {
     case TaskOp::clear_sums:
       for (const LocalUnit& unit : share.units)
-        add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_elements(unit)));
+        add_bytes(cost, CostPart::optimizer, bytes_of_gradient() * static_cast<double>(cleared_in_step(unit)));
       break;
     case TaskOp::clear_gradients:
-      add_bytes(cost, CostPart::rows,
-                sum * static_cast<double>(share.units[task.unit].elements - fresh_elements(share.units[task.unit])));
+      add_bytes(cost, CostPart::rows, sum * static_cast<double>(cleared(share.units[task.unit])));
       break;
     case TaskOp::reduce_gradients:  // adds the sum to the rank's part
       if (share.units[task.unit].zero.rounds_gradients)

@@ -56,6 +56,8 @@ class StepCost {
   void add_gradients(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_update(TaskCost& cost, const RankShare& share, const Task& task) const;
   void add_bytes(TaskCost& cost, CostPart part, double bytes) const;
+  std::int64_t cleared(const LocalUnit& unit) const;
+  std::int64_t cleared_in_step(const LocalUnit& unit) const;
   double bytes_of_update(const RankShare& share) const;
   double bytes_of_gradient() const;
   double bytes_of_rounding(const LocalUnit& unit, bool last) const;

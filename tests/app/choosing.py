@@ -46,7 +46,7 @@ def main():
             missing.append(f"{what}: {figure}")
 
     for deck, machine, rows, with_memory in ROWS:
-        for i, (row, told) in enumerate(zip(rows, predict(deck, machine, rows, ["--set", "machine.attention=tensor_cores"]))):
+        for i, (row, told) in enumerate(zip(rows, predict(deck, machine, rows, []))):
             expect(f"{float(told['tokens_per_second_per_rank']):,.0f}", f"{deck} on {machine} {row}")
             if i < with_memory:
                 expect(f"{float(told['peak_bytes']) / 2**30:.1f} GiB", f"{deck} on {machine} {row}")
