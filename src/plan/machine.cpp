@@ -139,7 +139,7 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {
   if (bytes <= 0) return 0;
   const auto own = machine.kernels.find(name);
-  const double share = machine.program.memory_share > 0 ? machine.program.memory_share : machine.row_share;
+  const double share = machine.program.is_forge() ? machine.row_share : program_row_share;
   const KernelRates rates =
       own != machine.kernels.end() ? own->second : KernelRates{machine.row_launch, machine.memory_bandwidth * share};
   return (rates.launch + bytes / rates.bandwidth) / machine.compute_speed;

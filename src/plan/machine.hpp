@@ -70,16 +70,19 @@ struct KernelRates {
   double launch = 0, bandwidth = 0;
 };
 
+// Bytes of other programs count with 0.4 of the memory's bandwidth: by it they are fitted, so that it is their unit.
+inline constexpr double program_row_share = 0.4;
+
 // How a program uses a machine where it isn't forge: `forge plan --as`, for predictions of published runs. Neutral
 // values are forge's. Every other one has its cause in the program's file (inputs/programs).
 struct Program {
   std::string name = "forge";
+  bool is_forge() const { return name == "forge"; }
   double product_share = 1;      // of the machine's rates of products
   std::string attention_kernel;  // of those that the machine's file has rates of; "": the deck's
   double attention_share = 1;    // of its rates
   double score_bytes = 0;        // of each element of a T x T score matrix, in each pass: attention that is not fused
   double logit_bytes = 0;        // of each logit, in all: a loss that is not fused
-  double memory_share = 0;       // of the memory's bandwidth that its kernels over rows reach; 0: forge's
   double row_traffic = 1;        // bytes of kernels over rows, of forge's: kernels that are not fused
   double tp_traffic = 1;         // of forge's tensor-parallel collectives, which gather again what backward needs
   double tp_wait = 0;            // seconds of each of them, besides: for the last of its ranks

@@ -295,7 +295,6 @@ void read_parts(Section& in, Program& p) {
   in.number("attention_share", p.attention_share, 1, 0.01, 2);
   in.number("score_bytes", p.score_bytes, 1, 0, 1000);
   in.number("logit_bytes", p.logit_bytes, 1, 0, 10000);
-  in.number("memory_share", p.memory_share, 1, 0.001, 1);
   in.number("row_traffic", p.row_traffic, 1, 0.01, 100);
   in.number("tp_traffic", p.tp_traffic, 1, 0, 10);
   in.number("tp_wait_us", p.tp_wait, micro);

@@ -268,7 +268,7 @@ void StepCost::add_at_once(TaskCost& cost, const RankShare& share, TaskOp op) co
 // Elements of a unit's sums that are cleared: forge's products overwrite the others. Programs that add each
 // microbatch's gradient to its sum clear all.
 std::int64_t StepCost::cleared(const LocalUnit& unit) const {
-  return unit.elements - (machine_.program.accumulate_bytes > 0 ? 0 : fresh_elements(unit));
+  return unit.elements - (machine_.program.is_forge() ? fresh_elements(unit) : 0);
 }
 
 // The same of what is cleared once a step.
