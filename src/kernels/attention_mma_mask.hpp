@@ -37,11 +37,11 @@ __device__ inline void extend(AttentionSpan& span, const Places& rows, int i) {
   span.last_document = max(span.last_document, document);
 }
 
-// The span of a tile of at most `tile_rows` rows, and of one at least; reads of 32 rows are under way at a time.
-template <int tile_rows>
+// The span of a tile of at most `tile_rows` rows, and of one at least; so many reads are under way at a time.
+template <int tile_rows, int reads>
 __device__ AttentionSpan tile_span(const Places& rows) {
   AttentionSpan span;
-#pragma unroll 32
+#pragma unroll reads
   for (int i = 0; i < tile_rows; ++i) extend(span, rows, min(i, rows.count - 1));
   return span;
 }
@@ -135,11 +135,14 @@ class TileList {
   }
 
  private:
+  // Blocks of four warps, two of which share a multiprocessor, have no registers for more.
+  static constexpr int reads = block_warps > warps ? 32 : 8;
+
   __device__ void refill() {
     const int first = (base_ + static_cast<int>(threadIdx.x)) * tile_rows;
     Visibility seen = Visibility::none;
     if (first < rows_) {
-      const AttentionSpan span = tile_span<tile_rows>(tile(first, tile_rows));
+      const AttentionSpan span = tile_span<tile_rows, reads>(tile(first, tile_rows));
       const AttentionSpan own = memory_->own_span;
       seen = tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
     }
