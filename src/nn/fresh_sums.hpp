@@ -16,6 +16,8 @@ namespace forge {
 template <class A>
 class FreshSums {
  public:
+  // There are none.
+  void forget() { parts_.clear(); }
   // data(n) holds nothing.
   void begin(const A* data, std::int64_t n) {
     if (n > 0) parts_.push_back({data, data + n});
@@ -51,18 +53,26 @@ class FreshSums {
     const A *begin, *end;
   };
 
-  // Takes the range out of the parts.
+  // Takes the range out of the parts, in their place: a step asks the heap for nothing.
   void cut(const Part& range) {
-    std::vector<Part> left;
-    for (const Part& part : parts_) {
+    for (std::size_t i = 0; i < parts_.size();) {
+      Part& part = parts_[i];
+      const bool before = part.begin < range.begin, behind = range.end < part.end;
       if (part.end <= range.begin || range.end <= part.begin) {
-        left.push_back(part);
-        continue;
+        ++i;
+      } else if (before && behind) {
+        const Part rest{range.end, part.end};
+        part.end = range.begin;
+        parts_.push_back(rest);
+        ++i;
+      } else if (before || behind) {
+        (before ? part.end : part.begin) = before ? range.begin : range.end;
+        ++i;
+      } else {
+        part = parts_.back();
+        parts_.pop_back();
       }
-      if (part.begin < range.begin) left.push_back({part.begin, range.begin});
-      if (range.end < part.end) left.push_back({range.end, part.end});
     }
-    parts_ = std::move(left);
   }
 
   std::vector<Part> parts_;

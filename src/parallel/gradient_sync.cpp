@@ -25,7 +25,7 @@ GradientSync<T>::GradientSync(Arena& arena, Stream& compute, ParameterStorage<T>
 
 template <class T>
 void GradientSync<T>::start_step(Stream& compute, std::uint64_t seed, std::int64_t step) {
-  fresh_ = {};
+  fresh_.forget();
   for (std::size_t u = 0; u < storage_.size(); ++u) {
     const RankUnit<T>& unit = storage_.unit(u);
     unit.sums.empty() ? unit.zero_gradients(compute) : begin_sums(compute, unit, unit.sums.data);
