@@ -1,7 +1,6 @@
 #include "device/parallel.hpp"
 #include "kernels/assign.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/scale.hpp"
 
 namespace forge {
 
@@ -71,17 +70,6 @@ void add_bias(Stream& stream, View<const T, 1> bias, View<T, 2> x) {
   });
 }
 
-template <class T>
-void scale_matrix(Stream& stream, double factor, View<T, 2> y) {
-  using A = acc_t<T>;
-  const A by = static_cast<A>(factor);
-  const std::int64_t n = y.columns();
-  parallel_rows(stream, y.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    team.map(
-        n, [=](T& out) { out = T(by * A(out)); }, in_place(y.row(r)));
-  });
-}
-
 #define FORGE_CONVERT(From)                                                           \
   template void convert<From, double>(Stream&, View<const From, 1>, View<double, 1>); \
   template void convert<From, float>(Stream&, View<const From, 1>, View<float, 1>);   \
@@ -98,8 +86,7 @@ template void convert_rows<float, bf16>(Stream&, View<const float, 2>, View<bf16
   template void copy_rows<T>(Stream&, View<const T, 2>, View<T, 2>);         \
   template void accumulate<T>(Stream&, View<const T, 2>, View<acc_t<T>, 2>); \
   template void add<T>(Stream&, View<const T, 1>, View<T, 1>);               \
-  template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);          \
-  template void scale_matrix<T>(Stream&, double, View<T, 2>);
+  template void add_bias<T>(Stream&, View<const T, 1>, View<T, 2>);
 FORGE_COMPUTE_TYPES(FORGE_ELEMENTWISE)
 
 }  // namespace forge
