@@ -20,7 +20,8 @@ from compare import WARM_UP, Forge
 from models import GPU_MODELS
 
 
-# What a contender sets beside the deck; "forge_cuda_cores" nothing.
+# What a contender sets beside the deck.
+CUDA_CORES = ["machine.attention=cuda_cores"]
 ATTENTION, GROUPED = "machine.attention=tensor_cores", "machine.grouped=tensor_cores"
 CUDNN = ["machine.attention=cudnn", "machine.workspace_mib=2560"]
 FP8 = ["train.precision=fp8", "machine.fp8_products=cublaslt"]
@@ -31,7 +32,7 @@ class GpuForge(Forge):
     def __init__(self, contender, *arguments):
         super().__init__(*arguments)
         version = subprocess.run([self.program, "version"], env=self.environment(), capture_output=True, text=True).stdout
-        self.choices, self.profile = [], []
+        self.choices, self.profile = list(CUDA_CORES), []
         if contender != "forge_cuda_cores" and re.match("forge [^,]*, (cuda|vgpu)", version):
             attention = CUDNN if contender == "forge_cudnn" else [ATTENTION]
             self.choices = attention + [GROUPED] * bool(self.model.experts) + FP8 * (contender == "forge_fp8")
