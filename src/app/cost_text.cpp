@@ -105,6 +105,7 @@ class Table {
     std::array<Phase, 4>& phases = phases_[name];
     const Operations operations = operations_of(setup_.buffers, setup_.share, task);
     count_reads_ += operations.count_reads;
+    flag_reads_ += task.op == TaskOp::check_overflow;
     add_operations(phases, floors_, operations);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
     phases[0].expected += expected.of(CostPart::products);
@@ -135,7 +136,9 @@ class Table {
       }
     text += line("all", "", all);
     if (setup_.spec.E() == 0) return text;
-    return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
+    text += "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step";
+    if (flag_reads_ > 0) text += ", and " + std::to_string(flag_reads_) + " times for a flag that says whether any overflowed";
+    return text + "\n";
   }
 
  private:
@@ -152,7 +155,7 @@ class Table {
   StepCost expected_, least_;
   std::map<std::string, std::array<Phase, 4>> phases_;
   std::vector<std::string> order_;
-  std::int64_t count_reads_ = 0;
+  std::int64_t count_reads_ = 0, flag_reads_ = 0;
 };
 
 }  // namespace

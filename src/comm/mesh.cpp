@@ -52,6 +52,7 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   parameter_shards_ = device->sub(shard_axes);
   matrices_ = groups.matrices ? device->sub(matrix_axes) : self_communicator();
   make_expert_groups(groups.experts, groups.matrices);
+  stage_ = groups.stage ? device->sub(stage_axes) : self_communicator();
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
@@ -90,7 +91,8 @@ std::vector<std::pair<Group, Communicator*>> Mesh::groups() const {
           {Group::expert_gradient_replicas, expert_gradient_replicas_.get()},
           {Group::expert_parameter_shards, expert_parameter_shards_.get()},
           {Group::matrices, matrices_.get()},
-          {Group::expert_matrices, expert_matrices_.get()}};
+          {Group::expert_matrices, expert_matrices_.get()},
+          {Group::stage, stage_.get()}};
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {

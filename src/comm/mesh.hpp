@@ -60,6 +60,9 @@ class Mesh {
   // Matrices that are updated whole, in a stream of their own: dp_shard, cp, tp; of experts their shards and etp.
   Communicator& matrices(bool experts) { return experts ? *expert_matrices_ : *matrices_; }
 
+  // In the compute stream: all ranks of the stage, where they agree to repeat a forward pass.
+  Communicator& stage() { return *stage_; }
+
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;
   // Collectives of all groups are measured in the timeline while it runs; null: no more.
@@ -73,7 +76,7 @@ class Mesh {
   std::unique_ptr<Communicator> world_, data_, scalars_, tp_, cp_, pipeline_, gradients_, gradient_shards_,
       gradient_replicas_, gradient_tp_, gradient_copies_, gradient_tied_, parameter_shards_, ep_, etp_,
       expert_gradients_, expert_gradient_shards_, expert_gradient_replicas_, expert_parameter_shards_, matrices_,
-      expert_matrices_;
+      expert_matrices_, stage_;
 };
 
 }  // namespace forge

@@ -58,9 +58,10 @@ enum class Group {
   expert_gradient_replicas,
   expert_parameter_shards,
   matrices,
-  expert_matrices
+  expert_matrices,
+  stage
 };
-inline constexpr int group_count = 19;
+inline constexpr int group_count = 20;
 
 constexpr std::string_view name_of(Group group) {
   constexpr std::string_view names[group_count] = {"scalars",
@@ -81,7 +82,8 @@ constexpr std::string_view name_of(Group group) {
                                                    "expert_gradient_replicas",
                                                    "expert_parameter_shards",
                                                    "matrices",
-                                                   "expert_matrices"};
+                                                   "expert_matrices",
+                                                   "stage"};
   return names[static_cast<int>(group)];
 }
 

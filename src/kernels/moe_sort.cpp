@@ -91,6 +91,42 @@ void moe_pad(Stream& stream, View<const std::int64_t, 1> offsets, View<const std
   });
 }
 
+void moe_pad_groups(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
+                    std::int64_t rows, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place,
+                    View<float, 1> overflow) {
+  const auto places = one_by_one(place);
+  const std::int64_t experts = offsets.rows() - 1, of_group = experts / overflow.rows();
+  require(padded_order.rows() == overflow.rows() * rows && experts == of_group * overflow.rows(),
+          "moe_pad_groups: shapes differ");
+  parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
+    const std::int64_t g = quotient(p, rows), i = p - g * rows;
+    const std::int64_t begin = offsets[g * of_group], count = offsets[(g + 1) * of_group] - begin;
+    const std::int32_t q = i < count ? order[begin + i] : -1;
+    padded_order[p] = q;
+    if (q >= 0) places[q] = static_cast<std::int32_t>(p);
+    if (i == 0 && count > rows) overflow[g] = 1;
+  });
+}
+
+// A block of rows for each source and expert, and one behind them for the rest of the source's.
+void experts_of_sources(Stream& stream, View<const std::int64_t, 2> counts, SourcesOfRows s,
+                        View<std::int32_t, 1> experts) {
+  require(counts.rows() == s.ep * s.etp && experts.rows() == s.ep * s.etp * s.rows &&
+              s.first + s.here <= counts.columns(),
+          "experts_of_sources: shapes differ");
+  const std::int64_t blocks = s.here + 1;
+  parallel_rows(stream, s.ep * s.etp * blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
+    const std::int64_t arrival = quotient(b, blocks), e = b - arrival * blocks, etp_rank = quotient(arrival, s.ep);
+    const std::int64_t* const count = counts.row((arrival - etp_rank * s.ep) * s.etp + etp_rank) + s.first;
+    std::int64_t begin = 0;
+    for (std::int64_t j = 0; j < e; ++j) begin += count[j];
+    const std::int64_t end = e < s.here ? begin + count[e] : s.rows;
+    const std::int64_t size = (end < s.rows ? end : s.rows) - begin;
+    std::int32_t* const to = experts.data + arrival * s.rows + begin;
+    team.each(size, [=](std::int64_t i) { to[i] = e < s.here ? static_cast<std::int32_t>(e) : -1; });
+  });
+}
+
 void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
                        View<std::int32_t, 1> experts) {
   const std::int64_t blocks = counts.rows(), rows = experts.rows();

@@ -17,13 +17,18 @@ struct MoeShape {
   std::int64_t ffn = 0;           // Fe / etp
   std::int64_t capacity = 0;      // assignments of an expert in a scope; 0: all
   std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
+  std::int64_t sent = 0;          // of them, those whose rows are sent in a pass of one round, padding included
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
+  std::int64_t pair_rows = 0;     // Q, rows that each source sends to each group of ep where the device has the counts
   int sources = 1;                // ranks that share the layer's experts: ep · etp
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
   bool fixed = false;        // static shapes: every source sends `capacity` rows to every expert, padded
   bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
 
   bool exchanges() const { return sources > 1; }
+  // Whether the counts stay on the device: each source sends every group Q rows, padded, in one round of ep·etp·Q = N
+  // rows, and says where it had more (machine.dispatch_counts).
+  bool pads_pairs() const { return pair_rows > 0; }
 };
 MoeShape moe_shape(const BufferContext&);
 // The most assignments of its own rows that a rank keeps: all of them, or what capacities leave. Without other sources
@@ -33,6 +38,8 @@ std::int64_t most_own_assignments(const BufferContext&);
 // Rows that this rank's experts get, of all sources together: where the host reads no counts always as many, else where
 // the router loads all experts alike, or this rank's `expert_load` times as much, as far as rows and capacity allow.
 std::int64_t expected_expert_rows(const BufferContext&);
+// Of these, those that their products multiply: not the padding of sources, unless FP8 rounds it.
+std::int64_t multiplied_expert_rows(const BufferContext&, bool rounded);
 // Rounds in which they come.
 std::int64_t expected_rounds(const BufferContext&);
 
@@ -43,7 +50,8 @@ struct DispatchBuffers {
   View<std::int32_t, 2> place;    // (S, k) their places; of all sources where rows are gathered
   View<std::int64_t, 1> offsets;  // (E + 1) of assignments in one order: of all sources where rows are gathered, of
                                   // this rank where its products look for them on the device
-  View<std::int64_t, 2> counts;   // (sources, E), for the host; not where all rows are gathered
+  View<std::int64_t, 2> counts;   // (sources, E), for the host or, of padded pairs, the order of what is received; not
+                                  // where all rows are gathered
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -53,7 +61,7 @@ struct DispatchBuffers {
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
     else if (!m.fixed) {
       if (l.c.reads_expert_offsets() && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-      if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
+      if (m.reads_counts || m.pads_pairs()) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
   }
 };
@@ -63,7 +71,7 @@ struct SortScratch {
   View<std::int64_t, 1> counts, offsets;  // (E), (E + 1) of this rank's rows, or of all sources'
   View<std::int32_t, 2> sort;             // workspace of moe_sort
   View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
-  View<std::int32_t, 1> unpadded;         // (S k) the order without padding; static shapes only
+  View<std::int32_t, 1> unpadded;         // (S k) the order without padding, where there is any
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -72,7 +80,7 @@ struct SortScratch {
     l.add(offsets, "their begins", m.experts + 1, 1);
     l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
     if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
-    if (m.fixed) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
+    if (m.fixed || m.pads_pairs()) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
   }
 };
 

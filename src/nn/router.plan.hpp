@@ -6,9 +6,10 @@ namespace forge {
 
 // The pure half of nn/router.hpp.
 
-// A layer's sums of a step, behind the assignments of each expert.
-enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum };
-inline constexpr std::int64_t router_sum_count = 3;
+// A layer's sums of a step, behind the assignments of each expert. repeated: microbatches whose forward pass was done
+// again (plan/repeat.hpp).
+enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum, repeated_sum };
+inline constexpr std::int64_t router_sum_count = 4;
 
 // Scopes of the auxiliary loss in a microbatch on this rank: its sequences, or one.
 std::int64_t balance_scopes(const BufferContext&);
@@ -114,7 +115,7 @@ struct RouterState {
   View<std::int32_t, 1> zero_scopes;        // (R) zeros: all rows in one scope
   View<std::int32_t, 1> all_row_scopes;     // (R cp) the same of the rows of all cp ranks, rank after rank
   View<std::int32_t, 1> all_row_positions;  // (R cp) and their positions
-  View<double, 2> sums;  // (layers, E + 3) of a step: assignments of each expert; auxiliary loss, z-loss, dropped ones
+  View<double, 2> sums;  // (layers, E + router_sum_count) of a step: assignments of each expert, then RouterSum
   View<std::int64_t, 1> dropped;  // (layers) assignments that this rank dropped
   View<acc_t<T>, 2> bias;         // (layers, E); empty: none
 

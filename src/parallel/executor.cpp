@@ -4,8 +4,8 @@ namespace forge {
 
 template <class T>
 Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary,
-                      Communicator& pipeline)
+                      GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh,
+                      const RunBuffers<T>& run)
     : context_(context),
       storage_(storage),
       gather_(gather),
@@ -13,7 +13,11 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
       share_(part.share),
       vocabulary_(vocabulary),
       slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
-      transfers_(pipeline) {}
+      transfers_(mesh.pipeline()),
+      overflow_(run, mesh.stage(), part.share),
+      repeats_(part.repeats) {
+  context_.overflow = overflow_.groups();
+}
 
 template <class T>
 void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
@@ -21,6 +25,7 @@ void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale s
   context_.step = step;
   context_.training = true;
   step_ = {&source, scale, loss_sum, z_sum, std::move(mtp), 0, {}};
+  overflow_.begin_step(slots_.microbatches());
 }
 
 template <class T>
@@ -50,6 +55,10 @@ void Executor<T>::run(const Task& task) {
       return open(task);
     case TaskOp::close:
       return close();
+    case TaskOp::keep_sums:
+      return overflow_.keep(stream, task, state_of(task));
+    case TaskOp::check_overflow:
+      return check_overflow(task);
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
     case TaskOp::weight_amaxes:
@@ -129,6 +138,15 @@ void Executor<T>::local_copy(const Task& task) {
   const int m = task.action.microbatch;
   copy_rows<T>(context_.stream, edge(only_of(task.reads), task.action.chunk, m),
                edge(only_of(task.writes), task.place, m));
+}
+
+template <class T>
+void Executor<T>::check_overflow(const Task& task) {
+  if (!overflow_.happened(context_.stream, task, state_of(task))) return;
+  for (const Task& again : repeats_[list_][to_size(task.round)]) {
+    run(again);
+    if (again.op == TaskOp::forward) overflow_.count(context_.stream, layer_of(again, share_).number);
+  }
 }
 
 FORGE_INSTANTIATE_CLASS(Executor);

@@ -10,6 +10,7 @@
 #include "nn/head.hpp"
 #include "nn/mtp.hpp"
 #include "parallel/gradient_sync.hpp"
+#include "parallel/overflow.hpp"
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
 #include "parallel/storage.hpp"
@@ -38,6 +39,7 @@ struct MtpLosses {
 struct PipelinePart {
   const RankShare& share;
   std::vector<SlotTables> slots;
+  std::vector<std::vector<std::vector<Task>>> repeats;  // of the same lists (forward_repeats); perhaps empty
 };
 
 // Replays a rank's tasks (plan/tasks.hpp) on its part of the model. Slots hold what the microbatches in flight have
@@ -47,7 +49,8 @@ class Executor {
  public:
   // Slots are allocated here, for the whole run. `sync` null: evaluation only.
   Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
-           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Communicator& pipeline);
+           GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh,
+           const RunBuffers<T>& run);
 
   // Where the tasks of a step, which follow, find its batches and add losses.
   void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
@@ -58,6 +61,7 @@ class Executor {
   void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
   void use(std::size_t list, const RouterRun<T>& router) {
+    list_ = list;
     slots_.use(list);
     context_.router.balance_scale = router.balance_scale;
     context_.router.z_scale = router.z_scale;
@@ -67,6 +71,8 @@ class Executor {
   // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
   // call it together.
   void begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
+  // Forward passes of layers with experts that were done again so far (plan/repeat.hpp), by microbatch and state.
+  std::int64_t repeats() const { return overflow_.repeats(); }
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
   void set_operation_tape(OperationTape* tape) { context_.operations = tape; }
   // Throws what went wrong in the background.
@@ -99,6 +105,8 @@ class Executor {
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
+  void check_overflow(const Task& task);
+  int state_of(const Task& task) const { return layer_of(task, share_).state; }
 
   // A layer's part of the work: its passes, and where they read and write.
   class LayerTask;
@@ -118,6 +126,9 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
+  ForwardOverflow<T> overflow_;
+  std::vector<std::vector<std::vector<Task>>> repeats_;  // by list, check
+  std::size_t list_ = 0;                                 // at hand
   std::array<OpenFrame, 3> frames_;  // as deep as tasks nest them: stream, recomputed, gradients
   std::size_t open_ = 0;
   Step step_;

@@ -60,6 +60,8 @@ std::vector<int> ranks_of_group(const MeshShape& m, Group group, int rank, const
       return grid.group_of(rank, bits_of({Axis::dp_replicate}));
     case Group::matrices:
       return grid.group_of(rank, matrix_axes);
+    case Group::stage:
+      return grid.group_of(rank, stage_axes);
     case Group::gradient_copies: {
       std::vector<int> ranks;
       for (int r = 0; r < groups.kv_copies; ++r) ranks.push_back(rank / groups.kv_copies * groups.kv_copies + r);

@@ -1,6 +1,7 @@
 #include "plan/rank_share.hpp"
 
 #include "config/optimizer_table.hpp"
+#include "nn/dispatch.plan.hpp"
 #include "core/to_size.hpp"
 
 #include <algorithm>
@@ -74,6 +75,8 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     resolve_coded(c.fp8, model.deck, model.mesh);
     share.coded = coded_units(c, share.units, layout.tp_rank, layout.etp_rank);
   }
+  share.checks_overflow =
+      moe_shape(buffer_context(model.deck, local_spec(model.spec, model.mesh.tp, model.mesh.etp))).pads_pairs();
   share.clips_heads = model.deck.optimizer.qk_clip > 0;
   share.reports_norms = model.deck.output.norms_every_steps > 0;
   return share;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/repeat.hpp"
+
 namespace forge {
 
 namespace {
@@ -74,6 +76,7 @@ StepSlots step_slots(const RankShare& share, const Schedule& schedule, const std
   const auto add = [&](const Schedule& s) {
     steps.tasks.push_back(step_tasks(share, s, recompute));
     steps.tables.push_back(assign_slots(steps.tasks.back(), s.chunks_per_rank, s.microbatches));
+    steps.repeats.push_back(forward_repeats(steps.tasks.back(), share));
   };
   add(schedule);
   for (const Schedule& s : smaller) add(s);

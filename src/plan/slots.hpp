@@ -28,6 +28,7 @@ void share_slots(std::vector<SlotTables>& tables);
 struct StepSlots {
   std::vector<std::vector<Task>> tasks;
   std::vector<SlotTables> tables;
+  std::vector<std::vector<std::vector<Task>>> repeats;  // by list: forward_repeats
 };
 StepSlots step_slots(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
                      Recompute recompute);

@@ -7,6 +7,7 @@
 #include "core/to_size.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/gather_pool.hpp"
+#include "plan/repeat.hpp"
 #include "schedule/lower.hpp"
 
 namespace forge {
@@ -86,7 +87,7 @@ class Writer {
     }
     mark_last_reductions();
     if (training_) end_of_gradients();
-    return std::move(tasks_);
+    return training_ ? with_checks(std::move(tasks_), share_) : std::move(tasks_);
   }
 
  private:

@@ -23,6 +23,10 @@ enum class TaskOp : std::uint8_t {
   open_recomputed,  // what recompute makes, for B and W of one layer
   open_gradients,   // what B leaves for W of one layer
   close,
+  // Layers with experts whose rows go to other ranks before the host knows how many (machine.dispatch_counts).
+  keep_sums,       // what the first of them finds in the step's sums
+  check_overflow,  // behind the last of them: whether a rank of the stage had more rows than it sent; then the sums are
+                   // put back, and the layers' forward passes are done again (plan/repeat.hpp)
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather

@@ -29,6 +29,7 @@ GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankSha
   set(Group::expert_parameter_shards, m.expert_shards());
   set(Group::matrices, m.dense_shards() * m.tp);
   set(Group::expert_matrices, m.expert_shards() * m.etp);
+  set(Group::stage, m.world() / m.pp);
   return sizes;
 }
 
@@ -128,6 +129,8 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
       const LocalUnit& table = share.units[task.unit];
       return {{Group::gradient_tied, Collective::all_reduce, table.state().size(), c.precision.accumulate}};
     }
+    case TaskOp::check_overflow:
+      return {{Group::stage, Collective::all_reduce, c.ep, DType::f32}};
     case TaskOp::clip:
       return sums_of_scalars(c);
     case TaskOp::unit_norms:

@@ -105,6 +105,7 @@ std::vector<RouterReport> Routers<T>::read(Stream& stream, double scopes, double
     RouterReport report{layer,
                         {row, row + experts},
                         row[experts + dropped_sum],
+                        row[experts + repeated_sum],
                         row[experts + balance_sum] / scopes,
                         row[experts + z_sum] / tokens,
                         0,

@@ -75,16 +75,17 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
   update_ = update_tasks(share, setup_.spec.options.router_bias);
-  PipelinePart part{share, {}};
+  PipelinePart part{share, {}, {}};
   if (stored.gradients) {
     StepSlots steps = step_slots(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute);
     steps_ = std::move(steps.tasks);
     part.slots = std::move(steps.tables);
+    part.repeats = std::move(steps.repeats);
   } else {
     part.slots.push_back(assign_slots(evaluation_, setup_.schedule.chunks_per_rank, 1));
   }
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
-                                            VocabularyPart{rows.begin, rows.size()}, mesh.pipeline());
+                                            VocabularyPart{rows.begin, rows.size()}, mesh, run_);
   mesh.measure_in(&timeline_);
 }
 
