@@ -110,6 +110,39 @@ TEST(MoeBlocks, ExpertsOfRowsThatArrivedInBlocks) {
   EXPECT_EQ(experts.read(s), (Values{0, 0, 2, 1, 1, 1, 2, -1, -1}));
 }
 
+// Two groups of two experts: the first has three assignments for two places.
+TEST(MoePad, BlocksOfGroups) {
+  const Values experts{2, 0, 1, -1, 0, 3};
+  Sort sort(3, 4, 2, experts);
+  Field<std::int32_t> padded(1, 6);
+  Field<float> overflow(1, 2, Values{0, 0});
+  Stream s;
+  sort.run(s);
+  moe_pad_groups(s, sort.offsets.vector(), sort.order.vector(), 3, padded.vector(), sort.place.view(),
+                 overflow.vector());
+  EXPECT_EQ(padded.read(s), (Values{1, 4, 2, 0, 5, -1}));
+  EXPECT_EQ(sort.place.read(s), (Values{3, 0, 2, -1, 1, 4}));
+  EXPECT_EQ(overflow.read(s), (Values{0, 0}));
+  Field<std::int32_t> less(1, 4);
+  moe_pad_groups(s, sort.offsets.vector(), sort.order.vector(), 2, less.vector(), sort.place.view(), overflow.vector());
+  EXPECT_EQ(less.read(s), (Values{1, 4, 0, 5}));
+  EXPECT_EQ(overflow.read(s), (Values{1, 0}));
+}
+
+// Sources by ep coordinate, then etp coordinate; their rows arrive by etp coordinate first. The group's experts are 2
+// to 4 of six; one source has more rows than it sends, one fewer.
+TEST(MoeBlocks, ExpertsOfRowsThatSourcesSent) {
+  Field<std::int64_t> counts(4, 6,
+                             Values{9, 9, 1, 0, 2, 9,  // ep 0, etp 0
+                                    9, 9, 0, 0, 0, 9,  // ep 0, etp 1
+                                    9, 9, 2, 3, 9, 9,  // ep 1, etp 0
+                                    9, 9, 0, 1, 3, 9});
+  Field<std::int32_t> experts(1, 16, Values(16, 7.0));
+  Stream s;
+  experts_of_sources(s, counts.view(), {2, 2, 2, 3, 4}, experts.vector());
+  EXPECT_EQ(experts.read(s), (Values{0, 2, 2, -1, 0, 0, 1, 1, -1, -1, -1, -1, 1, 2, 2, 2}));
+}
+
 // ---- capacity
 
 template <class A>

@@ -58,9 +58,9 @@ def planned_reads(deck):
     return int(said.group(1)) if said else 0
 
 
-def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks, reads=None):
+def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks, reads=None, flags=0):
     """blocks: whether counts of rows go back to the device (mesh.ep); reads: passes in which the host waits for counts, of each
-    layer with experts and microbatch: by default of both, forward and backward."""
+    layer with experts and microbatch: by default of both, forward and backward; flags: waits for what says that rows overflowed."""
     deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks)]
     for setting in SETTINGS + options:
         deck += ["--set", setting]
@@ -76,8 +76,8 @@ def check(name, problem, options, ranks, layers_with_experts, microbatches, bloc
         "allocated bytes": 0,
         "most bytes in use": 0,
         "copies to the device": FEED * microbatches + (passes if blocks else 0),
-        "copies to the host": 1 + routers + passes,
-        "host waits": 1 + routers + passes * (2 if blocks else 1),
+        "copies to the host": 1 + routers + passes + flags,
+        "host waits": 1 + routers + passes * (2 if blocks else 1) + flags,
         "launches of NCCL": planned_calls(deck) if ranks > 1 else 0,
     }
     expected["pageable copies"] = expected["copies to the device"] + expected["copies to the host"]
@@ -161,6 +161,9 @@ def main():
     check("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1"], 2, 2, 2, True)
     grouped = ["train.precision=bf16", "machine.grouped=tensor_cores"]
     codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
+    counts = [*grouped, "machine.dispatch_counts=device", "model.dispatch_rows=4"]
+    check("experts, two ranks, counts on the device", "qwen3_moe",
+          ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1", *counts], 2, 2, 2, False, 0, 2)
     check("grouped products in rounds", "mixtral", [*grouped, "model.dispatch_rows=0.4", "train.recompute=full"], 1, 2, 2, False, 0)
     check("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)
     check("grouped products of codes", "mixtral", [*codes, "machine.grouped=tensor_cores"], 1, 2, 2, False, 0)
