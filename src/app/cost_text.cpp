@@ -137,7 +137,8 @@ class Table {
     text += line("all", "", all);
     if (setup_.spec.E() == 0) return text;
     text += "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step";
-    if (flag_reads_ > 0) text += ", and " + std::to_string(flag_reads_) + " times for a flag that says whether any overflowed";
+    if (flag_reads_ > 0)
+      text += ", and " + std::to_string(flag_reads_) + " times for a flag that says whether any overflowed";
     return text + "\n";
   }
 

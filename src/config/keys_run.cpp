@@ -341,8 +341,9 @@ void add_machine(std::vector<Key>& keys) {
   k.choice<&M::dispatch_counts>(
       "dispatch_counts", may_change, {"host", "device"},
       "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, each rank "
-      "sends model.dispatch_rows times the balanced number to every other one, without a wait, and where a router wants "
-      "more a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: tensor_cores");
+      "sends every group of experts model.dispatch_rows times the balanced number, without a wait, and where a router "
+      "wants more, a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: "
+      "tensor_cores");
   k.path<&M::product_algorithms>("product_algorithms", may_change,
                                  "file that forge tune wrote on such GPUs: products take its algorithms, except of "
                                  "generation and of 8-bit numbers; empty: those that the library proposes first");

@@ -111,9 +111,9 @@ void moe_pad_groups(Stream& stream, View<const std::int64_t, 1> offsets, View<co
 // A block of rows for each source and expert, and one behind them for the rest of the source's.
 void experts_of_sources(Stream& stream, View<const std::int64_t, 2> counts, SourcesOfRows s,
                         View<std::int32_t, 1> experts) {
-  require(counts.rows() == s.ep * s.etp && experts.rows() == s.ep * s.etp * s.rows &&
-              s.first + s.here <= counts.columns(),
-          "experts_of_sources: shapes differ");
+  require(
+      counts.rows() == s.ep * s.etp && experts.rows() == s.ep * s.etp * s.rows && s.first + s.here <= counts.columns(),
+      "experts_of_sources: shapes differ");
   const std::int64_t blocks = s.here + 1;
   parallel_rows(stream, s.ep * s.etp * blocks, [=] FORGE_LAMBDA(std::int64_t b, Team team) {
     const std::int64_t arrival = quotient(b, blocks), e = b - arrival * blocks, etp_rank = quotient(arrival, s.ep);

@@ -30,7 +30,7 @@ constexpr AxisBits bits_of(std::initializer_list<ExpertAxis> axes) {
 // Sets of axes with a name of their own.
 inline constexpr AxisBits data_axes = bits_of({Axis::dp_replicate, Axis::dp_shard});  // read different data
 inline constexpr AxisBits gradient_axes = bits_of({Axis::dp_replicate, Axis::dp_shard, Axis::cp});  // sum gradients
-inline constexpr AxisBits shard_axes = bits_of({Axis::dp_shard, Axis::cp});             // share dense parameters
+inline constexpr AxisBits shard_axes = bits_of({Axis::dp_shard, Axis::cp});  // share dense parameters
 inline constexpr AxisBits stage_axes = gradient_axes | bits_of({Axis::tp});
 inline constexpr AxisBits matrix_axes = bits_of({Axis::dp_shard, Axis::cp, Axis::tp});  // hold parts of a matrix
 

@@ -63,10 +63,9 @@ template <class T>
 void ExchangeDispatch<T>::find_experts(int round) {
   const View<std::int32_t, 1> experts = line_of(s_.experts);
   if (padded_)
-    return experts_of_sources(ctx_.stream, b_.counts,
-                              {ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, shape_.experts_here,
-                               shape_.pair_rows},
-                              experts);
+    return experts_of_sources(
+        ctx_.stream, b_.counts,
+        {ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, shape_.experts_here, shape_.pair_rows}, experts);
   if (shape_.fixed) {
     fill_counts(ctx_.stream, shape_.capacity, s_.blocks);  // nothing comes from the host: a step can be captured
   } else {

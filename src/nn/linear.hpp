@@ -27,7 +27,8 @@ void note_experts(const Context<T>& ctx, bool sums, const ExpertRows& rows, std:
                   bool grouped) {
   if (!ctx.operations) return;
   const DType result = sums ? dtype_of<acc_t<T>> : dtype_of<T>;
-  ctx.operations->experts({sums, rows.groups.count, multiplied_rows(ctx, rows), n, k, dtype_of<T>, result, fp8, grouped});
+  ctx.operations->experts(
+      {sums, rows.groups.count, multiplied_rows(ctx, rows), n, k, dtype_of<T>, result, fp8, grouped});
 }
 
 // y(R,N) = x(R,K) Wᵀ + b; W(N,K), b(N) or empty.

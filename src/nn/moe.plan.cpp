@@ -110,7 +110,8 @@ void add_rows_out(Operations& o, ProductOf of) {
 void add_forward(Operations& o, bool recompute) {
   const ModelSpec& s = o.spec;
   const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c), multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
+  const std::int64_t rows = expected_expert_rows(o.c),
+                     multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
   const bool gate = s.options.shared_expert_gate;
   add_router_operations(o, Pass::forward);
   add_sort_operations(o);
@@ -132,7 +133,8 @@ void add_forward(Operations& o, bool recompute) {
 void add_backward_input(Operations& o) {
   const ModelSpec& s = o.spec;
   const MoeShape m = moe_shape(o.c);
-  const std::int64_t rows = expected_expert_rows(o.c), multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
+  const std::int64_t rows = expected_expert_rows(o.c),
+                     multiplied = multiplied_expert_rows(o.c, o.fp8 && o.c.fp8.experts);
   const bool gate = s.options.shared_expert_gate;
   if (s.options.dropout > 0) o.over_rows("dropout", o.S, s.C(), 1, 1);
   o.count_reads += m.reads_counts;

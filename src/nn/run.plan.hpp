@@ -24,8 +24,8 @@ struct RunBuffers {
   View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
   View<double, 2> fp8_counts;  // of a step's numbers in FP8 (model/fp8_counts.hpp), where norms are reported
   Fp8History fp8_history;      // with the delayed recipe
-  // Where rows go to experts of other ranks before the host knows how many (MoeShape::pads_pairs): the groups of ep that
-  // this rank had more rows for than it sends, and the step's sums as they were before the layers at hand.
+  // Where rows go to experts of other ranks before the host knows how many (MoeShape::pads_pairs): the groups of ep
+  // that this rank had more rows for than it sends, and the step's sums as they were before the layers at hand.
   View<float, 1> overflow;  // (ep) 1: more
   View<double, 2> kept_sums;
   View<std::int64_t, 1> kept_dropped;

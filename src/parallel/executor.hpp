@@ -129,7 +129,7 @@ class Executor {
   ForwardOverflow<T> overflow_;
   std::vector<std::vector<std::vector<Task>>> repeats_;  // by list, check
   std::size_t list_ = 0;                                 // at hand
-  std::array<OpenFrame, 3> frames_;  // as deep as tasks nest them: stream, recomputed, gradients
+  std::array<OpenFrame, 3> frames_;                      // as deep as tasks nest them: stream, recomputed, gradients
   std::size_t open_ = 0;
   Step step_;
 };

@@ -278,8 +278,7 @@ void Executor<T>::run_layer(const Task& task) {
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
   context_.weight_amaxes = {};
   context_.kept_amaxes = {};
-  context_.device_counts =
-      share_.checks_overflow && context_.training && !overflow_.has_happened(task, layer.state);
+  context_.device_counts = share_.checks_overflow && context_.training && !overflow_.has_happened(task, layer.state);
   const bool counts = task.op == TaskOp::forward && !context_.fp8_counts.counts.empty();
   if (context_.fp8_block)
     for (const std::size_t unit : {layer.unit, layer.second}) {

@@ -1,8 +1,8 @@
 #include "plan/rank_share.hpp"
 
 #include "config/optimizer_table.hpp"
-#include "nn/dispatch.plan.hpp"
 #include "core/to_size.hpp"
+#include "nn/dispatch.plan.hpp"
 
 #include <algorithm>
 #include <set>

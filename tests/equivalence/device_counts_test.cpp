@@ -82,10 +82,9 @@ TEST(DeviceCounts, LayoutsEqualOneRankWhateverOverflows) {
     }
   References references;
   Seen seen;
-  EXPECT_EQ(failures_of(cases, cases.size(),
-                        [&](const LayoutCase& c) {
-                          return compare(c.deck, references, c.deck.train.steps > 1 ? 3 : 0, seen);
-                        }),
+  EXPECT_EQ(failures_of(
+                cases, cases.size(),
+                [&](const LayoutCase& c) { return compare(c.deck, references, c.deck.train.steps > 1 ? 3 : 0, seen); }),
             "");
   EXPECT_EQ(seen.padded, static_cast<int>(cases.size()));
   EXPECT_GE(seen.repeated, static_cast<int>(cases.size()) / 3);

@@ -100,7 +100,8 @@ Deviations deviations(Session<T>& session, TensorSource source, const Tensors& o
   return result;
 }
 
-// Keeps what it sees, or has everything follow a recording. `repeats`: a forward pass may be done again, with other rows.
+// Keeps what it sees, or has everything follow a recording. `repeats`: a forward pass may be done again, with other
+// rows.
 class Tape : public RoutingTape {
  public:
   Tape(Routing& recorded, const Routing* replayed, bool repeats)
@@ -260,7 +261,8 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
     result.problem = load_problem(setup, step);
     result.repeats = result.most_repeats = session.repeats();
-    if (result.problem.empty() && result.repeats == 0) result.problem = operations_problem(setup, operations, options.alike);
+    if (result.problem.empty() && result.repeats == 0)
+      result.problem = operations_problem(setup, operations, options.alike);
     if (result.problem.empty() && result.repeats == 0) result.problem = timeline_problem(setup, spans);
   }
   const bool peak_in_update =

@@ -132,11 +132,10 @@ TEST(MoePad, BlocksOfGroups) {
 // Sources by ep coordinate, then etp coordinate; their rows arrive by etp coordinate first. The group's experts are 2
 // to 4 of six; one source has more rows than it sends, one fewer.
 TEST(MoeBlocks, ExpertsOfRowsThatSourcesSent) {
-  Field<std::int64_t> counts(4, 6,
-                             Values{9, 9, 1, 0, 2, 9,  // ep 0, etp 0
-                                    9, 9, 0, 0, 0, 9,  // ep 0, etp 1
-                                    9, 9, 2, 3, 9, 9,  // ep 1, etp 0
-                                    9, 9, 0, 1, 3, 9});
+  Field<std::int64_t> counts(4, 6, Values{9, 9, 1, 0, 2, 9,  // ep 0, etp 0
+                                          9, 9, 0, 0, 0, 9,  // ep 0, etp 1
+                                          9, 9, 2, 3, 9, 9,  // ep 1, etp 0
+                                          9, 9, 0, 1, 3, 9});
   Field<std::int32_t> experts(1, 16, Values(16, 7.0));
   Stream s;
   experts_of_sources(s, counts.view(), {2, 2, 2, 3, 4}, experts.vector());
