@@ -61,7 +61,7 @@ class Mesh {
   Communicator& matrices(bool experts) { return experts ? *expert_matrices_ : *matrices_; }
 
   // In the compute stream: all ranks of the stage, where they agree to repeat a forward pass.
-  Communicator& stage() { return *stage_; }
+  Communicator& stage() { return shape_.pp > 1 ? *stage_ : *scalars_; }
 
   // What this rank has sent so far on device communicators, by name: "tp", "cp", "pp", "gradients", ….
   std::vector<std::pair<std::string, Traffic>> traffic() const;

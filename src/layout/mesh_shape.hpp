@@ -71,7 +71,7 @@ struct MeshGroups {
   std::vector<int> table_stages;  // pp coordinates that hold the token table
   bool experts = false;           // the expert view's groups are wanted
   bool matrices = false;          // those of optimizers that update whole matrices
-  bool stage = false;             // all ranks of a stage, which repeat a forward pass together
+  bool stage = false;             // all ranks of a stage that isn't the only one, which repeat a forward pass together
 };
 
 }  // namespace forge

@@ -130,7 +130,7 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
       return {{Group::gradient_tied, Collective::all_reduce, table.state().size(), c.precision.accumulate}};
     }
     case TaskOp::check_overflow:
-      return {{Group::stage, Collective::all_reduce, c.ep, DType::f32}};
+      return {{share.overflow_group, Collective::all_reduce, c.ep, DType::f32}};
     case TaskOp::clip:
       return sums_of_scalars(c);
     case TaskOp::unit_norms:
