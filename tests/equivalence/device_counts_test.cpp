@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "../long_run.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "nn/dispatch.plan.hpp"
@@ -48,6 +49,18 @@ LayoutCase drawn(const TestModel& model, std::size_t n) {
   return {model.name, layout_deck(model.deck, mesh, choice, n)};
 }
 
+// Layouts of up to twelve ranks, of those models, with pairs of any size.
+void add_drawn(std::vector<LayoutCase>& cases) {
+  for (const int ranks : {2, 4, 6, 8, 12})
+    for (const auto& list : {drawn_moe_layouts(ranks, 53), drawn_mtp_layouts(ranks, 2)})
+      for (LayoutCase c : list) {
+        if (illegality(c.deck).empty() && !shape_of(with_device_counts(c.deck)).pads_pairs()) continue;
+        if (c.deck.model.capacity_factor == 0)
+          c.deck.model.dispatch_rows = 0.3 + 0.2 * static_cast<double>(cases.size() % 9);
+        cases.push_back(c);
+      }
+}
+
 struct Seen {
   std::atomic<int> padded{0}, repeated{0}, unrepeated{0};
 };
@@ -80,6 +93,7 @@ TEST(DeviceCounts, LayoutsEqualOneRankWhateverOverflows) {
       if (n % 4 == 0) c.deck = with_training(c.deck, 3);
       cases.push_back(c);
     }
+  if (long_run()) add_drawn(cases);
   References references;
   Seen seen;
   EXPECT_EQ(failures_of(
