@@ -258,7 +258,7 @@ void check_output(const Deck& deck, Report& report) {
                        equation("model.max_positions", deck.model.max_positions));
 }
 
-// Padded rows of pairs of ranks, whose counts products find on the device.
+// Padded rows, whose counts products find on the device.
 void check_dispatch_counts(const Deck& deck, Report& report) {
   if (deck.machine.dispatch_counts == DispatchCounts::host) return;
   const auto refuse = [&](const std::string& why) {
@@ -267,8 +267,6 @@ void check_dispatch_counts(const Deck& deck, Report& report) {
   if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
   if (deck.machine.grouped == GroupedProducts::library)
     refuse("without machine.grouped = tensor_cores, whose products alone need none on the host");
-  if (deck.model.dispatch == DispatchMethod::all_gather)
-    refuse("with model.dispatch = all_gather, which sends all rows to all ranks (dispatch: all_to_all has pairs)");
   if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
     refuse("with model.capacity_scope = rank, which has no counts");
 }

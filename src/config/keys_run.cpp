@@ -340,9 +340,9 @@ void add_machine(std::vector<Key>& keys) {
                         "tensor_cores, one launch for all of them, bf16 alone");
   k.choice<&M::dispatch_counts>(
       "dispatch_counts", may_change, {"host", "device"},
-      "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, each rank "
-      "sends every group of experts model.dispatch_rows times the balanced number, without a wait, and where a router "
-      "wants more, a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: "
+      "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, without a "
+      "wait model.dispatch_rows times the balanced number of rows, padded, go to each group of experts, and where a "
+      "router wants more, a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: "
       "tensor_cores");
   k.path<&M::product_algorithms>("product_algorithms", may_change,
                                  "file that forge tune wrote on such GPUs: products take its algorithms, except of "

@@ -115,6 +115,16 @@ void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32
 // a group that has more; what is beyond stands nowhere, and its places mean nothing.
 void moe_pad_groups(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t rows,
                     View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place, View<float, 1> overflow);
+// The places of the experts [first, first + here) of an order of moe_sort, at most N of them: window.order(N), −1
+// behind the last; window.offsets(here + 1), from 0; window.place(R,k), −1 where it is elsewhere. overflow[0] = 1 where
+// there are more than N.
+struct PlaceWindow {
+  View<std::int32_t, 1> order;
+  View<std::int64_t, 1> offsets;
+  View<std::int32_t, 2> place;
+};
+void moe_window(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
+                View<const std::int32_t, 2> place, std::int64_t first, PlaceWindow window, View<float, 1> overflow);
 // What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
 // experts(P): the expert of each row; −1 behind the last.
 void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,

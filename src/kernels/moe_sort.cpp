@@ -28,6 +28,17 @@ Assignments<T> one_by_one(const View<T, 2>& x) {
   return {x.data, x.pitch, x.columns()};
 }
 
+// Begins of experts from the first one on, of which `rows` places are taken.
+struct TakenPlaces {
+  const std::int64_t* offsets;
+  std::int64_t rows;
+
+  FORGE_INLINE std::int64_t begin_of(std::int64_t e) const {
+    const std::int64_t begin = offsets[e] - offsets[0];
+    return begin < rows ? begin : rows;
+  }
+};
+
 }  // namespace
 
 // Counting sort: how many of each expert a chunk of assignments has, and where in its chunk each stands (kept in
@@ -105,6 +116,24 @@ void moe_pad_groups(Stream& stream, View<const std::int64_t, 1> offsets, View<co
     padded_order[p] = q;
     if (q >= 0) places[q] = static_cast<std::int32_t>(p);
     if (i == 0 && count > rows) overflow[g] = 1;
+  });
+}
+
+void moe_window(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
+                View<const std::int32_t, 2> place, std::int64_t first, PlaceWindow window, View<float, 1> overflow) {
+  const std::int64_t here = window.offsets.rows() - 1, rows = window.order.rows();
+  require(first + here < offsets.rows() && window.place.size() == place.size(), "moe_window: shapes differ");
+  const auto all = one_by_one(place);
+  const auto mine = one_by_one(window.place);
+  const TakenPlaces taken{offsets.data + first, rows};
+  parallel_for(stream, rows, [=] FORGE_LAMBDA(std::int64_t p) {
+    window.order[p] = p < taken.begin_of(here) ? order[taken.offsets[0] + p] : -1;
+    if (p == 0 && taken.offsets[here] - taken.offsets[0] > rows) overflow[0] = 1;
+  });
+  parallel_for(stream, here + 1, [=] FORGE_LAMBDA(std::int64_t e) { window.offsets[e] = taken.begin_of(e); });
+  parallel_for(stream, place.size(), [=] FORGE_LAMBDA(std::int64_t q) {
+    const std::int64_t p = all[q] - taken.offsets[0];
+    mine[q] = all[q] >= 0 && p >= 0 && p < taken.begin_of(here) ? static_cast<std::int32_t>(p) : -1;
   });
 }
 

@@ -36,14 +36,14 @@ MoeShape moe_shape(const BufferContext& c) {
   // Without other sources the number of rows follows from the choices' shape, and products in one launch find on the
   // device where each expert's begin. Rows of no expert have no numbers, of which FP8 could take the largest.
   const bool rounds_rows_of_no_expert = m.capacity > 0 && c.fp8.on && c.fp8.experts;
-  const bool pads_pairs = c.device_counts && m.exchanges() && !m.gathers && !m.fixed;
-  m.reads_counts = !m.fixed && !pads_pairs && (m.exchanges() || !c.grouped || rounds_rows_of_no_expert);
+  m.pads = c.device_counts && m.exchanges() && !m.fixed;
+  m.reads_counts = !m.fixed && !m.pads && (m.exchanges() || !c.grouped || rounds_rows_of_no_expert);
   m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen * (m.gathers ? m.sources : 1);
   m.sent = m.places;
   const std::int64_t most =
       m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
   m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
-  if (!pads_pairs) return m;
+  if (!m.pads || m.gathers) return m;
   m.pair_rows = (m.round_rows + m.sources - 1) / m.sources;
   m.round_rows = m.sources * m.pair_rows;
   m.sent = c.ep * m.pair_rows;
@@ -76,13 +76,13 @@ std::int64_t loaded_rows(const BufferContext& c, const MoeShape& m) {
 std::int64_t expected_expert_rows(const BufferContext& c) {
   const MoeShape m = moe_shape(c);
   if (m.fixed) return m.sources * m.experts_here * m.capacity;
-  if (m.pads_pairs()) return m.round_rows;
+  if (m.pads) return m.round_rows;
   return m.reads_counts ? loaded_rows(c, m) : most_own_assignments(c);
 }
 
 std::int64_t multiplied_expert_rows(const BufferContext& c, bool rounded) {
   const MoeShape m = moe_shape(c);
-  if (!m.pads_pairs() || rounded) return expected_expert_rows(c);
+  if (!m.pads || rounded) return expected_expert_rows(c);
   return std::min(loaded_rows(c, m), m.round_rows);
 }
 
@@ -134,6 +134,8 @@ void add_sends_of_counts(Sends& sends) {
 
 // Kernels of moe_sort: counts of chunks, their sums by expert, the experts' offsets, places.
 constexpr std::int64_t moe_sort_launches = 4;
+// Those of moe_window: the order, the begins, the places.
+constexpr std::int64_t moe_window_launches = 3;
 
 void add_sort_operations(Operations& o) {
   const MoeShape m = moe_shape(o.c);
@@ -144,7 +146,9 @@ void add_sort_operations(Operations& o) {
 
 void add_operations_of_received(Operations& o) {
   const MoeShape m = moe_shape(o.c);
-  if (!m.exchanges() || m.gathers) return;
+  if (!m.exchanges()) return;
+  if (m.gathers && m.pads) o.over_indices("moe_window", m.rows * m.sources * m.chosen, 1, 1, moe_window_launches);
+  if (m.gathers) return;
   const std::int64_t rows = expected_expert_rows(o.c);
   if (m.pads_pairs()) o.over_indices("experts_of_sources", rows, 0, 1);
   o.over_indices("moe_sort", rows, 2, 2, moe_sort_launches);

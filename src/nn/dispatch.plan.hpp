@@ -19,15 +19,17 @@ struct MoeShape {
   std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
   std::int64_t sent = 0;          // of them, those whose rows are sent in a pass of one round, padding included
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
-  std::int64_t pair_rows = 0;     // Q, rows that each source sends to each group of ep where the device has the counts
+  std::int64_t pair_rows = 0;     // Q, rows that each source sends to each group of ep where these are padded
   int sources = 1;                // ranks that share the layer's experts: ep · etp
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
   bool fixed = false;        // static shapes: every source sends `capacity` rows to every expert, padded
   bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
+  // Whether the counts stay on the device, though rows go to other ranks (machine.dispatch_counts): one round of N
+  // rows, padded, and a rank says where there were more. Of rows that are sent, each source sends every group Q, and
+  // ep·etp·Q = N.
+  bool pads = false;
 
   bool exchanges() const { return sources > 1; }
-  // Whether the counts stay on the device: each source sends every group Q rows, padded, in one round of ep·etp·Q = N
-  // rows, and says where it had more (machine.dispatch_counts).
   bool pads_pairs() const { return pair_rows > 0; }
 };
 MoeShape moe_shape(const BufferContext&);
@@ -91,6 +93,7 @@ struct DispatchScratch {
   // Where rows are gathered: of all sources.
   View<T, 2> group_rows, group_sums;  // (S sources, C)
   View<A, 2> group_weights;           // (S sources, k)
+  View<std::int32_t, 2> window;       // (S sources, k) places among this rank's rows, where the device has the counts
   // Elsewhere: assignments on their way there or back; rows as they were received, by source and then by expert.
   View<T, 2> assignments;         // (P, C)
   View<A, 2> weights;             // (P, 1), of assignments either way
@@ -114,7 +117,13 @@ struct DispatchScratch {
       l.add(group_rows, "rows of all sources", rows, C);
       l.add(group_sums, "sums for all sources", rows, C);
       l.add(group_weights, "weights of all sources", rows, m.chosen);
-      return l.add(weights, "weights of assignments", m.places, 1);
+      l.add(weights, "weights of assignments", m.places, 1);
+      if (m.pads) {
+        l.add(window, "places among this rank's rows", rows, m.chosen);
+        l.add(order, "received rows by expert", N, 1);
+        l.add(offsets, "their begins", m.experts_here + 1, 1);
+      }
+      return;
     }
     l.add(assignments, "rows of assignments", m.places, C);
     l.add(weights, "weights of assignments", m.places, 1);

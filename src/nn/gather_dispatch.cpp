@@ -43,12 +43,12 @@ void GatherDispatch<T>::sort(Context<T>& ctx, View<const std::int32_t, 2> choice
 
 template <class T>
 GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
-    : Dispatch<T>(ctx.stream),
-      ctx_(ctx),
-      b_(b),
-      s_(s),
-      shape_(moe_shape(ctx.buffers)),
-      offsets_(to_size(shape_.experts + 1)) {
+    : Dispatch<T>(ctx.stream), ctx_(ctx), b_(b), s_(s), shape_(moe_shape(ctx.buffers)) {
+  if (ctx.device_counts) {
+    cut_window();
+    return;
+  }
+  offsets_.resize(to_size(shape_.experts + 1));
   copy_to_host(ctx.stream, offsets_.data(), b.offsets.data, offsets_.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   std::int64_t most = 0;
@@ -57,8 +57,26 @@ GatherDispatch<T>::GatherDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, 
   rounds_ = static_cast<int>(std::max<std::int64_t>((most + shape_.round_rows - 1) / shape_.round_rows, 1));
 }
 
+// This rank's places, as the device finds them. FP8 takes the magnitudes of all rows: padding, which is zero, then goes
+// to the last expert.
+template <class T>
+void GatherDispatch<T>::cut_window() {
+  const std::int64_t group = ctx_.groups.ep_rank(), here = shape_.experts_here, rows = shape_.round_rows;
+  moe_window(ctx_.stream, b_.offsets, b_.order, b_.place, group * here, {s_.order, s_.offsets, s_.window},
+             ctx_.overflow.slice(group, group + 1));
+  if (ctx_.fp8_block && ctx_.buffers.fp8.experts) fill_counts(ctx_.stream, rows, s_.offsets.slice(here, here + 1));
+}
+
+template <class T>
+View<const std::int32_t, 1> GatherDispatch<T>::order(int round) const {
+  if (ctx_.device_counts) return s_.order;
+  const Range here = window(round);
+  return b_.order.slice(here.begin, here.end);
+}
+
 template <class T>
 Range GatherDispatch<T>::window(int round) const {
+  if (ctx_.device_counts) return {0, shape_.round_rows};
   const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
   const Range own{offsets_[first], offsets_[first + to_size(shape_.experts_here)]};
   const std::int64_t begin = std::min(own.begin + round * shape_.round_rows, own.end);
@@ -67,6 +85,7 @@ Range GatherDispatch<T>::window(int round) const {
 
 template <class T>
 std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
+  if (ctx_.device_counts) return {};
   const auto first = to_size(ctx_.groups.ep_rank() * shape_.experts_here);
   const Range here = window(round);
   std::vector<std::int64_t> list;
@@ -78,6 +97,7 @@ std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
 template <class T>
 RowGroups GatherDispatch<T>::groups(int round) const {
   const Range here = window(round);
+  if (ctx_.device_counts) return {shape_.experts_here, s_.offsets.data, 0, here.begin, here.end};
   return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, 0, here.begin, here.end};
 }
 
@@ -103,22 +123,18 @@ void GatherDispatch<T>::send_rows(int round, View<const T, 2> x, const std::opti
   if (codes) {
     const View<const std::uint8_t, 2> all = gather_codes(x, *codes);
     gathered_ = x.data;
-    const Range places = window(round);
-    return fp8_decode_rows<T>(this->sending(), all, *codes, b_.order.slice(places.begin, places.end), shape_.chosen,
-                              to.slice(0, places.size()));
+    return fp8_decode_rows<T>(this->sending(), all, *codes, order(round), shape_.chosen,
+                              to.slice(0, window(round).size()));
   }
   if (gathered_ != x.data) gather<T>(this->sending(), ctx_.groups, x, s_.group_rows);
   gathered_ = x.data;
-  const Range here = window(round);
-  permute_rows<T>(this->sending(), s_.group_rows, b_.order.slice(here.begin, here.end), shape_.chosen,
-                  to.slice(0, here.size()));
+  permute_rows<T>(this->sending(), s_.group_rows, order(round), shape_.chosen, to.slice(0, window(round).size()));
 }
 
 template <class T>
 void GatherDispatch<T>::send_weights(int round, View<const A, 2> values, View<A, 1> to) {
   gather<A>(this->sending(), ctx_.groups, values, s_.group_weights);
-  const Range here = window(round);
-  permute_weights<A>(this->sending(), s_.group_weights, b_.order.slice(here.begin, here.end), to.slice(0, here.size()));
+  permute_weights<A>(this->sending(), s_.group_weights, order(round), to.slice(0, window(round).size()));
 }
 
 template <class T>
@@ -129,7 +145,7 @@ View<T, 2> GatherDispatch<T>::outbox(int round, View<T, 2> buffer) const {
 template <class T>
 void GatherDispatch<T>::return_rows(int round, View<const T, 2> from) {
   const Range here = window(round);
-  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), b_.place, here.begin, {}, summed_, s_.group_sums);
+  unpermute_rows<T>(ctx_.stream, from.slice(0, here.size()), places(), here.begin, {}, summed_, s_.group_sums);
   summed_ = true;
 }
 
@@ -154,7 +170,7 @@ void GatherDispatch<T>::return_weights(int round, View<A, 1> from) {
 
 template <class T>
 void GatherDispatch<T>::place_weights(View<A, 2> values) {
-  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), b_.place, s_.group_weights);
+  unpermute_weights<A>(ctx_.stream, line_of(s_.weights), places(), s_.group_weights);
   reduce<A>(s_.group_weights, values);
 }
 

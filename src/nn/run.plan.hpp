@@ -24,7 +24,7 @@ struct RunBuffers {
   View<double, 2> unit_norms;  // (units of the model, 2) squares of weights, of their last update
   View<double, 2> fp8_counts;  // of a step's numbers in FP8 (model/fp8_counts.hpp), where norms are reported
   Fp8History fp8_history;      // with the delayed recipe
-  // Where rows go to experts of other ranks before the host knows how many (MoeShape::pads_pairs): the groups of ep
+  // Where rows go to experts of other ranks before the host knows how many (MoeShape::pads): the groups of ep
   // that this rank had more rows for than it sends, and the step's sums as they were before the layers at hand.
   View<float, 1> overflow;  // (ep) 1: more
   View<double, 2> kept_sums;
@@ -50,7 +50,7 @@ struct RunBuffers {
     if (counts_fp8(l.c)) l.add(fp8_counts, "counts of FP8", fp8_count_rows, fp8_count_columns);
     fp8_history.list(l);
     if (l.spec.options.mtp_depth > 0) l.add(mtp_sums, "losses of depths", l.spec.options.mtp_depth, 2);
-    if (moe_shape(l.c).pads_pairs()) list_overflow(l);
+    if (moe_shape(l.c).pads) list_overflow(l);
   }
 
  private:

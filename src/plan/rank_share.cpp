@@ -76,7 +76,7 @@ RankShare rank_share(const ModelShare& model, int rank, bool matrices) {
     share.coded = coded_units(c, share.units, layout.tp_rank, layout.etp_rank);
   }
   share.checks_overflow =
-      moe_shape(buffer_context(model.deck, local_spec(model.spec, model.mesh.tp, model.mesh.etp))).pads_pairs();
+      moe_shape(buffer_context(model.deck, local_spec(model.spec, model.mesh.tp, model.mesh.etp))).pads;
   if (model.mesh.pp == 1) share.overflow_group = Group::scalars;
   share.clips_heads = model.deck.optimizer.qk_clip > 0;
   share.reports_norms = model.deck.output.norms_every_steps > 0;

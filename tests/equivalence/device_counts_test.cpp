@@ -11,7 +11,7 @@
 namespace forge::test {
 namespace {
 
-// Rows go to experts of other ranks in padded pairs, whose counts stay on the device, and forward passes in which rows
+// Rows go to experts of other ranks padded, their counts stay on the device, and forward passes in which rows
 // overflow are done again (machine.dispatch_counts). Products on the CPU find begins of rows as tensor cores do.
 Deck with_device_counts(Deck deck) {
   deck.machine.grouped = GroupedProducts::tensor_cores;
@@ -23,14 +23,14 @@ MoeShape shape_of(const Deck& deck) {
   return moe_shape(make_setup(deck).buffers);
 }
 
-// Models whose rows are sent in pairs, those with multi-token prediction too.
-std::vector<TestModel> models_with_pairs() {
+// Models whose rows are padded, those with multi-token prediction too.
+std::vector<TestModel> padded_models() {
   std::vector<TestModel> models;
   for (const auto& list : {moe_models(), mtp_models()})
     for (const TestModel& model : list) {
       const ModelDeck& m = model.deck.model;
       const bool fixed = m.capacity_factor > 0 && m.capacity_scope == CapacityScope::rank;
-      if (m.experts > 0 && m.dispatch == DispatchMethod::all_to_all && !fixed) models.push_back(model);
+      if (m.experts > 0 && !fixed) models.push_back(model);
     }
   return models;
 }
@@ -54,7 +54,7 @@ void add_drawn(std::vector<LayoutCase>& cases) {
   for (const int ranks : {2, 4, 6, 8, 12})
     for (const auto& list : {drawn_moe_layouts(ranks, 53), drawn_mtp_layouts(ranks, 2)})
       for (LayoutCase c : list) {
-        if (illegality(c.deck).empty() && !shape_of(with_device_counts(c.deck)).pads_pairs()) continue;
+        if (illegality(c.deck).empty() && !shape_of(with_device_counts(c.deck)).pads) continue;
         if (c.deck.model.capacity_factor == 0)
           c.deck.model.dispatch_rows = 0.3 + 0.2 * static_cast<double>(cases.size() % 9);
         cases.push_back(c);
@@ -69,7 +69,7 @@ std::string compare(Deck deck, References& references, std::int64_t steps, Seen&
   if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
   const LayoutResult& one = references.of(deck, steps);
   const Deck device = with_device_counts(deck);
-  seen.padded += shape_of(device).pads_pairs();
+  seen.padded += shape_of(device).pads;
   RunOptions options;
   options.train_steps = steps;
   options.whole = false;
@@ -85,7 +85,7 @@ std::string compare(Deck deck, References& references, std::int64_t steps, Seen&
 TEST(DeviceCounts, LayoutsEqualOneRankWhateverOverflows) {
   const double rows[] = {0.4, 1.2, 64};
   std::vector<LayoutCase> cases;
-  for (const TestModel& model : models_with_pairs())
+  for (const TestModel& model : padded_models())
     for (int draw = 0; draw < 3; ++draw) {
       const std::size_t n = cases.size();
       LayoutCase c = drawn(model, n);
@@ -139,7 +139,7 @@ Deck small(const Deck& model, std::size_t n, double rows) {
 // Padding is no row of any expert, so no bit changes, in any precision, where all rows of both fit one round.
 TEST(DeviceCounts, RowsThatFitHaveTheBitsOfCountsOnTheHost) {
   std::size_t n = 0, compared = 0;
-  for (const TestModel& model : models_with_pairs())
+  for (const TestModel& model : padded_models())
     for (const auto precision : {PrecisionName::fp64, PrecisionName::bf16, PrecisionName::fp8}) {
       Deck deck = small(model.deck, n++, 64);
       deck.train.precision = precision;

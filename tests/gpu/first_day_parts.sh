@@ -218,6 +218,7 @@ part_ranks() {
   counts fit mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=4
   counts overflow mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=1
   counts pp_2_overflow mesh.pp=2 mesh.dp_shard=2 mesh.ep=2 model.dispatch_rows=1 train.zero_stage=3 train.recompute=full
+  counts all_gather_overflow mesh.dp_shard=4 mesh.ep=4 model.dispatch_rows=1 model.dispatch=all_gather
   local test
   for test in comm train; do
     local command="$root/tests/mpirun.sh 4 $here/shared_gpu.sh $build/test_$test"

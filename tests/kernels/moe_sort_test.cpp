@@ -129,6 +129,29 @@ TEST(MoePad, BlocksOfGroups) {
   EXPECT_EQ(overflow.read(s), (Values{1, 0}));
 }
 
+// The last two of four experts, with three assignments.
+TEST(MoeWindow, PlacesOfSomeExperts) {
+  const Values experts{2, 0, 3, -1, 0, 2};
+  Sort sort(3, 4, 2, experts);
+  Stream s;
+  sort.run(s);
+  const auto check = [&](std::int64_t rows, const Values& order, const Values& offsets, const Values& place,
+                         double over) {
+    Field<std::int32_t> own_order(1, rows), own_place(3, 2);
+    Field<std::int64_t> own_offsets(1, 3);
+    Field<float> overflow(1, 1, Values{0});
+    moe_window(s, sort.offsets.vector(), sort.order.vector(), sort.place.view(), 2,
+               {own_order.vector(), own_offsets.vector(), own_place.view()}, overflow.vector());
+    EXPECT_EQ(own_order.read(s), order);
+    EXPECT_EQ(own_offsets.read(s), offsets);
+    EXPECT_EQ(own_place.read(s), place);
+    EXPECT_EQ(overflow.read(s), Values{over});
+  };
+  check(4, {0, 5, 2, -1}, {0, 2, 3}, {0, -1, 2, -1, -1, 1}, 0);
+  check(3, {0, 5, 2}, {0, 2, 3}, {0, -1, 2, -1, -1, 1}, 0);
+  check(1, {0}, {0, 1, 1}, {0, -1, -1, -1, -1, -1}, 1);
+}
+
 // Sources by ep coordinate, then etp coordinate; their rows arrive by etp coordinate first. The group's experts are 2
 // to 4 of six; one source has more rows than it sends, one fewer.
 TEST(MoeBlocks, ExpertsOfRowsThatSourcesSent) {
