@@ -2,6 +2,7 @@
 
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
+#include "layout/reductions.hpp"
 #include "nn/router.plan.hpp"
 #include "nn/run.plan.hpp"
 
@@ -58,31 +59,12 @@ std::vector<Sent> sends_of_amaxes(const CodedUnits& coded) {
   return list;
 }
 
-// As parallel/gradient_sync.hpp sums.
-std::vector<Sent> reduction_of(const BufferContext& c, const RankShare& share, const Task& task) {
-  const LocalUnit& unit = share.units[task.unit];
-  const Zero& zero = unit.zero;
-  const bool experts = unit.is_experts();
-  const DType type = c.precision.accumulate;
-  const Range state = unit.state();
-  if (!zero.reduce_each && !task.last) return {};
+std::vector<Sent> reductions_of(const LocalUnit& unit, bool last, DType type) {
   std::vector<Sent> list;
-  if (!zero.shards_state())
-    list.push_back({experts ? Group::expert_gradients : Group::gradients, Collective::all_reduce, unit.elements, type});
-  else
-    list.push_back({experts ? Group::expert_gradient_shards : Group::gradient_shards, Collective::reduce_scatter,
-                    state.size(), type});
-  if (!task.last) return list;
-  if (zero.shards_state())
-    list.push_back({experts ? Group::expert_gradient_replicas : Group::gradient_replicas, Collective::all_reduce,
-                    state.size(), type});
-  if (experts) return list;
-  const auto add = [&](Group group, const Range& part) {
-    if (const Range here = intersection(part, state); !here.empty())
-      list.push_back({group, Collective::all_reduce, here.size(), type});
-  };
-  add(Group::gradient_tp, {unit.replicated_begin, unit.replicated_end});
-  for (const Range& copied : unit.copied) add(Group::gradient_copies, copied);
+  const auto add = [&](const Reduction& r) { list.push_back({r.group, r.collective, r.part.size(), type}); };
+  if (unit.zero.reduce_each || last) add(reduction_over_shards(unit));
+  if (last)
+    for (const Reduction& r : step_reductions(unit)) add(r);
   return list;
 }
 
@@ -123,7 +105,7 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
     case TaskOp::weight_amaxes:
       return sends_of_amaxes(share.coded);
     case TaskOp::reduce_gradients:
-      return reduction_of(c, share, task);
+      return reductions_of(share.units[task.unit], task.last, c.precision.accumulate);
     case TaskOp::reduce_tied: {
       const LocalUnit& table = share.units[task.unit];
       return {{Group::gradient_tied, Collective::all_reduce, table.state().size(), c.precision.accumulate}};
