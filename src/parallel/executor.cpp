@@ -43,13 +43,11 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::backward_input:
     case TaskOp::backward_weight:
       return run_layer(task);
-    case TaskOp::open_state:
-    case TaskOp::open_stream:
-    case TaskOp::open_recomputed:
-    case TaskOp::open_gradients:
-      return open(task);
+    case TaskOp::open:
+      frames_[to_size(task.frame)].emplace(context_.arena, frame_bytes(context_.buffers, share_, task));
+      return;
     case TaskOp::close:
-      return close();
+      return frames_[to_size(task.frame)].reset();
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
     case TaskOp::weight_amaxes:
@@ -74,27 +72,6 @@ void Executor<T>::run(const Task& task) {
     default:
       throw Error("the executor has no such task: " + std::string(name_of(task.op)));
   }
-}
-
-template <class T>
-void Executor<T>::open(const Task& task) {
-  require(open_ < frames_.size(), "tasks open more frames than the executor holds");
-  OpenFrame& frame = frames_[open_++];
-  frame.op = task.op;
-  frame.frame.emplace(context_.arena);
-  frame.memory = context_.arena.allocate(frame_bytes(context_.buffers, share_, task), Category::workspace);
-}
-
-template <class T>
-void Executor<T>::close() {
-  frames_[--open_].frame.reset();
-}
-
-template <class T>
-void* Executor<T>::opened(TaskOp op) const {
-  for (std::size_t i = 0; i < open_; ++i)
-    if (frames_[i].op == op) return frames_[i].memory;
-  return nullptr;
 }
 
 // The model's own rows, and those of the depths whose layers or losses are here.

@@ -87,15 +87,12 @@ class Executor {
   };
   // Memory of the workspace from a task that opens it until its close.
   struct OpenFrame {
-    TaskOp op{};
-    std::optional<Frame> frame;
-    void* memory = nullptr;
+    Frame frame;
+    void* memory;
+
+    OpenFrame(Arena& arena, std::size_t bytes) : frame(arena), memory(arena.allocate(bytes, Category::workspace)) {}
   };
 
-  void open(const Task& task);
-  void close();
-  // Memory of the frame that a task of this kind has opened; null: none is open.
-  void* opened(TaskOp op) const;
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
@@ -118,8 +115,7 @@ class Executor {
   VocabularyPart vocabulary_;
   ActivationSlots slots_;
   Transfers transfers_;
-  std::array<OpenFrame, 3> frames_;  // as deep as tasks nest them: stream, recomputed, gradients
-  std::size_t open_ = 0;
+  std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
   Step step_;
 };
 

@@ -26,16 +26,12 @@ class Frames {
   void run(const Task& task) {
     if (const LayerPass p = pass_of(task, share_); p.layer) return scratch(task, p);
     switch (task.op) {
-      case TaskOp::open_state:
-      case TaskOp::open_stream:
-      case TaskOp::open_recomputed:
-      case TaskOp::open_gradients:
-        open_.push_back(frame_bytes(c_, share_, task));
-        now_ += open_.back();
+      case TaskOp::open:
+        now_ += open_[to_size(task.frame)] = frame_bytes(c_, share_, task);
         return;
       case TaskOp::close:
-        now_ -= open_.back();
-        return open_.pop_back();
+        now_ -= open_[to_size(task.frame)];
+        return;
       case TaskOp::compute_matrices:
         return reach(task, matrix_bytes());
       case TaskOp::update_factored:
@@ -62,7 +58,7 @@ class Frames {
 
   const BufferContext& c_;
   const RankShare& share_;
-  std::vector<std::size_t> open_;
+  std::array<std::size_t, kept_count> open_{};
   std::size_t now_ = 0;
 };
 

@@ -82,11 +82,8 @@ StepSlots step_slots(const RankShare& share, const Schedule& schedule, const std
 }
 
 std::size_t frame_bytes(const BufferContext& c, const RankShare& share, const Task& task) {
-  if (task.op == TaskOp::open_stream) return stream_bytes(c);
-  const Kept what = task.op == TaskOp::open_state        ? Kept::state
-                    : task.op == TaskOp::open_recomputed ? Kept::recomputed
-                                                         : Kept::gradients;
-  return bytes_in(what, c, share.chunks[to_size(task.action.chunk)], layer_of(task, share));
+  const StageLayer layer = task.layer < 0 ? StageLayer{} : layer_of(task, share);
+  return bytes_in(task.frame, c, share.chunks[to_size(task.action.chunk)], layer);
 }
 
 }  // namespace forge

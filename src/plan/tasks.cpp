@@ -101,6 +101,10 @@ class Writer {
     add(op).unit = unit;
     tasks_.back().place = place;
   }
+  void add_frame(TaskOp op, Kept frame, int layer = -1) {
+    add(op).frame = frame;
+    tasks_.back().layer = layer;
+  }
 
   void end_of_gradients() {
     action_ = {};
@@ -211,7 +215,7 @@ class Writer {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
-    if (action_.op == Op::backward) add(TaskOp::open_stream);
+    if (action_.op == Op::backward) add_frame(TaskOp::open, Kept::stream);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       for (const std::size_t unit : steps[i].acquires) {
         use(unit);
@@ -223,7 +227,7 @@ class Writer {
       for (const std::size_t unit : units_completed(layers()[to_size(steps[i].layer)], steps[i].pass))
         if (!completed_later(steps, i, unit)) reduce(unit);
     }
-    if (action_.op == Op::backward) add(TaskOp::close);
+    if (action_.op == Op::backward) add_frame(TaskOp::close, Kept::stream);
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }
@@ -240,31 +244,25 @@ class Writer {
       for (const std::size_t unit : units_completed(layer, step.pass)) clear(unit);
     switch (step.pass) {
       case Pass::forward:
-        if (is_private_state(step.layer)) add_of_layer(TaskOp::open_state, 0, 0);
+        if (is_private_state(content(), layer)) add_frame(TaskOp::open, Kept::state, step.layer);
         add_of_layer(TaskOp::forward, read, set_of(Region::saved) | written_edge(step.layer));
-        if (step.layer > 0 && is_private_state(step.layer - 1)) add(TaskOp::close);
+        if (step.layer > 0 && is_private_state(content(), layers()[to_size(step.layer) - 1]))
+          add_frame(TaskOp::close, Kept::state);
         return;
       case Pass::backward_input:
-        if (recomputed && fused) add_of_layer(TaskOp::open_recomputed, 0, 0);
+        if (recomputed && fused) add_frame(TaskOp::open, Kept::recomputed, step.layer);
         if (recomputed) add_of_layer(TaskOp::recompute, read, left());
-        if (frames) add_of_layer(TaskOp::open_gradients, 0, 0);
+        if (frames) add_frame(TaskOp::open, Kept::gradients, step.layer);
         return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
                             left() | set_of(Region::input_gradient));
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
-        if (frames) add(TaskOp::close);
-        if (recomputed && fused) add(TaskOp::close);
+        if (frames) add_frame(TaskOp::close, Kept::gradients);
+        if (recomputed && fused) add_frame(TaskOp::close, Kept::recomputed);
     }
   }
 
   Regions left() const { return action_.op == Op::backward ? 0u : set_of(Region::left); }
-  // A normalised state that the head alone reads, right behind the norm that makes it.
-  bool is_private_state(int l) const {
-    const auto next = to_size(l) + 1;
-    return layers()[next - 1].kind == LayerKind::norm && next < layers().size() &&
-           layers()[next].kind == LayerKind::head &&
-           (next + 1 == layers().size() || layers()[next + 1].kind != LayerKind::mtp_input);
-  }
   // What a forward pass leaves on an edge of the chunk.
   Regions written_edge(int l) const {
     const StageLayer& layer = layers()[to_size(l)];

@@ -17,12 +17,8 @@ enum class TaskOp : std::uint8_t {
   recompute,   // what the policy did not save
   backward_input,
   backward_weight,
-  // Buffers of a pass, in a frame of the workspace that stays until its close.
-  open_state,       // a normalised state that the head alone reads
-  open_stream,      // gradients of the residual stream, above and below a layer
-  open_recomputed,  // what recompute makes, for B and W of one layer
-  open_gradients,   // what B leaves for W of one layer
-  close,
+  open,   // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
+  close,  // the frame of these that was opened last
   // Parameters of a unit that ZeRO shards.
   gather,           // in the stream of parameters
   wait_parameters,  // the compute stream waits for the gather
@@ -63,6 +59,7 @@ struct Task {
   bool last = false;              // of reduce_gradients: nothing is added any more in the step
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
   int round = -1;                 // of matrices
+  Kept frame{};                   // of open and close
 
   // Whether it is about the step, not about an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }
