@@ -7,6 +7,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/operations.hpp"
+#include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {

@@ -16,21 +16,6 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
       transfers_(pipeline) {}
 
 template <class T>
-void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                             View<double, 1> z_sum, MtpLosses mtp) {
-  context_.step = step;
-  context_.training = true;
-  step_ = {&source, scale, loss_sum, z_sum, std::move(mtp), 0, {}};
-}
-
-template <class T>
-void Executor<T>::begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum,
-                                   View<double, 1> z_sum) {
-  context_.training = false;
-  step_ = {&source, {}, loss_sum, z_sum, {}, microbatch, {}};
-}
-
-template <class T>
 void Executor<T>::run(const Task& task) {
   Stream& stream = context_.stream;
   switch (task.op) {
@@ -77,28 +62,22 @@ void Executor<T>::run(const Task& task) {
 // The model's own rows, and those of the depths whose layers or losses are here.
 template <class T>
 void Executor<T>::load_batch(const Task& task) {
-  const int chunk = task.action.chunk, m = task.action.microbatch, row = step_.first_microbatch + m;
-  step_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
+  const int chunk = task.action.chunk, m = task.action.microbatch, row = inputs_.first_microbatch + m;
+  inputs_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
   int loaded = 0;
   for (const StageLayer& layer : share_.layers[to_size(chunk)]) {
     if (!context_.training || layer.state <= loaded) continue;
     loaded = layer.state;
-    step_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
+    inputs_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
   }
 }
 
 template <class T>
 void Executor<T>::transfer(const Task& task) {
   const Action& action = task.action;
-  if (action.op == Op::begin_group) return transfers_.begin_group();
-  if (action.op == Op::end_group) return transfers_.end_group();
-  if (!is_post(action.op)) return transfers_.wait(context_.stream, action);
-  const bool sends = is_send_post(action.op);
-  const View<T, 2> data = edge(only_of(sends ? task.reads : task.writes), action.chunk, action.microbatch);
-  if (sends)
-    transfers_.post_send(context_.stream, action, data.data, data.size(), dtype_of<T>);
-  else
-    transfers_.post_receive(context_.stream, action, data.data, data.size(), dtype_of<T>);
+  if (!is_post(action.op)) return transfers_.run(context_.stream, action);
+  const View<T, 2> data = edge(only_of(task.reads | task.writes), action.chunk, action.microbatch);
+  transfers_.run(context_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>

@@ -12,26 +12,11 @@
 #include "parallel/gradient_sync.hpp"
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
+#include "parallel/step_inputs.hpp"
 #include "parallel/storage.hpp"
 #include "parallel/transfers.hpp"
 
 namespace forge {
-
-// Puts the rows of a microbatch into a slot's.
-class BatchSource {
- public:
-  virtual ~BatchSource() = default;
-  virtual void load(Stream& stream, int microbatch, const Batch& to) = 0;
-  // What differs (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
-  virtual void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) = 0;
-};
-
-// Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
-// (depths, 2).
-struct MtpLosses {
-  ShortList<double, most_mtp_depths> per_label;
-  View<double, 2> sums;
-};
 
 // This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an
 // evaluation's.
@@ -49,11 +34,17 @@ class Executor {
   Executor(const Context<T>& context, const ParameterStorage<T>& storage, ParameterGather<T>& gather,
            GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Communicator& pipeline);
 
-  // Where the tasks of a step, which follow, find its batches and add losses.
-  void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                  View<double, 1> z_sum, MtpLosses mtp = {});
-  // Of a step that has begun: losses are also added up by their rows' source.
-  void add_by_source(View<double, 1> sums) { step_.source_sums = sums; }
+  // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
+  // without gradients, in the first slots. All stages' ranks call it together.
+  void begin_step(std::int64_t step, const StepInputs& inputs) {
+    context_.step = step;
+    context_.training = true;
+    inputs_ = inputs;
+  }
+  void begin_evaluation(const StepInputs& inputs) {
+    context_.training = false;
+    inputs_ = inputs;
+  }
   // Of a step that has begun, until the next begins: numbers in FP8 are counted; an empty View: they are not.
   void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
@@ -64,9 +55,6 @@ class Executor {
   }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
-  // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
-  // call it together.
-  void begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
   void set_operation_tape(OperationTape* tape) { context_.operations = tape; }
   // Throws what went wrong in the background.
@@ -76,15 +64,6 @@ class Executor {
   }
 
  private:
-  // Where the step's results go.
-  struct Step {
-    BatchSource* source = nullptr;
-    LossScale scale;
-    View<double, 1> loss_sum, z_sum;
-    MtpLosses mtp;
-    int first_microbatch = 0;  // of the source
-    View<double, 1> source_sums;
-  };
   // Memory of the workspace from a task that opens it until its close.
   struct OpenFrame {
     Frame frame;
@@ -116,7 +95,7 @@ class Executor {
   ActivationSlots slots_;
   Transfers transfers_;
   std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
-  Step step_;
+  StepInputs inputs_;
 };
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "nn/count_operands.hpp"
 #include "parallel/executor.hpp"
+#include "parallel/layer_parameters.hpp"
 
 namespace forge {
 
@@ -12,12 +13,14 @@ class Executor<T>::LayerTask {
   LayerTask(Executor& executor, const Task& task)
       : executor_(executor),
         context_(executor.context_),
-        step_(executor.step_),
+        inputs_(executor.inputs_),
         task_(task),
         stage_(executor.content(task.action.chunk)),
         layers_(executor.share_.layers[to_size(task.action.chunk)]),
         at_(to_size(task.layer)),
-        layer_(layers_[at_]) {}
+        layer_(layers_[at_]),
+        pass_(pass_of(task, executor.share_)),
+        parameters_{executor.storage_, context_.spec(), pass_} {}
 
   void run() {
     switch (layer_.kind) {
@@ -44,12 +47,12 @@ class Executor<T>::LayerTask {
   void run_embedding() {
     const Embedding<T> embedding{context_, batch(0)};
     if (is_forward()) {
-      EmbeddingParameters<const T> w{table(layer_.unit), {}};
-      if (layer_.second != no_unit) w.positions = table(layer_.second);
+      EmbeddingParameters<const T> w{parameters_.table(layer_.unit), {}};
+      if (layer_.second != no_unit) w.positions = parameters_.table(layer_.second);
       return embedding.forward(w, output());
     }
-    EmbeddingParameters<acc_t<T>> g{table_gradient(layer_.unit), {}};
-    if (layer_.second != no_unit) g.positions = table_gradient(layer_.second);
+    EmbeddingParameters<acc_t<T>> g{parameters_.table_gradient(layer_.unit), {}};
+    if (layer_.second != no_unit) g.positions = parameters_.table_gradient(layer_.second);
     embedding.backward_weight(g, output_gradient());
   }
 
@@ -57,7 +60,8 @@ class Executor<T>::LayerTask {
     const LayerBuffers<T> buffers = this->buffers();
     const Batch rows = batch(layer_.state);
     context_.kept_amaxes = {buffers.block.amaxes.rows, task_.op == TaskOp::recompute};
-    Block<T> block{{context_, layer_.number, rows, input(at_)}, buffers.block, weights(), gradients()};
+    Block<T> block{
+        {context_, layer_.number, rows, input(at_)}, buffers.block, parameters_.weights(), parameters_.gradients()};
     switch (task_.op) {
       case TaskOp::forward:
         return block.forward(output());
@@ -73,14 +77,15 @@ class Executor<T>::LayerTask {
   void run_mtp_input() {
     const Batch rows = batch(layer_.state);
     const View<T, 2> before = state(layer_.state - 1);
-    MtpInput<T> input{context_, layer_.number, rows, before, buffers().mtp, weights().mtp, gradients().mtp};
+    MtpInput<T> input{
+        context_, layer_.number, rows, before, buffers().mtp, parameters_.weights().mtp, parameters_.gradients().mtp};
     switch (task_.op) {
       case TaskOp::forward:
-        return input.forward({table(layer_.second), {}}, output());
+        return input.forward({parameters_.table(layer_.second), {}}, output());
       case TaskOp::recompute:
         return input.recompute();
       case TaskOp::backward_input:
-        return input.backward_input({table_gradient(layer_.second), {}}, output_gradient(),
+        return input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
                                     state_gradient(layer_.state - 1));
       default:
         return input.backward_weight(output_gradient());
@@ -88,29 +93,23 @@ class Executor<T>::LayerTask {
   }
 
   void run_norm() {
-    StateNorm<T> norm{context_, input(at_), kept(Kept::saved, at_).state.norm};
-    if (layer_.state > 0) {
-      norm.w = head_of_depth({}, weights().mtp);
-      norm.g = head_of_depth({}, gradients().mtp);
-    } else {
-      bind_weights(norm.w, layer_.unit);
-      const RankUnit<T>& own = unit(layer_.unit);
-      if (!is_forward()) bind<acc_t<T>>(norm.g, context_.spec(), own.local, {}, own.vector_sums());
-    }
+    const LayerBuffers<T> saved = kept(Kept::saved, at_);
+    StateNorm<T> norm{context_, input(at_), saved.state.norm};
+    parameters_.bind_norm(norm);
     if (is_forward()) return norm.forward(state(layer_.state));
     norm.backward_input(state_gradient(layer_.state), input_gradient());
   }
 
   void run_head() {
     const Batch rows = batch(layer_.state);
-    Head<T> head{context_, rows.labels, executor_.vocabulary_, table(layer_.unit)};
-    if (context_.training) head.g = table_gradient(layer_.unit);
+    Head<T> head{context_, rows.labels, executor_.vocabulary_, parameters_.table(layer_.unit)};
+    if (context_.training) head.g = parameters_.table_gradient(layer_.unit);
     const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
-    if (layer_.state == 0 && !step_.source_sums.empty()) head.by_source = {rows.sources, step_.source_sums};
-    if (layer_.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
+    if (layer_.state == 0 && !inputs_.source_sums.empty()) head.by_source = {rows.sources, inputs_.source_sums};
+    if (layer_.state == 0) return head.forward(n, d_n, inputs_.scale, inputs_.loss_sum, inputs_.z_sum);
     const auto depth = to_size(layer_.state - 1);
-    const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };
-    head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
+    const auto sum = [&](int which) { return View<double, 1>(inputs_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };
+    head.forward(n, d_n, {inputs_.mtp.per_label[depth], 0}, sum(0), sum(1));
   }
 
   // States that arrived, and those made here, for the next stage; backward the gradients of those made here.
@@ -186,7 +185,7 @@ class Executor<T>::LayerTask {
     return executor_.slots_.template edge<T>(region, task_.action.chunk, task_.action.microbatch, state, 1);
   }
 
-  // ---- buffers, weights and gradients of a layer
+  // ---- buffers of a layer
 
   Batch batch(int state) const { return executor_.slots_.batch(task_.action.chunk, task_.action.microbatch, state); }
 
@@ -214,42 +213,16 @@ class Executor<T>::LayerTask {
     return b;
   }
 
-  const RankUnit<T>& unit(std::size_t u) const { return executor_.storage_.unit(u); }
-  View<const T, 2> table(std::size_t u) const { return table_of(context_.spec(), unit(u).local, unit(u).weights()); }
-  View<acc_t<T>, 2> table_gradient(std::size_t u) const {
-    return table_of(context_.spec(), unit(u).local, unit(u).matrices());
-  }
-  void bind_weights(auto& to, std::size_t u) const { bind(to, context_.spec(), unit(u).local, unit(u).weights()); }
-  bool has_experts() const { return layer_.kind == LayerKind::block && layer_.second != no_unit; }
-  // What the task reads of the parameters in the layer's unit, and of a block's experts.
-  BlockParameters<const T> weights() const {
-    BlockParameters<const T> w;
-    if (task_.op == TaskOp::backward_weight) return w;
-    bind_weights(w, layer_.unit);
-    if (has_experts()) bind_weights(w, layer_.second);
-    return w;
-  }
-  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
-  // exist only there.
-  BlockParameters<acc_t<T>> gradients() const {
-    BlockParameters<acc_t<T>> g;
-    const bool of_weights = task_.op == TaskOp::backward_weight;
-    if (!of_weights && task_.op != TaskOp::backward_input) return g;
-    const RankUnit<T>& own = unit(layer_.unit);
-    bind<acc_t<T>>(g, context_.spec(), own.local, of_weights ? own.matrices() : nullptr, own.vector_sums());
-    if (has_experts() && !of_weights)
-      bind(g, context_.spec(), unit(layer_.second).local, unit(layer_.second).matrices());
-    return g;
-  }
-
   Executor& executor_;
   Context<T>& context_;
-  const Step& step_;
+  const StepInputs& inputs_;
   const Task& task_;
   const StageContent& stage_;
   const std::vector<StageLayer>& layers_;
   std::size_t at_;  // in the list
   const StageLayer& layer_;
+  LayerPass pass_;
+  LayerParameters<T> parameters_;
 };
 
 template <class T>
