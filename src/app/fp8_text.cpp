@@ -7,6 +7,7 @@
 #include "core/to_size.hpp"
 #include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
+#include "plan/placement.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
 

@@ -7,6 +7,7 @@
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
 #include "plan/operations.hpp"
+#include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {
@@ -30,7 +31,9 @@ class Words {
 
   Row row(const Task& task) const {
     const std::string regions = regions_of(task), sent = sent_by(task), flops = flops_by(task);
-    const std::string op(name_of(task.op)), stream(stream_of(task));
+    const std::string stream(stream_of(task));
+    std::string op(name_of(task.op));
+    if (task.op == TaskOp::open) op += "_" + std::string(name_of(task.frame));
     const auto [name, number] = subject_of(task);
     char text[256];
     std::snprintf(text, sizeof text, "%-16s %-18s %-10s %9s  %-34s", op.c_str(), numbered(name, number).c_str(),

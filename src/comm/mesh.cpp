@@ -39,20 +39,20 @@ Mesh::Mesh(std::unique_ptr<Communicator> world, const MeshShape& shape, const Me
   const auto device = device_communicator(*world_)->cartesian(grid);
   data_ = grid.group_size(data_axes) == 1 ? self_communicator()
                                           : world_->split(grid.group_number(rank(), data_axes), rank());
-  scalars_ = device->sub(grid.all_axes());
-  tp_ = device->sub(bits_of({Axis::tp}));
-  cp_ = device->sub(bits_of({Axis::cp}));
-  pipeline_ = device->sub(bits_of({Axis::pp}));
-  gradients_ = device->sub(gradient_axes);
-  gradient_shards_ = device->sub(shard_axes);
-  gradient_replicas_ = device->sub(bits_of({Axis::dp_replicate}));
-  gradient_tp_ = device->sub(bits_of({Axis::tp}));
-  gradient_copies_ = copies_group(*device, shape, groups.kv_copies);
-  gradient_tied_ = tied_group(*device, shape, groups.table_stages);
-  parameter_shards_ = device->sub(shard_axes);
-  matrices_ = groups.matrices ? device->sub(matrix_axes) : self_communicator();
+  group(Group::scalars) = device->sub(grid.all_axes());
+  group(Group::tp) = device->sub(bits_of({Axis::tp}));
+  group(Group::cp) = device->sub(bits_of({Axis::cp}));
+  group(Group::pp) = device->sub(bits_of({Axis::pp}));
+  group(Group::gradients) = device->sub(gradient_axes);
+  group(Group::gradient_shards) = device->sub(shard_axes);
+  group(Group::gradient_replicas) = device->sub(bits_of({Axis::dp_replicate}));
+  group(Group::gradient_tp) = device->sub(bits_of({Axis::tp}));
+  group(Group::gradient_copies) = copies_group(*device, shape, groups.kv_copies);
+  group(Group::gradient_tied) = tied_group(*device, shape, groups.table_stages);
+  group(Group::parameter_shards) = device->sub(shard_axes);
+  group(Group::matrices) = groups.matrices ? device->sub(matrix_axes) : self_communicator();
   make_expert_groups(groups.experts, groups.matrices);
-  stage_ = groups.stage ? device->sub(stage_axes) : self_communicator();
+  group(Group::stage) = groups.stage ? device->sub(stage_axes) : self_communicator();
 }
 
 // The expert view of the same ranks, with edp in its two parts: a second Cartesian communicator.
@@ -62,47 +62,25 @@ void Mesh::make_expert_groups(bool wanted, bool matrices) {
   const Grid grid({shape_.pp, shape_.expert_replicas(), shape_.expert_shards(), shape_.ep, shape_.etp});
   std::unique_ptr<Communicator> device;
   if (wanted) device = device_communicator(*world_)->cartesian(grid);
-  const auto group = [&](AxisBits axes) { return wanted ? device->sub(axes) : self_communicator(); };
-  ep_ = group(bit(ep));
-  etp_ = group(bit(etp));
-  expert_gradients_ = group(bit(replicas) | bit(shards));
-  expert_gradient_shards_ = group(bit(shards));
-  expert_gradient_replicas_ = group(bit(replicas));
-  expert_parameter_shards_ = group(bit(shards));
-  expert_matrices_ = matrices ? group(bit(shards) | bit(etp)) : self_communicator();
-}
-
-std::vector<std::pair<Group, Communicator*>> Mesh::groups() const {
-  return {{Group::scalars, scalars_.get()},
-          {Group::tp, tp_.get()},
-          {Group::cp, cp_.get()},
-          {Group::pp, pipeline_.get()},
-          {Group::gradients, gradients_.get()},
-          {Group::gradient_shards, gradient_shards_.get()},
-          {Group::gradient_replicas, gradient_replicas_.get()},
-          {Group::gradient_tp, gradient_tp_.get()},
-          {Group::gradient_copies, gradient_copies_.get()},
-          {Group::gradient_tied, gradient_tied_.get()},
-          {Group::parameter_shards, parameter_shards_.get()},
-          {Group::ep, ep_.get()},
-          {Group::etp, etp_.get()},
-          {Group::expert_gradients, expert_gradients_.get()},
-          {Group::expert_gradient_shards, expert_gradient_shards_.get()},
-          {Group::expert_gradient_replicas, expert_gradient_replicas_.get()},
-          {Group::expert_parameter_shards, expert_parameter_shards_.get()},
-          {Group::matrices, matrices_.get()},
-          {Group::expert_matrices, expert_matrices_.get()},
-          {Group::stage, stage_.get()}};
+  const auto make = [&](AxisBits axes) { return wanted ? device->sub(axes) : self_communicator(); };
+  group(Group::ep) = make(bit(ep));
+  group(Group::etp) = make(bit(etp));
+  group(Group::expert_gradients) = make(bit(replicas) | bit(shards));
+  group(Group::expert_gradient_shards) = make(bit(shards));
+  group(Group::expert_gradient_replicas) = make(bit(replicas));
+  group(Group::expert_parameter_shards) = make(bit(shards));
+  group(Group::expert_matrices) = matrices ? make(bit(shards) | bit(etp)) : self_communicator();
 }
 
 std::vector<std::pair<std::string, Traffic>> Mesh::traffic() const {
   std::vector<std::pair<std::string, Traffic>> sent;
-  for (const auto& [group, ranks] : groups()) sent.emplace_back(name_of(group), ranks->traffic());
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    sent.emplace_back(name_of(static_cast<Group>(g)), groups_[g]->traffic());
   return sent;
 }
 
 void Mesh::measure_in(Timeline* timeline) {
-  for (const auto& [group, ranks] : groups()) ranks->measure_in(timeline, name_of(group));
+  for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g]->measure_in(timeline, name_of(static_cast<Group>(g)));
 }
 
 }  // namespace forge

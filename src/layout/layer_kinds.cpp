@@ -91,8 +91,7 @@ struct NormLayer : AnyLayer {
   static void list_saved(BufferLister& l, const StageContent& stage, const StageLayer& layer, auto& to) {
     if (layer.state > 0 || stage.layers > 0) to.state.list_input(l);
     to.state.list_of_norm(l, layer.state > 0);
-    // Where another layer or stage reads it than the head right behind.
-    if (layer.state + 1 < stage.states_out() || !stage.head) to.state.list_state(l);
+    if (!is_private_state(stage, layer)) to.state.list_state(l);
   }
   template <class T>
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool) {
@@ -125,7 +124,9 @@ struct MtpInputLayer : BlockLayer {
   static void list_saved(BufferLister& l, const StageContent&, const StageLayer&, auto& to) { to.mtp.list(l); }
   static void list_recomputed(BufferLister& l, const StageLayer&, auto& to) { to.mtp.list(l); }
   static void list_gradients(BufferLister&, const StageLayer&, auto&) {}
-  static void list_left(BufferLister& l, const StageContent&, const StageLayer&, auto& to) { to.mtp.list_gradients(l); }
+  static void list_left(BufferLister& l, const StageContent&, const StageLayer&, auto& to) {
+    add_stream(l, to.d_out, "gradient of the block's input", l.W);
+  }
   template <class T>
   static std::size_t scratch(const BufferContext& c, const StageLayer&, Pass pass, bool recompute) {
     const std::size_t rows = counted_bytes<EmbeddingScratch<T>>(c);
@@ -173,6 +174,15 @@ Units present(Units units) {
 
 }  // namespace
 
+std::string_view name_of(Kept place) {
+  constexpr std::string_view names[kept_count] = {"saved", "left", "recomputed", "gradients", "state", "stream"};
+  return names[to_size(place)];
+}
+
+bool is_private_state(const StageContent& stage, const StageLayer& layer) {
+  return layer.kind == LayerKind::norm && stage.head && layer.state + 1 == stage.states_out();
+}
+
 bool does(const StageLayer& layer, Pass pass) {
   return visit(layer, [&](auto kind) { return kind.does(pass); });
 }
@@ -201,6 +211,8 @@ BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& st
     if (place == Kept::left) kind.list_left(l, stage, layer, to);
   });
   if (place == Kept::state) to.state.list_state(l);
+  if (place == Kept::stream)
+    for (View<T, 2>& gradient : to.stream) add_stream(l, gradient, "gradient of the residual", l.W);
   return l.list;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "core/traffic.hpp"
 #include "layout/stage.hpp"
 #include "nn/block.plan.hpp"
@@ -24,10 +26,11 @@ std::vector<std::size_t> units_completed(const StageLayer& layer, Pass pass);
 template <class T>
 struct LayerBuffers {
   View<T, 2> x;      // (S, C) a block's input, where no edge of the stage is it
-  View<T, 2> d_out;  // (S, C) gradient of what a block or the embedding hands on, likewise, for W
+  View<T, 2> d_out;  // (S, C) gradient of what the layer adds to the residual stream, likewise, for W
   BlockBuffers<T> block;
   StateBuffers<T> state;
   MtpBuffers<T> mtp;
+  std::array<View<T, 2>, 2> stream;  // (S, C) gradients of the residual stream, above and below a layer, in turn
 };
 // Where buffers of a layer stand between its passes.
 enum class Kept {
@@ -37,7 +40,12 @@ enum class Kept {
   recomputed,
   gradients,  // what B leaves for W
   state,      // a normalised state that the head alone reads
+  stream,     // where W follows B directly; of all layers of a pass
 };
+inline constexpr int kept_count = 6;
+std::string_view name_of(Kept place);
+// Whether what a norm makes has a frame: nobody reads it but the head right behind.
+bool is_private_state(const StageContent& stage, const StageLayer& layer);
 // The members that stand there.
 template <class T>
 BufferList buffers_in(Kept place, const BufferContext& c, const StageContent& stage, const StageLayer& layer,

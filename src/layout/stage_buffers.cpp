@@ -7,14 +7,6 @@
 
 namespace forge {
 
-template <class T>
-void GradientStream<T>::list(BufferLister& l) {
-  l.add(a, "gradient of the residual, a", l.S, l.spec.C(), l.W);
-  l.add(b, "gradient of the residual, b", l.S, l.spec.C(), l.W);
-}
-
-FORGE_INSTANTIATE_CLASS(GradientStream);
-
 namespace {
 
 std::vector<SlotPart> saved_parts(const BufferContext& c, const StageContent& stage,
@@ -78,10 +70,6 @@ std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const St
       return edge(!stage.head);
   }
   return {};
-}
-
-std::size_t stream_bytes(const BufferContext& c) {
-  return with_compute_type(c.precision, [&](auto type) { return counted_bytes<GradientStream<decltype(type)>>(c); });
 }
 
 }  // namespace forge

@@ -32,14 +32,6 @@ constexpr Region only_of(Regions one) {
 }
 std::string_view name_of(Region region);
 
-// Gradients of the residual stream, above and below a layer, in turn.
-template <class T>
-struct GradientStream {
-  View<T, 2> a, b;  // (S, C)
-
-  void list(BufferLister& l);
-};
-
 // States on an edge of a stage; evaluation has one everywhere.
 int states_on(Region edge, const StageContent& stage);
 
@@ -53,7 +45,5 @@ struct SlotPart {
 };
 std::vector<SlotPart> slot_parts(Region region, const BufferContext& c, const StageContent& stage,
                                  const std::vector<StageLayer>& layers, bool training);
-
-std::size_t stream_bytes(const BufferContext& c);  // of a GradientStream
 
 }  // namespace forge

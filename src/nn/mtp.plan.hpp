@@ -33,7 +33,6 @@ struct MtpBuffers {
   View<T, 2> embedding;                           // (S, C) of the shifted tokens
   View<acc_t<T>, 1> embedding_rstd, hidden_rstd;  // (S)
   View<T, 2> in;                                  // (S, 2C) both, normalised, side by side
-  View<T, 2> d_out;                               // (S, C) gradient of the module's block's input, for W
 
   void list(BufferLister& l) {
     l.keep(embedding, "embedding of shifted tokens", l.S, l.spec.C(), l.B);
@@ -41,7 +40,6 @@ struct MtpBuffers {
     l.keep(hidden_rstd, "hidden state's norm rstd", l.S, 1, l.B);
     l.recompute(in, "embedding and hidden state", l.S, 2 * l.spec.C(), l.W);
   }
-  void list_gradients(BufferLister& l) { l.add(d_out, "gradient of the block's input", l.S, l.spec.C(), l.W); }
 };
 
 // Workspace of B.

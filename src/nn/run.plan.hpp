@@ -1,5 +1,8 @@
 #pragma once
 
+#include <vector>
+
+#include "core/traffic.hpp"
 #include "model/fp8_history.hpp"
 #include "nn/router.plan.hpp"
 
@@ -9,6 +12,12 @@ namespace forge {
 inline bool counts_fp8(const BufferContext& c) {
   return c.fp8.on && c.normed_units > 0;
 }
+
+// What all ranks sum at the end of a step: losses of sources, loss, z and squared norm; losses of multi-token
+// prediction; routers' loads and losses; the largest attention logits; largest magnitudes of tensors in FP8.
+std::vector<Sent> scalar_sums(const BufferContext& c);
+// And behind an update whose norms are reported.
+std::vector<Sent> norm_sums(const BufferContext& c);
 
 // What layers and the step have for the whole run, once per rank.
 template <class T>

@@ -20,22 +20,6 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
 }
 
 template <class T>
-void Executor<T>::begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                             View<double, 1> z_sum, MtpLosses mtp) {
-  context_.step = step;
-  context_.training = true;
-  step_ = {&source, scale, loss_sum, z_sum, std::move(mtp), 0, {}};
-  overflow_.begin_step(slots_.microbatches());
-}
-
-template <class T>
-void Executor<T>::begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum,
-                                   View<double, 1> z_sum) {
-  context_.training = false;
-  step_ = {&source, {}, loss_sum, z_sum, {}, microbatch, {}};
-}
-
-template <class T>
 void Executor<T>::run(const Task& task) {
   Stream& stream = context_.stream;
   switch (task.op) {
@@ -48,15 +32,13 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::backward_input:
     case TaskOp::backward_weight:
       return run_layer(task);
-    case TaskOp::open_state:
-    case TaskOp::open_stream:
-    case TaskOp::open_recomputed:
-    case TaskOp::open_gradients:
-      return open(task);
+    case TaskOp::open:
+      frames_[to_size(task.frame)].emplace(context_.arena, frame_bytes(context_.buffers, share_, task));
+      return;
     case TaskOp::close:
-      return close();
+      return frames_[to_size(task.frame)].reset();
     case TaskOp::keep_sums:
-      return overflow_.keep(stream, task, state_of(task));
+      return overflow_.keep(stream, task, layer_of(task, share_).state);
     case TaskOp::check_overflow:
       return check_overflow(task);
     case TaskOp::gather:
@@ -85,52 +67,25 @@ void Executor<T>::run(const Task& task) {
   }
 }
 
-template <class T>
-void Executor<T>::open(const Task& task) {
-  require(open_ < frames_.size(), "tasks open more frames than the executor holds");
-  OpenFrame& frame = frames_[open_++];
-  frame.op = task.op;
-  frame.frame.emplace(context_.arena);
-  frame.memory = context_.arena.allocate(frame_bytes(context_.buffers, share_, task), Category::workspace);
-}
-
-template <class T>
-void Executor<T>::close() {
-  frames_[--open_].frame.reset();
-}
-
-template <class T>
-void* Executor<T>::opened(TaskOp op) const {
-  for (std::size_t i = 0; i < open_; ++i)
-    if (frames_[i].op == op) return frames_[i].memory;
-  return nullptr;
-}
-
 // The model's own rows, and those of the depths whose layers or losses are here.
 template <class T>
 void Executor<T>::load_batch(const Task& task) {
-  const int chunk = task.action.chunk, m = task.action.microbatch, row = step_.first_microbatch + m;
-  step_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
+  const int chunk = task.action.chunk, m = task.action.microbatch, row = inputs_.first_microbatch + m;
+  inputs_.source->load(context_.stream, row, slots_.batch(chunk, m, 0));
   int loaded = 0;
   for (const StageLayer& layer : share_.layers[to_size(chunk)]) {
     if (!context_.training || layer.state <= loaded) continue;
     loaded = layer.state;
-    step_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
+    inputs_.source->load_shifted(context_.stream, row, loaded, slots_.batch(chunk, m, loaded));
   }
 }
 
 template <class T>
 void Executor<T>::transfer(const Task& task) {
   const Action& action = task.action;
-  if (action.op == Op::begin_group) return transfers_.begin_group();
-  if (action.op == Op::end_group) return transfers_.end_group();
-  if (!is_post(action.op)) return transfers_.wait(context_.stream, action);
-  const bool sends = is_send_post(action.op);
-  const View<T, 2> data = edge(only_of(sends ? task.reads : task.writes), action.chunk, action.microbatch);
-  if (sends)
-    transfers_.post_send(context_.stream, action, data.data, data.size(), dtype_of<T>);
-  else
-    transfers_.post_receive(context_.stream, action, data.data, data.size(), dtype_of<T>);
+  if (!is_post(action.op)) return transfers_.run(context_.stream, action);
+  const View<T, 2> data = edge(only_of(task.reads | task.writes), action.chunk, action.microbatch);
+  transfers_.run(context_.stream, action, data.data, data.size(), dtype_of<T>);
 }
 
 template <class T>
@@ -142,7 +97,7 @@ void Executor<T>::local_copy(const Task& task) {
 
 template <class T>
 void Executor<T>::check_overflow(const Task& task) {
-  if (!overflow_.happened(context_.stream, task, state_of(task))) return;
+  if (!overflow_.happened(context_.stream, task, layer_of(task, share_).state)) return;
   for (const Task& again : repeats_[list_][to_size(task.round)]) {
     run(again);
     if (again.op == TaskOp::forward) overflow_.count(context_.stream, layer_of(again, share_).number);

@@ -13,26 +13,11 @@
 #include "parallel/overflow.hpp"
 #include "parallel/parameter_gather.hpp"
 #include "parallel/slots.hpp"
+#include "parallel/step_inputs.hpp"
 #include "parallel/storage.hpp"
 #include "parallel/transfers.hpp"
 
 namespace forge {
-
-// Puts the rows of a microbatch into a slot's.
-class BatchSource {
- public:
-  virtual ~BatchSource() = default;
-  virtual void load(Stream& stream, int microbatch, const Batch& to) = 0;
-  // What differs (Batch::list_shifted) at depth `depth`, from 1, of multi-token prediction.
-  virtual void load_shifted(Stream& stream, int microbatch, int depth, const Batch& to) = 0;
-};
-
-// Multi-token prediction in a step, by depth: what a label's loss weighs in total_loss, and where sums of loss and z go
-// (depths, 2).
-struct MtpLosses {
-  ShortList<double, most_mtp_depths> per_label;
-  View<double, 2> sums;
-};
 
 // This rank's part of a pipeline, and the slots of the lists of tasks that it replays: steps' by their batches, else an
 // evaluation's.
@@ -52,11 +37,18 @@ class Executor {
            GradientSync<T>* sync, const PipelinePart& part, VocabularyPart vocabulary, Mesh& mesh,
            const RunBuffers<T>& run);
 
-  // Where the tasks of a step, which follow, find its batches and add losses.
-  void begin_step(BatchSource& source, std::int64_t step, LossScale scale, View<double, 1> loss_sum,
-                  View<double, 1> z_sum, MtpLosses mtp = {});
-  // Of a step that has begun: losses are also added up by their rows' source.
-  void add_by_source(View<double, 1> sums) { step_.source_sums = sums; }
+  // Of the tasks that follow, until the next begins: a step's, or an evaluation's of one microbatch of the source,
+  // without gradients, in the first slots. All stages' ranks call it together.
+  void begin_step(std::int64_t step, const StepInputs& inputs) {
+    context_.step = step;
+    context_.training = true;
+    inputs_ = inputs;
+    overflow_.begin_step(slots_.microbatches());
+  }
+  void begin_evaluation(const StepInputs& inputs) {
+    context_.training = false;
+    inputs_ = inputs;
+  }
   // Of a step that has begun, until the next begins: numbers in FP8 are counted; an empty View: they are not.
   void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
@@ -68,9 +60,6 @@ class Executor {
   }
   // Any task but those of the whole step's scalars and update.
   void run(const Task& task);
-  // The same of an evaluation of one microbatch of the source, without gradients, in the first slots. All stages' ranks
-  // call it together.
-  void begin_evaluation(BatchSource& source, int microbatch, View<double, 1> loss_sum, View<double, 1> z_sum);
   // Forward passes of layers with experts that were done again so far (plan/repeat.hpp), by microbatch and state.
   std::int64_t repeats() const { return overflow_.repeats(); }
   void set_routing_tape(RoutingTape* tape) { context_.router.tape = tape; }
@@ -82,31 +71,18 @@ class Executor {
   }
 
  private:
-  // Where the step's results go.
-  struct Step {
-    BatchSource* source = nullptr;
-    LossScale scale;
-    View<double, 1> loss_sum, z_sum;
-    MtpLosses mtp;
-    int first_microbatch = 0;  // of the source
-    View<double, 1> source_sums;
-  };
   // Memory of the workspace from a task that opens it until its close.
   struct OpenFrame {
-    TaskOp op{};
-    std::optional<Frame> frame;
-    void* memory = nullptr;
+    Frame frame;
+    void* memory;
+
+    OpenFrame(Arena& arena, std::size_t bytes) : frame(arena), memory(arena.allocate(bytes, Category::workspace)) {}
   };
 
-  void open(const Task& task);
-  void close();
-  // Memory of the frame that a task of this kind has opened; null: none is open.
-  void* opened(TaskOp op) const;
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
   void check_overflow(const Task& task);
-  int state_of(const Task& task) const { return layer_of(task, share_).state; }
 
   // A layer's part of the work: its passes, and where they read and write.
   class LayerTask;
@@ -127,11 +103,10 @@ class Executor {
   ActivationSlots slots_;
   Transfers transfers_;
   ForwardOverflow<T> overflow_;
-  std::vector<std::vector<std::vector<Task>>> repeats_;  // by list, check
-  std::size_t list_ = 0;                                 // at hand
-  std::array<OpenFrame, 3> frames_;                      // as deep as tasks nest them: stream, recomputed, gradients
-  std::size_t open_ = 0;
-  Step step_;
+  std::vector<std::vector<std::vector<Task>>> repeats_;      // by list, check
+  std::size_t list_ = 0;                                     // at hand
+  std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
+  StepInputs inputs_;
 };
 
 }  // namespace forge

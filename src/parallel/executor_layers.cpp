@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "nn/count_operands.hpp"
 #include "parallel/executor.hpp"
+#include "parallel/layer_parameters.hpp"
 
 namespace forge {
 
@@ -12,11 +13,14 @@ class Executor<T>::LayerTask {
   LayerTask(Executor& executor, const Task& task)
       : executor_(executor),
         context_(executor.context_),
-        step_(executor.step_),
+        inputs_(executor.inputs_),
         task_(task),
         stage_(executor.content(task.action.chunk)),
         layers_(executor.share_.layers[to_size(task.action.chunk)]),
-        layer_(layer_of(task, executor.share_)) {}
+        at_(to_size(task.layer)),
+        layer_(layers_[at_]),
+        pass_(pass_of(task, executor.share_)),
+        parameters_{executor.storage_, context_.spec(), pass_} {}
 
   void run() {
     switch (layer_.kind) {
@@ -43,78 +47,69 @@ class Executor<T>::LayerTask {
   void run_embedding() {
     const Embedding<T> embedding{context_, batch(0)};
     if (is_forward()) {
-      EmbeddingParameters<const T> w{table(layer_.unit), {}};
-      if (layer_.second != no_unit) w.positions = table(layer_.second);
-      return embedding.forward(w, residual(0));
+      EmbeddingParameters<const T> w{parameters_.table(layer_.unit), {}};
+      if (layer_.second != no_unit) w.positions = parameters_.table(layer_.second);
+      return embedding.forward(w, output());
     }
-    EmbeddingParameters<acc_t<T>> g{table_gradient(layer_.unit), {}};
-    if (layer_.second != no_unit) g.positions = table_gradient(layer_.second);
-    embedding.backward_weight(g, residual_gradient(0));
+    EmbeddingParameters<acc_t<T>> g{parameters_.table_gradient(layer_.unit), {}};
+    if (layer_.second != no_unit) g.positions = parameters_.table_gradient(layer_.second);
+    embedding.backward_weight(g, output_gradient());
   }
 
   void run_block() {
     const LayerBuffers<T> buffers = this->buffers();
     const Batch rows = batch(layer_.state);
-    const View<T, 2> x = layer_.state == 0 ? residual(position_of(layer_)) : buffers.x;
     context_.kept_amaxes = {buffers.block.amaxes.rows, task_.op == TaskOp::recompute};
-    Block<T> block{{context_, layer_.number, rows, x}, buffers.block, weights(), gradients()};
+    Block<T> block{
+        {context_, layer_.number, rows, input(at_)}, buffers.block, parameters_.weights(), parameters_.gradients()};
     switch (task_.op) {
       case TaskOp::forward:
-        return block.forward(output_of(layer_));
+        return block.forward(output());
       case TaskOp::recompute:
         return block.recompute();
       case TaskOp::backward_input:
-        return block.backward_input(output_gradient_of(layer_), input_gradient_of(layer_));
+        return block.backward_input(output_gradient(), input_gradient());
       default:
-        return block.backward_weight(output_gradient_of(layer_));
+        return block.backward_weight(output_gradient());
     }
   }
 
   void run_mtp_input() {
     const Batch rows = batch(layer_.state);
-    const std::size_t block = to_size(task_.layer) + 1;
     const View<T, 2> before = state(layer_.state - 1);
-    MtpInput<T> input{context_, layer_.number, rows, before, buffers().mtp, weights().mtp, gradients().mtp};
+    MtpInput<T> input{
+        context_, layer_.number, rows, before, buffers().mtp, parameters_.weights().mtp, parameters_.gradients().mtp};
     switch (task_.op) {
       case TaskOp::forward:
-        return input.forward({table(layer_.second), {}}, kept(Kept::saved, block).x);
+        return input.forward({parameters_.table(layer_.second), {}}, output());
       case TaskOp::recompute:
         return input.recompute();
       case TaskOp::backward_input:
-        return input.backward_input({table_gradient(layer_.second), {}}, input_gradient_of(layers_[block]),
+        return input.backward_input({parameters_.table_gradient(layer_.second), {}}, output_gradient(),
                                     state_gradient(layer_.state - 1));
       default:
-        return input.backward_weight(input_gradient_of(layers_[block]));
+        return input.backward_weight(output_gradient());
     }
   }
 
   void run_norm() {
-    const StateBuffers<T> b = kept(Kept::saved, to_size(task_.layer)).state;
-    const bool of_depth = layer_.state > 0;
-    StateNorm<T> norm{context_, of_depth ? b.x : residual(stage_.layers), b.norm};
-    if (of_depth) {
-      norm.w = head_of_depth({}, weights().mtp);
-      norm.g = head_of_depth({}, gradients().mtp);
-    } else {
-      bind_weights(norm.w, layer_.unit);
-      const RankUnit<T>& own = unit(layer_.unit);
-      if (!is_forward()) bind<acc_t<T>>(norm.g, context_.spec(), own.local, {}, own.vector_sums());
-    }
+    const LayerBuffers<T> saved = kept(Kept::saved, at_);
+    StateNorm<T> norm{context_, input(at_), saved.state.norm};
+    parameters_.bind_norm(norm);
     if (is_forward()) return norm.forward(state(layer_.state));
-    norm.backward_input(state_gradient(layer_.state), of_depth ? output_gradient_of(layers_[to_size(task_.layer) - 1])
-                                                               : residual_gradient(stage_.layers));
+    norm.backward_input(state_gradient(layer_.state), input_gradient());
   }
 
   void run_head() {
     const Batch rows = batch(layer_.state);
-    Head<T> head{context_, rows.labels, executor_.vocabulary_, table(layer_.unit)};
-    if (context_.training) head.g = table_gradient(layer_.unit);
+    Head<T> head{context_, rows.labels, executor_.vocabulary_, parameters_.table(layer_.unit)};
+    if (context_.training) head.g = parameters_.table_gradient(layer_.unit);
     const View<T, 2> n = state(layer_.state), d_n = state_gradient(layer_.state);
-    if (layer_.state == 0 && !step_.source_sums.empty()) head.by_source = {rows.sources, step_.source_sums};
-    if (layer_.state == 0) return head.forward(n, d_n, step_.scale, step_.loss_sum, step_.z_sum);
+    if (layer_.state == 0 && !inputs_.source_sums.empty()) head.by_source = {rows.sources, inputs_.source_sums};
+    if (layer_.state == 0) return head.forward(n, d_n, inputs_.scale, inputs_.loss_sum, inputs_.z_sum);
     const auto depth = to_size(layer_.state - 1);
-    const auto sum = [&](int which) { return View<double, 1>(step_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };
-    head.forward(n, d_n, {step_.mtp.per_label[depth], 0}, sum(0), sum(1));
+    const auto sum = [&](int which) { return View<double, 1>(inputs_.mtp.sums.row(layer_.state - 1) + which, {{1}}); };
+    head.forward(n, d_n, {inputs_.mtp.per_label[depth], 0}, sum(0), sum(1));
   }
 
   // States that arrived, and those made here, for the next stage; backward the gradients of those made here.
@@ -138,50 +133,46 @@ class Executor<T>::LayerTask {
   bool is_forward() const { return task_.op == TaskOp::forward; }
   void copy(View<const T, 2> from, View<T, 2> to) { copy_rows<T>(context_.stream, from, to); }
 
-  // ---- states and their gradients. Residual stream: position i is the input of the chunk's i-th block, behind the
-  // last one the input of the final norm or the next stage. Normalised states by number.
+  // ---- the residual stream, or that of a depth. What one layer makes of it the next one keeps, if it reads it; else
+  // it stands on an edge of the stage.
+
+  bool has_reader(std::size_t l) const {
+    if (l + 1 == layers_.size()) return false;
+    const LayerKind next = layers_[l + 1].kind;
+    return next == LayerKind::block || next == LayerKind::norm;
+  }
+  View<T, 2> input(std::size_t l) const {
+    const LayerBuffers<T> b = kept(Kept::saved, l);
+    const View<T, 2> own = layers_[l].kind == LayerKind::norm ? b.state.x : b.x;
+    return own.empty() ? edge(Region::input) : own;
+  }
+  View<T, 2> output() const { return has_reader(at_) ? input(at_ + 1) : edge(Region::output); }
+  View<T, 2> output_gradient(std::size_t l) const {
+    if (!has_reader(l)) return edge(Region::output_gradient);
+    if (!task_.fused()) return kept(Kept::left, l).d_out;
+    LayerBuffers<T> b;
+    point_to_frame(b, Kept::stream, l);
+    return b.stream[to_size(l % 2)];
+  }
+  View<T, 2> output_gradient() const { return output_gradient(at_); }
+  View<T, 2> input_gradient() const {
+    return at_ > 0 && has_reader(at_ - 1) ? output_gradient(at_ - 1) : edge(Region::input_gradient);
+  }
+
+  // ---- normalised states, by number
 
   std::size_t find(LayerKind kind, int state) const {
     for (std::size_t l = 0; l < layers_.size(); ++l)
       if (layers_[l].kind == kind && layers_[l].state == state) return l;
     throw Error("a stage has no layer of a kind and state that a task asks for");
   }
-  std::size_t block_at(int position) const { return to_size(position + stage_.embedding); }
-  int position_of(const StageLayer& block) const { return static_cast<int>(block.number - stage_.layer(0)); }
-
-  View<T, 2> edge(Region region) const { return executor_.edge(region, task_.action.chunk, task_.action.microbatch); }
-  View<T, 2> edge(Region region, int state) const {
-    return executor_.slots_.template edge<T>(region, task_.action.chunk, task_.action.microbatch, state, 1);
-  }
-
-  View<T, 2> residual(int position) const {
-    const bool ends = position == stage_.layers;
-    if (position == 0 && !(ends && stage_.embedding && !stage_.ends_model())) return edge(Region::input);
-    if (!ends) return kept(Kept::saved, block_at(position)).x;
-    if (!stage_.final_norm()) return edge(Region::output);
-    return kept(Kept::saved, find(LayerKind::norm, 0)).state.x;
-  }
-  View<T, 2> residual_gradient(int position) const {
-    if (position == 0 && !stage_.embedding) return edge(Region::input_gradient);
-    if (position == stage_.layers && !stage_.final_norm()) return edge(Region::output_gradient);
-    if (task_.fused()) return position % 2 ? stream_gradients().a : stream_gradients().b;  // the two take turns
-    return kept(Kept::left, position > 0 ? block_at(position - 1) : find(LayerKind::embedding, 0)).d_out;
-  }
-  GradientStream<T> stream_gradients() const {
-    GradientStream<T> stream;
-    BufferLister list(context_.buffers);
-    stream.list(list);
-    place(list.list, executor_.opened(TaskOp::open_stream));
-    return stream;
-  }
-
   // Whether a state is made here.
   bool is_own(int state) const { return stage_.final_norm() || state >= stage_.states_in; }
   View<T, 2> state(int number) const {
     if (!is_own(number)) return edge(Region::input, number);
     const std::size_t norm = find(LayerKind::norm, number);
     LayerBuffers<T> b = kept(Kept::saved, norm);
-    if (b.state.state.empty()) point(b, Kept::state, norm, executor_.opened(TaskOp::open_state));
+    point_to_frame(b, Kept::state, norm);
     return b.state.state;
   }
   // The gradient of a state from another stage gathers where the head keeps it or, without a head, where it arrives.
@@ -189,31 +180,24 @@ class Executor<T>::LayerTask {
     if (!is_own(number) && !stage_.head) return edge(Region::output_gradient, number);
     return kept(Kept::saved, find(is_own(number) ? LayerKind::norm : LayerKind::head, number)).state.d_state;
   }
-
-  // Of a block, of the residual stream or of a depth.
-  View<T, 2> output_of(const StageLayer& block) const {
-    if (block.state == 0) return residual(position_of(block) + 1);
-    return kept(Kept::saved, find(LayerKind::norm, block.state)).state.x;
-  }
-  View<T, 2> output_gradient_of(const StageLayer& block) const {
-    if (block.state == 0) return residual_gradient(position_of(block) + 1);
-    return task_.fused() ? stream_gradients().a : kept(Kept::left, find(LayerKind::block, block.state)).d_out;
-  }
-  View<T, 2> input_gradient_of(const StageLayer& block) const {
-    if (block.state == 0) return residual_gradient(position_of(block));
-    return task_.fused() ? stream_gradients().b : kept(Kept::left, find(LayerKind::mtp_input, block.state)).mtp.d_out;
+  View<T, 2> edge(Region region) const { return executor_.edge(region, task_.action.chunk, task_.action.microbatch); }
+  View<T, 2> edge(Region region, int state) const {
+    return executor_.slots_.template edge<T>(region, task_.action.chunk, task_.action.microbatch, state, 1);
   }
 
-  // ---- buffers, weights and gradients of a layer
+  // ---- buffers of a layer
 
   Batch batch(int state) const { return executor_.slots_.batch(task_.action.chunk, task_.action.microbatch, state); }
 
-  void point(LayerBuffers<T>& b, Kept what, std::size_t l, void* memory) const {
-    place(buffers_in(what, context_.buffers, stage_, layers_[l], b), memory);
-  }
   void point_to_slot(LayerBuffers<T>& b, Kept what, std::size_t l) const {
     const Region region = what == Kept::saved ? Region::saved : Region::left;
-    point(b, what, l, executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
+    place(buffers_in(what, context_.buffers, stage_, layers_[l], b),
+          executor_.slots_.part(region, task_.action.chunk, task_.action.microbatch, l));
+  }
+  // To nothing where no such frame is open.
+  void point_to_frame(LayerBuffers<T>& b, Kept what, std::size_t l) const {
+    if (const auto& frame = executor_.frames_[to_size(what)])
+      place(buffers_in(what, context_.buffers, stage_, layers_[l], b), frame->memory);
   }
   // What layer l has in a slot.
   LayerBuffers<T> kept(Kept what, std::size_t l) const {
@@ -223,53 +207,22 @@ class Executor<T>::LayerTask {
   }
   // All that the layer works on: what it saved, and in backward what is recomputed and left.
   LayerBuffers<T> buffers() const {
-    const auto l = to_size(task_.layer);
-    LayerBuffers<T> b = kept(Kept::saved, l);
-    if (is_forward()) return b;
-    if (!task_.fused()) {
-      point_to_slot(b, Kept::left, l);
-      return b;
-    }
-    if (void* memory = executor_.opened(TaskOp::open_recomputed)) point(b, Kept::recomputed, l, memory);
-    if (void* memory = executor_.opened(TaskOp::open_gradients)) point(b, Kept::gradients, l, memory);
+    LayerBuffers<T> b = kept(Kept::saved, at_);
+    if (!is_forward() && !task_.fused()) point_to_slot(b, Kept::left, at_);
+    for (const Kept frame : {Kept::recomputed, Kept::gradients}) point_to_frame(b, frame, at_);
     return b;
-  }
-
-  const RankUnit<T>& unit(std::size_t u) const { return executor_.storage_.unit(u); }
-  View<const T, 2> table(std::size_t u) const { return table_of(context_.spec(), unit(u).local, unit(u).weights()); }
-  View<acc_t<T>, 2> table_gradient(std::size_t u) const {
-    return table_of(context_.spec(), unit(u).local, unit(u).matrices());
-  }
-  void bind_weights(auto& to, std::size_t u) const { bind(to, context_.spec(), unit(u).local, unit(u).weights()); }
-  bool has_experts() const { return layer_.kind == LayerKind::block && layer_.second != no_unit; }
-  // What the task reads of the parameters in the layer's unit, and of a block's experts.
-  BlockParameters<const T> weights() const {
-    BlockParameters<const T> w;
-    if (task_.op == TaskOp::backward_weight) return w;
-    bind_weights(w, layer_.unit);
-    if (has_experts()) bind_weights(w, layer_.second);
-    return w;
-  }
-  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
-  // exist only there.
-  BlockParameters<acc_t<T>> gradients() const {
-    BlockParameters<acc_t<T>> g;
-    const bool of_weights = task_.op == TaskOp::backward_weight;
-    if (!of_weights && task_.op != TaskOp::backward_input) return g;
-    const RankUnit<T>& own = unit(layer_.unit);
-    bind<acc_t<T>>(g, context_.spec(), own.local, of_weights ? own.matrices() : nullptr, own.vector_sums());
-    if (has_experts() && !of_weights)
-      bind(g, context_.spec(), unit(layer_.second).local, unit(layer_.second).matrices());
-    return g;
   }
 
   Executor& executor_;
   Context<T>& context_;
-  const Step& step_;
+  const StepInputs& inputs_;
   const Task& task_;
   const StageContent& stage_;
   const std::vector<StageLayer>& layers_;
+  std::size_t at_;  // in the list
   const StageLayer& layer_;
+  LayerPass pass_;
+  LayerParameters<T> parameters_;
 };
 
 template <class T>

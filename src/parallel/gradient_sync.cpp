@@ -77,16 +77,21 @@ void GradientSync<T>::reduce(Stream& compute, std::size_t u, int place, bool las
 // gradient += Σ over the shard group of sums(elements), this rank's part; sums are overwritten.
 template <class T>
 void GradientSync<T>::reduce_shards(Stream& compute, const RankUnit<T>& unit, View<A, 1> sums) {
-  const Zero& zero = unit.local.zero;
-  const GradientGroups groups = mesh_.gradient_groups(unit.local.is_experts());
+  const Reduction over_shards = reduction_over_shards(unit.local);
+  const View<A, 1> part = sums.slice(over_shards.part.begin, over_shards.part.end);
+  run(stream_.or_else(compute), over_shards, sums, part);
   const bool adds = unit.sums.empty() && !unit.rounds_gradients();  // else the gradient is a part of the sums
-  if (!zero.shards_state()) {
-    if (stream_) groups.all.all_reduce(*stream_, sums);
-    return;
-  }
-  const View<A, 1> part = sums.slice(unit.state.begin, unit.state.end);
-  if (zero.shards > 1) groups.shards.reduce_scatter(*stream_, View<const A, 1>(sums), part);
   if (adds) add<A>(stream_.or_else(compute), part, unit.gradient);
+}
+
+template <class T>
+void GradientSync<T>::run(Stream& stream, const Reduction& reduction, View<const A, 1> sums, View<A, 1> part) {
+  Communicator& group = mesh_.of(reduction.group);
+  if (group.size() == 1) return;
+  if (reduction.collective == Collective::reduce_scatter)
+    group.reduce_scatter(stream, sums, part);
+  else
+    group.all_reduce(stream, part);
 }
 
 // N ← R(N + s) of a microbatch's s, of the rank's state where each is reduced, else of the whole unit. Behind the last
@@ -136,19 +141,10 @@ void GradientSync<T>::for_tensors(const RankUnit<T>& unit, const Range& range, D
 // What is summed once a step, on the gradient of the rank's state.
 template <class T>
 void GradientSync<T>::reduce_step(const RankUnit<T>& unit) {
-  const LocalUnit& local = unit.local;
-  Communicator& replicas = mesh_.gradient_groups(local.is_experts()).replicas;
-  if (local.zero.shards_state() && replicas.size() > 1) replicas.all_reduce(*stream_, unit.gradient);
-  if (local.is_experts()) return;  // nothing of them is replicated in any other way
-  reduce_parts(mesh_.gradient_tp(), unit, {local.replicated_begin, local.replicated_end});
-  for (const Range& copied : local.copied) reduce_parts(mesh_.gradient_copies(), unit, copied);
-}
-
-template <class T>
-void GradientSync<T>::reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part) {
-  const Range here = intersection(part, unit.state);
-  if (group.size() == 1 || here.empty()) return;
-  group.all_reduce(*stream_, unit.gradient.slice(here.begin - unit.state.begin, here.end - unit.state.begin));
+  for (const Reduction& sum : step_reductions(unit.local)) {
+    const View<A, 1> part = unit.gradient.slice(sum.part.begin - unit.state.begin, sum.part.end - unit.state.begin);
+    run(*stream_, sum, part, part);
+  }
 }
 
 // Places of tables are free by then, and the norm waits for all that is done here.

@@ -6,6 +6,7 @@
 #include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/side_stream.hpp"
+#include "layout/reductions.hpp"
 #include "nn/fresh_sums.hpp"
 #include "parallel/storage.hpp"
 
@@ -56,7 +57,8 @@ class GradientSync {
   template <class F>
   void for_tensors(const RankUnit<T>& unit, const Range& range, Draws draws, std::int64_t number, F f) const;
   void reduce_step(const RankUnit<T>& unit);
-  void reduce_parts(Communicator& group, const RankUnit<T>& unit, const Range& part);
+  // `sums`: what a reduce-scatter sums; else `part`, the sum's place, has it.
+  void run(Stream& stream, const Reduction& reduction, View<const A, 1> sums, View<A, 1> part);
 
   ParameterStorage<T>& storage_;
   FreshSums<A> fresh_;

@@ -14,7 +14,7 @@ namespace forge {
 // bytes.
 class ActivationSlots {
  public:
-  // `lists`: the tables of lists of tasks that take turns, with the same counts (share_slots).
+  // `lists`: the tables of lists of tasks that take turns, with the same counts (run_tasks).
   ActivationSlots(Arena& arena, const BufferContext& context, const RankShare& share, std::vector<SlotTables> lists,
                   bool training);
   // Microbatches are those of another list from here on.

@@ -10,9 +10,14 @@ Transfers::Key Transfers::key_of(const Action& action) {
   return {is_send(action.op), is_forward_transfer(action.op), action.chunk, action.microbatch};
 }
 
-void Transfers::begin_group() {
-  grouping_ = true;
-  pipeline_.group_begin();
+void Transfers::run(Stream& compute, const Action& action, void* data, std::int64_t count, DType type) {
+  if (action.op == Op::begin_group) {
+    grouping_ = true;
+    return pipeline_.group_begin();
+  }
+  if (action.op == Op::end_group) return end_group();
+  if (!is_post(action.op)) return events_[key_of(action)].wait(compute);
+  post(compute, action, data, count, type);
 }
 
 void Transfers::end_group() {
@@ -22,27 +27,16 @@ void Transfers::end_group() {
   group_.clear();
 }
 
-void Transfers::posted(const Key& key) {
-  if (grouping_)
-    group_.push_back(key);
+void Transfers::post(Stream& compute, const Action& action, void* data, std::int64_t count, DType type) {
+  stream_.follow(compute);
+  if (is_send_post(action.op))
+    pipeline_.send(*stream_, data, count, type, action.peer);
   else
-    events_[key].record(*stream_);
-}
-
-void Transfers::post_send(Stream& compute, const Action& action, const void* data, std::int64_t count, DType type) {
-  stream_.follow(compute);
-  pipeline_.send(*stream_, data, count, type, action.peer);
-  posted(key_of(action));
-}
-
-void Transfers::post_receive(Stream& compute, const Action& action, void* data, std::int64_t count, DType type) {
-  stream_.follow(compute);
-  pipeline_.receive(*stream_, data, count, type, action.peer);
-  posted(key_of(action));
-}
-
-void Transfers::wait(Stream& compute, const Action& action) {
-  events_[key_of(action)].wait(compute);
+    pipeline_.receive(*stream_, data, count, type, action.peer);
+  if (grouping_)
+    group_.push_back(key_of(action));
+  else
+    events_[key_of(action)].record(*stream_);
 }
 
 void Transfers::finish() {

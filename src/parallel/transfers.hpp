@@ -16,21 +16,17 @@ class Transfers {
  public:
   explicit Transfers(Communicator& pipeline);
 
-  void begin_group();
-  void end_group();
-  // The action names direction, chunk, microbatch and peer. `data` is ready in the compute stream.
-  void post_send(Stream& compute, const Action& action, const void* data, std::int64_t count, DType type);
-  // `data` is free in the compute stream.
-  void post_receive(Stream& compute, const Action& action, void* data, std::int64_t count, DType type);
-  // Work given to `compute` from here on comes after the transfer; `action`: a wait or its post.
-  void wait(Stream& compute, const Action& action);
+  // begin_group, end_group; a post, which names direction, chunk, microbatch and peer: `data` is ready in the compute
+  // stream or, to receive, free there; a wait: work given to `compute` from here on comes after the transfer.
+  void run(Stream& compute, const Action& action, void* data = nullptr, std::int64_t count = 0, DType type = {});
   // Throws what went wrong in the background.
   void finish();
 
  private:
   using Key = std::tuple<bool, bool, int, int>;  // sends, forward, chunk, microbatch
   static Key key_of(const Action& action);
-  void posted(const Key& key);
+  void end_group();
+  void post(Stream& compute, const Action& action, void* data, std::int64_t count, DType type);
 
   Communicator& pipeline_;
   SideStream stream_;  // none: one stage rank

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {

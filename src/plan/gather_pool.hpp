@@ -1,46 +1,75 @@
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
+#include <array>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "layout/stage.hpp"
+#include "layout/unit_buffers.hpp"
 
 namespace forge {
 
-// Which unit's gathered parameters stand in which of a few places: the free place that was used longest ago is taken.
+// Which units' gathered parameters stand where: in a place of their own (−1), or in one of a few of their class, of
+// which the free one that was used longest ago is taken.
 class GatherPool {
  public:
-  explicit GatherPool(int places = 0) : places_(to_size(places)) {}
+  // `whole`: what has a place of its own stands there from the start, as ZeRO 1 and 2 gather behind the update.
+  GatherPool(const std::vector<LocalUnit>& units, bool whole) : units_(units), states_(units.size()) {
+    for (std::size_t k = 0; k < pools_.size(); ++k)
+      pools_[k].resize(to_size(parameter_pool(units, static_cast<PoolClass>(k)).buffers));
+    for (std::size_t u = 0; u < units.size(); ++u)
+      states_[u].there = units[u].zero.keeps_whole() && (whole || units[u].zero.stage < 3);
+  }
 
-  // Place of a unit, −1: it must be gathered first.
-  int find(std::size_t unit) const {
-    const auto at = std::find_if(places_.begin(), places_.end(), [&](const PoolEntry& p) { return p.unit == unit; });
-    return at == places_.end() ? -1 : static_cast<int>(at - places_.begin());
+  // Where to gather a unit; nothing: it is there or on its way, or all places are in use.
+  std::optional<int> take(std::size_t u) {
+    UnitState& unit = states_[u];
+    if (unit.there) return {};
+    if (!units_[u].zero.keeps_whole()) {
+      Place* oldest = nullptr;
+      for (Place& place : pool(u))
+        if (!place.used && (!oldest || place.last < oldest->last)) oldest = &place;
+      if (!oldest) return {};
+      if (oldest->unit != no_unit) states_[oldest->unit].there = false;
+      *oldest = {u, false, ++clock_};
+      unit.place = static_cast<int>(oldest - pool(u).data());
+    }
+    unit.there = true;
+    unit.waited = false;
+    return unit.place;
   }
-  // Gives a free place to the unit, −1: all are in use.
-  int take(std::size_t unit) {
-    auto oldest = places_.end();
-    for (auto p = places_.begin(); p != places_.end(); ++p)
-      if (!p->used && (oldest == places_.end() || p->last < oldest->last)) oldest = p;
-    if (oldest == places_.end()) return -1;
-    *oldest = {unit, false, ++clock_};
-    return static_cast<int>(oldest - places_.begin());
+  // Of a unit that was taken.
+  int place_of(std::size_t u) const { return states_[u].place; }
+  // Keeps a unit where it is until its release; whether the first reader must wait for it.
+  bool hold(std::size_t u) {
+    UnitState& unit = states_[u];
+    require(unit.there, "a layer uses more units at a time than the parameter pool has places");
+    if (unit.place >= 0) pool(u)[to_size(unit.place)] = {u, true, ++clock_};
+    return !std::exchange(unit.waited, true);
   }
-  void set_used(std::size_t unit, bool used) {
-    PoolEntry& place = places_[to_size(find(unit))];
-    place.used = used;
-    if (used) place.last = ++clock_;
+  void release(std::size_t u) {
+    pool(u)[to_size(states_[u].place)].used = false;
+    states_[u].waited = false;
   }
 
  private:
-  struct PoolEntry {
+  struct Place {
     std::size_t unit = no_unit;
     bool used = false;
     std::int64_t last = 0;
   };
-  std::vector<PoolEntry> places_;
+  struct UnitState {
+    bool there = false, waited = false;
+    int place = -1;
+  };
+  std::vector<Place>& pool(std::size_t u) { return pools_[to_size(pool_of(units_[u]))]; }
+
+  const std::vector<LocalUnit>& units_;
+  std::vector<UnitState> states_;
+  std::array<std::vector<Place>, pool_classes> pools_;
   std::int64_t clock_ = 0;
 };
 

@@ -98,4 +98,36 @@ std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, c
   return list;
 }
 
+GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& m, const RankShare& share) {
+  GroupSizes sizes{};
+  const auto set = [&](Group group, std::int64_t size) { sizes[to_size(group)] = size; };
+  set(Group::scalars, m.world());
+  set(Group::tp, m.tp);
+  set(Group::cp, m.cp);
+  set(Group::pp, m.pp);
+  set(Group::gradients, m.data_parallel() * m.cp);
+  set(Group::gradient_shards, m.dense_shards());
+  set(Group::gradient_replicas, m.dp_replicate);
+  set(Group::gradient_tp, m.tp);
+  set(Group::gradient_copies, kv_copies(whole, m.tp));
+  set(Group::gradient_tied, share.table_stages);
+  set(Group::parameter_shards, m.dense_shards());
+  set(Group::ep, m.ep);
+  set(Group::etp, m.etp);
+  set(Group::expert_gradients, m.edp);
+  set(Group::expert_gradient_shards, m.expert_shards());
+  set(Group::expert_gradient_replicas, m.expert_replicas());
+  set(Group::expert_parameter_shards, m.expert_shards());
+  set(Group::matrices, m.dense_shards() * m.tp);
+  set(Group::expert_matrices, m.expert_shards() * m.etp);
+  set(Group::stage, m.world() / m.pp);
+  return sizes;
+}
+
+std::int64_t bytes_of(const Sent& s, const GroupSizes& sizes) {
+  const std::int64_t ranks = sizes[to_size(s.group)];
+  if (ranks == 1) return 0;
+  return s.times * sent_elements(s.collective, s.count, ranks) * static_cast<std::int64_t>(size_of(s.type));
+}
+
 }  // namespace forge

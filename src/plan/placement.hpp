@@ -5,6 +5,7 @@
 
 #include "layout/mesh_shape.hpp"
 #include "plan/machine.hpp"
+#include "plan/rank_share.hpp"
 
 namespace forge {
 
@@ -15,5 +16,11 @@ std::vector<int> ranks_of_group(const MeshShape& mesh, Group group, int rank, co
 // How a rank's groups lie on nodes of so many ranks, which hold consecutive ranks.
 std::array<Placement, group_count> placements(const MeshShape& mesh, int rank, const MeshGroups& groups,
                                               int ranks_per_node);
+
+// Ranks of every group that a rank is in.
+using GroupSizes = std::array<std::int64_t, group_count>;
+GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& mesh, const RankShare& share);
+// Bytes that the rank sends with such calls; none where the group is the rank alone.
+std::int64_t bytes_of(const Sent& sent, const GroupSizes& sizes);
 
 }  // namespace forge

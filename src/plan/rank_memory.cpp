@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/to_size.hpp"
+#include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 
 namespace forge {

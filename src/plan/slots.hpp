@@ -22,16 +22,15 @@ using SlotTables = std::array<SlotTable, region_count>;
 // last one; as few slots as the lifetimes allow, the lowest free one first. Every lifetime in a slot has ended before
 // the next one begins, in the order of the list.
 SlotTables assign_slots(const std::vector<Task>& tasks, int chunks, int microbatches);
-// Of tables of lists that take turns, gives each as many slots as the one of them that has most.
-void share_slots(std::vector<SlotTables>& tables);
-// The tables of a rank's training steps: of the schedule of the largest batch, then of those of smaller ones.
-struct StepSlots {
+// The lists of tasks of a rank's run, which take turns: training steps by the schedule of the largest batch, then by
+// those of smaller ones; or an evaluation's. Their tables have the same counts, the largest of any.
+struct RunTasks {
   std::vector<std::vector<Task>> tasks;
   std::vector<SlotTables> tables;
   std::vector<std::vector<std::vector<Task>>> repeats;  // by list: forward_repeats
 };
-StepSlots step_slots(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
-                     Recompute recompute);
+RunTasks run_tasks(const RankShare& share, const Schedule& schedule, const std::vector<Schedule>& smaller,
+                   Recompute recompute, bool training);
 
 // Of the workspace, from a task on that opens a frame until its close.
 std::size_t frame_bytes(const BufferContext& context, const RankShare& share, const Task& task);

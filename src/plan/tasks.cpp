@@ -12,6 +12,26 @@
 
 namespace forge {
 
+const StageLayer& layer_of(const Task& task, const RankShare& share) {
+  return share.layers[to_size(task.action.chunk)][to_size(task.layer)];
+}
+
+LayerPass pass_of(const Task& task, const RankShare& share) {
+  const auto of = [&](Pass pass, bool recompute = false) { return LayerPass{&layer_of(task, share), pass, recompute}; };
+  switch (task.op) {
+    case TaskOp::forward:
+      return of(Pass::forward);
+    case TaskOp::recompute:
+      return of(Pass::backward_input, true);
+    case TaskOp::backward_input:
+      return of(Pass::backward_input);
+    case TaskOp::backward_weight:
+      return of(Pass::backward_weight);
+    default:
+      return {};
+  }
+}
+
 namespace {
 
 // One layer's part of a compute action.
@@ -62,14 +82,10 @@ class Writer {
         schedule_(schedule),
         training_(training),
         recompute_(recompute),
-        gathered_(share.units.size(), 0),
-        waited_(gathered_),
+        gathered_(share.units, !training),
         cleared_(share.units.size(), -1) {
-    for (int c = 0; c < pool_classes; ++c) {
-      const auto pool = static_cast<PoolClass>(c);
-      parameters_.emplace_back(parameter_pool(share.units, pool).buffers);
-      gradients_.push_back(training ? gradient_pool(share.units, pool).buffers : 0);
-    }
+    for (int c = 0; c < pool_classes; ++c)
+      gradients_.push_back(training ? gradient_pool(share.units, static_cast<PoolClass>(c)).buffers : 0);
     for (const Action& action : list_)
       if (action.op == Op::forward || computes_input_gradient(action.op)) readers_.push_back(action);
   }
@@ -78,12 +94,7 @@ class Writer {
     if (training_) add(TaskOp::clear_sums);
     for (const Action& action : list_) {
       action_ = action;
-      if (is_compute(action.op))
-        compute();
-      else if (action.op == Op::copy_forward || action.op == Op::copy_backward)
-        copy();
-      else
-        transfer();
+      is_compute(action.op) ? compute() : move();
     }
     mark_last_reductions();
     if (training_) end_of_gradients();
@@ -102,6 +113,10 @@ class Writer {
     add(op).unit = unit;
     tasks_.back().place = place;
   }
+  void add_frame(TaskOp op, Kept frame, int layer = -1) {
+    add(op).frame = frame;
+    tasks_.back().layer = layer;
+  }
 
   void end_of_gradients() {
     action_ = {};
@@ -114,36 +129,21 @@ class Writer {
 
   const Zero& zero(std::size_t unit) const { return share_.units[unit].zero; }
   bool is_sharded(std::size_t unit) const { return zero(unit).gathers(); }
-  bool takes_turns(std::size_t unit) const { return !zero(unit).keeps_whole(); }
-  GatherPool& pool(std::size_t unit) { return parameters_[to_size(pool_of(share_.units[unit]))]; }
 
-  // Starts what use() would wait for, where a place is free. ZeRO 1 and 2 gather behind the update.
+  // Starts what use() would wait for, where a place is free.
   void prefetch(std::size_t unit) {
-    if (!is_sharded(unit) || zero(unit).stage < 3) return;
-    int place = -1;
-    if (takes_turns(unit)) {
-      if (pool(unit).find(unit) >= 0 || (place = pool(unit).take(unit)) < 0) return;
-    } else if (gathered_[unit] || !training_) {
-      return;  // evaluation begins with all of them
-    }
-    gathered_[unit] = 1;
-    waited_[unit] = 0;
-    add_of_unit(TaskOp::gather, unit, place);
+    if (!is_sharded(unit)) return;
+    if (const auto place = gathered_.take(unit)) add_of_unit(TaskOp::gather, unit, *place);
   }
   void use(std::size_t unit) {
     if (!is_sharded(unit)) return;
     prefetch(unit);
-    const int place = takes_turns(unit) ? pool(unit).find(unit) : -1;
-    require(place >= 0 || !takes_turns(unit), "a layer uses more units at a time than the parameter pool has places");
-    if (takes_turns(unit)) pool(unit).set_used(unit, true);
-    if (!waited_[unit]) add_of_unit(TaskOp::wait_parameters, unit, place);
-    waited_[unit] = 1;
+    if (gathered_.hold(unit)) add_of_unit(TaskOp::wait_parameters, unit, gathered_.place_of(unit));
   }
   void release(std::size_t unit) {
-    if (!is_sharded(unit) || !takes_turns(unit)) return;
-    pool(unit).set_used(unit, false);
-    waited_[unit] = 0;
-    add_of_unit(TaskOp::release, unit, pool(unit).find(unit));
+    if (zero(unit).keeps_whole()) return;
+    gathered_.release(unit);
+    add_of_unit(TaskOp::release, unit, gathered_.place_of(unit));
   }
 
   static std::vector<std::size_t> order_of(const std::vector<Step>& steps) {
@@ -161,14 +161,8 @@ class Writer {
   void prefetch_ahead() {
     const Action reader = readers_[reader_++];
     if (reader_ == 1) prefetch_first(reader);
-    if (reader_ == readers_.size()) return;
-    const Action& next = readers_[reader_];
-    const auto seen = std::find_if(readers_.begin(), readers_.begin() + static_cast<std::ptrdiff_t>(reader_),
-                                   [&](const Action& a) { return a.chunk == next.chunk; });
-    const bool kept = zero_stage3_keeps() && seen != readers_.begin() + static_cast<std::ptrdiff_t>(reader_);
-    if (next.chunk != reader.chunk && !kept) prefetch_first(next);
+    if (reader_ < readers_.size() && readers_[reader_].chunk != reader.chunk) prefetch_first(readers_[reader_]);
   }
-  bool zero_stage3_keeps() const { return !share_.units.empty() && zero(0).keep_gathered; }
 
   // ---- gradients
 
@@ -212,7 +206,7 @@ class Writer {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
-    if (action_.op == Op::backward) add(TaskOp::open_stream);
+    if (action_.op == Op::backward) add_frame(TaskOp::open, Kept::stream);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       for (const std::size_t unit : steps[i].acquires) {
         use(unit);
@@ -224,7 +218,7 @@ class Writer {
       for (const std::size_t unit : units_completed(layers()[to_size(steps[i].layer)], steps[i].pass))
         if (!completed_later(steps, i, unit)) reduce(unit);
     }
-    if (action_.op == Op::backward) add(TaskOp::close);
+    if (action_.op == Op::backward) add_frame(TaskOp::close, Kept::stream);
     if (computes_weight_gradient(action_.op))
       add(TaskOp::retire, set_of(Region::saved) | set_of(Region::input) | set_of(Region::output_gradient) | left());
   }
@@ -241,31 +235,25 @@ class Writer {
       for (const std::size_t unit : units_completed(layer, step.pass)) clear(unit);
     switch (step.pass) {
       case Pass::forward:
-        if (is_private_state(step.layer)) add_of_layer(TaskOp::open_state, 0, 0);
+        if (is_private_state(content(), layer)) add_frame(TaskOp::open, Kept::state, step.layer);
         add_of_layer(TaskOp::forward, read, set_of(Region::saved) | written_edge(step.layer));
-        if (step.layer > 0 && is_private_state(step.layer - 1)) add(TaskOp::close);
+        if (step.layer > 0 && is_private_state(content(), layers()[to_size(step.layer) - 1]))
+          add_frame(TaskOp::close, Kept::state);
         return;
       case Pass::backward_input:
-        if (recomputed && fused) add_of_layer(TaskOp::open_recomputed, 0, 0);
+        if (recomputed && fused) add_frame(TaskOp::open, Kept::recomputed, step.layer);
         if (recomputed) add_of_layer(TaskOp::recompute, read, left());
-        if (frames) add_of_layer(TaskOp::open_gradients, 0, 0);
+        if (frames) add_frame(TaskOp::open, Kept::gradients, step.layer);
         return add_of_layer(TaskOp::backward_input, read | set_of(Region::output_gradient),
                             left() | set_of(Region::input_gradient));
       case Pass::backward_weight:
         add_of_layer(TaskOp::backward_weight, read | set_of(Region::output_gradient) | left(), 0);
-        if (frames) add(TaskOp::close);
-        if (recomputed && fused) add(TaskOp::close);
+        if (frames) add_frame(TaskOp::close, Kept::gradients);
+        if (recomputed && fused) add_frame(TaskOp::close, Kept::recomputed);
     }
   }
 
   Regions left() const { return action_.op == Op::backward ? 0u : set_of(Region::left); }
-  // A normalised state that the head alone reads, right behind the norm that makes it.
-  bool is_private_state(int l) const {
-    const auto next = to_size(l) + 1;
-    return layers()[next - 1].kind == LayerKind::norm && next < layers().size() &&
-           layers()[next].kind == LayerKind::head &&
-           (next + 1 == layers().size() || layers()[next + 1].kind != LayerKind::mtp_input);
-  }
   // What a forward pass leaves on an edge of the chunk.
   Regions written_edge(int l) const {
     const StageLayer& layer = layers()[to_size(l)];
@@ -274,27 +262,20 @@ class Writer {
     return layer.kind == LayerKind::embedding ? set_of(Region::input) : 0u;
   }
 
-  // ---- edges
+  // ---- edges: where the states that a transfer or copy moves, or their gradients, come from, and get to
 
-  void copy() {
-    const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
-    add(TaskOp::local_copy, left_edge(), reached_edge());
-    tasks_.back().place = schedule_.places[to_size(stage + (is_forward_transfer(action_.op) ? 1 : -1))].chunk;
-  }
-  void transfer() {
-    if (is_group(action_.op))
+  void move() {
+    const bool forward = is_forward_transfer(action_.op);
+    const Regions left = set_of(forward ? Region::output : Region::input_gradient);
+    const Regions reached = set_of(forward ? Region::input : Region::output_gradient);
+    if (action_.op == Op::copy_forward || action_.op == Op::copy_backward) {
+      const int stage = schedule_.stage_at(share_.pp_rank, action_.chunk);
+      add(TaskOp::local_copy, left, reached).place = schedule_.places[to_size(stage + (forward ? 1 : -1))].chunk;
+    } else if (is_group(action_.op)) {
       add(TaskOp::transfer);
-    else if (is_send(action_.op))
-      add(TaskOp::transfer, left_edge());
-    else
-      add(TaskOp::transfer, 0, reached_edge());
-  }
-  // Where the states that a transfer or copy moves, or their gradients, come from, and get to.
-  Regions left_edge() const {
-    return set_of(is_forward_transfer(action_.op) ? Region::output : Region::input_gradient);
-  }
-  Regions reached_edge() const {
-    return set_of(is_forward_transfer(action_.op) ? Region::input : Region::output_gradient);
+    } else {
+      is_send(action_.op) ? add(TaskOp::transfer, left) : add(TaskOp::transfer, 0, reached);
+    }
   }
 
   const RankShare& share_;
@@ -303,10 +284,9 @@ class Writer {
   bool training_, recompute_;
   Action action_;  // at hand
   std::vector<Task> tasks_;
-  std::vector<Action> readers_;           // actions that read parameters
-  std::size_t reader_ = 0;                // behind the last one written
-  std::vector<GatherPool> parameters_;    // by class of pools
-  std::vector<char> gathered_, waited_;   // by unit
+  std::vector<Action> readers_;  // actions that read parameters
+  std::size_t reader_ = 0;       // behind the last one written
+  GatherPool gathered_;
   std::vector<int> gradients_, cleared_;  // places by class of pools; by unit, the place that it adds to
   std::array<int, pool_classes> next_{};
 };
@@ -335,23 +315,21 @@ std::vector<Task> rule_tasks(const RankShare& share) {
   for (std::size_t u = 0; u < share.factored.units.size(); ++u) tasks.push_back({TaskOp::update_factored, {}, -1, u});
   if (!tasks.empty()) return tasks;
   const int rounds = static_cast<int>(share.matrices.rounds.size()), places = share.matrices.places;
-  const bool behind = places > 1;
   const auto add = [&](TaskOp op, int round) {
+    if (round < 0 || round >= rounds) return;
     tasks.push_back({op, {}});
     tasks.back().round = round;
     tasks.back().place = round % places;
   };
-  if (rounds > 0 && behind) add(TaskOp::gather_matrices, 0);
+  const int ahead = places > 1;  // of what is computed; what goes back is as far behind
+  if (ahead) add(TaskOp::gather_matrices, 0);
   tasks.push_back({TaskOp::update, {}});
-  for (int r = 0; r < rounds; ++r) {
-    if (!behind) add(TaskOp::gather_matrices, r);
-    if (behind && r + 1 < rounds) add(TaskOp::gather_matrices, r + 1);
+  for (int r = 0; r < rounds + ahead; ++r) {
+    add(TaskOp::gather_matrices, r + ahead);
     add(TaskOp::compute_matrices, r);
-    if (behind) add(TaskOp::return_matrices, r);
-    if (!behind) add(TaskOp::update_matrices, r);
-    if (behind && r > 0) add(TaskOp::update_matrices, r - 1);
+    if (ahead) add(TaskOp::return_matrices, r);
+    add(TaskOp::update_matrices, r - ahead);
   }
-  if (rounds > 0 && behind) add(TaskOp::update_matrices, rounds - 1);
   return tasks;
 }
 

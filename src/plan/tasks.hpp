@@ -17,12 +17,8 @@ enum class TaskOp : std::uint8_t {
   recompute,   // what the policy did not save
   backward_input,
   backward_weight,
-  // Buffers of a pass, in a frame of the workspace that stays until its close.
-  open_state,       // a normalised state that the head alone reads
-  open_stream,      // gradients of the residual stream, above and below a layer
-  open_recomputed,  // what recompute makes, for B and W of one layer
-  open_gradients,   // what B leaves for W of one layer
-  close,
+  open,   // a frame of the workspace, for buffers of a layer or of all layers of a pass (Task::frame)
+  close,  // the frame of these that was opened last
   // Layers with experts whose rows go to other ranks before the host knows how many (machine.dispatch_counts).
   keep_sums,       // what the first of them finds in the step's sums
   check_overflow,  // behind the last of them: whether a rank of the stage had more rows than it sent; then the sums are
@@ -67,6 +63,7 @@ struct Task {
   bool last = false;              // of reduce_gradients: nothing is added any more in the step
   Regions reads = 0, writes = 0;  // of chunk and microbatch; a local copy writes to its target's
   int round = -1;                 // of matrices
+  Kept frame{};                   // of open and close
 
   // Whether it is about the step, not about an action of the schedule.
   bool of_step() const { return op >= TaskOp::clear_sums; }

@@ -10,12 +10,6 @@
 
 namespace forge {
 
-// Ranks of every group that a rank is in.
-using GroupSizes = std::array<std::int64_t, group_count>;
-GroupSizes group_sizes(const ModelSpec& whole, const MeshShape& mesh, const RankShare& share);
-// Bytes that the rank sends with such calls; none where the group is the rank alone.
-std::int64_t bytes_of(const Sent& sent, const GroupSizes& sizes);
-
 // The collectives of a task.
 std::vector<Sent> sends_of(const BufferContext& context, const RankShare& share, const Task& task);
 

@@ -75,15 +75,9 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
   update_ = update_tasks(share, setup_.spec.options.router_bias);
-  PipelinePart part{share, {}, {}};
-  if (stored.gradients) {
-    StepSlots steps = step_slots(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute);
-    steps_ = std::move(steps.tasks);
-    part.slots = std::move(steps.tables);
-    part.repeats = std::move(steps.repeats);
-  } else {
-    part.slots.push_back(assign_slots(evaluation_, setup_.schedule.chunks_per_rank, 1));
-  }
+  RunTasks run = run_tasks(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute, stored.gradients);
+  if (stored.gradients) steps_ = std::move(run.tasks);
+  const PipelinePart part{share, std::move(run.tables), std::move(run.repeats)};
   executor_ = std::make_unique<Executor<T>>(context, *storage_, *gather_, sync_.get(), part,
                                             VocabularyPart{rows.begin, rows.size()}, mesh, run_);
   mesh.measure_in(&timeline_);
@@ -131,9 +125,8 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   now_ = step;
   executor_->use(setup_.schedule_number(step), routers_->run(router_scopes(), tokens()));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
-  executor_->begin_step(source, step, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
-                        mtp_losses(labels));
-  executor_->add_by_source(summed_to(0));
+  executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
+                               mtp_losses(labels), summed_to(0)});
   const std::int64_t every = setup_.deck.output.norms_every_steps;
   const bool counts = !run_.fp8_counts.empty() && every > 0 && step % every == 0;
   if (counts) fill_zero(stream_, run_.fp8_counts.data, to_size(run_.fp8_counts.size()) * sizeof(double));
@@ -357,7 +350,8 @@ void Session<T>::begin_evaluation() {
 
 template <class T>
 void Session<T>::evaluate_microbatch(BatchSource& source, int microbatch) {
-  executor_->begin_evaluation(source, microbatch, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum));
+  executor_->begin_evaluation(
+      {&source, {}, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum), {}, {}, microbatch});
   for (const Task& task : evaluation_) executor_->run(task);
 }
 

@@ -80,16 +80,16 @@ void one_mesh(Communicator& world, const MeshShape& shape, int copies) {
   expect_members(mesh.tp(), rank, axis(Axis::tp), "tp");
   expect_members(mesh.cp(), rank, axis(Axis::cp), "cp");
   expect_members(mesh.pipeline(), rank, axis(Axis::pp), "pipeline");
-  expect_members(mesh.gradients(), rank, along(gradient_axes), "gradients");
-  expect_members(mesh.gradient_shards(), rank, along(shard_axes), "gradient_shards");
-  expect_members(mesh.gradient_replicas(), rank, axis(Axis::dp_replicate), "gradient_replicas");
-  expect_members(mesh.gradient_tp(), rank, axis(Axis::tp), "gradient_tp");
-  expect_members(mesh.gradient_copies(), rank, copies_of(rank, copies), "gradient_copies");
+  expect_members(mesh.of(Group::gradients), rank, along(gradient_axes), "gradients");
+  expect_members(mesh.of(Group::gradient_shards), rank, along(shard_axes), "gradient_shards");
+  expect_members(mesh.of(Group::gradient_replicas), rank, axis(Axis::dp_replicate), "gradient_replicas");
+  expect_members(mesh.of(Group::gradient_tp), rank, axis(Axis::tp), "gradient_tp");
+  expect_members(mesh.of(Group::gradient_copies), rank, copies_of(rank, copies), "gradient_copies");
   expect_members(mesh.gradient_tied(), rank, tied_ranks(grid, rank), "gradient_tied");
   expect_members(mesh.parameter_shards(), rank, along(shard_axes), "parameter_shards");
   EXPECT_EQ(mesh.tp().rank(), mesh.coordinate(Axis::tp));
   EXPECT_EQ(mesh.pipeline().rank(), mesh.coordinate(Axis::pp));
-  EXPECT_EQ(mesh.gradients().rank(), mesh.index(gradient_axes));
+  EXPECT_EQ(mesh.of(Group::gradients).rank(), mesh.index(gradient_axes));
 }
 
 }  // namespace
@@ -113,8 +113,8 @@ void traffic(Communicator& world) {
   Stream stream;
   const test::DeviceArray<float, 1> whole(stream, {{12 * n}}), part(stream, {{12}});
   mesh.parameter_shards().all_gather(stream, part.view().data, whole.view().data, 12, DType::f32);
-  mesh.gradient_shards().reduce_scatter(stream, whole.view().data, part.view().data, 12, DType::f32);
-  mesh.gradients().all_reduce(stream, whole.view().data, 12 * n, DType::f32);
+  mesh.of(Group::gradient_shards).reduce_scatter(stream, whole.view().data, part.view().data, 12, DType::f32);
+  mesh.of(Group::gradients).all_reduce(stream, whole.view().data, 12 * n, DType::f32);
   stream.synchronize();
   const auto expect = [&](const std::string& name, const Traffic& sent) {
     const std::int64_t shards = 12 * (n - 1) * 4;

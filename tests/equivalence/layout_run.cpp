@@ -10,6 +10,7 @@
 #include "operation_record.hpp"
 #include "parallel/whole_tensors.hpp"
 #include "plan/memory.hpp"
+#include "plan/placement.hpp"
 #include "plan/traffic.hpp"
 #include "timeline_problem.hpp"
 #include "train/batch_feed.hpp"

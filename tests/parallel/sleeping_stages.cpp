@@ -70,16 +70,11 @@ class SleepingRank {
 
   void transfer(const Task& t) {
     const Action& a = t.action;
-    if (a.op == Op::begin_group) return transfers_.begin_group();
-    if (a.op == Op::end_group) return transfers_.end_group();
-    if (!is_post(a.op)) return transfers_.wait(compute_, a);
-    const bool up = is_forward_transfer(a.op);
-    if (is_send_post(a.op))
-      transfers_.post_send(compute_, a, of(up ? Region::output : Region::input_gradient, a).data(), times_.elements,
-                           DType::f64);
-    else
-      transfers_.post_receive(compute_, a, of(up ? Region::input : Region::output_gradient, a).data(), times_.elements,
-                              DType::f64);
+    if (!is_post(a.op)) return transfers_.run(compute_, a);
+    const Region region = is_forward_transfer(a.op)
+                              ? (is_send_post(a.op) ? Region::output : Region::input)
+                              : (is_send_post(a.op) ? Region::input_gradient : Region::output_gradient);
+    transfers_.run(compute_, a, of(region, a).data(), times_.elements, DType::f64);
   }
 
   int stage(const Action& a) const { return schedule_.stage_at(share_.pp_rank, a.chunk); }

@@ -47,7 +47,7 @@ class Follower {
   }
   // Behind the list of a step.
   void finish() {
-    expect(frames_ == 0, "a frame stays open");
+    expect(frames_.empty(), "a frame stays open");
     expect(added_.empty(), "gradients that are not reduced");
     for (std::size_t u = 0; u < share_.units.size(); ++u)
       expect(last_[u] == 1, "a unit is not reduced for the last time once");
@@ -67,13 +67,12 @@ class Follower {
 
   void step(const Task& t) {
     switch (t.op) {
-      case TaskOp::open_state:
-      case TaskOp::open_stream:
-      case TaskOp::open_recomputed:
-      case TaskOp::open_gradients:
-        return void(++frames_);
+      case TaskOp::open:
+        return frames_.push_back(t.frame);
       case TaskOp::close:
-        return expect(--frames_ >= 0, "closes what isn't open");
+        expect(!frames_.empty() && frames_.back() == t.frame, "closes another frame than was opened last");
+        if (!frames_.empty()) frames_.pop_back();
+        return;
       case TaskOp::gather:
         expect(zero(t.unit).gathers(), "gathers what is whole");
         expect(!ready_.contains(t.unit) || t.place < 0, "gathers what stands there");
@@ -104,7 +103,7 @@ class Follower {
         return;
       case TaskOp::transfer:
       case TaskOp::local_copy:
-        return expect(frames_ == 0, "a frame is open between passes");
+        return expect(frames_.empty(), "a frame is open between passes");
       default:
         if (is_pass(t.op)) pass(t);
     }
@@ -132,7 +131,7 @@ class Follower {
 
   const RankShare& share_;
   const RunSetup& setup_;
-  int frames_ = 0;
+  std::vector<Kept> frames_;
   std::set<std::size_t> gathered_, ready_;  // gathered in this list; readable
   std::map<Place, std::size_t> stands_;
   std::set<Place> held_, adding_;

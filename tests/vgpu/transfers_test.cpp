@@ -26,19 +26,19 @@ Action action_of(Op op, int round, int peer) {
 void send_all(Transfers& transfers, Stream& compute, const std::vector<double>& numbers) {
   const Buffer slot(n * sizeof(double));
   for (int r = 0; r < rounds; ++r) {
-    if (r > 0) transfers.wait(compute, action_of(Op::wait_send_forward, r - 1, 1));
+    if (r > 0) transfers.run(compute, action_of(Op::wait_send_forward, r - 1, 1));
     copy_to_device(compute, slot.data(), numbers.data() + r * n, n * sizeof(double));
-    transfers.post_send(compute, action_of(Op::post_send_forward, r, 1), slot.data(), n, DType::f64);
+    transfers.run(compute, action_of(Op::post_send_forward, r, 1), slot.data(), n, DType::f64);
   }
-  transfers.wait(compute, action_of(Op::wait_send_forward, rounds - 1, 1));
+  transfers.run(compute, action_of(Op::wait_send_forward, rounds - 1, 1));
   compute.synchronize();
 }
 
 std::vector<double> receive_all(Transfers& transfers, Stream& compute) {
   const Buffer slot(n * sizeof(double)), kept(rounds * n * sizeof(double));
   for (int r = 0; r < rounds; ++r) {
-    transfers.post_receive(compute, action_of(Op::post_recv_forward, r, 0), slot.data(), n, DType::f64);
-    transfers.wait(compute, action_of(Op::wait_recv_forward, r, 0));
+    transfers.run(compute, action_of(Op::post_recv_forward, r, 0), slot.data(), n, DType::f64);
+    transfers.run(compute, action_of(Op::wait_recv_forward, r, 0));
     copy_on_device(compute, kept.data() + static_cast<std::size_t>(r * n) * sizeof(double), slot.data(),
                    n * sizeof(double));
   }

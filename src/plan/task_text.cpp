@@ -1,7 +1,7 @@
 #include "core/to_size.hpp"
 #include "plan/tasks.hpp"
 
-// What is said of one task.
+// Words for a task: its name, its stream, and the phase of a step that it stands for.
 
 namespace forge {
 
@@ -17,10 +17,7 @@ constexpr TaskRow task_rows[] = {{"load_batch", "compute"},
                                  {"recompute", "compute"},
                                  {"backward_input", "compute"},
                                  {"backward_weight", "compute"},
-                                 {"open_state", ""},
-                                 {"open_stream", ""},
-                                 {"open_recomputed", ""},
-                                 {"open_gradients", ""},
+                                 {"open", ""},
                                  {"close", ""},
                                  {"keep_sums", "compute"},
                                  {"check_overflow", "compute"},
@@ -57,26 +54,6 @@ std::string_view name_of(TaskOp op) {
 std::string_view stream_of(const Task& task) {
   const bool waits = task.op == TaskOp::transfer && !is_post(task.action.op) && !is_group(task.action.op);
   return waits ? "compute" : task_rows[to_size(task.op)].stream;
-}
-
-const StageLayer& layer_of(const Task& task, const RankShare& share) {
-  return share.layers[to_size(task.action.chunk)][to_size(task.layer)];
-}
-
-LayerPass pass_of(const Task& task, const RankShare& share) {
-  const auto of = [&](Pass pass, bool recompute = false) { return LayerPass{&layer_of(task, share), pass, recompute}; };
-  switch (task.op) {
-    case TaskOp::forward:
-      return of(Pass::forward);
-    case TaskOp::recompute:
-      return of(Pass::backward_input, true);
-    case TaskOp::backward_input:
-      return of(Pass::backward_input);
-    case TaskOp::backward_weight:
-      return of(Pass::backward_weight);
-    default:
-      return {};
-  }
 }
 
 std::string phase_of(const Task& task, const RankShare& share) {

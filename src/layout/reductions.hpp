@@ -1,0 +1,23 @@
+#pragma once
+
+#include "core/short_list.hpp"
+#include "core/traffic.hpp"
+#include "layout/local_units.hpp"
+
+namespace forge {
+
+// A collective that sums gradients of a unit over ranks that share it. parallel/gradient_sync.hpp runs them,
+// plan/traffic.hpp adds up what they send.
+struct Reduction {
+  Group group;
+  Collective collective;  // an all-reduce; a reduce-scatter is of the whole unit
+  Range part;             // of the unit's buffer: whose sum the rank has then
+};
+// Over the ranks that share the unit's state or, without ZeRO, all that hold the unit: after each microbatch
+// (Zero::reduce_each), or once a step.
+Reduction reduction_over_shards(const LocalUnit& unit);
+// Behind that, once a step, of the rank's state: over replicas, and over tp for what tp replicates or copies.
+using StepReductions = ShortList<Reduction, 16>;
+StepReductions step_reductions(const LocalUnit& unit);
+
+}  // namespace forge

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "nn/head.hpp"
+#include "nn/mtp.plan.hpp"
+#include "nn/parameters.hpp"
+#include "parallel/storage.hpp"
+#include "plan/tasks.hpp"
+
+namespace forge {
+
+// The parameters of a layer's units, where gathered weights and gradients' sums stand now.
+template <class T>
+struct LayerParameters {
+  const ParameterStorage<T>& storage;
+  const ModelSpec& spec;
+  const LayerPass& run;
+
+  // Of a unit with one table: embedding, positions, output matrix.
+  View<const T, 2> table(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).weights()); }
+  View<acc_t<T>, 2> table_gradient(std::size_t u) const { return table_of(spec, unit(u).local, unit(u).matrices()); }
+
+  // What the pass reads of the parameters in the layer's unit, and of a block's experts.
+  BlockParameters<const T> weights() const {
+    BlockParameters<const T> w;
+    if (run.pass == Pass::backward_weight) return w;
+    bind_weights(w, run.layer->unit);
+    if (has_experts()) bind_weights(w, run.layer->second);
+    return w;
+  }
+  // What it adds to. B adds to vectors, W to matrices and vectors; W of experts runs with B: the rows of later rounds
+  // exist only there.
+  BlockParameters<acc_t<T>> gradients() const {
+    BlockParameters<acc_t<T>> g;
+    if (run.pass == Pass::forward || run.recompute) return g;
+    const bool of_weights = run.pass == Pass::backward_weight;
+    const RankUnit<T>& own = unit(run.layer->unit);
+    bind<acc_t<T>>(g, spec, own.local, of_weights ? own.matrices() : nullptr, own.vector_sums());
+    if (has_experts() && !of_weights) {
+      const RankUnit<T>& experts = unit(run.layer->second);
+      bind(g, spec, experts.local, experts.matrices());
+    }
+    return g;
+  }
+  // Both of the final norm, or of the norm behind a depth's block.
+  void bind_norm(StateNorm<T>& norm) const {
+    if (run.layer->state > 0) {
+      norm.w = head_of_depth({}, weights().mtp);
+      norm.g = head_of_depth({}, gradients().mtp);
+      return;
+    }
+    bind_weights(norm.w, run.layer->unit);
+    const RankUnit<T>& own = unit(run.layer->unit);
+    if (run.pass != Pass::forward) bind<acc_t<T>>(norm.g, spec, own.local, {}, own.vector_sums());
+  }
+
+ private:
+  const RankUnit<T>& unit(std::size_t u) const { return storage.unit(u); }
+  void bind_weights(auto& to, std::size_t u) const { bind(to, spec, unit(u).local, unit(u).weights()); }
+  bool has_experts() const { return run.layer->kind == LayerKind::block && run.layer->second != no_unit; }
+};
+
+}  // namespace forge

@@ -1,0 +1,51 @@
+#include "plan/memory_plan.hpp"
+
+#include "core/bytes.hpp"
+#include "nn/run.plan.hpp"
+#include "plan/operations.hpp"
+
+namespace forge {
+
+std::size_t MemoryPlan::total() const {
+  std::size_t sum = 0;
+  for (const auto b : bytes) sum += b;
+  return sum;
+}
+
+namespace {
+
+void add_units(MemoryPlan& plan, const BufferContext& c, const RankShare& share, const StorageKind& stored) {
+  for (const LocalUnit& unit : share.units)
+    for (const UnitBufferSpec& buffer : unit_buffers(unit, c.precision, stored))
+      plan.of(buffer.category) += align_up(buffer.bytes());
+  for (int k = 0; k < pool_classes; ++k) {
+    const PoolSize gradients = stored.gradients ? gradient_pool(share.units, static_cast<PoolClass>(k)) : PoolSize{};
+    const PoolSize parameters = parameter_pool(share.units, static_cast<PoolClass>(k));
+    const auto bytes = [](const PoolSize& size, DType type) {
+      return to_size(size.buffers) * align_up(to_size(size.elements) * size_of(type));
+    };
+    plan.of(Category::gradients) += bytes(gradients, c.precision.accumulate);
+    plan.of(Category::parameters) += bytes(parameters, c.precision.compute);
+  }
+}
+
+}  // namespace
+
+MemoryPlan resident_memory(const BufferContext& c, const RankShare& share, RunKind kind, std::size_t library_bytes) {
+  MemoryPlan plan;
+  const StorageKind stored = storage_kind(kind, c.optimizer);
+  add_units(plan, c, share, stored);
+  plan.of(Category::library) = align_up(library_bytes);
+  with_compute_type(c.precision, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t lines = share.line_moments();
+    Fp8Sizes rounded = fp8_sizes(c, share);
+    plan.of(Category::parameters) += counted_bytes<CodedBuffers<T>>(c, share.coded);
+    if (keeps_lines(stored.optimizer)) plan.of(Category::optimizer) += counted_bytes<LineMoments<acc_t<T>>>(c, lines);
+    plan.of(Category::data) += counted_bytes<RunBuffers<T>>(c);
+    plan.of(Category::workspace) += counted_bytes<Fp8Buffers<T>>(c, rounded);
+  });
+  return plan;
+}
+
+}  // namespace forge
