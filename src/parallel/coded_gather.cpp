@@ -113,7 +113,6 @@ void CodedGather<T>::gather_others(Stream& stream, const CodedUnit& coded, const
 
 template <class T>
 void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const {
-  if (!has(u)) return;
   const Fp8Counts& to = ctx.fp8_counts;
   for (const CodedMatrices& m : units_.units[u].matrices) {
     const Range here = intersection(m.range(), unit.state);
@@ -132,9 +131,15 @@ void CodedGather<T>::count(const Context<T>& ctx, const RankUnit<T>& unit, std::
 }
 
 template <class T>
-void CodedGather<T>::list_amaxes(std::size_t unit, WeightAmaxes& to) const {
-  if (!has(unit)) return;
-  for (const CodedMatrices& m : units_.units[unit].matrices) to[to_size(m.product)] = amax_of(m);
+void CodedGather<T>::enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer,
+                           bool forward) const {
+  ctx.weight_amaxes = {};
+  if (!ctx.fp8_block) return;
+  for (const std::size_t unit : {layer.unit, layer.second}) {
+    if (unit == no_unit || !has(unit)) continue;
+    for (const CodedMatrices& m : units_.units[unit].matrices) ctx.weight_amaxes[to_size(m.product)] = amax_of(m);
+    if (forward && !ctx.fp8_counts.counts.empty()) count(ctx, storage.unit(unit), unit);
+  }
 }
 
 FORGE_INSTANTIATE_CLASS(CodedGather);

@@ -3,6 +3,7 @@
 #include "comm/mesh.hpp"
 #include "core/short_list.hpp"
 #include "kernels/fp8_history.hpp"
+#include "layout/stage.hpp"
 #include "nn/context.hpp"
 #include "parallel/storage.hpp"
 #include "plan/coded_units.hpp"
@@ -23,13 +24,13 @@ class CodedGather {
   void take_amaxes(Stream& compute, const ParameterStorage<T>& storage, Mesh& mesh);
   // A unit's weights into `to`, over its shards.
   void gather(Stream& stream, std::size_t u, const RankUnit<T>& unit, Communicator& shards, View<T, 1> to);
-  // In steps that count: the rank's part of a unit's weights, as often as the ranks that share the unit would count the
-  // whole of it in a forward pass.
-  void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
-  // Adds those of a unit.
-  void list_amaxes(std::size_t unit, WeightAmaxes& to) const;
+  // Before a pass of a layer: the context gets the amaxes of its weights that were gathered as codes. In steps that
+  // count, a forward pass counts the numbers of these.
+  void enter(Context<T>& ctx, const ParameterStorage<T>& storage, const StageLayer& layer, bool forward) const;
 
  private:
+  // The rank's part of a unit's weights, as often as the ranks that share the unit would count the whole of it.
+  void count(const Context<T>& ctx, const RankUnit<T>& unit, std::size_t u) const;
   // Those that give the scales.
   using AmaxList = ShortList<View<const float, 1>, to_size(BlockProduct::count_)>;
   bool scaled_before(const LocalUnit& unit) const;                           // by the history

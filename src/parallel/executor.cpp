@@ -14,8 +14,7 @@ Executor<T>::Executor(const Context<T>& context, const ParameterStorage<T>& stor
       vocabulary_(vocabulary),
       slots_(context.arena, context.buffers, part.share, part.slots, sync != nullptr),
       transfers_(mesh.pipeline()),
-      overflow_(run, mesh.stage(), part.share),
-      repeats_(part.repeats) {
+      overflow_(run, mesh.stage(), part.share, part.repeats) {
   context_.overflow = overflow_.groups();
 }
 
@@ -40,7 +39,8 @@ void Executor<T>::run(const Task& task) {
     case TaskOp::keep_sums:
       return overflow_.keep(stream, task, layer_of(task, share_).state);
     case TaskOp::check_overflow:
-      return check_overflow(task);
+      for (const Task& again : overflow_.check(stream, task, layer_of(task, share_).state)) run(again);
+      return;
     case TaskOp::gather:
       return gather_.gather(stream, task.unit, task.place);
     case TaskOp::weight_amaxes:
@@ -93,15 +93,6 @@ void Executor<T>::local_copy(const Task& task) {
   const int m = task.action.microbatch;
   copy_rows<T>(context_.stream, edge(only_of(task.reads), task.action.chunk, m),
                edge(only_of(task.writes), task.place, m));
-}
-
-template <class T>
-void Executor<T>::check_overflow(const Task& task) {
-  if (!overflow_.happened(context_.stream, task, layer_of(task, share_).state)) return;
-  for (const Task& again : repeats_[list_][to_size(task.round)]) {
-    run(again);
-    if (again.op == TaskOp::forward) overflow_.count(context_.stream, layer_of(again, share_).number);
-  }
 }
 
 FORGE_INSTANTIATE_CLASS(Executor);

@@ -53,7 +53,7 @@ class Executor {
   void count_fp8(const Fp8Counts& counts) { context_.fp8_counts = counts; }
   // Steps from here on have the tasks of another list, and the scales of routers' losses that belong to it.
   void use(std::size_t list, const RouterRun<T>& router) {
-    list_ = list;
+    overflow_.use(list);
     slots_.use(list);
     context_.router.balance_scale = router.balance_scale;
     context_.router.z_scale = router.z_scale;
@@ -82,7 +82,6 @@ class Executor {
   void load_batch(const Task& task);
   void transfer(const Task& task);
   void local_copy(const Task& task);
-  void check_overflow(const Task& task);
 
   // A layer's part of the work: its passes, and where they read and write.
   class LayerTask;
@@ -103,8 +102,6 @@ class Executor {
   ActivationSlots slots_;
   Transfers transfers_;
   ForwardOverflow<T> overflow_;
-  std::vector<std::vector<std::vector<Task>>> repeats_;      // by list, check
-  std::size_t list_ = 0;                                     // at hand
   std::array<std::optional<OpenFrame>, kept_count> frames_;  // by what stands there
   StepInputs inputs_;
 };

@@ -229,16 +229,9 @@ template <class T>
 void Executor<T>::run_layer(const Task& task) {
   const StageLayer& layer = layer_of(task, share_);
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
-  context_.weight_amaxes = {};
   context_.kept_amaxes = {};
   context_.device_counts = share_.checks_overflow && context_.training && !overflow_.has_happened(task, layer.state);
-  const bool counts = task.op == TaskOp::forward && !context_.fp8_counts.counts.empty();
-  if (context_.fp8_block)
-    for (const std::size_t unit : {layer.unit, layer.second}) {
-      if (unit == no_unit) continue;
-      gather_.coded().list_amaxes(unit, context_.weight_amaxes);
-      if (counts) gather_.coded().count(context_, storage_.unit(unit), unit);
-    }
+  gather_.coded().enter(context_, storage_, layer, task.op == TaskOp::forward);
   context_.fp8_history.layer = layer.number;
   context_.fp8_history.records = context_.training && task.op != TaskOp::recompute;
   // Numbers that a recomputed pass rounds again have been counted by the first one.

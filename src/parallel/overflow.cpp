@@ -9,8 +9,13 @@
 namespace forge {
 
 template <class T>
-ForwardOverflow<T>::ForwardOverflow(const RunBuffers<T>& run, Communicator& stage, const RankShare& share)
-    : run_(run), stage_(stage), chunks_(static_cast<int>(share.chunks.size())) {
+ForwardOverflow<T>::ForwardOverflow(const RunBuffers<T>& run, Communicator& stage, const RankShare& share,
+                                    std::vector<std::vector<std::vector<Task>>> repeats)
+    : run_(run),
+      stage_(stage),
+      share_(share),
+      lists_(std::move(repeats)),
+      chunks_(static_cast<int>(share.chunks.size())) {
   for (const auto& layers : share.layers)
     for (const StageLayer& layer : layers) states_ = std::max(states_, layer.state + 1);
   read_.resize(to_size(run.overflow.empty() ? 0 : run.overflow.size()));
@@ -44,25 +49,31 @@ void ForwardOverflow<T>::keep(Stream& stream, const Task& task, int state) {
 }
 
 template <class T>
-bool ForwardOverflow<T>::happened(Stream& stream, const Task& task, int state) {
+const std::vector<Task>& ForwardOverflow<T>::check(Stream& stream, const Task& task, int state) {
+  static const std::vector<Task> none;
   stage_.all_reduce(stream, run_.overflow);
   copy_to_host(stream, read_.data(), run_.overflow.data, read_.size() * sizeof(float));
   stream.synchronize();
-  if (std::none_of(read_.begin(), read_.end(), [](float f) { return f != 0; })) return false;
+  if (std::none_of(read_.begin(), read_.end(), [](float f) { return f != 0; })) return none;
   overflowed_[index(task, state)] = 1;
   ++repeats_;
   each([&](void* of_run, const void* kept, std::size_t bytes) { copy_on_device(stream, of_run, kept, bytes); });
-  return true;
+  const std::vector<Task>& again = lists_[list_][to_size(task.round)];
+  if (stage_.rank() == 0) count(stream, again);
+  return again;
 }
 
 template <class T>
-void ForwardOverflow<T>::count(Stream& stream, std::int64_t layer) {
-  if (stage_.rank() != 0) return;
-  double& again = again_[to_size(layer)];
-  ++again;
+void ForwardOverflow<T>::count(Stream& stream, const std::vector<Task>& again) {
   const View<double, 2>& sums = run_.routers.sums;
-  copy_to_device(stream, sums.row(layer) + sums.columns() - router_sum_count + repeated_sum, &again, sizeof again);
-  stream.synchronize();  // the next one overwrites `again`
+  for (const Task& task : again) {
+    if (task.op != TaskOp::forward) continue;
+    const std::int64_t layer = layer_of(task, share_).number;
+    double& passes = again_[to_size(layer)];
+    ++passes;
+    copy_to_device(stream, sums.row(layer) + sums.columns() - router_sum_count + repeated_sum, &passes, sizeof passes);
+  }
+  stream.synchronize();  // the next ones overwrite what is copied
 }
 
 FORGE_INSTANTIATE_CLASS(ForwardOverflow);
