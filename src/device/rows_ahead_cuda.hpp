@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(team_threads, blocks) rows_ahead_of_blocks(std
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Team{});
 }
 template <class F>
-__global__ void __launch_bounds__(32) rows_ahead_of_warps(std::int64_t rows, int lanes, F f) {
+__global__ void __launch_bounds__(32, 4) rows_ahead_of_warps(std::int64_t rows, int lanes, F f) {
   const std::int64_t teams = 32 / lanes, first = static_cast<int>(threadIdx.x) / lanes;
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
@@ -84,8 +84,7 @@ class RowsAhead {
       device_detail::wait_for_copies<1>();
     const Array<const T*, count> from = line_(r);
     Array<device_detail::Ahead<T, packs>, count> rows;
-    FORGE_UNROLL
-    for (int a = 0; a < count; ++a) rows[a] = {from[a], place(r, a)};
+    for_each_of<count>([&](int a) { rows[a] = {from[a], place(r, a)}; });
     return rows;
   }
 
@@ -100,15 +99,14 @@ class RowsAhead {
   FORGE_INLINE void start(std::int64_t r) const {
     if (r < end_ && n_ % W == 0) {
       const Array<const T*, count> from = line_(r);
-      FORGE_UNROLL
-      for (int a = 0; a < count; ++a) {
-        if (from[a] == nullptr || !device_detail::aligned(from[a])) continue;
+      for_each_of<count>([&](int a) {
+        if (from[a] == nullptr || !device_detail::aligned(from[a])) return;
         T* const to = place(r, a);
         FORGE_UNROLL
         for (int i = 0; i < packs; ++i)
           if (const int first = (team_.worker() + i * team_.size) * W; first < n_)
             device_detail::start_copy(to + first, from[a] + first);
-      }
+      });
     }
     device_detail::end_group_of_copies();
   }

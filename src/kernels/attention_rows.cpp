@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "core/array.hpp"
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/attention.hpp"
@@ -16,24 +15,14 @@ void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, V
   require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
               delta.rows() == o.rows() && delta.extent(1) == heads,
           "attention_delta: shapes differ");
-  constexpr int together = rows_at_a_time;
-  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
-    using Head = decltype(team.template row<1>(columns, o.row(r)));
-    Array<Head, together> xs, ys;
-    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    for (int i = 0; i < together; ++i) {
-      const std::int64_t at = (first + i < all ? first + i : first) * columns;
-      xs[i] = team.template row<1>(columns, d_o.row(r) + at);
-      ys[i] = team.template row<1>(columns, o.row(r) + at);
-    }
-    for_each_of<together>([&](int i) {
-      if (first + i >= all) return;
-      const A sum = team.template sum<A>(
-          columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, xs[i], ys[i]);
-      if (team.leads()) delta.row(r)[first + i] = sum;
-    });
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
+    const T* x = d_o.row(r) + h * columns;
+    const T* y = o.row(r) + h * columns;
+    const A sum = team.sum<A>(
+        columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, x, y);
+    if (team.leads()) delta.row(r)[h] = sum;
   };
-  parallel_rows<3>(stream, o.rows(), (heads + together - 1) / together, row_width<T>(columns), body);
+  parallel_rows(stream, o.rows(), heads, row_width<T>(columns), body);
 }
 
 template <class T, class S>

@@ -193,17 +193,16 @@ void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T
       lows[i] = team.template row<1>(h, in);
       highs[i] = team.template row<1>(h, in + h);
     }
-    const auto put = [&](int i) {
+    const A* cos = rotates ? cosine.row(positions[r]) : nullptr;
+    const A* sin = rotates ? sine.row(positions[r]) : nullptr;
+    for_each_of<together>([&](int i) {
       if (first + i >= all) return;
       const A scale = inverse_rms_of_halves<A>(team, n, A(epsilon), lows[i], highs[i]);
-      const A* cos = rotates ? cosine.row(positions[r]) : nullptr;
-      const A* sin = rotates ? sine.row(positions[r]) : nullptr;
       put_halves<rotates>(team, h, scale, w.of(first + i), lows[i], highs[i], cos, sin, y.row(r) + (first + i) * n);
       if (team.leads()) rstd.row(r)[first + i] = scale;
-    };
-    for_each_of<together>(put);
+    });
   };
-  parallel_rows<3>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(h), body);
+  parallel_rows<2>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(h), body);
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include "core/array.hpp"
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/kernels.hpp"
@@ -13,40 +12,6 @@ struct Neighbours {
   T lower, upper;
 };
 
-// On a GPU, of pairs in halves: several heads are asked for before one is turned.
-template <class T>
-void rotate_heads(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
-                  View<const acc_t<T>, 2> sine, acc_t<T> sign) {
-  using A = acc_t<T>;
-  constexpr int together = rows_at_a_time;
-  const std::int64_t heads = x.extent(1), n = x.extent(2), h = cosine.columns();
-  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
-    const T* const row = x.row(r);
-    using Half = decltype(team.template row<1>(h, row));
-    Array<Half, together> lows, highs;
-    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    for (int i = 0; i < together; ++i) {
-      const T* in = row + ((first + i < all ? first + i : first) + 1) * n - 2 * h;
-      lows[i] = team.template row<1>(h, in);
-      highs[i] = team.template row<1>(h, in + h);
-    }
-    const A *c = cosine.row(positions[r]), *s = sine.row(positions[r]);
-    for_each_of<together>([&](int i) {
-      if (first + i >= all) return;
-      T* const to = x.row(r) + (first + i + 1) * n - 2 * h;
-      team.map(
-          h,
-          [=](const T& x_1, const T& x_2, const A& cos, const A& sin_j, T& y_1, T& y_2) {
-            const A a = A(x_1), b = A(x_2), sin = sign * sin_j;
-            y_1 = T(a * cos - b * sin);
-            y_2 = T(b * cos + a * sin);
-          },
-          lows[i], highs[i], c, s, to, to + h);
-    });
-  };
-  parallel_rows<3>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(h), body);
-}
-
 }  // namespace
 
 // (x1, x2) ← (x1 cos − x2 sin, x2 cos + x1 sin); the inverse has −sin.
@@ -58,7 +23,6 @@ void rotary(Stream& stream, View<T, 3> x, View<const std::int32_t, 1> positions,
   require(2 * h <= head_dim, "rotary: more angles than pairs of a head");
   const A sign = inverse ? A(-1) : A(1);
   const bool halves = pairs == RotaryPairs::halves;
-  if (halves && rows_at_a_time > 1) return rotate_heads(stream, x, positions, cosine, sine, sign);
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
     const A *c = cosine.row(positions[r]), *s = sine.row(positions[r]);
     T* first = x.row(r) + (head + 1) * head_dim - 2 * h;

@@ -37,7 +37,7 @@ ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backwar
 columns_to_blocks convert convert_rows copy_rows cross_entropy cross_entropy_from_statistics cross_entropy_statistics
 embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward head_norm_forward head_norm_in_halves latent_keys_backward
 latent_keys_forward layernorm_backward_of layernorm_forward permute_rows residual_add residual_layernorm_forward
-residual_rmsnorm_forward rmsnorm_backward_of rmsnorm_forward rotary rotate_heads
+residual_rmsnorm_forward rmsnorm_backward_of rmsnorm_forward rotary
 sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward
 weighted_swiglu_forward""".split()
 NOT_IN_BF16 = {"add_partial_sums", "sum_into", "sum_of_squares"}
