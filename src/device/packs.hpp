@@ -46,20 +46,28 @@ struct Pack {
   T values[W];
 };
 
-// What a worker has read of a row: its first packs in registers, the others where they stand.
-template <class T>
+// What a worker has read of a row: its first `packs` in registers, the others where they stand.
+template <class T, int count = kept_packs>
 struct Row {
-  static constexpr int width = pack_bytes / static_cast<int>(sizeof(T));
+  static constexpr int width = pack_bytes / static_cast<int>(sizeof(T)), packs = count;
   const T* data;
-  Pack<T, width> kept[kept_packs];
+  Pack<T, width> kept[packs];
 };
 
-// Sums that a worker adds to: its first packs in registers, the others where they stand.
-template <class A, int W>
+// A row whose first packs were copied to shared memory ahead of their use (device/rows_ahead_cuda.hpp), where it is
+// read 16 bytes at a time: the copy begins at `near`.
+template <class T, int count>
+struct Ahead {
+  static constexpr int width = pack_bytes / static_cast<int>(sizeof(T)), packs = count;
+  const T *data, *near;
+};
+
+// Sums that a worker adds to: its first `packs` in registers, the others where they stand.
+template <class A, int W, int count>
 struct Sums {
-  static constexpr int width = W;
+  static constexpr int width = W, packs = count;
   A* data;
-  mutable Pack<A, W> kept[kept_packs];
+  mutable Pack<A, W> kept[packs];
 };
 
 // Numbers that a worker has computed, for a loop of one pack.
@@ -72,16 +80,19 @@ struct Held {
 // A row that is written, and kept as Row for the loops behind.
 template <class T>
 struct Made {
-  static constexpr int width = Row<T>::width;
+  static constexpr int width = Row<T>::width, packs = kept_packs;
   Row<T>& row;
 };
 
 // How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read),
-// Sums<A, W> (both), Made<T> (written). In registers: what `holds` is read there, what `keeps` is left there, and what
-// `moves` is read from memory or written to it.
+// Ahead<T> (read), Sums<A, W> (both), Made<T> (written). In registers: what `holds` is read there, what `keeps` is left
+// there, and what `moves` is read from memory or written to it. `copied`: its first packs are read in shared memory.
 template <class P>
 struct Access;
-struct InMemory {
+struct NotCopied {
+  static constexpr bool copied = false;
+};
+struct InMemory : NotCopied {
   static constexpr bool holds = false, keeps = false, moves = true;
 };
 template <class T>
@@ -102,33 +113,54 @@ struct Access<InPlace<T>> : InMemory {
   static constexpr bool reads = true, writes = true;
   FORGE_INLINE static T* from(InPlace<T> p) { return p.data; }
 };
-template <class T>
-struct Access<Row<T>> {
+template <class T, int count>
+struct Access<Row<T, count>> : NotCopied {
   using Value = T;
   static constexpr bool reads = true, writes = false, holds = true, keeps = false, moves = false;
-  FORGE_INLINE static const T* from(const Row<T>& p) { return p.data; }
+  FORGE_INLINE static const T* from(const Row<T, count>& p) { return p.data; }
 };
-template <class A, int W>
-struct Access<Sums<A, W>> {
+template <class T, int count>
+struct Access<Ahead<T, count>> {
+  using Value = T;
+  static constexpr bool reads = true, writes = false, holds = false, keeps = false, moves = false, copied = true;
+  FORGE_INLINE static const T* from(const Ahead<T, count>& p) { return p.data; }
+};
+template <class A, int W, int count>
+struct Access<Sums<A, W, count>> : NotCopied {
   using Value = A;
   static constexpr bool reads = true, writes = true, holds = true, keeps = true, moves = false;
-  FORGE_INLINE static A* from(const Sums<A, W>& p) { return p.data; }
-  FORGE_INLINE static Pack<A, W>& kept(const Sums<A, W>& p, int i) { return p.kept[i]; }
+  FORGE_INLINE static A* from(const Sums<A, W, count>& p) { return p.data; }
+  FORGE_INLINE static Pack<A, W>& kept(const Sums<A, W, count>& p, int i) { return p.kept[i]; }
 };
 template <class T>
-struct Access<Made<T>> {
+struct Access<Made<T>> : NotCopied {
   using Value = T;
   static constexpr bool reads = false, writes = true, holds = false, keeps = true, moves = true;
   FORGE_INLINE static T* from(const Made<T>& p) { return const_cast<T*>(p.row.data); }
   FORGE_INLINE static Pack<T, Made<T>::width>& kept(const Made<T>& p, int i) { return p.row.kept[i]; }
 };
 template <class T, int W>
-struct Access<Held<T, W>> {
+struct Access<Held<T, W>> : NotCopied {
   using Value = T;
   static constexpr bool reads = false, writes = false, holds = true, keeps = false, moves = false;
 };
 template <class P>
 using value_of = typename Access<P>::Value;
+
+// How many packs of a worker stand elsewhere than in memory, in a loop over such arguments.
+template <class P>
+constexpr int near_packs() {
+  if constexpr (Access<P>::holds || Access<P>::keeps || Access<P>::copied)
+    return P::packs;
+  else
+    return 0;
+}
+template <class... P>
+constexpr int near_packs_of_all() {
+  int most = 0;
+  ((most = near_packs<P>() > most ? near_packs<P>() : most), ...);
+  return most;
+}
 
 // Numbers of a pack in a loop over such arguments.
 template <class... P>
@@ -192,6 +224,10 @@ struct PackStep {
       static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
       if (kept >= 0) return p.kept[kept];
     }
+    if constexpr (Access<Q>::copied && whole) {
+      static_assert(Q::width == W, "a row that is read ahead stands beside rows of its own type");
+      if (kept >= 0) return read_pack<true, W>(p.near + first, count);
+    }
     if constexpr (Access<Q>::reads)
       return read_pack<whole, W>(static_cast<const value_of<Q>*>(Access<Q>::from(p)) + first, count);
     return {};
@@ -223,11 +259,11 @@ FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&...
   const int packs = (n + W - 1) / W;
   const auto step = [&](int k, int kept) { Step::run(f, k * W, n - k * W < W ? n - k * W : W, kept, p...); };
   int k = worker;
-  if constexpr ((Access<P>::holds || ...) || (Access<P>::keeps || ...)) {
-    FORGE_UNROLL
-    for (int i = 0; i < kept_packs; ++i, k += size)
-      if (k < packs) step(k, i);
-  }
+  constexpr int near = near_packs_of_all<P...>();
+  static_assert(((near_packs<P>() == 0 || near_packs<P>() == near) && ...), "rows with as many packs in registers");
+  FORGE_UNROLL
+  for (int i = 0; i < near; ++i, k += size)
+    if (k < packs) step(k, i);
   for (; k < packs; k += size) step(k, -1);
 }
 

@@ -24,6 +24,7 @@
 //   parallel_rows(stream, rows, row_width<T>(n), …)  of n numbers T: short ones share a warp on CUDA
 //   parallel_rows(stream, rows, parts, row_width<T>(n), [=] FORGE_LAMBDA(int64_t row, int64_t part, Team team) { … });
 //                                                    a team for each part of a row
+//   parallel_rows<blocks>(stream, rows, parts, …)  with registers for so many blocks on a GPU's multiprocessor
 //
 // Neither result depends on the number of threads: a row is always summed by one team in one order.
 
@@ -64,6 +65,20 @@ __global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 
+template <int blocks, class F>
+__global__ void __launch_bounds__(team_threads, blocks) bounded_rows_kernel(std::int64_t rows, int lanes, F f) {
+  const std::int64_t teams = static_cast<int>(blockDim.x) / lanes, first = static_cast<int>(threadIdx.x) / lanes;
+  for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
+}
+
+template <int blocks, class F>
+auto short_rows() {
+  if constexpr (blocks > 0)
+    return &bounded_rows_kernel<blocks, F>;
+  else
+    return &short_rows_kernel<F>;
+}
+
 }  // namespace device_detail
 
 template <class F>
@@ -80,21 +95,21 @@ void parallel_rows(Stream& stream, std::int64_t rows, F f) {
          f);
 }
 
-template <class F>
+template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
   if (rows <= 0) return;
   if (width.accesses > 32 * device_detail::kept_packs) return parallel_rows(stream, rows, f);
   int lanes = 1;
   while (lanes < 32 && lanes < width.accesses) lanes *= 2;
   const std::int64_t blocks = (rows * lanes + team_threads - 1) / team_threads;
-  launch(stream, "parallel_rows", device_detail::short_rows_kernel<F>,
+  launch(stream, "parallel_rows", device_detail::short_rows<at_once, F>(),
          {blocks < 1048576 ? blocks : 1048576, team_threads}, rows, lanes, f);
 }
 
-template <class F>
+template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth width, F f) {
   require(rows * parts <= std::numeric_limits<std::int32_t>::max(), "parallel_rows: more parts of rows than 2^31");
-  parallel_rows(stream, rows * parts, width, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
+  parallel_rows<at_once>(stream, rows * parts, width, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
     const std::int64_t row = quotient(task, parts);
     f(row, task - row * parts, team);
   });
@@ -177,7 +192,7 @@ void parallel_rows(Stream& stream, std::int64_t rows, RowWidth, F f) {
   parallel_rows(stream, rows, f);
 }
 
-template <class F>
+template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth, F f) {
   parallel_rows(stream, rows, [=](std::int64_t row, Team team) {
     for (std::int64_t part = 0; part < parts; ++part) f(row, part, team);

@@ -15,12 +15,14 @@ namespace forge {
 //                        f(v…) for every column; v is the number of each row at that column: const T& of a const T* or
 //                        of what row() has read, T& of a T*, which is only written, and of in_place(T*). Rows may be
 //                        the same memory. No worker waits for others, as each reads and writes its own columns only
-//   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it
+//   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it.
+//                        team.row<1>(n, p): one piece of 16 bytes a worker, for short rows
 //   team.made(n, f, p, rows…)
 //                        the row of f(v…), written to p, as row() would read it
-//   team.sums<A, T>(n, p), team.store(n, sums)
+//   team.sums<A, T, packs>(n, p), team.store(n, sums)
 //                        zeros of type A for the columns of rows T: map takes them beside such rows, for f to add to,
-//                        row after row; then they are stored at p. On CUDA they stand in registers as far as these go
+//                        row after row; then they are stored at p. On CUDA those of so many pieces of 16 bytes a
+//                        worker (device/rows_ahead.hpp) stand in registers
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
@@ -40,6 +42,13 @@ namespace forge {
 // On CUDA all but map, row, made, sums, store and leads are barriers: every worker of a team must come to every call.
 // Rows are shorter than 2^31.
 inline constexpr int team_threads = 256;
+
+// f(0), f(1), … f(count − 1), written out, so that arrays which f indexes stand in registers.
+template <int count, class F>
+FORGE_INLINE void for_each_of(const F& f) {
+  if constexpr (count > 1) for_each_of<count - 1>(f);
+  f(count - 1);
+}
 
 template <class A>
 struct ExpSum {

@@ -12,6 +12,10 @@ namespace forge {
 // Blocks of numbers begin at a multiple of so many, which 16 bytes of every type divide.
 inline constexpr std::int64_t block_multiple = 64;
 
+// How many short rows, such as heads, a team takes at a time, where each worker has 16 bytes of a row: it asks for all
+// of them before it waits for one, as one row's bytes a thread keep memory half busy.
+inline constexpr int rows_at_a_time = 2;
+
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
 
@@ -79,9 +83,9 @@ struct Team {
     sync();
   }
 
-  template <class T>
-  FORGE_INLINE device_detail::Row<T> row(std::int64_t count, const T* data) const {
-    device_detail::Row<T> row;
+  template <int packs = device_detail::kept_packs, class T>
+  FORGE_INLINE device_detail::Row<T, packs> row(std::int64_t count, const T* data) const {
+    device_detail::Row<T, packs> row;
     row.data = data;
     const int n = static_cast<int>(count);
     if (n % row.width == 0 && device_detail::aligned(data))
@@ -106,17 +110,17 @@ struct Team {
     device_detail::each_of_rows(static_cast<int>(count), worker(), size, f, rows...);
   }
 
-  template <class A, class T>
+  template <class A, class T, int packs>
   FORGE_INLINE auto sums(std::int64_t count, A* data) const {
-    device_detail::Sums<A, device_detail::Row<T>::width> sums{data, {}};
+    device_detail::Sums<A, device_detail::Row<T>::width, packs> sums{data, {}};
     constexpr int W = decltype(sums)::width;
     const int n = static_cast<int>(count);
-    for (int k = worker() + device_detail::kept_packs * size; k * W < n; k += size)
+    for (int k = worker() + packs * size; k * W < n; k += size)
       for (int j = k * W; j < n && j < (k + 1) * W; ++j) data[j] = A(0);
     return sums;
   }
-  template <class A, int W>
-  FORGE_INLINE void store(std::int64_t count, const device_detail::Sums<A, W>& sums) const {
+  template <class A, int W, int packs>
+  FORGE_INLINE void store(std::int64_t count, const device_detail::Sums<A, W, packs>& sums) const {
     const int n = static_cast<int>(count);
     if (n % W == 0 && device_detail::aligned(sums.data))
       store_packs<true>(sums, n);
@@ -275,21 +279,21 @@ struct Team {
     return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() % 32 / size * size);
   }
 
-  template <bool whole, class T>
-  FORGE_INLINE void keep(device_detail::Row<T>& row, int n) const {
+  template <bool whole, class T, int packs>
+  FORGE_INLINE void keep(device_detail::Row<T, packs>& row, int n) const {
     constexpr int W = device_detail::Row<T>::width;
     FORGE_UNROLL
-    for (int i = 0; i < device_detail::kept_packs; ++i) {
+    for (int i = 0; i < packs; ++i) {
       const int first = (worker() + i * size) * W;
       row.kept[i] =
           first < n ? device_detail::read_pack<whole, W>(row.data + first, n - first) : device_detail::Pack<T, W>{};
     }
   }
 
-  template <bool whole, class A, int W>
-  FORGE_INLINE void store_packs(const device_detail::Sums<A, W>& sums, int n) const {
+  template <bool whole, class A, int W, int packs>
+  FORGE_INLINE void store_packs(const device_detail::Sums<A, W, packs>& sums, int n) const {
     FORGE_UNROLL
-    for (int i = 0; i < device_detail::kept_packs; ++i) {
+    for (int i = 0; i < packs; ++i) {
       const int first = (worker() + i * size) * W;
       if (first < n) device_detail::write_pack<whole, W>(sums.data + first, n - first, sums.kept[i]);
     }

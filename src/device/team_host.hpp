@@ -17,6 +17,9 @@ FORGE_INLINE T* in_place(T* data) {
 // Blocks of numbers that start where GPUs read 16 bytes at a time: no matter here.
 inline constexpr std::int64_t block_multiple = 1;
 
+// How many short rows, such as heads, a team takes at a time.
+inline constexpr int rows_at_a_time = 1;
+
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 0, narrow_strip = 256;
 
@@ -30,7 +33,7 @@ struct Team {
     for (std::int64_t j = 0; j < n; ++j) f(j);
   }
 
-  template <class T>
+  template <int packs = 0, class T>
   FORGE_INLINE const T* row(std::int64_t, const T* data) const {
     return data;
   }
@@ -48,7 +51,7 @@ struct Team {
     for (std::int64_t j = 0; j < n; ++j) f(rows[j]...);
   }
 
-  template <class A, class T>
+  template <class A, class T, int packs>
   FORGE_INLINE A* sums(std::int64_t n, A* data) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) data[j] = A(0);

@@ -1,4 +1,5 @@
 #include "device/parallel.hpp"
+#include "device/rows_ahead.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/largest.hpp"
@@ -79,12 +80,12 @@ void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<
 
 namespace {
 
-// With x̂ = (x − mean) · rstd and g = w ⊙ dy:  dx = rstd · (g − mean(g) − x̂ · mean(g ⊙ x̂)) + residual (null: zero);
+// With x̂ = (x − mean) · rstd and g = w ⊙ dy:  dx = rstd · (g − mean(g) − x̂ · mean(g ⊙ x̂)) + residual, if `adds`;
 // dw += dy ⊙ x̂, db += dy.
-template <class A, class T, class S>
-FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scale, const T* dy, const T* x,
-                                         const T* weight, const T* residual, T* dx, const S& dw, const S& db) {
-  const auto d = team.row(n, dy), in = team.row(n, x);
+template <class A, class T, class Row, class S>
+FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scale, const Row& d, const Row& in,
+                                         const T* weight, bool adds, const Row& residual, T* dx, const S& dw,
+                                         const S& db) {
   const A g_mean = team.template sum<A>(
                        n, [=](const T& dy_j, const T& w_j) { return A(dy_j) * A(w_j); }, d, weight) /
                    A(n);
@@ -96,7 +97,7 @@ FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scal
     db_j += A(dy_j);
     return scale * (A(dy_j) * A(w_j) - g_mean - (A(x_j) - mu) * slope);
   };
-  if (residual)
+  if (adds)
     team.map(
         n,
         [=](const T& more, const T& dy_j, const T& w_j, const T& x_j, T& out, A& dw_j, A& db_j) {
@@ -112,6 +113,29 @@ FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scal
         d, weight, in, dx, dw, db);
 }
 
+template <int packs, class T, class A>
+void layernorm_backward_of(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                           View<const A, 1> mean, View<const A, 1> rstd, View<const T, 2> residual, View<T, 2> dx,
+                           View<A, 2> of_w, View<A, 2> of_b, const RowChunks& chunks) {
+  const std::int64_t n = x.columns();
+  const bool adds = !residual.empty();
+  parallel_rows_ahead<T, 3, packs, 2>(stream, chunks.count, n, [=] FORGE_LAMBDA(std::int64_t c, Team team) {
+    const auto w_sums = team.template sums<A, T, packs>(n, of_w.row(c)),
+               b_sums = team.template sums<A, T, packs>(n, of_b.row(c));
+    const std::int64_t begin = chunks.begin(c), end = chunks.begin(c + 1);
+    const auto ahead = rows_ahead<T, 3, packs>(team, n, begin, end, [=](std::int64_t r) {
+      return Array<const T*, 3>{{dy.row(r), x.row(r), adds ? residual.row(r) : nullptr}};
+    });
+    for (std::int64_t r = begin; r < end; ++r) {
+      const auto rows = ahead.at(r);
+      layernorm_row_backward<A>(team, n, mean[r], rstd[r], rows[0], rows[1], w.data, adds, rows[2], dx.row(r), w_sums,
+                                b_sums);
+    }
+    team.store(n, w_sums);
+    team.store(n, b_sums);
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -119,18 +143,10 @@ void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x,
                         View<const acc_t<T>, 1> mean, View<const acc_t<T>, 1> rstd, View<const T, 2> residual,
                         View<T, 2> dx, View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw, View<acc_t<T>, 1> db) {
   using A = acc_t<T>;
-  const std::int64_t n = x.columns();
   const RowChunks chunks = norm_backward_rows(x.rows());
   const View<A, 2> of_w = partial.slice(0, chunks.count), of_b = partial.slice(chunks.count, 2 * chunks.count);
-  parallel_rows(stream, chunks.count, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t c, Team team) {
-    const auto w_sums = team.template sums<A, T>(n, of_w.row(c)), b_sums = team.template sums<A, T>(n, of_b.row(c));
-    for (std::int64_t r = chunks.begin(c), end = chunks.begin(c + 1); r < end; ++r) {
-      const T* extra = residual.empty() ? nullptr : residual.row(r);
-      layernorm_row_backward<A>(team, n, mean[r], rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r), w_sums,
-                                b_sums);
-    }
-    team.store(n, w_sums);
-    team.store(n, b_sums);
+  with_packs<T>(x.columns(), [&](auto packs) {
+    layernorm_backward_of<packs()>(stream, dy, x, w, mean, rstd, residual, dx, of_w, of_b, chunks);
   });
   add_partial_sums<A>(stream, of_w, dw);
   add_partial_sums<A>(stream, of_b, db);

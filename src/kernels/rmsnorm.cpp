@@ -1,4 +1,5 @@
 #include "device/parallel.hpp"
+#include "device/rows_ahead.hpp"
 #include "kernels/column_sums.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/largest.hpp"
@@ -16,6 +17,14 @@ FORGE_INLINE A inverse_rms(Team team, std::int64_t n, A epsilon, const Row& x) {
   return A(1) / math::sqrt(squares / A(n) + epsilon);
 }
 
+// The same, with the squares of columns j and j + n/2 added at a time: n is even.
+template <class A, class Row>
+FORGE_INLINE A inverse_rms_of_halves(Team team, std::int64_t n, A epsilon, const Row& low, const Row& high) {
+  const A squares = team.template sum<A>(
+      n / 2, [=](const auto& x_1, const auto& x_2) { return A(x_1) * A(x_1) + A(x_2) * A(x_2); }, low, high);
+  return A(1) / math::sqrt(squares / A(n) + epsilon);
+}
+
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T, class Row>
 FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, const T* w, T* y, float* amax = nullptr) {
@@ -30,16 +39,15 @@ FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, con
   return rstd;
 }
 
-// With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual (null: zero); sums += dy ⊙ x̂, if
+// With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual, if `adds`; sums += dy ⊙ x̂, if
 // there are any.
-template <class A, class T, class... S>
-FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const T* d, const T* in, const T* w,
-                                     const T* residual, T* dx, const S&... sums) {
-  const auto dy = team.row(n, d), x = team.row(n, in);
+template <class A, class T, class Row, class Extra, class... S>
+FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const Row& dy, const Row& x, const T* w,
+                                     bool adds, const Extra& residual, T* dx, const S&... sums) {
   const A dot = team.template sum<A>(
       n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * A(x_j); }, dy, w, x);
   const A slope = dot * rstd * rstd / A(n);
-  if (residual)
+  if (adds)
     team.map(
         n,
         [=](const T& extra, const T& dy_j, const T& w_j, const T& x_j, T& dx_j, auto&... sum) {
@@ -94,24 +102,110 @@ void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<co
   });
 }
 
+namespace {
+
 // One walk through the rows of each chunk, which have dx and the chunk's part of dw.
+template <int packs, class T, class A>
+void rmsnorm_backward_of(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
+                         View<const A, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<A, 2> partial,
+                         const RowChunks& chunks) {
+  const std::int64_t n = x.columns();
+  const bool adds = !residual.empty();
+  parallel_rows_ahead<T, 3, packs, 1>(stream, chunks.count, n, [=] FORGE_LAMBDA(std::int64_t c, Team team) {
+    const auto sums = team.template sums<A, T, packs>(n, partial.row(c));
+    const std::int64_t begin = chunks.begin(c), end = chunks.begin(c + 1);
+    const auto ahead = rows_ahead<T, 3, packs>(team, n, begin, end, [=](std::int64_t r) {
+      return Array<const T*, 3>{{dy.row(r), x.row(r), adds ? residual.row(r) : nullptr}};
+    });
+    for (std::int64_t r = begin; r < end; ++r) {
+      const auto rows = ahead.at(r);
+      normalise_backward<A>(team, n, rstd[r], rows[0], rows[1], w.data, adds, rows[2], dx.row(r), sums);
+    }
+    team.store(n, sums);
+  });
+}
+
+}  // namespace
+
 template <class T>
 void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, View<const T, 1> w,
                       View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<acc_t<T>, 2> partial,
                       View<acc_t<T>, 1> dw) {
-  using A = acc_t<T>;
-  const std::int64_t n = x.columns();
   const RowChunks chunks = norm_backward_rows(x.rows());
-  parallel_rows(stream, chunks.count, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t c, Team team) {
-    const auto sums = team.template sums<A, T>(n, partial.row(c));
-    for (std::int64_t r = chunks.begin(c), end = chunks.begin(c + 1); r < end; ++r) {
-      const T* extra = residual.empty() ? nullptr : residual.row(r);
-      normalise_backward<A>(team, n, rstd[r], dy.row(r), x.row(r), w.data, extra, dx.row(r), sums);
-    }
-    team.store(n, sums);
+  with_packs<T>(x.columns(), [&](auto packs) {
+    rmsnorm_backward_of<packs()>(stream, dy, x, w, rstd, residual, dx, partial, chunks);
   });
-  add_partial_sums<A>(stream, partial.slice(0, chunks.count), dw);
+  add_partial_sums<acc_t<T>>(stream, partial.slice(0, chunks.count), dw);
 }
+
+namespace {
+
+// A number of a head's norm, rounded as a norm of its own would be.
+template <class A, class T>
+FORGE_INLINE T normed(const T& w, const T& x, A scale) {
+  return T(A(w) * (A(x) * scale));
+}
+
+// (n1 cos − n2 sin, n2 cos + n1 sin)
+template <class A, class T>
+FORGE_INLINE void rotate(T n1, T n2, A cos, A sin, T& low, T& high) {
+  const A a = A(n1), b = A(n2);
+  low = T(a * cos - b * sin);
+  high = T(b * cos + a * sin);
+}
+
+// A head's norm, of which the halves have h numbers each, and its rotation.
+template <bool rotates, class A, class T, class Half>
+FORGE_INLINE void put_halves(Team team, std::int64_t h, A scale, const T* w, const Half& low, const Half& high,
+                             const A* cosine, const A* sine, T* y) {
+  if constexpr (rotates)
+    team.map(
+        h,
+        [=](const T& w_1, const T& w_2, const T& x_1, const T& x_2, const A& cos, const A& sin, T& y_1, T& y_2) {
+          rotate(normed(w_1, x_1, scale), normed(w_2, x_2, scale), cos, sin, y_1, y_2);
+        },
+        w, w + h, low, high, cosine, sine, y, y + h);
+  else
+    team.map(
+        h,
+        [=](const T& w_1, const T& w_2, const T& x_1, const T& x_2, T& y_1, T& y_2) {
+          y_1 = normed(w_1, x_1, scale);
+          y_2 = normed(w_2, x_2, scale);
+        },
+        w, w + h, low, high, y, y + h);
+}
+
+// On a GPU, of heads whose halves are rotated or which aren't rotated at all: a worker holds the same columns of both
+// halves, so that a head is read once.
+template <bool rotates, class T>
+void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
+                         View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
+                         View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd) {
+  using A = acc_t<T>;
+  constexpr int together = rows_at_a_time;
+  const std::int64_t heads = x.extent(1), n = x.extent(2), h = n / 2;
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
+    using Half = decltype(team.template row<1>(h, x.row(r)));
+    Array<Half, together> lows, highs;
+    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
+    for (int i = 0; i < together; ++i) {
+      const T* in = x.row(r) + (first + i < all ? first + i : first) * n;
+      lows[i] = team.template row<1>(h, in);
+      highs[i] = team.template row<1>(h, in + h);
+    }
+    const A* cos = rotates ? cosine.row(positions[r]) : nullptr;
+    const A* sin = rotates ? sine.row(positions[r]) : nullptr;
+    for_each_of<together>([&](int i) {
+      if (first + i >= all) return;
+      const A scale = inverse_rms_of_halves<A>(team, n, A(epsilon), lows[i], highs[i]);
+      put_halves<rotates>(team, h, scale, w.of(first + i), lows[i], highs[i], cos, sin, y.row(r) + (first + i) * n);
+      if (team.leads()) rstd.row(r)[first + i] = scale;
+    });
+  };
+  parallel_rows<2>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(h), body);
+}
+
+}  // namespace
 
 // n = w ⊙ x · rstd of each head, rounded as a norm of its own would be; then, of its last 2h entries,
 // y = (n1 cos − n2 sin, n2 cos + n1 sin). A head is read once from memory: the second time the caches have it.
@@ -122,43 +216,52 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2), h = cosine.columns(), whole = n - 2 * h;
   require(whole >= 0, "head_norm_forward: more angles than pairs of a head");
-  parallel_rows(
-      stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
-        const T *in = x.row(r) + head * n, *weight = w.of(head);
-        T* out = y.row(r) + head * n;
-        if (h == 0) {
-          const A scale = normalise<A>(team, n, A(epsilon), team.row(n, in), weight, out);
-          if (team.leads()) rstd.row(r)[head] = scale;
-          return;
-        }
-        const A scale = inverse_rms<A>(team, n, A(epsilon), team.row(n, in));
-        const auto norm = [=](const T& w_j, const T& x_j) { return T(A(w_j) * (A(x_j) * scale)); };
-        team.map(
-            whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = norm(w_j, x_j); }, weight, in, out);
-        const T *w1 = weight + whole, *x1 = in + whole;
-        team.map(
-            h,
-            [=](const T& w_low, const T& w_high, const T& x_low, const T& x_high, const A& cos, const A& sin, T& low,
-                T& high) {
-              const A a = A(norm(w_low, x_low)), b = A(norm(w_high, x_high));
-              low = T(a * cos - b * sin);
-              high = T(b * cos + a * sin);
-            },
-            w1, w1 + h, x1, x1 + h, cosine.row(positions[r]), sine.row(positions[r]), out + whole, out + whole + h);
-        if (team.leads()) rstd.row(r)[head] = scale;
-      });
+  const bool halves = rows_at_a_time > 1 && n % 2 == 0;
+  if (halves && whole == 0) return head_norm_in_halves<true>(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
+  if (halves && h == 0) return head_norm_in_halves<false>(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
+    const T *in = x.row(r) + head * n, *weight = w.of(head);
+    T* out = y.row(r) + head * n;
+    const A scale = halves ? inverse_rms_of_halves<A>(team, n, A(epsilon), in, in + n / 2)
+                           : inverse_rms<A>(team, n, A(epsilon), in);
+    team.map(
+        whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = normed(w_j, x_j, scale); }, weight, in, out);
+    if (h > 0) {
+      const T *w1 = weight + whole, *x1 = in + whole;
+      team.map(
+          h,
+          [=](const T& w_low, const T& w_high, const T& x_low, const T& x_high, const A& cos, const A& sin, T& low,
+              T& high) { rotate(normed(w_low, x_low, scale), normed(w_high, x_high, scale), cos, sin, low, high); },
+          w1, w1 + h, x1, x1 + h, cosine.row(positions[r]), sine.row(positions[r]), out + whole, out + whole + h);
+    }
+    if (team.leads()) rstd.row(r)[head] = scale;
+  };
+  parallel_rows(stream, x.rows(), heads, row_width<T>(halves ? n / 2 : n), body);
 }
 
 template <class T>
 void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
                         View<const acc_t<T>, 2> rstd, View<T, 3> dx) {
   using A = acc_t<T>;
+  constexpr int together = rows_at_a_time;
   const std::int64_t heads = x.extent(1), n = x.extent(2);
-  parallel_rows(stream, x.rows(), heads, row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
-    const T* none = nullptr;
-    normalise_backward<A>(team, n, rstd.row(r)[h], dy.row(r) + h * n, x.row(r) + h * n, w.of(h), none,
-                          dx.row(r) + h * n);
-  });
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
+    using Head = decltype(team.template row<1>(n, x.row(r)));
+    Array<Head, together> dys, xs;
+    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
+    for (int i = 0; i < together; ++i) {
+      const std::int64_t at = (first + i < all ? first + i : first) * n;
+      dys[i] = team.template row<1>(n, dy.row(r) + at);
+      xs[i] = team.template row<1>(n, x.row(r) + at);
+    }
+    for_each_of<together>([&](int i) {
+      const int head = first + i;
+      if (head < all)
+        normalise_backward<A>(team, n, rstd.row(r)[head], dys[i], xs[i], w.of(head), false, dys[i],
+                              dx.row(r) + head * n);
+    });
+  };
+  parallel_rows<2>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(n), body);
 }
 
 template <class T>

@@ -1,4 +1,6 @@
 #include "bench.hpp"
+#include "core/partials.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/kernels.hpp"
 #include "optim/rule.hpp"
 
@@ -6,14 +8,14 @@ namespace forge::bench {
 
 namespace {
 
-void bench_norms(const Bench& b) {
-  const int64_t R = b.size(16384, 16), C = b.size(4096, 32);
+void bench_norms(const Bench& b, int64_t R, int64_t C) {
   Memory memory(b.stream);
   const auto x = memory.random<bf16, 2>({{R, C}}), y = memory.zeros<bf16, 2>({{R, C}}),
              dy = memory.random<bf16, 2>({{R, C}}), h = memory.zeros<bf16, 2>({{R, C}});
   const auto w = memory.random<bf16, 1>({{C}});
-  const auto rstd = memory.zeros<float, 1>({{R}}), dw = memory.zeros<float, 1>({{C}});
-  const auto partial = memory.zeros<float, 2>({{norm_backward_chunks(R), C}});
+  const auto rstd = memory.zeros<float, 1>({{R}}), mean = memory.zeros<float, 1>({{R}}),
+             dw = memory.zeros<float, 1>({{C}}), db = memory.zeros<float, 1>({{C}});
+  const auto partial = memory.zeros<float, 2>({{2 * norm_backward_chunks(R), C}});
   const std::string sizes = word("R", R) + " " + word("C", C);
   const double pass = 2.0 * static_cast<double>(R * C);  // bytes of x
   const auto row = [&](const char* kernel, double seconds, double passes) {
@@ -24,6 +26,8 @@ void bench_norms(const Bench& b) {
       seconds_of(b, [&] { residual_rmsnorm_forward<bf16>(b.stream, x, dy, w, 1e-5, h, y, rstd); }), 4);
   row("rmsnorm backward, + residual",
       seconds_of(b, [&] { rmsnorm_backward<bf16>(b.stream, dy, x, w, rstd, h, y, partial, dw); }), 4);
+  row("layernorm backward, + residual",
+      seconds_of(b, [&] { layernorm_backward<bf16>(b.stream, dy, x, w, mean, rstd, h, y, partial, dw, db); }), 4);
   row("residual add", seconds_of(b, [&] { residual_add<bf16>(b.stream, x, dy, y, Dropout{}); }), 3);
 }
 
@@ -41,9 +45,12 @@ void bench_heads(const Bench& b) {
   const int64_t R = b.size(8192, 16), H = b.size(32, 4), K = b.size(8, 2), D = b.size(128, 16);
   const int64_t turned = H + K, width = (H + 2 * K) * D;
   Memory memory(b.stream);
-  const auto qkv = memory.random<bf16, 2>({{R, width}}), normed = memory.zeros<bf16, 2>({{R, width}});
+  const auto qkv = memory.random<bf16, 2>({{R, width}}), normed = memory.zeros<bf16, 2>({{R, width}}),
+             gradient = memory.random<bf16, 2>({{R, width}});
   const auto w = memory.random<bf16, 1>({{D}});
-  const auto rstd = memory.zeros<float, 2>({{R, turned}});
+  const auto rstd = memory.zeros<float, 2>({{R, turned}}), delta = memory.zeros<float, 2>({{R, turned}}),
+             partial = memory.zeros<float, 2>({{norm_partial_rows(R), D}});
+  const auto dw = memory.zeros<float, 1>({{D}});
   const Array<int64_t, 2> table{{R, D / 2}};
   const View<const float, 2> cosine(memory.values(angles(R, D, std::cos)).data, table);
   const View<const float, 2> sine(memory.values(angles(R, D, std::sin)).data, table);
@@ -53,14 +60,26 @@ void bench_heads(const Bench& b) {
   const auto heads = [&](const View<bf16, 2>& x, int64_t count) {
     return View<bf16, 3>(x.data, {{R, count, D}}, width);
   };
-  const auto row = [&](const char* kernel, int64_t count, double seconds) {
+  const auto row = [&](const char* kernel, int64_t count, double seconds, double passes = 2) {
     print_row("rows", kernel, word("R", R) + " " + word("heads", count) + " " + word("D", D), seconds, 0,
-              4.0 * static_cast<double>(R * count * D));
+              passes * 2.0 * static_cast<double>(R * count * D));
   };
   row("head norm forward", turned, seconds_of(b, [&] {
         head_norm_forward<bf16>(b.stream, heads(qkv, turned), {w, w, H}, 1e-6, positions, cosine, sine,
                                 heads(normed, turned), rstd);
       }));
+  row("head norm backward", turned,
+      seconds_of(b,
+                 [&] {
+                   head_norm_backward<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), {w, w, H}, rstd,
+                                            heads(normed, turned));
+                 }),
+      3);
+  row("head norm, gradient of its weight", turned, seconds_of(b, [&] {
+        head_norm_weight_gradient<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), rstd, partial, dw);
+      }));
+  row("attention delta", turned,
+      seconds_of(b, [&] { attention_delta<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), delta); }));
   row("rotary", turned,
       seconds_of(b, [&] { rotary<bf16>(b.stream, heads(qkv, turned), positions, cosine, sine, false); }));
 }
@@ -123,7 +142,8 @@ void bench_update(const Bench& b) {
 
 // Kernels that memory bounds; bytes are the least that must be read and written.
 void bench_rows(const Bench& b) {
-  bench_norms(b);
+  bench_norms(b, b.size(16384, 16), b.size(4096, 32));
+  bench_norms(b, b.size(16384, 16), b.size(2048, 40));  // one piece of 16 bytes a thread in bf16
   bench_heads(b);
   bench_swiglu(b);
   bench_loss(b);

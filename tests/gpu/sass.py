@@ -35,9 +35,9 @@ WARPGROUPS = ["warpgroup_rows_kernel<0>", "warpgroup_rows_kernel<1>", "warpgroup
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta attention_merge blocks_to_columns
 columns_to_blocks convert convert_rows copy_rows cross_entropy cross_entropy_from_statistics cross_entropy_statistics
-embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward head_norm_forward latent_keys_backward
-latent_keys_forward layernorm_backward layernorm_forward permute_rows residual_add residual_layernorm_forward
-residual_rmsnorm_forward rmsnorm_backward rmsnorm_forward rotary
+embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward head_norm_forward head_norm_in_halves latent_keys_backward
+latent_keys_forward layernorm_backward_of layernorm_forward permute_rows residual_add residual_layernorm_forward
+residual_rmsnorm_forward rmsnorm_backward_of rmsnorm_forward rotary
 sum_into sum_of_squares swiglu_backward swiglu_forward transpose_blocks unpermute_rows update_weights weighted_swiglu_backward
 weighted_swiglu_forward""".split()
 NOT_IN_BF16 = {"add_partial_sums", "sum_into", "sum_of_squares"}
@@ -66,9 +66,9 @@ def identifiers(mangled):
 def types_of(rest):
     """bf16, fp32 of the arguments of a template that come first; a substitution stands for the one class that is there."""
     rest = re.sub(r"^IN\w*?(Gelu|GeluTanh|Relu2)E", "I", rest)  # which activation
-    found = re.match(r"I((?:NS_4bf16E|S[0-9A-Z]*_|Li[0-9]+E|[fd])+)", rest)
-    words = re.findall(r"NS_4bf16E|S[0-9A-Z]*_|Li[0-9]+E|[fd]", found[1]) if found else []
-    return [{"f": "fp32", "d": "fp64"}.get(word, "bf16") for word in words if not word.startswith("Li")]
+    found = re.match(r"I((?:NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd])+)", rest)
+    words = re.findall(r"NS_4bf16E|S[0-9A-Z]*_|L[ib][0-9]+E|[fd]", found[1]) if found else []
+    return [{"f": "fp32", "d": "fp64"}.get(word, "bf16") for word in words if not word.startswith("L")]
 
 
 def plain(mangled):

@@ -199,8 +199,9 @@ void check_adjoint(Kind kind, std::int64_t R, std::int64_t C) {
 
 // Rows and columns: odd ones, enough rows for several partial sums (core/partials.hpp), and rows that fill a block of a
 // GPU, or more than its registers.
-const std::array<std::int64_t, 2> sizes[] = {{1, 1},  {5, 1},   {200, 1}, {1, 3},   {5, 3},     {1, 17},   {200, 17},
-                                             {5, 64}, {1, 127}, {5, 127}, {1, 300}, {130, 300}, {2, 2056}, {1, 9001}};
+const std::array<std::int64_t, 2> sizes[] = {{1, 1},   {5, 1},     {200, 1},  {1, 3},    {5, 3},
+                                             {1, 17},  {200, 17},  {5, 64},   {1, 127},  {5, 127},
+                                             {1, 300}, {130, 300}, {9, 2048}, {2, 2056}, {1, 9001}};
 
 template <class T>
 void check_all_values(Kind kind) {
@@ -246,6 +247,36 @@ TEST(Norm, any_number_of_threads_gives_the_same_bits) {
       append(all, p.db.read(s));
       return all;
     });
+}
+
+// Rows that a GPU reads ahead 16 bytes at a time, and the same ones where they begin at no multiple of 16 bytes: to the
+// bit the same results, of so many rows that each place of those read ahead is used again.
+template <class T>
+void check_places(Kind kind, std::int64_t R, std::int64_t C) {
+  Stream s(2);
+  Values results[2];
+  for (const std::int64_t gap : {0, 5}) {
+    Problem<T> p(kind, R, C, gap);
+    p.forward(s);
+    p.backward(s, p.residual.view(), p.dx.view());
+    Values& all = results[gap == 0];
+    all = p.dx.read(s);
+    append(all, p.dw.read(s));
+    append(all, p.db.read(s));
+    p.backward(s, p.residual.view(), p.dy.view());
+    append(all, p.dy.read(s));
+  }
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+}
+
+TEST(Norm, backward_gives_the_same_bits_wherever_rows_begin) {
+  for (const Kind kind : {Kind::rms, Kind::layer})
+    for (const std::int64_t columns : {256, 2048, 4096, 9008}) {
+      SCOPED_TRACE(::testing::Message() << columns << " columns");
+      check_places<bf16>(kind, 20, columns);
+      if (columns < 4096) check_places<float>(kind, 20, columns);
+      if (columns < 2048) check_places<double>(kind, 20, columns);
+    }
 }
 
 TEST(Norm, column_sums_of_no_rows_add_nothing) {
