@@ -130,6 +130,7 @@ inline const std::array<float, 256> fp8_powers = [] {
   return all;
 }();
 
+// 128 codes of a line, as what they stand for and their powers.
 struct FactorsOfCodes {
   float values[128], powers[128];
 
