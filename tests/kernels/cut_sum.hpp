@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ inline int capability() {
 }
 
 // Tensor cores of sm_89 and sm_90 keep 13 bits behind the first one of the largest number that an instruction adds
-// (DeepSeek-V3, arXiv:2412.19437, 3.5.2); the emulated sm_89 rounds sums to fp32.
+// (DeepSeek-V3, arXiv:2412.19437, 3.5.2); the emulated ones round sums to fp32, but for sm_90 with FORGE_VGPU_CUT_SUMS.
 inline double sum_step() {
 #if defined(FORGE_VGPU)
-  static const double step = capability() == 90 ? 0x1p-13 : 0x1p-24;
-  return step;
+  static const bool cuts = std::getenv("FORGE_VGPU_CUT_SUMS") && capability() == 90;
+  return cuts ? 0x1p-13 : 0x1p-24;
 #else
   return 0x1p-13;
 #endif

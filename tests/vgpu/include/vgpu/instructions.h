@@ -164,23 +164,29 @@ VGPU_UNCHECKED inline float sum_of_codes(float d, const FactorsOfCodes& a, const
   return sum < 0 ? -kept : kept;
 }
 
-// Where a number isn't finite, the sum is neither.
-VGPU_UNCHECKED inline float plain_sum(const FactorsOfCodes& a, const FactorsOfCodes& b) {
-  float sum = 0;
-  for (int k = 0; k < 128; ++k) sum += a.values[k] * b.values[k];
-  return sum;
+// The same in fp64, rounded once, unless FORGE_VGPU_CUT_SUMS is 1; also where a number isn't finite.
+VGPU_UNCHECKED inline float plain_sum_of_codes(float d, const FactorsOfCodes& a, const FactorsOfCodes& b, int first) {
+  auto sum = static_cast<double>(d);
+  for (int k = first; k < first + 32; ++k)
+    sum += static_cast<double>(a.values[k]) * static_cast<double>(b.values[k]);
+  return static_cast<float>(sum);
 }
+inline const bool cuts_sums = [] {
+  const char* asked = std::getenv("FORGE_VGPU_CUT_SUMS");
+  return asked && asked[0] == '1';
+}();
 
 template <__nv_fp8_interpretation_t kind_of_a>
 VGPU_UNCHECKED inline void multiply_tiles(VgpuLanes* w, const WarpgroupTiles& tiles) {
   static thread_local FactorsOfCodes a[16], b[128];  // too much for the stack of a block's thread
-  bool finite = true;
-  for (int row = 0; row < 16; ++row) finite = a[row].template load<kind_of_a>(tiles.a[row]) && finite;
-  for (int column = 0; column < 128; ++column) finite = b[column].template load<__NV_E4M3>(tiles.b[column]) && finite;
+  bool cuts = cuts_sums;
+  for (int row = 0; row < 16; ++row) cuts = a[row].template load<kind_of_a>(tiles.a[row]) && cuts;
+  for (int column = 0; column < 128; ++column) cuts = b[column].template load<__NV_E4M3>(tiles.b[column]) && cuts;
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 128; ++column) {
-      float d = finite ? 0 : plain_sum(a[row], b[column]);
-      for (int first = 0; finite && first < 128; first += 32) d = sum_of_codes(d, a[row], b[column], first);
+      float d = 0;
+      for (int first = 0; first < 128; first += 32)
+        d = cuts ? sum_of_codes(d, a[row], b[column], first) : plain_sum_of_codes(d, a[row], b[column], first);
       const int lane = row % 8 * 4 + column % 8 / 2;
       get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2] = d;
     }
