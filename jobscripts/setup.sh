@@ -6,7 +6,7 @@
 # --cuda: also cuobjdump and nvdisasm, with which a test reads what nvcc made of the kernels. They come from PyPI's packages
 # nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root; and the headers of
 # cuDNN's frontend, with which the CUDA build has attention by cuDNN, of the package nvidia-cudnn-frontend into
-# /usr/local/include, or ~/.local/include.
+# /usr/local/include, or ~/.local/include, and there those of CUTLASS, of the package nvidia-cutlass.
 #
 # The CUDA Toolkit and NCCL are not installed: the cuda preset is for machines that have them.
 set -euo pipefail
@@ -71,6 +71,24 @@ get_cudnn_frontend() {
   rm -rf "$folder"
 }
 
+# Headers alone, 30 MB. A build takes them with FORGE_CUTLASS=ON (docs/building.md).
+get_cutlass() {
+  local folder include=/usr/local/include
+  [ "$cuda" = yes ] || return 0
+  [ "$(id -u)" -eq 0 ] || include=$HOME/.local/include
+  [ ! -e "$include/cutlass/cutlass.h" ] || return 0
+  folder=$(mktemp -d)
+  if python3 -m pip download -q --no-deps -d "$folder" nvidia-cutlass==4.2.0.0 > "$folder/log" 2>&1; then
+    python3 -m zipfile -e "$folder"/*.whl "$folder/unpacked"
+    mkdir -p "$include"
+    cp -r "$folder/unpacked/cutlass_library/source/include/." "$include"
+    echo "setup: the headers of CUTLASS are in $include"
+  else
+    echo "setup: the headers of CUTLASS are not to be had: $(tail -n 1 "$folder/log")" >&2
+  fi
+  rm -rf "$folder"
+}
+
 missing_of() {
   local package
   for package in "$@"; do
@@ -93,6 +111,7 @@ mapfile -t missing < <(missing_of "${packages[@]}" "${optional[@]}")
 if [ "${#missing[@]}" -eq 0 ]; then
   get_cuda_readers
   get_cudnn_frontend
+  get_cutlass
   echo "setup: everything is installed"
   exit 0
 fi
@@ -101,6 +120,7 @@ mapfile -t required < <(missing_of "${packages[@]}")
 if [ "${#required[@]}" -eq 0 ] && [ -z "$(obtainable_of "${missing[@]}")" ]; then
   get_cuda_readers
   get_cudnn_frontend
+  get_cutlass
   echo "setup: everything is installed but ${missing[*]}, which this distribution doesn't have"
   exit 0
 fi
@@ -108,6 +128,7 @@ if [ "$(id -u)" -ne 0 ]; then
   echo "setup: not installed: ${missing[*]}" >&2
   get_cuda_readers
   get_cudnn_frontend
+  get_cutlass
   [ "${#required[@]}" -eq 0 ] && exit 0
   echo "setup: root installs them with: apt-get install --no-install-recommends ${required[*]}" >&2
   echo "setup: without root, see docs/building.md (modules, Spack); the build will tell what it doesn't find." >&2
@@ -138,4 +159,5 @@ if [ "${#missing[@]}" -gt 0 ]; then
 fi
 get_cuda_readers
 get_cudnn_frontend
+get_cutlass
 echo "setup: done"

@@ -5,7 +5,7 @@
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 20 seconds of
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
-#      of the preset's architectures, and the tests run on it (label gpu).
+#      of the preset's architectures, and the tests run on it (label gpu). --long: with FORGE_CUTLASS, where its headers are.
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, 48 layouts and four planted
 #      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers run at once (default: the cores); of tests it is one more. The last lines are what was skipped, and the wall
@@ -35,7 +35,7 @@ build() {
   shift
   local log=$root/build/$preset-configure.log
   cmake --preset "$preset" -DFORGE_WERROR="$(strict "$preset")" -DFORGE_TESTS=ON \
-    ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"} > "$log" 2>&1 || { cat "$log"; return 1; }
+    ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"} ${cutlass:+-DFORGE_CUTLASS="$cutlass"} > "$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }
 
@@ -71,6 +71,10 @@ run_asan() {
 }
 
 run_cuda() {
+  local folder cutlass=OFF
+  for folder in /usr/local/include ~/.local/include; do
+    if [ "${FORGE_LONG:-}" = 1 ] && [ -e "$folder/cutlass/cutlass.h" ]; then cutlass=ON; fi
+  done
   if command -v nvidia-smi > /dev/null && nvidia-smi -L > /dev/null 2>&1; then
     build cuda && ctest --test-dir build/cuda -L gpu --no-tests=error
   else
@@ -83,7 +87,7 @@ run_vgpu() {
   local tests=(device kernels kernels_moe kernels_gemm kernels_attention kernels_fp8_product kernels_grouped_product nn vgpu comm_device_threads) targets=() chosen=()
   if [ "${FORGE_LONG:-}" != 1 ]; then
     targets=(forge "${tests[@]/#/test_}" test_sample nvtx_tool)
-    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_product_sm_89|verify|vgpu_(steps|seeds|tune|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
+    chosen=(-R "^($(IFS='|' && echo "${tests[*]}")|sample_([248]|many)_ranks|sample_(pools|training)|kernels_fp8_product_(sm_89|cut_sums)|verify|vgpu_(steps|seeds|tune|nccl_failure|precision|ranges)|app_(device_memory|shared_gpu))\$")
   fi
   build vgpu "${targets[@]}" || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$slots" --no-tests=error "${chosen[@]}" &&

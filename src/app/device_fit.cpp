@@ -15,6 +15,7 @@
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
 #include "kernels/attention_cudnn.hpp"
+#include "kernels/grouped_cutlass.hpp"
 #include "model/fp8_codes.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -164,6 +165,23 @@ void refuse_products_of_codes(const Deck& deck) {
                    "delayed, or a GPU of sm_90");
 }
 
+void refuse_grouped_products(GroupedProducts grouped) {
+  if (grouped == GroupedProducts::library) return;
+  const std::string asked =
+      std::string("machine.grouped = ") + (grouped == GroupedProducts::cutlass ? "cutlass" : "tensor_cores");
+  const DeviceInfo device = device_info();
+  if (std::string(device.kind) == "cpu")
+    throw BadInput(asked + ": this build computes on the CPU; legal: library, the default, or a build for GPUs");
+  if (grouped != GroupedProducts::cutlass) return;
+  if (!cutlass_built_in())
+    throw BadInput(asked +
+                   ": this build has no kernels of CUTLASS; legal: library, the default, tensor_cores, or a build with "
+                   "FORGE_CUTLASS (docs/building.md)");
+  if (const std::string features = device.features; features != "sm_90")
+    throw BadInput(asked + ": this GPU is of " + features +
+                   ", and the kernels are those of sm_90; legal: library, the default, or tensor_cores");
+}
+
 }  // namespace
 
 void refuse_what_the_device_lacks(const Deck& deck) {
@@ -178,10 +196,7 @@ void refuse_what_the_device_lacks(const Deck& deck) {
         asked +
         ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
         "(docs/building.md)");
-  if (deck.machine.grouped == GroupedProducts::tensor_cores && std::string(device_info().kind) == "cpu")
-    throw BadInput(
-        "machine.grouped = tensor_cores: this build computes on the CPU; legal: library, the default, or a build for "
-        "GPUs");
+  refuse_grouped_products(deck.machine.grouped);
   if (!deck.machine.product_algorithms.empty() && std::string(device_info().kind) == "cpu")
     throw BadInput(
         "machine.product_algorithms: this build computes on the CPU; legal: empty, the default, or a build for GPUs");

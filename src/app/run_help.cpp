@@ -3,6 +3,7 @@
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "kernels/attention_cudnn.hpp"
+#include "kernels/grouped_cutlass.hpp"
 #include "train/report.hpp"
 
 namespace forge {
@@ -19,7 +20,8 @@ void run_help(const CommandLine& line) {
 }
 
 void run_version() {
-  std::printf("%s%s\n", build_description().c_str(), cudnn_built_in() ? ", cuDNN" : "");
+  std::printf("%s%s%s\n", build_description().c_str(), cudnn_built_in() ? ", cuDNN" : "",
+              cutlass_built_in() ? ", CUTLASS" : "");
 }
 
 }  // namespace forge

@@ -291,12 +291,17 @@ void check_machine(const Deck& deck, Report& report) {
                        "legal: bf16, or precision fp8 with fp8_carrier: bf16");
   check_dispatch_counts(deck, report);
   if (deck.machine.grouped == GroupedProducts::library) return;
+  const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);
   if (!bf16)
-    report.add("",
-               "machine.grouped = tensor_cores without train.precision = bf16, which alone they compute in; legal: "
-               "library, or precision bf16, or fp8 with fp8_carrier: bf16");
+    report.add("", grouped +
+                       " without train.precision = bf16, which alone they compute in; legal: library, or precision "
+                       "bf16, or fp8 with fp8_carrier: bf16");
   if (deck.model.experts == 0)
-    report.add("", "machine.grouped = tensor_cores without model.experts, whose products they are; legal: library");
+    report.add("", grouped + " without model.experts, whose products they are; legal: library");
+  if (deck.machine.grouped == GroupedProducts::cutlass && deck.machine.workspace_mib == 0)
+    report.add("", grouped +
+                       " with machine.workspace_mib = 0: descriptions of groups stand there; legal: workspace_mib 1 or "
+                       "more");
 }
 
 // Recipes with a property, as a message has them.

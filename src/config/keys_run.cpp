@@ -316,7 +316,8 @@ void add_machine(std::vector<Key>& keys) {
   SectionKeys<&Deck::machine> k("machine", keys);
   k.integer<&M::threads>("threads", may_change, 0, 4096, "",
                          "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
-  k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "", "what libraries (GEMM, cuDNN) may use");
+  k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "",
+                               "what libraries (GEMM, cuDNN, CUTLASS) may use");
   k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",
@@ -335,9 +336,10 @@ void add_machine(std::vector<Key>& keys) {
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
                              "(docs/fp8.md); cublaslt is the fastest on an H100");
-  k.choice<&M::grouped>("grouped", may_change, {"library", "tensor_cores"},
+  k.choice<&M::grouped>("grouped", may_change, {"library", "tensor_cores", "cutlass"},
                         "products of routed experts on a GPU, except of generation: library, one for each expert; "
-                        "tensor_cores, one launch for all of them, bf16 alone");
+                        "tensor_cores, one launch for all of them, bf16 alone; cutlass: the same by kernels of that "
+                        "library on sm_90, in a build with FORGE_CUTLASS");
   k.choice<&M::dispatch_counts>(
       "dispatch_counts", may_change, {"host", "device"},
       "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, without a "

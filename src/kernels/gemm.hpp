@@ -24,7 +24,7 @@ struct ProductAlgorithms;
 //   AMX, else both operands are converted to fp32 in pieces that fit the workspace; cuBLASLt.
 class Gemm {
  public:
-  Gemm(void* workspace, std::size_t workspace_bytes);
+  Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass = false);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
@@ -52,7 +52,7 @@ class Gemm {
                     View<const T, 2> b, double beta, View<TC, 3> c);
   // The same where the stream finds when it gets there where groups begin (kernels/grouped_product.hpp), so that the
   // host needn't know: C = A op(B_g), T and T; C_g = or += Aᵀ B, T and acc_t<T>. CUDA: bf16 alone, by tensor cores;
-  // else Error.
+  // else Error. With `cutlass`, by that library's kernels where it has them (kernels/grouped_cutlass.hpp).
   template <class T>
   void grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
                     View<T, 2> c);

@@ -11,7 +11,7 @@
 #include "kernels/cublaslt.hpp"
 #include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
-#include "kernels/grouped_product.hpp"
+#include "kernels/grouped_cutlass.hpp"
 #include "kernels/product_algorithms.hpp"
 #include "kernels/scale.hpp"
 
@@ -89,13 +89,17 @@ struct Gemm::Implementation {
   Fp8Matmul codes;
   const ProductAlgorithms* known = nullptr;
   ProductAlgorithms* measured = nullptr;
+  bool cutlass;
 
-  Implementation(void* w, std::size_t bytes) : workspace(w), workspace_bytes(w ? bytes : 0) {
+  Implementation(void* w, std::size_t bytes, bool by_cutlass)
+      : workspace(w), workspace_bytes(w ? bytes : 0), cutlass(by_cutlass) {
     cublas_check(cublasLtCreate(&handle), "cublasLtCreate");
   }
   ~Implementation() { cublasLtDestroy(handle); }
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
+
+  CutlassWorkspace for_cutlass() const { return {workspace, workspace_bytes}; }
 
   // A shape that `known` has takes that algorithm; of the others the heuristic's first is taken, or, while shapes are
   // measured, the fastest.
@@ -172,8 +176,8 @@ struct Gemm::Implementation {
   }
 };
 
-Gemm::Gemm(void* workspace, std::size_t workspace_bytes)
-    : impl_(std::make_unique<Implementation>(workspace, workspace_bytes)) {}
+Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass)
+    : impl_(std::make_unique<Implementation>(workspace, workspace_bytes, cutlass)) {}
 
 Gemm::~Gemm() = default;
 
@@ -252,18 +256,21 @@ void Gemm::grouped_sums(Stream& stream, std::span<const std::int64_t> offsets, d
 template <class T>
 void Gemm::grouped_rows(Stream& stream, const RowGroups& groups, Transpose tb, View<const T, 2> a, View<const T, 3> b,
                         View<T, 2> c) {
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (impl_->cutlass && grouped_rows_by_cutlass(stream, impl_->for_cutlass(), groups, tb == Transpose::yes, a, b, c))
+      return;
     forge::grouped_rows(stream, groups, tb == Transpose::yes, a, b, c);
-  else
+  } else
     throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
 }
 
 template <class T>
 void Gemm::grouped_sums(Stream& stream, const RowGroups& groups, View<const T, 2> a, View<const T, 2> b, bool adds,
                         View<acc_t<T>, 3> c) {
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (impl_->cutlass && grouped_sums_by_cutlass(stream, impl_->for_cutlass(), groups, a, b, adds, c)) return;
     forge::grouped_sums(stream, groups, a, b, adds, c);
-  else
+  } else
     throw Error("products of groups that begin where the device says are those of tensor cores, in bf16");
 }
 #define FORGE_GROUPED(T)                                                                                     \

@@ -242,7 +242,7 @@ struct Gemm::Implementation {
   Bf16Matmul matmul;
 };
 
-Gemm::Gemm(void* workspace, std::size_t workspace_bytes)
+Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool)
     : impl_(new Implementation{{static_cast<std::byte*>(workspace), workspace ? workspace_bytes : 0}, {}}) {}
 
 Gemm::~Gemm() = default;

@@ -199,11 +199,6 @@ __global__ void __launch_bounds__(block_threads, 1)
   add_tile(sum, memory, to, N, rows, columns, adds);
 }
 
-// Whether rows begin at multiples of 16 bytes and are whole pieces of them.
-bool in_pieces(const void* data, std::int64_t pitch, std::int64_t columns, std::int64_t piece) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && pitch % piece == 0 && columns % piece == 0;
-}
-
 }  // namespace
 
 bool grouped_rows_by_warpgroups(Stream& stream, const RowGroups& groups, bool weights_by_rows, View<const bf16, 2> a,

@@ -107,7 +107,8 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck),
-          deck.machine.grouped == GroupedProducts::tensor_cores,
+          deck.machine.grouped != GroupedProducts::library,
+          deck.machine.grouped == GroupedProducts::cutlass,
           deck.machine.dispatch_counts == DispatchCounts::device};
 }
 

@@ -71,6 +71,7 @@ struct BufferContext {
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   Fp8Options fp8{};
   bool grouped = false;        // products of routed experts take one launch (machine.grouped: tensor_cores)
+  bool cutlass = false;        // … by that library, behind one that describes the groups to it
   bool device_counts = false;  // the host doesn't know how many rows travel to experts (machine.dispatch_counts)
   double expert_load = 1;      // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 

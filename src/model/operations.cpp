@@ -122,7 +122,7 @@ void Operations::expert_linear(ProductOf of, std::int64_t rows, const MatrixSpli
   const std::int64_t N = w.rows.count(), K = w.columns.count();
   const bool rounded = fp8 && rounds_experts(c.fp8, of), codes = rounded && c.fp8.tensor_cores;
   expert_products.push_back({sums, spec.E() / c.ep, rows, input ? K : N, input ? N : K, value(), sums ? sum() : value(),
-                             rounded, c.grouped || codes, of});
+                             rounded, c.grouped || codes, of, c.cutlass && !codes});
   if (!rounded) return;
   ScaledProduct p = scaled_experts(c, of, rows, w, 0);
   p.coded = coded_experts;

@@ -32,8 +32,9 @@ struct ExpertProduct {
   bool fp8 = false;      // operands were rounded to it
   bool grouped = false;  // all of them take one launch
   ProductOf of = ProductOf::output;
+  bool described = false;  // … behind one that describes the groups to CUTLASS
 
-  std::int64_t launches() const { return grouped ? 1 : experts; }
+  std::int64_t launches() const { return grouped ? 1 + described : experts; }
   double flops() const { return 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k); }
   bool operator==(const ExpertProduct&) const = default;
 };

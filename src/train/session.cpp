@@ -33,7 +33,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
   void* const for_libraries = arena_.allocate(library_bytes, Category::library);
-  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes);
+  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes, setup_.buffers.cutlass);
   if (cudnn_computes(setup.deck)) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);

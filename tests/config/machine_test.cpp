@@ -58,6 +58,15 @@ TEST(CheckMachine, GroupedProductsAreOfExpertsInBf16) {
   for (const PrecisionName precision : {PrecisionName::bf16, PrecisionName::fp8})
     EXPECT_NO_THROW(checked(deck(precision, 4)));
   expect_refused(deck(PrecisionName::bf16, 0), {"machine.grouped = tensor_cores without model.experts"});
+  const auto by_cutlass = [&](PrecisionName precision, std::int64_t mib) {
+    return [=](Deck& d) {
+      deck(precision, 4)(d), d.machine.grouped = GroupedProducts::cutlass, d.machine.workspace_mib = mib;
+    };
+  };
+  EXPECT_NO_THROW(checked(by_cutlass(PrecisionName::bf16, 1)));
+  expect_refused(by_cutlass(PrecisionName::fp32, 1), {"machine.grouped = cutlass without train.precision = bf16"});
+  expect_refused(by_cutlass(PrecisionName::bf16, 0),
+                 {"machine.grouped = cutlass with machine.workspace_mib = 0", "legal: workspace_mib 1 or more"});
   expect_refused([&](Deck& d) { deck(PrecisionName::fp8, 4)(d), d.train.fp8_carrier = Fp8Carrier::fp64; },
                  {"machine.grouped = tensor_cores", "fp8_carrier: bf16"});
 }

@@ -1,5 +1,5 @@
 #include "bench.hpp"
-#include "kernels/grouped_product.hpp"
+#include "kernels/grouped_cutlass.hpp"
 #include "kernels/moe.hpp"
 
 namespace forge::bench {
@@ -77,7 +77,7 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
   const auto gate_up = memory.random<bf16, 2>({{P, 2 * F}}), act = memory.random<bf16, 2>({{P, F}});
   const auto out = memory.random<bf16, 2>({{P, C}});
   const double flop = 2.0 * static_cast<double>(P) * 3 * static_cast<double>(C * F);
-  const auto row = [&](const char* pass, double seconds) {
+  const auto row = [&](const std::string& pass, double seconds) {
     print_row("experts", std::string(n.name) + ", " + kind + ", " + pass, sizes, seconds, flop, 0);
   };
   Gemm& gemm = b.gemm;
@@ -94,20 +94,27 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
         gemm.grouped_rows<bf16, bf16>(b.stream, offsets, Transpose::no, 1.0, gate_up, up, 0.0, rows);
       }));
   if (std::string(device_info().kind) == "cpu") return;
-  // The same with machine.grouped: tensor_cores.
+  // The same with the other choices of machine.grouped.
   const RowGroups groups{E, memory.values(offsets).data, 0, 0, P};
-  row("weight gradient, tensor_cores", seconds_of(b, [&] {
-        gemm.grouped_sums<bf16>(b.stream, groups, out, act, true, d_down);
-        gemm.grouped_sums<bf16>(b.stream, groups, gate_up, rows, true, d_up);
-      }));
-  row("forward, tensor_cores", seconds_of(b, [&] {
-        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::yes, rows, up, gate_up);
-        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::yes, act, down, out);
-      }));
-  row("input gradient, tensor_cores", seconds_of(b, [&] {
-        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::no, out, down, act);
-        gemm.grouped_rows<bf16>(b.stream, groups, Transpose::no, gate_up, up, rows);
-      }));
+  const auto grouped = [&](Gemm& by, const std::string& choice) {
+    row("weight gradient, " + choice, seconds_of(b, [&] {
+          by.grouped_sums<bf16>(b.stream, groups, out, act, true, d_down);
+          by.grouped_sums<bf16>(b.stream, groups, gate_up, rows, true, d_up);
+        }));
+    row("forward, " + choice, seconds_of(b, [&] {
+          by.grouped_rows<bf16>(b.stream, groups, Transpose::yes, rows, up, gate_up);
+          by.grouped_rows<bf16>(b.stream, groups, Transpose::yes, act, down, out);
+        }));
+    row("input gradient, " + choice, seconds_of(b, [&] {
+          by.grouped_rows<bf16>(b.stream, groups, Transpose::no, out, down, act);
+          by.grouped_rows<bf16>(b.stream, groups, Transpose::no, gate_up, up, rows);
+        }));
+  };
+  grouped(gemm, "tensor_cores");
+  if (!cutlass_built_in() || std::string(device_info().features) != "sm_90") return;
+  const auto workspace = memory.zeros<float, 1>({{1 << 18}});
+  Gemm by_cutlass(workspace.data, 1 << 20, true);
+  grouped(by_cutlass, "cutlass");
 }
 
 // For peer_kernels.py: the rows of each expert.

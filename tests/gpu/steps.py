@@ -2,7 +2,7 @@
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
 (`forge train`, attention and routed experts by tensor cores), forge_tuned (also with the algorithms of `forge tune`), forge_fp8 (also with FP8 by
-cuBLASLt), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_cuda_cores (neither: attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
+cuBLASLt), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_cutlass (routed experts by CUTLASS), forge_cuda_cores (neither: attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
 JSON object with the median of the steps after three others, and forge's timeline of its last step beside it (.trace.json). Ends with 77 where there is no PyTorch."""
 
 import argparse
@@ -22,10 +22,10 @@ from models import GPU_MODELS
 
 # What a contender sets beside the deck.
 CUDA_CORES = ["machine.attention=cuda_cores"]
-ATTENTION, GROUPED = "machine.attention=tensor_cores", "machine.grouped=tensor_cores"
+ATTENTION, GROUPED, CUTLASS = "machine.attention=tensor_cores", "machine.grouped=tensor_cores", "machine.grouped=cutlass"
 CUDNN = ["machine.attention=cudnn", "machine.workspace_mib=2560"]
 FP8 = ["train.precision=fp8", "machine.fp8_products=cublaslt"]
-LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_tuned": "forge, tuned", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
+LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_cutlass": "forge, experts by CUTLASS", "forge_tuned": "forge, tuned", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
 
 
 class GpuForge(Forge):
@@ -35,9 +35,13 @@ class GpuForge(Forge):
         self.choices, self.profile = list(CUDA_CORES), []
         if contender != "forge_cuda_cores" and re.match("forge [^,]*, (cuda|vgpu)", version):
             attention = CUDNN if contender == "forge_cudnn" else [ATTENTION]
-            self.choices = attention + [GROUPED] * bool(self.model.experts) + FP8 * (contender == "forge_fp8")
+            grouped = CUTLASS if contender == "forge_cutlass" else GROUPED
+            self.choices = attention + [grouped] * bool(self.model.experts) + FP8 * (contender == "forge_fp8")
         if contender == "forge_cudnn" and ", cuDNN" not in version:
             print("the build has no cuDNN")
+            sys.exit(77)
+        if contender == "forge_cutlass" and (", CUTLASS" not in version or not self.model.experts):
+            print("the build has no CUTLASS, or the model no experts")
             sys.exit(77)
         if contender == "forge_tuned":
             self.tune()

@@ -76,16 +76,21 @@ def better_attention(lines):
 
 
 def better_grouped(lines):
-    """The same of machine.grouped: each product by both, tensor_cores behind its name."""
+    """The same of machine.grouped: each product by all choices, those but library behind its name."""
     seconds = {(f[1], f[2]): float(f[3]) for f in lines}
-    suffix = ", tensor_cores"
-    pairs = [(seconds[name.removesuffix(suffix), sizes], s) for (name, sizes), s in seconds.items() if name.endswith(suffix)]
-    if not pairs:
+    texts, sums = [], {}
+    for choice in ("tensor_cores", "cutlass"):
+        suffix = f", {choice}"
+        pairs = [(seconds[name.removesuffix(suffix), sizes], s) for (name, sizes), s in seconds.items() if name.endswith(suffix)]
+        if not pairs:
+            continue
+        ratios = [library / grouped for library, grouped in pairs]
+        sums["library"], sums[choice] = sum(s for s, _ in pairs), sum(s for _, s in pairs)
+        texts.append(f"{choice} against library, {len(pairs)} products: {min(ratios):.2f} to {max(ratios):.2f} times as fast")
+    if not texts:
         return []
-    ratios = [library / grouped for library, grouped in pairs]
-    best = "tensor_cores" if sum(s for _, s in pairs) < sum(s for s, _ in pairs) else "library"
-    return ["", f"machine.grouped: tensor_cores against library, {len(pairs)} products: {min(ratios):.2f} to {max(ratios):.2f} times as fast. By time the "
-                f"default should be {best}; the kernels' tests of the part \"tests\" decide whether it may."]
+    return ["", f"machine.grouped: {'; '.join(texts)}. By time the default should be {min(sums, key=sums.get)}; the kernels' tests of the part \"tests\" "
+                "decide whether it may."]
 
 
 def better_codes(lines):
@@ -136,7 +141,7 @@ def steps(folder):
         peer = [r for r in results if r["model"] == model and r["contender"] == "pytorch"]
         if forge and peer:
             lines += ["", f"{model}: forge / {peer[0]['label']}: {peer[0]['seconds'] / min(forge):.2f}"]
-            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
+            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_cutlass", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
             lines[-1] += f" (forge's runs {' and '.join(f'{1e3 * s:.1f}' for s in forge)} ms)"
     return lines
 

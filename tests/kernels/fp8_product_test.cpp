@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cut_sum.hpp"
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"
 #include "kernels/gemm.hpp"
@@ -40,7 +41,7 @@ struct Operand {
   Field<float> wide, rounded, amax, partials;
   Field<std::uint8_t> memory;
   Fp8Codes codes;
-  Values values;
+  Values values, powers;  // powers: 2^e of each number's code, over its scale; e is the least one for subnormal codes
 
   Operand(Stream& s, const ScaledOperand& o, bool sums_rows, bool exact, std::uint64_t key, int64_t matrices = 1)
       : x(matrices * o.rows, o.columns, 3),
@@ -62,6 +63,15 @@ struct Operand {
     }
     values = rounded.read(s);
     codes = fp8_encode(s, x.view(), o, sums_rows, exact, amax.vector(), memory.vector(), matrices);
+    const Values largest = amax.read(s);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto r = static_cast<int64_t>(i) / o.columns, column = static_cast<int64_t>(i) % o.columns;
+      const int64_t group = o.by_row.group_of(r % o.rows) * o.by_column.count + o.by_column.group_of(column);
+      const double scale = fp8_scale(
+          static_cast<float>(largest[static_cast<std::size_t>(r / o.rows * o.groups() + group)]), o.format, exact);
+      const double code = std::abs(values[i]) * scale * (1 + 0x1p-20), least = layout_of(o.format).least_exponent();
+      powers.push_back(std::exp2(code == 0 ? least : std::max(least, std::floor(std::log2(code)))) / scale);
+    }
   }
 };
 
@@ -77,51 +87,9 @@ struct Groups {
   }
 };
 
-// What a tensor core adds up in an instruction, relative to the largest number: the emulated one rounds the sum to
-// fp32; those of sm_89 and sm_90 keep 13 bits behind the largest number's first one (DeepSeek-V3,
-// arXiv:2412.19437, 3.5.2).
-#if defined(FORGE_VGPU)
-constexpr double sum_step = 0x1p-24;
-#else
-constexpr double sum_step = 0x1p-13;
-#endif
-
-// A sum of products by instructions that add 32 of them to what they have, each cut to multiples of one step, which
-// the largest of them in magnitude sets; then the sum is cut to its own. What is cut from a number is less than a step,
-// and not more than the number.
-class CutSum {
- public:
-  // The products of a slot, in order.
-  void add(const Values& products) {
-    double sum = 0, error = 0;
-    for (std::size_t first = 0; first < products.size(); first += 32) {
-      const std::size_t end = std::min(first + 32, products.size());
-      const double before = std::abs(sum) + error;
-      double largest = before;
-      for (std::size_t k = first; k < end; ++k) largest = std::max(largest, std::abs(products[k]));
-      error += std::min(before, sum_step * largest);
-      for (std::size_t k = first; k < end; ++k) {
-        sum += products[k], magnitude += std::abs(products[k]);
-        error += std::min(std::abs(products[k]), sum_step * largest);
-      }
-      error += sum_step * (std::abs(sum) + error);
-    }
-    total += sum, lost += error;
-  }
-  double total = 0, magnitude = 0, lost = 0;
-};
-
-// The products of two lines, slot by slot.
-template <class First, class Second>
-CutSum sum_of(const Fp8Slots& slots, const First& a, const Second& b) {
-  CutSum sum;
-  for (std::int32_t s = 0; s < slots.count(); ++s) {
-    const Fp8Slots::Lines here = slots.lines_of(s);
-    Values products;
-    for (int64_t k = here.begin; k < here.end; ++k) products.push_back(a(k) * b(k));
-    sum.add(products);
-  }
-  return sum;
+Term term_of(const Operand& a, int64_t at_a, const Operand& b, int64_t at_b) {
+  const auto i = static_cast<std::size_t>(at_a), j = static_cast<std::size_t>(at_b);
+  return {a.values[i] * b.values[j], a.powers[i] * b.powers[j]};
 }
 
 template <class TC>
@@ -165,9 +133,9 @@ void check_product(Multiplier& multiply, const BufferContext& c, ProductOf of, i
   for (int64_t m = 0; m < M; ++m)
     for (int64_t n = 0; n < N; ++n) {
       const auto at = static_cast<std::size_t>(m * N + n);
-      const CutSum sum = sum_of(
-          a.codes.slots, [&](int64_t k) { return a.values[static_cast<std::size_t>(a_rows ? k * M + m : m * K + k)]; },
-          [&](int64_t k) { return b.values[static_cast<std::size_t>(b_rows ? k * N + n : n * K + k)]; });
+      const CutSum sum = sum_of(a.codes.slots, multiply.library, [&](int64_t k) {
+        return term_of(a, a_rows ? k * M + m : m * K + k, b, b_rows ? k * N + n : n * K + k);
+      });
       const double want = adds ? start[at] + sum.total : sum.total;
       const double error =
           sum.lost + roundings * sum.magnitude +
@@ -213,18 +181,13 @@ void check_experts(const BufferContext& c, ProductOf of, const Groups& groups, c
         ASSERT_EQ(found[at], start[at]) << "a row of no group";
         continue;
       }
-      const CutSum sum = sum_of(
-          a.codes.slots, [&](int64_t k) { return a.values[static_cast<std::size_t>(m * K + k)]; },
-          [&](int64_t k) { return b.values[static_cast<std::size_t>(g * N * K + (b_rows ? k * N + n : n * K + k))]; });
+      const CutSum sum = sum_of(a.codes.slots, false, [&](int64_t k) {
+        return term_of(a, m * K + k, b, g * N * K + (b_rows ? k * N + n : n * K + k));
+      });
       const double error = sum.lost + roundings * sum.magnitude;
       ASSERT_NEAR(found[at], sum.total, error + roundoff_of_result<bf16>() * (std::abs(sum.total) + error))
           << "row " << m << " of group " << g << ", column " << n << ", product " << static_cast<int>(of);
     }
-}
-
-int capability() {
-  const std::string features = device_info().features;
-  return std::stoi(features.substr(features.find('_') + 1));
 }
 
 class Fp8Product : public testing::Test {
@@ -234,6 +197,32 @@ class Fp8Product : public testing::Test {
   }
   Multiplier kernel, library{true};
 };
+
+// Two sums of weight gradients that an H100 made (80GB HBM3, 2026-11-26): bits that cutting all to the step of the
+// largest exponent, 32 products at a time, gives, and neither another step nor exponents of normalized products.
+TEST_F(Fp8Product, WeightGradientsHaveTheBitsOfAnH100) {
+  if (capability() != 90) GTEST_SKIP() << "sm_" << capability() << " has no products of warpgroups";
+  if (sum_step() != 0x1p-13) GTEST_SKIP() << "an emulated GPU without FORGE_VGPU_CUT_SUMS=1 rounds sums to fp32";
+  struct Sum {
+    Fp8Recipe recipe;
+    std::size_t row, column;
+    double value;
+  };
+  for (const Sum& each :
+       {Sum{Fp8Recipe::current, 58, 88, -12.634858131408691}, Sum{Fp8Recipe::block, 10, 123, -8.4793701171875}}) {
+    BufferContext c = context(each.recipe, 2, 3, 46);
+    c.fp8.exact = true;
+    c.fp8.transposed = each.recipe == Fp8Recipe::block;
+    MatrixSplit w{split_lines(150), whole_lines(141)};
+    w.rows.parts = {{{70, 1}, {15, 2}, {15, 2}}};
+    const ScaledProduct p = scaled_product(c, ProductOf::weight_gradient, 69, w, 1);
+    Stream s(1);
+    const Operand a(s, p.a, true, true, 1), b(s, p.b, true, true, 2);
+    Field<float> result(100, 141, normal_values(int64_t{100} * 141, 3, 0.1), 5);
+    ASSERT_TRUE(kernel(s, a, b, each.recipe, true, result.view()));
+    EXPECT_EQ(result.read(s)[each.row * 141 + each.column], each.value);
+  }
+}
 
 // Extents of neither tiles nor slots, groups that tp cuts, several sequences, parts of a weight.
 TEST_F(Fp8Product, EqualsThatOfRoundedNumbers) {

@@ -1,9 +1,11 @@
 #include "kernels/grouped_product.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "core/to_size.hpp"
 #include "fixture.hpp"
+#include "kernels/grouped_cutlass.hpp"
 
 // Grouped products by tensor cores against plain loops in fp64.
 
@@ -49,9 +51,37 @@ constexpr double sum_roundoff = 0x1p-24;
 constexpr double sum_roundoff = 0x1p-21;
 #endif
 
+// Forge's own kernels, or CUTLASS's, which take aligned operands alone: false where they leave a product to the former.
+class Kernels {
+ public:
+  explicit Kernels(bool cutlass = false) : cutlass_(cutlass), memory_(cutlass ? workspace_bytes : 1) {}
+
+  bool rows(Stream& s, const RowGroups& groups, bool by_rows, View<const bf16, 2> a, View<const bf16, 3> b,
+            View<bf16, 2> c) const {
+    if (cutlass_) return grouped_rows_by_cutlass(s, {memory_.data(), workspace_bytes}, groups, by_rows, a, b, c);
+    grouped_rows(s, groups, by_rows, a, b, c);
+    return true;
+  }
+  bool sums(Stream& s, const RowGroups& groups, View<const bf16, 2> a, View<const bf16, 2> b, bool adds,
+            View<float, 3> c) const {
+    if (cutlass_) return grouped_sums_by_cutlass(s, {memory_.data(), workspace_bytes}, groups, a, b, adds, c);
+    grouped_sums(s, groups, a, b, adds, c);
+    return true;
+  }
+  bool take(const Sizes& n, int64_t gap) const {
+    return !cutlass_ || (n.inner % 8 == 0 && n.width % 8 == 0 && gap % 8 == 0 && n.rows() > 0);
+  }
+
+ private:
+  static constexpr std::size_t workspace_bytes = 1 << 20;
+  bool cutlass_;
+  Buffer memory_;
+};
+
 class Problem {
  public:
-  explicit Problem(const Sizes& sizes) : n(sizes), memory_(std::max<std::size_t>(1, sizes.offsets.size()) * 8) {
+  explicit Problem(const Sizes& sizes, const Kernels& kernels = own_kernels())
+      : n(sizes), kernels_(kernels), memory_(std::max<std::size_t>(1, sizes.offsets.size()) * 8) {
     if (!n.offsets.empty()) {
       copy_to_device(s, memory_.data(), n.offsets.data(), n.offsets.size() * 8);
       s.synchronize();
@@ -67,7 +97,8 @@ class Problem {
     Field<bf16> c(R, N, normal_values(R * N, 3), gap);
     const View<const bf16, 3> matrices(b.data(), {{G, by_rows ? N : K, by_rows ? K : N}}, b.pitch);
     const Values av = a.read(), bv = b.read(), before = c.read();
-    grouped_rows(s, groups_, by_rows, a.view(), matrices, c.view());
+    ASSERT_EQ(kernels_.rows(s, groups_, by_rows, a.view(), matrices, c.view()), kernels_.take(n, gap));
+    if (!kernels_.take(n, gap)) return;
     const Values after = c.read(s);
     std::vector<int64_t> group(static_cast<std::size_t>(R), -1);
     for (int64_t g = 0; g < G; ++g)
@@ -91,7 +122,9 @@ class Problem {
     Field<bf16> a(R, M, normal_values(R * M, 1), gap), b(R, N, normal_values(R * N, 2), gap);
     Field<float> c(G, M * N, normal_values(G * M * N, 3), gap);
     const Values av = a.read(), bv = b.read(), before = c.read();
-    grouped_sums(s, groups_, a.view(), b.view(), adds, View<float, 3>(c.data(), {{G, M, N}}, c.pitch));
+    ASSERT_EQ(kernels_.sums(s, groups_, a.view(), b.view(), adds, View<float, 3>(c.data(), {{G, M, N}}, c.pitch)),
+              kernels_.take(n, gap));
+    if (!kernels_.take(n, gap)) return;
     const Values after = c.read(s);
     for (int64_t g = 0; g < G; ++g)
       for (int64_t i = 0; i < M; ++i)
@@ -109,11 +142,16 @@ class Problem {
     Field<bf16> a(R, K, normal_values(R * K, 1)), b(R, N, normal_values(R * N, 2));
     Field<float> c(G, K * N, normal_values(G * K * N, 3)), d(G, K * N, normal_values(G * K * N, 3));
     for (const Field<float>* sums : {&c, &d})
-      grouped_sums(s, groups_, a.view(), b.view(), true, View<float, 3>(sums->data(), {{G, K, N}}));
+      kernels_.sums(s, groups_, a.view(), b.view(), true, View<float, 3>(sums->data(), {{G, K, N}}));
     ASSERT_EQ(c.read(s), d.read(s));
   }
 
  private:
+  static const Kernels& own_kernels() {
+    static const Kernels own;
+    return own;
+  }
+
   // The first row of a group, among the operands' rows.
   int64_t first(int64_t g) const {
     const int64_t place = n.offsets.empty() ? g * n.each : n.offsets[to_size(g)];
@@ -132,6 +170,7 @@ class Problem {
   }
 
   Sizes n;
+  const Kernels& kernels_;
   Stream s{1};
   Buffer memory_;
   RowGroups groups_;
@@ -166,6 +205,25 @@ TEST(GroupedProduct, GroupsWithoutRows) {
   problem.check_rows(true, 0);
   problem.check_rows(false, 0);
   for (const bool adds : {true, false}) problem.check_sums(0, adds);
+}
+
+// All of it once more, by CUTLASS.
+TEST(GroupedProduct, ByCutlass) {
+  if (!cutlass_built_in()) GTEST_SKIP() << "this build has no kernels of CUTLASS (FORGE_CUTLASS)";
+  if (std::string(device_info().features) != "sm_90") GTEST_SKIP() << "CUTLASS's kernels are those of sm_90";
+  const Kernels cutlass(true);
+  std::vector<Sizes> all = cases();
+  all.push_back({{0, 0, 0}, 0, 0, 8, 8});
+  for (const Sizes& sizes : all)
+    for (const int64_t gap : {0, 3, 8}) {
+      SCOPED_TRACE(testing::Message() << sizes.count() << " groups, " << sizes.inner << " x " << sizes.width);
+      for (const bool way : {true, false}) {
+        Problem(sizes, cutlass).check_rows(way, gap);
+        Problem(sizes, cutlass).check_sums(gap, way);
+        Problem(sizes, cutlass).check_bits();
+        if (HasFatalFailure()) return;
+      }
+    }
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 // src/device/instructions.hpp. Where values of a matrix stand in the registers of a warp: PTX ISA, 9.7.14 and 9.7.15
 // (Matrix Fragments for mma). Lane l = 4 g + t.
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 
 #include "cuda_fp8.h"
 #include "vgpu/kernel.h"
@@ -115,18 +118,75 @@ inline void load_swizzled(const std::uint8_t* rows, int first, int count, std::u
   }
 }
 
+// 2^e of each code's |x| = 2^e · (1 + fraction): of subnormal numbers the least normal one's, of 0 none.
+template <__nv_fp8_interpretation_t kind>
+inline const std::array<float, 256> fp8_powers = [] {
+  std::array<float, 256> all{};
+  for (int code = 0; code < 256; ++code) {
+    const int field = kind == __NV_E4M3 ? code >> 3 & 15 : code >> 2 & 31;
+    const bool zero = (code & 127) == 0;
+    all[static_cast<std::size_t>(code)] = zero ? 0 : std::ldexp(1.0f, std::max(field, 1) - (kind == __NV_E4M3 ? 7 : 15));
+  }
+  return all;
+}();
+
+// 128 codes of a line, as what they stand for and their powers.
+struct FactorsOfCodes {
+  float values[128], powers[128];
+
+  template <__nv_fp8_interpretation_t kind>
+  VGPU_UNCHECKED bool load(const std::uint8_t* codes) {
+    bool finite = true;
+    for (int k = 0; k < 128; ++k) {
+      values[k] = fp8_values<kind>[codes[k]];
+      powers[k] = fp8_powers<kind>[codes[k]];
+      finite = finite && std::isfinite(values[k]);
+    }
+    return finite;
+  }
+};
+
+// d + Σ a(k) b(k) over the 32 k of an instruction, as an H100 sums (docs/fp8.md): all are cut to 2^-13 of the largest
+// power, which is that of two factors before their product is normalized, or of d; then so is the sum to its own.
+VGPU_UNCHECKED inline float sum_of_codes(float d, const FactorsOfCodes& a, const FactorsOfCodes& b, int first) {
+  float products[32], most = d == 0 ? 0 : std::ldexp(1.0f, std::ilogb(d));
+  for (int k = 0; k < 32; ++k) {
+    products[k] = a.values[first + k] * b.values[first + k];
+    most = std::max(most, a.powers[first + k] * b.powers[first + k]);
+  }
+  if (most == 0) return 0;
+  const float steps = 0x1p13f / most;
+  int sum = static_cast<int>(d * steps);
+  for (const float product : products) sum += static_cast<int>(product * steps);
+  const auto magnitude = static_cast<std::uint32_t>(std::abs(sum));
+  const int beyond = std::max(static_cast<int>(std::bit_width(magnitude)) - 14, 0);
+  const float kept = static_cast<float>(magnitude >> beyond << beyond) * (most * 0x1p-13f);
+  return sum < 0 ? -kept : kept;
+}
+
+// The same in fp64, rounded once, unless FORGE_VGPU_CUT_SUMS is 1; also where a number isn't finite.
+VGPU_UNCHECKED inline float plain_sum_of_codes(float d, const FactorsOfCodes& a, const FactorsOfCodes& b, int first) {
+  auto sum = static_cast<double>(d);
+  for (int k = first; k < first + 32; ++k)
+    sum += static_cast<double>(a.values[k]) * static_cast<double>(b.values[k]);
+  return static_cast<float>(sum);
+}
+inline const bool cuts_sums = [] {
+  const char* asked = std::getenv("FORGE_VGPU_CUT_SUMS");
+  return asked && asked[0] == '1';
+}();
+
 template <__nv_fp8_interpretation_t kind_of_a>
 VGPU_UNCHECKED inline void multiply_tiles(VgpuLanes* w, const WarpgroupTiles& tiles) {
-  const float *of_a = fp8_values<kind_of_a>.data(), *of_b = fp8_values<__NV_E4M3>.data();
+  static thread_local FactorsOfCodes a[16], b[128];  // too much for the stack of a block's thread
+  bool cuts = cuts_sums;
+  for (int row = 0; row < 16; ++row) cuts = a[row].template load<kind_of_a>(tiles.a[row]) && cuts;
+  for (int column = 0; column < 128; ++column) cuts = b[column].template load<__NV_E4M3>(tiles.b[column]) && cuts;
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 128; ++column) {
       float d = 0;
-      for (int first = 0; first < 128; first += 32) {  // an instruction's sum, rounded once
-        double sum = static_cast<double>(d);
-        for (int k = first; k < first + 32; ++k)
-          sum += static_cast<double>(of_a[tiles.a[row][k]]) * static_cast<double>(of_b[tiles.b[column][k]]);
-        d = static_cast<float>(sum);
-      }
+      for (int first = 0; first < 128; first += 32)
+        d = cuts ? sum_of_codes(d, a[row], b[column], first) : plain_sum_of_codes(d, a[row], b[column], first);
       const int lane = row % 8 * 4 + column % 8 / 2;
       get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2] = d;
     }
