@@ -258,19 +258,6 @@ void check_output(const Deck& deck, Report& report) {
                        equation("model.max_positions", deck.model.max_positions));
 }
 
-// Padded rows, whose counts products find on the device.
-void check_dispatch_counts(const Deck& deck, Report& report) {
-  if (deck.machine.dispatch_counts == DispatchCounts::host) return;
-  const auto refuse = [&](const std::string& why) {
-    report.add("", "machine.dispatch_counts = device " + why + "; legal: host");
-  };
-  if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
-  if (deck.machine.grouped == GroupedProducts::library)
-    refuse("without machine.grouped = tensor_cores, whose products alone need none on the host");
-  if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
-    refuse("with model.capacity_scope = rank, which has no counts");
-}
-
 void check_machine(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const bool bf16 = t.computes_in_bf16();

@@ -119,6 +119,18 @@ void check_latent_attention(ModelDeck& m, Report& report) {
   check_unused(m, std::array{"qk_norm", "qkv_bias", "sliding_window"}, "with model.attention = mla", report);
 }
 
+void check_dispatch_counts(const Deck& deck, Report& report) {
+  if (deck.machine.dispatch_counts == DispatchCounts::host) return;
+  const auto refuse = [&](const std::string& why) {
+    report.add("", "machine.dispatch_counts = device " + why + "; legal: host");
+  };
+  if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
+  if (deck.machine.grouped == GroupedProducts::library)
+    refuse("without machine.grouped = tensor_cores, whose products alone need none on the host");
+  if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
+    refuse("with model.capacity_scope = rank, which has no counts");
+}
+
 void check_experts(ModelDeck& m, Report& report) {
   if (m.mtp_depth == 0) check_unused(m, std::array{"mtp_loss_factor"}, "without model.mtp_depth", report);
   if (m.experts == 0) return check_unused(m, expert_keys, "without model.experts", report);

@@ -17,6 +17,8 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
 // router_groups_used. Keys that have no effect are refused.
 void check_latent_attention(ModelDeck& model, Report& report);
 void check_experts(ModelDeck& model, Report& report);
+// Of padded rows, whose counts products find on the device.
+void check_dispatch_counts(const Deck& deck, Report& report);
 
 // The data section.
 void check_data(const Deck& deck, Report& report);

@@ -1,0 +1,30 @@
+#include "config/attention_kernel.hpp"
+#include "config/keys.hpp"
+#include "core/error.hpp"
+#include "model/cudnn_attention.hpp"
+#include "model/fp8_codes.hpp"
+#include "plan/step_cost.hpp"
+
+// Which kernels a deck takes on a machine.
+
+namespace forge {
+
+std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
+  if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
+  if (machine.cores_per_node > 0) return "processor";
+  if (deck.machine.attention != AttentionKernel::cudnn) return attention_kernel_words[to_size(chosen_attention(deck))];
+  return cudnn_computes(deck) ? "library" : attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
+}
+
+void require_products_of_codes(const Machine& machine, const Deck& deck) {
+  if (deck.machine.fp8_products != Fp8Products::cublaslt) return;
+  if (fp8_scaling(deck.train.fp8_recipe) == Fp8Scaling::tensor) return;
+  if (!machine.rates(DType::bf16).cublaslt_has_one_scale) return;
+  throw BadInput(
+      "machine.fp8_products = cublaslt with train.fp8_recipe = " + value_text(*find_key("train", "fp8_recipe"), deck) +
+      " on the machine " + machine.name +
+      ", where cuBLASLt has one scale for a whole operand (cublaslt_scales of its file); legal: tensor_cores, "
+      "or fp8_recipe current or delayed");
+}
+
+}  // namespace forge
