@@ -53,41 +53,29 @@ get_cuda_readers() {
   rm -rf "$folder"
 }
 
-# Headers alone. Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/building.md).
-get_cudnn_frontend() {
+# get_headers NAME WHEEL FILE FOLDER: headers alone, FOLDER of a wheel, unless FILE of them is there.
+get_headers() {
   local folder include=/usr/local/include
   [ "$cuda" = yes ] || return 0
   [ "$(id -u)" -eq 0 ] || include=$HOME/.local/include
-  [ ! -e "$include/cudnn_frontend.h" ] || return 0
+  [ ! -e "$include/$3" ] || return 0
   folder=$(mktemp -d)
-  if python3 -m pip download -q --no-deps -d "$folder" nvidia-cudnn-frontend==1.32.0 > "$folder/log" 2>&1; then
+  if python3 -m pip download -q --no-deps -d "$folder" "$2" > "$folder/log" 2>&1; then
     python3 -m zipfile -e "$folder"/*.whl "$folder/unpacked"
     mkdir -p "$include"
-    cp -r "$folder/unpacked/include/." "$include"
-    echo "setup: the headers of cuDNN's frontend are in $include"
+    cp -r "$folder/unpacked/$4/." "$include"
+    echo "setup: the headers of $1 are in $include"
   else
-    echo "setup: the headers of cuDNN's frontend are not to be had: $(tail -n 1 "$folder/log")" >&2
+    echo "setup: the headers of $1 are not to be had: $(tail -n 1 "$folder/log")" >&2
   fi
   rm -rf "$folder"
 }
 
-# Headers alone, 30 MB. A build takes them with FORGE_CUTLASS=ON (docs/building.md).
-get_cutlass() {
-  local folder include=/usr/local/include
-  [ "$cuda" = yes ] || return 0
-  [ "$(id -u)" -eq 0 ] || include=$HOME/.local/include
-  [ ! -e "$include/cutlass/cutlass.h" ] || return 0
-  folder=$(mktemp -d)
-  if python3 -m pip download -q --no-deps -d "$folder" nvidia-cutlass==4.2.0.0 > "$folder/log" 2>&1; then
-    python3 -m zipfile -e "$folder"/*.whl "$folder/unpacked"
-    mkdir -p "$include"
-    cp -r "$folder/unpacked/cutlass_library/source/include/." "$include"
-    echo "setup: the headers of CUTLASS are in $include"
-  else
-    echo "setup: the headers of CUTLASS are not to be had: $(tail -n 1 "$folder/log")" >&2
-  fi
-  rm -rf "$folder"
-}
+# Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/building.md).
+get_cudnn_frontend() { get_headers "cuDNN's frontend" nvidia-cudnn-frontend==1.32.0 cudnn_frontend.h include; }
+
+# 30 MB. A build takes them with FORGE_CUTLASS=ON (docs/building.md).
+get_cutlass() { get_headers CUTLASS nvidia-cutlass==4.2.0.0 cutlass/cutlass.h cutlass_library/source/include; }
 
 missing_of() {
   local package
