@@ -24,7 +24,8 @@ def listed(text):
         bar = row.find("|", 0, 49)
         repeated = re.search(r"(\d+)x \|", row[: bar + 1])
         times = int(repeated[1]) if repeated else times if bar >= 0 else 1
-        counts[row[48:].split()[0]] += times
+        # `open_state` and its like are one operation, open, of different buffers.
+        counts[re.sub("^(open|close)_.*", r"\1", row[48:].split()[0])] += times
     return int(head), counts
 
 
