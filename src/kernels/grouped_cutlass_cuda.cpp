@@ -11,8 +11,8 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "device/memory.hpp"
 #include "device/launch.hpp"
+#include "device/memory.hpp"
 
 namespace forge {
 
