@@ -37,22 +37,16 @@ __device__ inline void extend(AttentionSpan& span, const Places& rows, int i) {
   span.last_document = max(span.last_document, document);
 }
 
-// The span of a tile of at most `tile_rows` rows, and of one at least; so many reads are under way at a time.
-template <int tile_rows, int reads>
-__device__ AttentionSpan tile_span(const Places& rows) {
-  AttentionSpan span;
-#pragma unroll reads
-  for (int i = 0; i < tile_rows; ++i) extend(span, rows, min(i, rows.count - 1));
-  return span;
-}
-
 // The span of all rows, in every lane of a warp.
 __device__ inline AttentionSpan warp_span(const Places& rows) {
   AttentionSpan span;
+#pragma unroll 4
   for (int i = lane(); i < rows.count; i += 32) extend(span, rows, i);
+  if (rows.documents == nullptr) span.first_document = span.last_document = 0;
   for (int offset = 16; offset > 0; offset /= 2) {
     span.first_position = min(span.first_position, __shfl_xor_sync(0xffffffffu, span.first_position, offset));
     span.last_position = max(span.last_position, __shfl_xor_sync(0xffffffffu, span.last_position, offset));
+    if (rows.documents == nullptr) continue;
     span.first_document = min(span.first_document, __shfl_xor_sync(0xffffffffu, span.first_document, offset));
     span.last_document = max(span.last_document, __shfl_xor_sync(0xffffffffu, span.last_document, offset));
   }
@@ -73,14 +67,15 @@ struct Visit {
 // with the two tensors whose tiles are loaded.
 struct ListMemory {
   std::uint32_t visible[most_warps], whole[most_warps];
+  unsigned char seen[32 * most_warps];
   Places own, others;
   HeadRows tensors[2];
   AttentionSpan own_span;
 };
 
 // The tiles of the other side that a block has to visit, in order: all but those that attention_visibility() rules out.
-// One thread looks at one tile, so that the spans of block_threads tiles are found at once, and the bits of 32 tiles
-// that nobody sees are passed over in one step. Every thread of the block makes the same calls.
+// The spans of as many tiles as the block has threads are found at once, and the bits of 32 tiles that nobody sees are
+// passed over in one step. Every thread of the block makes the same calls.
 template <int tile_rows, bool tiles_are_keys, int block_warps = warps>
 class TileList {
  public:
@@ -135,17 +130,18 @@ class TileList {
   }
 
  private:
-  // Blocks of four warps, two of which share a multiprocessor, have no registers for more.
-  static constexpr int reads = block_warps > warps ? 32 : 8;
-
+  // The warps take turns with tiles, and a warp's lanes have the rows of one, so that what they read lies side by side.
   __device__ void refill() {
-    const int first = (base_ + static_cast<int>(threadIdx.x)) * tile_rows;
-    Visibility seen = Visibility::none;
-    if (first < rows_) {
-      const AttentionSpan span = tile_span<tile_rows, reads>(tile(first, tile_rows));
-      const AttentionSpan own = memory_->own_span;
-      seen = tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
+    const AttentionSpan own = memory_->own_span;
+    for (int t = warp(); t < 32 * block_warps && (base_ + t) * tile_rows < rows_; t += block_warps) {
+      const AttentionSpan span = warp_span(tile((base_ + t) * tile_rows, tile_rows));
+      const Visibility seen =
+          tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
+      if (lane() == 0) memory_->seen[t] = static_cast<unsigned char>(seen);
     }
+    __syncthreads();
+    const int t = static_cast<int>(threadIdx.x);
+    const auto seen = (base_ + t) * tile_rows < rows_ ? static_cast<Visibility>(memory_->seen[t]) : Visibility::none;
     const std::uint32_t visible = __ballot_sync(0xffffffffu, seen != Visibility::none);
     const std::uint32_t whole = __ballot_sync(0xffffffffu, seen == Visibility::all);
     __syncthreads();

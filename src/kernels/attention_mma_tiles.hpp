@@ -86,6 +86,17 @@ __device__ void load_tile(const HeadRows& from, int count, const T& to) {
   compute_here(thread);
   const int first_row = thread / 8, first = thread % 8;
   bf16* place = to.chunk(first_row, first);
+  if (from.aligned && count >= rows && from.columns == columns) {  // the rule: no instructions for what is outside
+    const bf16* source = from.data + first_row * from.pitch + 8 * first;
+#pragma unroll
+    for (int r = 0; r < rows; r += threads / 8) {
+#pragma unroll
+      for (int c = 0; c < columns; c += 64)
+        copy_async_16(place + r * T::row_values + c / 64 * T::next_64_columns, source + c, 16);
+      source += threads / 8 * from.pitch;
+    }
+    return;
+  }
   if (from.aligned) {
     const bf16* source = from.data + first_row * from.pitch + 8 * first;
 #pragma unroll 1
