@@ -5,7 +5,7 @@
 #    The pure half of a layer, nn/NAME.plan.*, stands behind model/: no MPI, no device.
 #  - A third-party header is included only in its home.
 #  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/.
-#  - No file has more than 500 lines; every source file is in its folder's list, and lists are explicit.
+#  - No file has more than 400 lines; every source file is in its folder's list, and lists are explicit.
 set -euo pipefail
 export LC_ALL=C
 cd "${1:-$(dirname "$0")/..}"
@@ -54,7 +54,7 @@ check_lines() {
       folder = test ? part[2] : room(substr(FILENAME, 5))
       if (!test && !(folder in place)) report("src/" folder " is not a folder of the design")
     }
-    FNR == 501 { report("the file has more than 500 lines") }
+    FNR == 401 { report("the file has more than 400 lines") }
     /^[ \t]*#[ \t]*include[ \t]*["<]/ {
       name = $0
       sub(/^[ \t]*#[ \t]*include[ \t]*["<]/, "", name)

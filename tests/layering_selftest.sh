@@ -77,8 +77,8 @@ plant tests/core/b_test.cpp '#include <vector>' && expect 'tests/core/b_test.cpp
 plant tests/b_main.cpp '#include <vector>' && expect 'tests/b_main.cpp: is not in'
 plant tests/b_main.cpp '#include <vector>' && echo 'forge_test(core a_test.cpp ../b_main.cpp)' > "$copy/tests/core/CMakeLists.txt" && accept
 plant src/extra.hpp '// nowhere' && expect 'is not a folder of the design'
-plant src/core/a.cpp "$(seq -f '// %g' 500)" && expect 'the file has more than 500 lines'
-plant src/core/a.cpp "$(seq -f '// %g' 497)" && accept
+plant src/core/a.cpp "$(seq -f '// %g' 400)" && expect 'the file has more than 400 lines'
+plant src/core/a.cpp "$(seq -f '// %g' 397)" && accept
 plant src/core/CMakeLists.txt 'file(GLOB sources *.cpp)' && expect 'GLOB'
 
 [ $failures -eq 0 ] && echo 'layering: every planted violation was found'

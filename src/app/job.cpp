@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -33,6 +34,8 @@ constexpr std::int64_t most_ranks = 1 << 20;
 
 std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
+  if (std::filesystem::is_directory(file))
+    throw BadInput("the deck " + file + " is a directory; give the path of a YAML file");
   if (!in) throw BadInput("cannot open the deck " + file + "; give the path of a YAML file");
   std::string text(most_yaml_bytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));

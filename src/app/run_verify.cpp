@@ -84,6 +84,11 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
 }
 
 std::vector<std::string> problems_of(const CommandLine& line) {
+  for (const std::string& problem : line.inputs)
+    for (const char* file : {"/input.yaml", "/reference.yaml"})
+      if (!fs::exists(problem + file))
+        throw BadInput(problem + " is no problem of verification, as there is no " + problem + file +
+                       "; legal: folders with both, such as verify/llama");
   if (!line.inputs.empty()) return line.inputs;
   std::vector<std::string> problems;
   if (fs::is_directory("verify"))
@@ -116,8 +121,9 @@ std::vector<std::pair<std::string, Deck>> problem_decks(const CommandLine& line,
 void run_verify(const CommandLine& line, const World& world) {
   const bool speaks = world.rank() == 0;
   int failed = 0, run = 0;
+  const std::vector<std::string> problems = problems_of(line);
   if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
-  for (const auto& problem : problems_of(line))
+  for (const auto& problem : problems)
     for (const auto& [precision, deck] : problem_decks(line, problem, world.size())) {
       Outcome outcome;
       with_compute_type(deck, [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, world); });

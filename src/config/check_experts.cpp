@@ -127,7 +127,10 @@ void check_dispatch_counts(const Deck& deck, Report& report) {
   };
   if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
   if (chosen_grouped_products(deck) == GroupedProducts::library)
-    refuse("without machine.grouped = tensor_cores, whose products alone need none on the host");
+    report.add(
+        "",
+        "machine.dispatch_counts = device without machine.grouped = tensor_cores or cutlass, whose products alone "
+        "need none on the host; legal: host, or one of these");
   if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
     refuse("with model.capacity_scope = rank, which has no counts");
 }

@@ -87,7 +87,8 @@ std::string help_text(const std::string& section) {
 std::string inputs_markdown() {
   std::string text =
       "# The input deck\n\n"
-      "Written by `forge help --markdown` from the table in src/config/keys_model.cpp and keys_run.cpp; a test fails "
+      "Written by `forge help --markdown` from the table in src/config/keys_model.cpp, keys_experts.cpp and "
+      "keys_run.cpp; a test fails "
       "when "
       "the two differ.\n\n"
       "A deck is YAML: sections of keys. It is read as untrusted text: at most 1 MiB and 32 levels; no anchors, "

@@ -21,6 +21,8 @@ expect 2 "no input deck" "$forge"
 expect 2 "neither a verb nor a deck" "$forge" trian
 expect 2 "unrecognised option" "$forge" "$deck" --sett a=b
 expect 2 "cannot open the deck" "$forge" "$work/none.yaml"
+expect 2 "is a directory" "$forge" "$work"
+expect 2 "no problem of verification" "$forge" verify "$work"
 expect 2 "takes one input deck" "$forge" show "$deck" "$deck"
 expect 2 "no checkpoint.directory" "$forge" "$deck" --restart latest
 expect 2 "--output" "$forge" gradients "$deck"
