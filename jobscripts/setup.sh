@@ -74,7 +74,7 @@ get_headers() {
 # Without them the CUDA build has no attention by cuDNN (FORGE_CUDNN, docs/building.md).
 get_cudnn_frontend() { get_headers "cuDNN's frontend" nvidia-cudnn-frontend==1.32.0 cudnn_frontend.h include; }
 
-# 30 MB. A build takes them with FORGE_CUTLASS=ON (docs/building.md).
+# 30 MB. Without them the CUDA build has no products of experts by CUTLASS (FORGE_CUTLASS, docs/building.md).
 get_cutlass() { get_headers CUTLASS nvidia-cutlass==4.2.0.0 cutlass/cutlass.h cutlass_library/source/include; }
 
 missing_of() {

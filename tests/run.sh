@@ -5,7 +5,7 @@
 #   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 20 seconds of
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
-#      of the preset's architectures, and the tests run on it (label gpu). --long: with FORGE_CUTLASS, where its headers are.
+#      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, 48 layouts and four planted
 #      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers run at once (default: the cores); of tests it is one more. The last lines are what was skipped, and the wall
@@ -71,14 +71,12 @@ run_asan() {
 }
 
 run_cuda() {
-  local folder cutlass=OFF
-  for folder in /usr/local/include ~/.local/include; do
-    if [ "${FORGE_LONG:-}" = 1 ] && [ -e "$folder/cutlass/cutlass.h" ]; then cutlass=ON; fi
-  done
+  local cutlass=AUTO
   if command -v nvidia-smi > /dev/null && nvidia-smi -L > /dev/null 2>&1; then
     build cuda && ctest --test-dir build/cuda -L gpu --no-tests=error
   else
     echo "no GPU here: of the cuda preset forge is built, for one architecture"
+    [ "${FORGE_LONG:-}" = 1 ] || cutlass=OFF  # a minute of a core
     architectures=90 build cuda forge && ctest --test-dir build/cuda -L nvcc --no-tests=error
   fi
 }

@@ -9,6 +9,7 @@
 #include "app/job.hpp"
 #include "app/product_table.hpp"
 #include "config/attention_kernel.hpp"
+#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -166,20 +167,21 @@ void refuse_products_of_codes(const Deck& deck) {
 }
 
 void refuse_grouped_products(GroupedProducts grouped) {
-  if (grouped == GroupedProducts::library) return;
-  const std::string asked =
-      std::string("machine.grouped = ") + (grouped == GroupedProducts::cutlass ? "cutlass" : "tensor_cores");
+  if (grouped == GroupedProducts::automatic || grouped == GroupedProducts::library) return;
+  const std::string asked = "machine.grouped = " + std::string(grouped_products_words[to_size(grouped)]);
   const DeviceInfo device = device_info();
   if (std::string(device.kind) == "cpu")
-    throw BadInput(asked + ": this build computes on the CPU; legal: library, the default, or a build for GPUs");
+    throw BadInput(asked +
+                   ": this build computes on the CPU; legal: automatic, the default, or library, or a build for GPUs");
   if (grouped != GroupedProducts::cutlass) return;
   if (!cutlass_built_in())
-    throw BadInput(asked +
-                   ": this build has no kernels of CUTLASS; legal: library, the default, tensor_cores, or a build with "
-                   "FORGE_CUTLASS (docs/building.md)");
-  if (const std::string features = device.features; features != "sm_90")
+    throw BadInput(
+        asked +
+        ": this build has no kernels of CUTLASS; legal: automatic, the default, library, tensor_cores, or a build with "
+        "FORGE_CUTLASS (docs/building.md)");
+  if (const std::string features = device.features; !cutlass_has_kernels_here())
     throw BadInput(asked + ": this GPU is of " + features +
-                   ", and the kernels are those of sm_90; legal: library, the default, or tensor_cores");
+                   ", and the kernels are those of sm_90; legal: automatic, the default, library, or tensor_cores");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/fp8_recipe.hpp"
+#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
@@ -277,14 +278,15 @@ void check_machine(const Deck& deck, Report& report) {
                        " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
                        "legal: bf16, or precision fp8 with fp8_carrier: bf16");
   check_dispatch_counts(deck, report);
-  if (deck.machine.grouped == GroupedProducts::library) return;
+  if (deck.machine.grouped == GroupedProducts::automatic || deck.machine.grouped == GroupedProducts::library) return;
   const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);
   if (!bf16)
-    report.add("", grouped +
-                       " without train.precision = bf16, which alone they compute in; legal: library, or precision "
-                       "bf16, or fp8 with fp8_carrier: bf16");
+    report.add(
+        "", grouped +
+                " without train.precision = bf16, which alone they compute in; legal: automatic, library, or precision "
+                "bf16, or fp8 with fp8_carrier: bf16");
   if (deck.model.experts == 0)
-    report.add("", grouped + " without model.experts, whose products they are; legal: library");
+    report.add("", grouped + " without model.experts, whose products they are; legal: automatic or library");
   if (deck.machine.grouped == GroupedProducts::cutlass && deck.machine.workspace_mib == 0)
     report.add("", grouped +
                        " with machine.workspace_mib = 0: descriptions of groups stand there; legal: workspace_mib 1 or "

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "config/check_parts.hpp"
+#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "config/router_score.hpp"
 #include "core/bytes.hpp"
@@ -125,7 +126,7 @@ void check_dispatch_counts(const Deck& deck, Report& report) {
     report.add("", "machine.dispatch_counts = device " + why + "; legal: host");
   };
   if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
-  if (deck.machine.grouped == GroupedProducts::library)
+  if (chosen_grouped_products(deck) == GroupedProducts::library)
     refuse("without machine.grouped = tensor_cores, whose products alone need none on the host");
   if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
     refuse("with model.capacity_scope = rank, which has no counts");

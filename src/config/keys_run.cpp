@@ -1,5 +1,6 @@
 #include "config/attention_kernel.hpp"
 #include "config/fp8_recipe.hpp"
+#include "config/grouped_products.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
@@ -336,10 +337,12 @@ void add_machine(std::vector<Key>& keys) {
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
                              "(docs/fp8.md); cublaslt is the fastest on an H100");
-  k.choice<&M::grouped>("grouped", may_change, {"library", "tensor_cores", "cutlass"},
-                        "products of routed experts on a GPU, except of generation: library, one for each expert; "
-                        "tensor_cores, one launch for all of them, bf16 alone; cutlass: the same by kernels of that "
-                        "library on sm_90, in a build with FORGE_CUTLASS");
+  k.choice<&M::grouped>(
+      "grouped", may_change, {grouped_products_words.begin(), grouped_products_words.end()},
+      "products of routed experts on a GPU, except of generation: library, one for each expert; "
+      "tensor_cores, one launch for all of them, bf16 alone; cutlass: the same by kernels of that "
+      "library on sm_90, in a build with FORGE_CUTLASS; automatic: cutlass or else tensor_cores in bf16 "
+      "where an expert's matrix has less than 2^24 numbers, else library");
   k.choice<&M::dispatch_counts>(
       "dispatch_counts", may_change, {"host", "device"},
       "where rows go to experts of other ranks: host, each pass of a layer waits for their counts; device, without a "

@@ -136,55 +136,57 @@ __device__ inline void multiply_warpgroup([[maybe_unused]] float (&d)[16][4], [[
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace warpgroup_detail {
 
-#define FORGE_FOUR(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
-// One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers.
-__device__ inline void multiply_16(float (&d)[4][4], std::uint64_t a, std::uint64_t b, int adds) {
-  asm volatile(
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, adds, 1, 1, 0, 0;\n}"
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3)
-      : "l"(a), "l"(b), "r"(adds));
-}
-__device__ inline void multiply_16(float (&d)[8][4], std::uint64_t a, std::uint64_t b, int adds) {
-  asm volatile(
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
-      "30,%31}, %32, %33, adds, 1, 1, 0, 0;\n}"
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
-        FORGE_FOUR(7)
-      : "l"(a), "l"(b), "r"(adds));
-}
-__device__ inline void multiply_16(float (&d)[16][4], std::uint64_t a, std::uint64_t b, int adds) {
-  asm volatile(
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
-      "30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%"
-      "58,%59,%60,%61,%62,%63}, %64, %65, adds, 1, 1, 0, 0;\n}"
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
-        FORGE_FOUR(7), FORGE_FOUR(8), FORGE_FOUR(9), FORGE_FOUR(10), FORGE_FOUR(11), FORGE_FOUR(12), FORGE_FOUR(13),
-        FORGE_FOUR(14), FORGE_FOUR(15)
-      : "l"(a), "l"(b), "r"(adds));
-}
+#define FORGE_FOUR(how, i) how(d[i][0]), how(d[i][1]), how(d[i][2]), how(d[i][3])
+#define FORGE_16(how) FORGE_FOUR(how, 0), FORGE_FOUR(how, 1), FORGE_FOUR(how, 2), FORGE_FOUR(how, 3)
+#define FORGE_32(how) FORGE_16(how), FORGE_FOUR(how, 4), FORGE_FOUR(how, 5), FORGE_FOUR(how, 6), FORGE_FOUR(how, 7)
+#define FORGE_64(how)                                                                              \
+  FORGE_32(how), FORGE_FOUR(how, 8), FORGE_FOUR(how, 9), FORGE_FOUR(how, 10), FORGE_FOUR(how, 11), \
+      FORGE_FOUR(how, 12), FORGE_FOUR(how, 13), FORGE_FOUR(how, 14), FORGE_FOUR(how, 15)
+#define FORGE_NAMES_16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
+#define FORGE_NAMES_32                                                                                   \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%" \
+  "27,%28,%29,%30,%31}"
+#define FORGE_NAMES_64                                                                                   \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%" \
+  "27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%" \
+  "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+// One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers. What begins a sum doesn't
+// read d: a register that other instructions wrote would have to wait for all products under way.
+#define FORGE_MULTIPLY_16(j, columns, registers, a_operand, b_operand)                                               \
+  __device__ inline void begin_16(float(&d)[j][4], std::uint64_t a, std::uint64_t b) {                               \
+    asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" columns           \
+                 "k16.f32.bf16.bf16 " FORGE_NAMES_##registers ", " a_operand ", " b_operand ", adds, 1, 1, 0, 0;\n}" \
+                 : FORGE_##registers("=f")                                                                           \
+                 : "l"(a), "l"(b));                                                                                  \
+  }                                                                                                                  \
+  __device__ inline void multiply_16(float(&d)[j][4], std::uint64_t a, std::uint64_t b) {                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32.bf16.bf16 " FORGE_NAMES_##registers            \
+                 ", " a_operand ", " b_operand ", 1, 1, 1, 0, 0;"                                                    \
+                 : FORGE_##registers("+f")                                                                           \
+                 : "l"(a), "l"(b));                                                                                  \
+  }
+FORGE_MULTIPLY_16(4, "32", 16, "%16", "%17")
+FORGE_MULTIPLY_16(8, "64", 32, "%32", "%33")
+FORGE_MULTIPLY_16(16, "128", 64, "%64", "%65")
+#undef FORGE_MULTIPLY_16
 __device__ inline void multiply_16(float (&d)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
-      "30,%31}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
-        FORGE_FOUR(7)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " FORGE_NAMES_32
+               ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+               : FORGE_32("+f")
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 __device__ inline void multiply_16(float (&d)[16][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"
-      "30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%"
-      "58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-      : FORGE_FOUR(0), FORGE_FOUR(1), FORGE_FOUR(2), FORGE_FOUR(3), FORGE_FOUR(4), FORGE_FOUR(5), FORGE_FOUR(6),
-        FORGE_FOUR(7), FORGE_FOUR(8), FORGE_FOUR(9), FORGE_FOUR(10), FORGE_FOUR(11), FORGE_FOUR(12), FORGE_FOUR(13),
-        FORGE_FOUR(14), FORGE_FOUR(15)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " FORGE_NAMES_64
+               ", {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+               : FORGE_64("+f")
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+#undef FORGE_NAMES_64
+#undef FORGE_NAMES_32
+#undef FORGE_NAMES_16
+#undef FORGE_64
+#undef FORGE_32
+#undef FORGE_16
 #undef FORGE_FOUR
 
 }  // namespace warpgroup_detail
@@ -204,10 +206,11 @@ FORGE_WARPGROUP_FUNCTION void start_product_of_rows([[maybe_unused]] float (&d)[
   vgpu::warpgroup_product_of_rows<columns, j>(d, a, a_panel_bytes, b, b_panel_bytes, file, line);
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const std::uint64_t rows = warpgroup_detail::descriptor(a), others = warpgroup_detail::descriptor(b);
+  warpgroup_detail::begin_16(d, rows, others);
 #pragma unroll
-  for (int k = 0; k < columns / 16; ++k)
+  for (int k = 1; k < columns / 16; ++k)
     warpgroup_detail::multiply_16(d, rows + static_cast<unsigned>(k / 4 * (a_panel_bytes >> 4) + 2 * (k % 4)),
-                                  others + static_cast<unsigned>(k / 4 * (b_panel_bytes >> 4) + 2 * (k % 4)), k > 0);
+                                  others + static_cast<unsigned>(k / 4 * (b_panel_bytes >> 4) + 2 * (k % 4)));
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #else
   __trap();

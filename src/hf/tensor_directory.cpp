@@ -1,5 +1,6 @@
 #include "hf/tensor_directory.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "config/text.hpp"
@@ -53,6 +54,31 @@ std::string index_text(const std::string& stem, const std::vector<TensorInfo>& t
          "\n  }\n}\n";
 }
 
+// Whether a file is one that tensors of this stem stand in, or their index.
+bool is_of_stem(const std::string& name, const std::string& stem) {
+  if (name == stem + ".safetensors" || name == stem + ".safetensors.index.json") return true;
+  const std::string pattern = stem + "-#-of-#.safetensors";
+  std::size_t at = 0;
+  for (const char expected : pattern) {
+    const std::size_t first = at;
+    if (expected == '#')
+      while (at < name.size() && name[at] >= '0' && name[at] <= '9') ++at;
+    else if (at < name.size() && name[at] == expected)
+      ++at;
+    if (at == first) return false;
+  }
+  return at == name.size();
+}
+
+// Files of an earlier model of the same stem, which readers would take in the place of this one or beside it.
+void remove_files_but(const TensorDirectory& directory, const std::vector<std::string>& written) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+    const std::string name = entry.path().filename();
+    if (is_of_stem(name, directory.stem) && std::find(written.begin(), written.end(), name) == written.end())
+      std::filesystem::remove(entry.path());
+  }
+}
+
 }  // namespace
 
 void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
@@ -66,16 +92,25 @@ void write_tensor_directory(const TensorDirectory& directory, const std::vector<
   const std::vector<std::size_t> files = files_of(tensors, directory.most_file_bytes);
   const std::size_t count = files.back() + 1;
   const std::string prefix = directory.path + "/";
+  std::vector<std::string> written;
   for (std::size_t f = 0, begin = 0; f < count; ++f) {
     std::size_t end = begin;
     std::vector<TensorInfo> infos;
     for (; end < tensors.size() && files[end] == f; ++end) infos.push_back(tensors[end]);
-    SafetensorsWriter writer(prefix + file_name(directory.stem, f, count), infos, {{"format", "pt"}});
+    written.push_back(file_name(directory.stem, f, count));
+    SafetensorsWriter writer(prefix + written.back(), infos, {{"format", "pt"}});
     for (; begin < end; ++begin) writer.write(tensors[begin].name, bytes_of(begin));
     writer.finish();
   }
-  if (count > 1)
-    write_text_file(prefix + directory.stem + ".safetensors.index.json", index_text(directory.stem, tensors, files));
+  if (count > 1) {
+    written.push_back(directory.stem + ".safetensors.index.json");
+    write_text_file(prefix + written.back(), index_text(directory.stem, tensors, files));
+  }
+  try {
+    remove_files_but(directory, written);
+  } catch (const fs::filesystem_error& error) {
+    throw IoFailed(directory.path + ": a file of an earlier model can't be removed: " + error.code().message());
+  }
 }
 
 }  // namespace forge

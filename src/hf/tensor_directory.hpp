@@ -19,7 +19,7 @@ struct TensorDirectory {
 };
 
 // `tensors`: name, type and shape. `bytes_of(i)`: the bytes of the i-th, asked for once each, in order; held one at a
-// time. Makes the directory. Throws IoFailed.
+// time. Makes the directory, and removes what files of this stem an earlier call left there. Throws IoFailed.
 void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
                             const std::function<std::vector<std::byte>(std::size_t)>& bytes_of);
 

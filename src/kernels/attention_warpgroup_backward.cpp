@@ -4,21 +4,29 @@
 
 // attention_mma_backward.cpp's two kernels, whose products are warpgroups': tiles come from shared memory, the rows of
 // p and z from the registers that they were computed in. No dropout, whose draws take registers.
+// The last products of a tile are still computed while the first ones of the next are waited for, so that the tiles
+// that they read stay for one more turn.
 
 namespace forge::attention_mma {
 
 namespace {
 
-// `groups` times 64 keys of one head of keys against tiles of `tile` queries, and the reverse.
-template <int head_, int groups_, int tile_>
+// `groups` times 64 keys of one head of keys against tiles of `tile` queries, and the reverse; with memory for so many
+// tiles of them, of two tensors, and for so many numbers.
+template <int head_, int groups_, int tile_, int tiles_, int numbers_>
 struct GroupShape {
   static constexpr int head = head_, value_head = head_, groups = groups_, tile = tile_, block_warps = 4 * groups,
                        threads = 32 * block_warps, rows = group_rows * groups;
   using Own = Panels<rows, head>;
   using Other = Panels<tile, head>;
-  static constexpr std::size_t bytes = sizeof(bf16) * 2 * (Own::values_all + 2 * Other::values_all) +
-                                       sizeof(float) * 4 * tile + sizeof(ListMemory) + panel_alignment;
+  static constexpr std::size_t bytes = sizeof(bf16) * (2 * Own::values_all + tiles_ * Other::values_all) +
+                                       sizeof(float) * numbers_ + sizeof(ListMemory) + panel_alignment;
 };
+
+// One of three places that take turns.
+__device__ inline int behind(int place) {
+  return place < 2 ? place + 1 : 0;
+}
 
 template <class S>
 __global__ void __launch_bounds__(S::threads, 1)
@@ -35,11 +43,11 @@ __global__ void __launch_bounds__(S::threads, 1)
 
   bf16* memory = panel_memory();
   const typename S::Own k{memory}, v{memory + S::Own::values_all};
-  bf16* others = memory + 2 * S::Own::values_all;  // (stage, q or u, tile)
-  const auto tile_of = [&](int stage, int i) {
-    return typename S::Other{others + (2 * stage + i) * S::Other::values_all};
+  bf16* others = memory + 2 * S::Own::values_all;  // (place, q or u, tile)
+  const auto tile_of = [&](int place, int i) {
+    return typename S::Other{others + (2 * place + i) * S::Other::values_all};
   };
-  float* statistics = reinterpret_cast<float*>(others + 4 * S::Other::values_all);  // [stage][2][tile]
+  float* statistics = reinterpret_cast<float*>(others + 6 * S::Other::values_all);  // [stage][2][tile]
   auto* list = reinterpret_cast<ListMemory*>(statistics + 4 * S::tile);
 
   const int count = min(static_cast<int>(n.Tk) - first, S::rows);
@@ -49,12 +57,12 @@ __global__ void __launch_bounds__(S::threads, 1)
                                                      query_places(p.mask, row_q, n.Tq), head_rows(p.q, row_q, 0),
                                                      head_rows(g.d_o, row_q, 0), p.mask.window, list),
             kv * group, group);
-  const auto load_queries = [&](const Walk& at, int stage) {
+  const auto load_queries = [&](const Walk& at, int place) {
     const int count = static_cast<int>(n.Tq) - at.tile.first();
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       load_tile<S::tile, S::head, S::threads>(at.tiles.rows(i, at.tile.first()).head(at.head), count,
-                                              tile_of(stage, i));
+                                              tile_of(place, i));
   };
   const auto statistic = [&](const Walk& at) {
     const bool is_lse = thread < S::tile;
@@ -75,46 +83,53 @@ __global__ void __launch_bounds__(S::threads, 1)
   clear(d_k);
   clear(d_v);
   const int group_row = row / group_rows * group_rows;
-  for (int stage = 0; walk.tile.valid(); stage ^= 1) {
-    const Visit tile = walk.tile;
-    walk.next();
-    copy_async_wait<0>();
-    publish_to_warpgroups();
-    __syncthreads();  // the tile is there for all, and nobody reads the other stage any more
-    float s[1][j][4], d_p[1][j][4];
-    const typename S::Other q = tile_of(stage, 0), u = tile_of(stage, 1);
-    begin_warpgroup_products();
-    start_product_of_rows<S::head>(s[0], k.row(group_row), S::Own::panel_bytes, q.values, S::Other::panel_bytes);
-    start_product_of_rows<S::head>(d_p[0], v.row(group_row), S::Own::panel_bytes, u.values, S::Other::panel_bytes);
-    float coming = 0;
-    if (walk.tile.valid()) {
-      load_queries(walk, stage ^ 1);
-      coming = statistic(walk);
-    }
-    copy_async_commit();
+  if (walk.tile.valid()) {
+    int stage = 0, place = 0;
+    do {
+      const Visit tile = walk.tile;
+      walk.next();
+      copy_async_wait<0>();
+      publish_to_warpgroups();
+      __syncthreads();  // the tile is there for all, and nobody reads the one before the last any more
+      float s[1][j][4], d_p[1][j][4];
+      const typename S::Other q = tile_of(place, 0), u = tile_of(place, 1);
+      begin_warpgroup_products();
+      start_product_of_rows<S::head>(s[0], k.row(group_row), S::Own::panel_bytes, q.values, S::Other::panel_bytes);
+      finish_products<1>(d_v[0]);
+      finish_products<1>(d_k[0]);
+      begin_warpgroup_products();
+      start_product_of_rows<S::head>(d_p[0], v.row(group_row), S::Own::panel_bytes, u.values, S::Other::panel_bytes);
+      float coming = 0;
+      if (walk.tile.valid()) {
+        load_queries(walk, behind(place));
+        coming = statistic(walk);
+      }
+      copy_async_commit();
 
-    const float* of_column = statistics + 2 * stage * S::tile + 2 * (lane() % 4);
-    const Places columns = walk.tiles.tile(tile.first(), S::tile);
-    finish_products<1>(s[0]);
-    if (!tile.whole()) hide<false>(OwnPlaces<1>(walk.tiles.own(), row), columns, farthest(p.mask.window), s);
+      const float* of_column = statistics + 2 * stage * S::tile + 2 * (lane() % 4);
+      const Places columns = walk.tiles.tile(tile.first(), S::tile);
+      finish_products<1>(s[0]);
+      if (!tile.whole()) hide<false>(OwnPlaces<1>(walk.tiles.own(), row), columns, farthest(p.mask.window), s);
 #pragma unroll
-    for (int t = 0; t < j; ++t)
+      for (int t = 0; t < j; ++t)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s[0][t][e] = exp2_approximate(factors.exponent * s[0][t][e] - of_column[8 * t + e % 2]);
-    std::uint32_t weights[j / 2][4], z[j / 2][4];
-    pack_words(s[0], weights);
-    begin_warpgroup_products();
-    start_product(d_v[0], weights, u.values, S::Other::panel_bytes);
-    finish_products<1>(d_p[0]);
+        for (int e = 0; e < 4; ++e)
+          s[0][t][e] = exp2_approximate(factors.exponent * s[0][t][e] - of_column[8 * t + e % 2]);
+      std::uint32_t weights[j / 2][4], z[j / 2][4];
+      pack_words(s[0], weights);
+      begin_warpgroup_products();
+      start_product(d_v[0], weights, u.values, S::Other::panel_bytes);
+      finish_products<1>(d_p[0]);
 #pragma unroll
-    for (int t = 0; t < j; ++t)
+      for (int t = 0; t < j; ++t)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) d_p[0][t][e] = s[0][t][e] * (d_p[0][t][e] - of_column[S::tile + 8 * t + e % 2]);
-    pack_words(d_p[0], z);
-    begin_warpgroup_products();
-    start_product(d_k[0], z, q.values, S::Other::panel_bytes);
-    keep_statistic(coming, stage ^ 1);
+        for (int e = 0; e < 4; ++e) d_p[0][t][e] = s[0][t][e] * (d_p[0][t][e] - of_column[S::tile + 8 * t + e % 2]);
+      pack_words(d_p[0], z);
+      begin_warpgroup_products();
+      start_product(d_k[0], z, q.values, S::Other::panel_bytes);
+      keep_statistic(coming, stage ^ 1);
+      stage ^= 1, place = behind(place);
+    } while (walk.tile.valid());
     finish_products<0>(d_v[0]);
     finish_products<0>(d_k[0]);
   }
@@ -142,11 +157,10 @@ __global__ void __launch_bounds__(S::threads, 1)
 
   bf16* memory = panel_memory();
   const typename S::Own q{memory}, u{memory + S::Own::values_all};
-  bf16* others = memory + 2 * S::Own::values_all;  // (stage, k or v, tile)
-  const auto tile_of = [&](int stage, int i) {
-    return typename S::Other{others + (2 * stage + i) * S::Other::values_all};
-  };
-  auto* list = reinterpret_cast<ListMemory*>(others + 4 * S::Other::values_all);
+  bf16* others = memory + 2 * S::Own::values_all;  // three tiles of k, then two of v
+  const auto keys_of = [&](int place) { return typename S::Other{others + place * S::Other::values_all}; };
+  const auto values_of = [&](int stage) { return typename S::Other{others + (3 + stage) * S::Other::values_all}; };
+  auto* list = reinterpret_cast<ListMemory*>(others + 5 * S::Other::values_all);
 
   const int count = min(static_cast<int>(n.Tq) - first, S::rows);
   load_tile<S::rows, S::head, S::threads>(head_rows(p.q, row_q, h), count, q);
@@ -154,13 +168,12 @@ __global__ void __launch_bounds__(S::threads, 1)
   TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
                                                 head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window,
                                                 list);
-  const auto load_keys = [&](int at, int stage) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      load_tile<S::tile, S::head, S::threads>(tiles.rows(i, at), static_cast<int>(n.Tk) - at, tile_of(stage, i));
+  const auto load_keys = [&](int at, int place, int stage) {
+    load_tile<S::tile, S::head, S::threads>(tiles.rows(0, at), static_cast<int>(n.Tk) - at, keys_of(place));
+    load_tile<S::tile, S::head, S::threads>(tiles.rows(1, at), static_cast<int>(n.Tk) - at, values_of(stage));
   };
   Visit tile = tiles.next();
-  if (tile.valid()) load_keys(tile.first(), 0);
+  if (tile.valid()) load_keys(tile.first(), 0, 0);
   copy_async_commit();
 
   float lse[2], delta[2];
@@ -174,37 +187,42 @@ __global__ void __launch_bounds__(S::threads, 1)
   float d_q[1][S::head / 8][4];
   clear(d_q);
   const int group_row = row / group_rows * group_rows;
-  for (int stage = 0; tile.valid(); stage ^= 1) {
-    const Visit next = tiles.next();
-    copy_async_wait<0>();
-    publish_to_warpgroups();
-    __syncthreads();
-    float s[1][j][4], d_p[1][j][4];
-    const typename S::Other k = tile_of(stage, 0), v = tile_of(stage, 1);
-    begin_warpgroup_products();
-    start_product_of_rows<S::head>(s[0], q.row(group_row), S::Own::panel_bytes, k.values, S::Other::panel_bytes);
-    start_product_of_rows<S::head>(d_p[0], u.row(group_row), S::Own::panel_bytes, v.values, S::Other::panel_bytes);
-    if (next.valid()) load_keys(next.first(), stage ^ 1);
-    copy_async_commit();
-    const Places columns = tiles.tile(tile.first(), S::tile);
-    finish_products<1>(s[0]);
-    if (!tile.whole() || columns.count < S::tile)
-      hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
+  if (tile.valid()) {
+    int stage = 0, place = 0;
+    do {
+      const Visit next = tiles.next();
+      copy_async_wait<0>();
+      publish_to_warpgroups();
+      __syncthreads();
+      float s[1][j][4], d_p[1][j][4];
+      const typename S::Other k = keys_of(place), v = values_of(stage);
+      begin_warpgroup_products();
+      start_product_of_rows<S::head>(s[0], q.row(group_row), S::Own::panel_bytes, k.values, S::Other::panel_bytes);
+      finish_products<1>(d_q[0]);
+      begin_warpgroup_products();
+      start_product_of_rows<S::head>(d_p[0], u.row(group_row), S::Own::panel_bytes, v.values, S::Other::panel_bytes);
+      if (next.valid()) load_keys(next.first(), behind(place), stage ^ 1);
+      copy_async_commit();
+      const Places columns = tiles.tile(tile.first(), S::tile);
+      finish_products<1>(s[0]);
+      if (!tile.whole() || columns.count < S::tile)
+        hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
 #pragma unroll
-    for (int t = 0; t < j; ++t)
+      for (int t = 0; t < j; ++t)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[0][t][e] = exp2_approximate(factors.exponent * s[0][t][e] - lse[e / 2]);
-    finish_products<0>(d_p[0]);
+        for (int e = 0; e < 4; ++e) s[0][t][e] = exp2_approximate(factors.exponent * s[0][t][e] - lse[e / 2]);
+      finish_products<0>(d_p[0]);
 #pragma unroll
-    for (int t = 0; t < j; ++t)
+      for (int t = 0; t < j; ++t)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) d_p[0][t][e] = s[0][t][e] * (d_p[0][t][e] - delta[e / 2]);
-    std::uint32_t z[j / 2][4];
-    pack_words(d_p[0], z);
-    begin_warpgroup_products();
-    start_product(d_q[0], z, k.values, S::Other::panel_bytes);
+        for (int e = 0; e < 4; ++e) d_p[0][t][e] = s[0][t][e] * (d_p[0][t][e] - delta[e / 2]);
+      std::uint32_t z[j / 2][4];
+      pack_words(d_p[0], z);
+      begin_warpgroup_products();
+      start_product(d_q[0], z, k.values, S::Other::panel_bytes);
+      tile = next, stage ^= 1, place = behind(place);
+    } while (tile.valid());
     finish_products<0>(d_q[0]);
-    tile = next;
   }
   copy_async_wait<0>();
   __syncthreads();  // q's memory, which the result goes through, has landed even where no tile was visited
@@ -231,9 +249,10 @@ void launch_queries(Stream& stream, const Problem<bf16>& p, const Gradients<bf16
 }  // namespace
 
 void backward_of_groups(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
-  with_largest<GroupShape<64, 2, 64>, GroupShape<128, 2, 64>>(p.n, [&]<class S>(S) { launch_keys<S>(stream, p, g); });
-  with_largest<GroupShape<64, 2, 128>, GroupShape<128, 2, 128>>(p.n,
-                                                                [&]<class S>(S) { launch_queries<S>(stream, p, g); });
+  with_largest<GroupShape<64, 2, 64, 6, 256>, GroupShape<128, 2, 64, 6, 256>>(
+      p.n, [&]<class S>(S) { launch_keys<S>(stream, p, g); });
+  with_largest<GroupShape<64, 2, 128, 5, 0>, GroupShape<128, 2, 128, 5, 0>>(
+      p.n, [&]<class S>(S) { launch_queries<S>(stream, p, g); });
 }
 
 }  // namespace forge::attention_mma

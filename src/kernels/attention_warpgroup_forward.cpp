@@ -2,14 +2,15 @@
 #include "kernels/attention_warpgroup.hpp"
 
 // attention_mma_forward.cpp's kernel, whose products are warpgroups': tiles come from shared memory, the rows of p from
-// the registers that they were computed in. No dropout, whose draws take registers.
+// the registers that they were computed in. The sum of one tile's values is computed while the next one's scores become
+// weights (Shah et al. 2024, FlashAttention-3, section 3.2). No dropout, whose draws take registers.
 
 namespace forge::attention_mma {
 
 namespace {
 
-// `groups` times 64 queries of one head against tiles of `tile` keys, of which the next one comes while one is
-// computed.
+// `groups` times 64 queries of one head against tiles of `tile` keys. While the scores of one and the sum of the values
+// before it are computed, its values and the next one's keys come.
 template <int head_, int groups_, int tile_>
 struct ForwardGroups {
   static constexpr int head = head_, value_head = head_, groups = groups_, tile = tile_, block_warps = 4 * groups,
@@ -45,46 +46,72 @@ __global__ void __launch_bounds__(S::threads, 1)
   TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
                                                 head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window,
                                                 list);
-  const auto load_keys = [&](int at, int stage) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      load_tile<S::tile, S::head, S::threads>(tiles.rows(i, at), static_cast<int>(n.Tk) - at, tile_of(stage, i));
+  const auto load = [&](int keys_or_values, const Visit& at, int stage) {
+    load_tile<S::tile, S::head, S::threads>(tiles.rows(keys_or_values, at.first()), static_cast<int>(n.Tk) - at.first(),
+                                            tile_of(stage, keys_or_values));
   };
-  Visit tile = tiles.next();
-  if (tile.valid()) load_keys(tile.first(), 0);
-  copy_async_commit();
-
-  float sum[1][S::head / 8][4];
-  clear(sum);
-  Softmax<1, j> softmax(factors.exponent);
-  for (int stage = 0; tile.valid(); stage ^= 1) {
-    const Visit next = tiles.next();
+  // What comes next has landed for all, and nobody reads what it replaces any more.
+  const auto meet = [&] {
     copy_async_wait<0>();
     publish_to_warpgroups();
-    __syncthreads();  // the tile is there for all, and nobody reads the other stage any more
-    float s[1][j][4];
-    const typename S::Other k = tile_of(stage, 0), v = tile_of(stage, 1);
-    begin_warpgroup_products();
-    start_product_of_rows<S::head>(s[0], q.row(row / group_rows * group_rows), S::Own::panel_bytes, k.values,
-                                   S::Other::panel_bytes);
-    if (next.valid()) load_keys(next.first(), stage ^ 1);
-    copy_async_commit();
-    const Places columns = tiles.tile(tile.first(), S::tile);
-    finish_products<0>(s[0]);
-    if (!tile.whole() || columns.count < S::tile)
+    __syncthreads();
+  };
+  float s[1][j][4], sum[1][S::head / 8][4], keep[1][2];
+  std::uint32_t weights[j / 2][4];
+  Softmax<1, j> softmax(factors.exponent);
+  const auto start_scores = [&](int stage) {
+    start_product_of_rows<S::head>(s[0], q.row(row / group_rows * group_rows), S::Own::panel_bytes,
+                                   tile_of(stage, 0).values, S::Other::panel_bytes);
+  };
+  const auto start_sum = [&](int stage) {
+    start_product(sum[0], weights, tile_of(stage, 1).values, S::Other::panel_bytes);
+  };
+  const auto weigh = [&](const Visit& at, const Places& columns) {
+    if (!at.whole() || columns.count < S::tile)
       hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
-    float keep[1][2];
     softmax.step(s, keep);
-    if (risen(keep)) scale_rows(keep, sum);
-    std::uint32_t weights[j / 2][4];
-    pack_words(s[0], weights);
+  };
+  clear(sum);
+
+  Visit tile = tiles.next();
+  if (tile.valid()) load(0, tile, 0);
+  copy_async_commit();
+  if (tile.valid()) {
+    Visit next = tiles.next();
+    meet();
     begin_warpgroup_products();
-    start_product(sum[0], weights, v.values, S::Other::panel_bytes);
+    start_scores(0);
+    load(1, tile, 0);
+    if (next.valid()) load(0, next, 1);
+    copy_async_commit();
+    Places columns = tiles.tile(tile.first(), S::tile);
+    finish_products<0>(s[0]);
+    weigh(tile, columns);
+    pack_words(s[0], weights);
+    int stage = 1;
+    for (tile = next; tile.valid(); tile = next, stage ^= 1) {
+      next = tiles.next();
+      meet();
+      begin_warpgroup_products();
+      start_scores(stage);
+      start_sum(stage ^ 1);
+      load(1, tile, stage);
+      if (next.valid()) load(0, next, stage ^ 1);
+      copy_async_commit();
+      columns = tiles.tile(tile.first(), S::tile);
+      finish_products<1>(s[0]);
+      weigh(tile, columns);
+      finish_products<0>(sum[0]);
+      if (risen(keep)) scale_rows(keep, sum);
+      pack_words(s[0], weights);
+    }
+    meet();
+    begin_warpgroup_products();
+    start_sum(stage ^ 1);
     finish_products<0>(sum[0]);
-    tile = next;
   }
   copy_async_wait<0>();
-  __syncthreads();  // q's memory, which the result goes through, has landed even where no tile was visited
+  __syncthreads();  // q's memory, which the result goes through, is read no more, and has landed even without a tile
 
   float factor[1][2];
   softmax.finish(Statistics{lse, peak, row_q, h, row, count}, factor);

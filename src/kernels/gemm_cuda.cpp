@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -75,7 +76,7 @@ CublasLtPlan describe_product(const Shape& s) {
   return plan;
 }
 
-constexpr int most_proposals = 16, timed_calls = 5;
+constexpr int most_proposals = 16, timed_rounds = 5, timed_calls = 3;
 // Another algorithm than the first takes its place where it is faster by this: timings differ by less.
 constexpr double worth_while = 0.98;
 
@@ -137,24 +138,38 @@ struct Gemm::Implementation {
     return algorithm;
   }
 
+  // Seconds of a call of each algorithm, the median of some rounds in which they take turns: a GPU's clock follows load
+  // and heat, and whoever ran first, or alone, would have another than a step has.
+  std::vector<double> seconds_of_a_call(const CublasLtPlan& plan, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
+                                        Stream& stream, const Call& call) {
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms) run(plan, algorithm, call);
+    std::vector<TimeMark> marks(to_size(timed_rounds) * algorithms.size() + 1);
+    marks[0].record(stream);
+    for (std::size_t turn = 1; turn < marks.size(); ++turn) {
+      for (int i = 0; i < timed_calls; ++i) run(plan, algorithms[(turn - 1) % algorithms.size()], call);
+      marks[turn].record(stream);
+    }
+    stream.synchronize();
+    std::vector<double> seconds;
+    for (std::size_t algorithm = 0; algorithm < algorithms.size(); ++algorithm) {
+      std::vector<double> rounds;
+      for (std::size_t turn = algorithm; turn + 1 < marks.size(); turn += algorithms.size())
+        rounds.push_back(marks[turn + 1].seconds_since(marks[turn]) / timed_calls);
+      std::nth_element(rounds.begin(), rounds.begin() + timed_rounds / 2, rounds.end());
+      seconds.push_back(rounds[to_size(timed_rounds / 2)]);
+    }
+    return seconds;
+  }
+
   cublasLtMatmulAlgo_t fastest(const CublasLtPlan& plan, const std::vector<cublasLtMatmulAlgo_t>& proposed,
                                Stream& stream, const Call& call, ProductAlgorithms::Entry& entry) {
-    const cublasLtMatmulAlgo_t* best = nullptr;
-    for (const cublasLtMatmulAlgo_t& algorithm : proposed) {
-      run(plan, algorithm, call);
-      TimeMark begin, end;
-      begin.record(stream);
-      for (int i = 0; i < timed_calls; ++i) run(plan, algorithm, call);
-      end.record(stream);
-      stream.synchronize();
-      const double seconds = end.seconds_since(begin) / timed_calls;
-      if (!best) entry.first_seconds = seconds;
-      if (best && seconds >= entry.seconds * (best == proposed.data() ? worth_while : 1)) continue;
-      best = &algorithm;
-      entry.seconds = seconds;
-    }
-    std::memcpy(entry.words.data(), best, sizeof(*best));
-    return *best;
+    const std::vector<double> seconds = seconds_of_a_call(plan, proposed, stream, call);
+    std::size_t best = to_size(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+    if (seconds[best] >= worth_while * seconds[0]) best = 0;
+    entry.first_seconds = seconds[0];
+    entry.seconds = seconds[best];
+    std::memcpy(entry.words.data(), &proposed[best], sizeof(proposed[best]));
+    return proposed[best];
   }
 
   void run(const CublasLtPlan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call) const {

@@ -23,5 +23,7 @@ bool grouped_sums_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&,
                              View<const bf16, 2> b, bool adds, View<float, 3> c);
 
 bool cutlass_built_in();
+// Whether they are, for this GPU.
+bool cutlass_has_kernels_here();
 
 }  // namespace forge

@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "device/launch.hpp"
+#include "device/memory.hpp"
 
 namespace forge {
 
@@ -190,6 +191,9 @@ bool grouped_sums_by_cutlass(Stream& stream, const CutlassWorkspace& workspace, 
 
 bool cutlass_built_in() {
   return true;
+}
+bool cutlass_has_kernels_here() {
+  return std::string(device_info().features) == "sm_90";
 }
 
 }  // namespace forge

@@ -16,5 +16,8 @@ bool grouped_sums_by_cutlass(Stream&, const CutlassWorkspace&, const RowGroups&,
 bool cutlass_built_in() {
   return false;
 }
+bool cutlass_has_kernels_here() {
+  return false;
+}
 
 }  // namespace forge

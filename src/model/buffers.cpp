@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/grouped_products.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
@@ -107,7 +108,7 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck),
-          deck.machine.grouped != GroupedProducts::library,
+          chosen_grouped_products(deck) != GroupedProducts::library,
           deck.machine.grouped == GroupedProducts::cutlass,
           deck.machine.dispatch_counts == DispatchCounts::device};
 }

@@ -50,9 +50,9 @@ expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$f
 expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
   --set train.precision=fp8
 expect 2 "machine.grouped = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.grouped=tensor_cores
-expect 2 "this build computes on the CPU; legal: library" "$forge" "$deck" --set machine.grouped=tensor_cores \
+expect 2 "this build computes on the CPU; legal: automatic, the default, or library" "$forge" "$deck" --set machine.grouped=tensor_cores \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
-expect 2 "machine.grouped = cutlass: this build computes on the CPU; legal: library" "$forge" "$deck" --set machine.grouped=cutlass \
+expect 2 "machine.grouped = cutlass: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.grouped=cutlass \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
 expect 2 "machine.product_algorithms: this build computes on the CPU; legal: empty" "$forge" "$deck" --set machine.product_algorithms="$deck"
 expect 2 "forge tune measures products on GPUs" "$forge" tune "$deck" --output "$work/products"

@@ -1,4 +1,5 @@
 #include "config/attention_kernel.hpp"
+#include "config/grouped_products.hpp"
 #include "small_deck.hpp"
 
 // What the keys of kernels on a GPU are held against.
@@ -54,7 +55,8 @@ TEST(CheckMachine, GroupedProductsAreOfExpertsInBf16) {
     };
   };
   for (const PrecisionName precision : {PrecisionName::fp64, PrecisionName::fp32})
-    expect_refused(deck(precision, 4), {"machine.grouped = tensor_cores", "legal: library, or precision bf16"});
+    expect_refused(deck(precision, 4),
+                   {"machine.grouped = tensor_cores", "legal: automatic, library, or precision bf16"});
   for (const PrecisionName precision : {PrecisionName::bf16, PrecisionName::fp8})
     EXPECT_NO_THROW(checked(deck(precision, 4)));
   expect_refused(deck(PrecisionName::bf16, 0), {"machine.grouped = tensor_cores without model.experts"});
@@ -71,6 +73,27 @@ TEST(CheckMachine, GroupedProductsAreOfExpertsInBf16) {
                  {"machine.grouped = tensor_cores", "fp8_carrier: bf16"});
 }
 
+TEST(CheckMachine, AutomaticProductsOfSmallExpertsAreGrouped) {
+  const auto chosen = [](PrecisionName precision, std::int64_t experts, std::int64_t width, std::int64_t ffn) {
+    return chosen_grouped_products(checked([&](Deck& d) {
+      d.train.precision = precision, d.model.width = width, d.model.expert_ffn = experts > 0 ? ffn : 0;
+      d.model.experts = experts, d.model.experts_per_token = experts / 2;
+    }));
+  };
+  EXPECT_EQ(chosen(PrecisionName::bf16, 4, 2048, 768), GroupedProducts::tensor_cores);
+  EXPECT_EQ(chosen(PrecisionName::fp8, 4, 2048, 768), GroupedProducts::tensor_cores);
+  EXPECT_EQ(chosen(PrecisionName::bf16, 4, 4096, 4095), GroupedProducts::tensor_cores);
+  EXPECT_EQ(chosen(PrecisionName::bf16, 4, 4096, 4096), GroupedProducts::library);
+  EXPECT_EQ(chosen(PrecisionName::bf16, 0, 2048, 768), GroupedProducts::library);
+  EXPECT_EQ(chosen(PrecisionName::fp32, 4, 2048, 768), GroupedProducts::library);
+  EXPECT_EQ(chosen(PrecisionName::fp64, 4, 2048, 768), GroupedProducts::library);
+  const Deck asked = checked([](Deck& d) {
+    d.train.precision = PrecisionName::bf16, d.machine.grouped = GroupedProducts::library;
+    d.model.experts = 4, d.model.experts_per_token = 2;
+  });
+  EXPECT_EQ(chosen_grouped_products(asked), GroupedProducts::library);
+}
+
 TEST(CheckMachine, CountsOnTheDeviceAreOfPaddedRows) {
   const auto deck = [](auto change) {
     return [=](Deck& d) {
@@ -81,6 +104,7 @@ TEST(CheckMachine, CountsOnTheDeviceAreOfPaddedRows) {
     };
   };
   EXPECT_NO_THROW(checked(deck([](Deck&) {})));
+  EXPECT_NO_THROW(checked(deck([](Deck& d) { d.machine.grouped = GroupedProducts::automatic; })));
   EXPECT_NO_THROW(checked(deck([](Deck& d) { d.model.capacity_factor = 1; })));
   EXPECT_NO_THROW(checked(deck([](Deck& d) { d.model.dispatch = DispatchMethod::all_gather; })));
   expect_refused(deck([](Deck& d) { d.machine.grouped = GroupedProducts::library; }),

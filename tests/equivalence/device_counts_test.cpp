@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "../long_run.hpp"
+#include "config/grouped_products.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "nn/dispatch.plan.hpp"

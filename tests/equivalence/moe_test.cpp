@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
+#include "config/grouped_products.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "nn/dispatch.plan.hpp"

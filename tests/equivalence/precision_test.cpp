@@ -5,6 +5,7 @@
 
 #include "../long_run.hpp"
 #include "config/attention_kernel.hpp"
+#include "config/grouped_products.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "plan/operations.hpp"

@@ -2,10 +2,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <set>
 
 #include "../config/support.hpp"
 #include "core/types.hpp"
+#include "hf/tensor_directory.hpp"
 
 namespace forge {
 namespace {
@@ -233,6 +236,41 @@ TEST(Safetensors, UnfinishedFilesLeaveNothing) {
   EXPECT_THROW(SafetensorsWriter(path, {{"a", "F31", {2}}}, {}), Error);
   EXPECT_THROW(SafetensorsWriter(path, {{"a", "F32", {2}}, {"a", "F32", {2}}}, {}), Error);
   EXPECT_THROW(SafetensorsWriter("/nonexistent/x", {{"a", "F32", {2}}}, {}), IoFailed);
+}
+
+std::set<std::string> names_in(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(directory)) names.insert(file.path().filename());
+  return names;
+}
+
+// A directory that a model is written to again, in more or fewer files, has that model alone.
+TEST(TensorDirectory, FilesOfAnEarlierModelGo) {
+  const Directory directory;
+  for (const char* other :
+       {"config.json", "optimizer.safetensors", "model-1-of-.safetensors", "model-00001-of-00002.bin"})
+    directory.write(other, "x");
+  const std::set<std::string> others = names_in(directory.path());
+  const std::vector<TensorInfo> tensors = {{"a", "F32", {2}}, {"b", "F32", {2}}, {"c", "F32", {2}}};
+  const auto write = [&](float value, std::uint64_t most) {
+    write_tensor_directory({directory.path(), "model", most}, tensors, [&](std::size_t) {
+      const std::vector<float> values = {value, value};
+      const std::span<const std::byte> bytes = bytes_of(values);
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    });
+  };
+  const auto expect_files = [&](std::set<std::string> names) {
+    names.insert(others.begin(), others.end());
+    EXPECT_EQ(names_in(directory.path()), names);
+  };
+  write(1, 8);
+  expect_files({"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                "model-00003-of-00003.safetensors", "model.safetensors.index.json"});
+  write(2, 100);
+  expect_files({"model.safetensors"});
+  write(3, 16);
+  expect_files(
+      {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "../equivalence/cover.hpp"
+#include "config/grouped_products.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/setup.hpp"
 

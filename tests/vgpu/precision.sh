@@ -25,6 +25,6 @@ done
 # What the deck itself asks for is refused as ever.
 expect 2 "machine.grouped = tensor_cores without train.precision = bf16" "$forge" evaluate "$work/bf16.yaml" --set train.precision=fp32 \
   --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
-expect 2 "machine.grouped = cutlass: this build has no kernels of CUTLASS; legal: library" "$forge" evaluate "$work/bf16.yaml" \
+expect 2 "machine.grouped = cutlass: this build has no kernels of CUTLASS; legal: automatic" "$forge" evaluate "$work/bf16.yaml" \
   --set machine.grouped=cutlass --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
 finish

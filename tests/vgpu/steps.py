@@ -144,7 +144,7 @@ def main():
     check_block("dense", "tests/gpu/dense.yaml", [])
     check_block("dense, biases and QK-norm", "tests/gpu/dense.yaml", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"])
     check_block("dense, LayerNorm", "tests/gpu/dense.yaml", ["model.norm=layernorm"])
-    check_block("experts, all alike", "tests/gpu/experts.yaml", ["model.forced_balance=true"])
+    check_block("experts, one by one", "tests/gpu/experts.yaml", ["model.forced_balance=true", "machine.grouped=library"])
     grouped = ["model.forced_balance=true", "machine.grouped=tensor_cores", "model.expert_ffn=24"]
     eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
     if check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"]) != eight:
@@ -157,9 +157,9 @@ def main():
         check_codes_of_experts("tests/gpu/experts.yaml", experts, 4)
     check("dense, one rank", "llama", ["train.microbatch_sequences=1"], 1, 0, 2, False)
     check("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", "train.microbatch_sequences=1"], 2, 0, 1, False)
-    check("experts, one rank", "mixtral", [], 1, 2, 2, False)
+    check("experts one by one, one rank", "mixtral", ["machine.grouped=library"], 1, 2, 2, False)
     check("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.microbatch_sequences=1"], 2, 2, 2, True)
-    grouped = ["train.precision=bf16", "machine.grouped=tensor_cores"]
+    grouped = ["train.precision=bf16"]  # machine.grouped: automatic
     codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
     counts = [*grouped, "machine.dispatch_counts=device", "model.dispatch_rows=4"]
     check("experts, two ranks, counts on the device", "qwen3_moe",

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <array>
+
+namespace forge {
+
+// What multiplies the rows of routed experts on a GPU. The CPU build has its own.
+enum class GroupedProducts : int {
+  automatic,     // tensor_cores where they compute the deck's products and its experts are small, else library
+  library,       // every type: a product for each expert
+  tensor_cores,  // bf16 alone: one launch for all experts
+  cutlass        // bf16 alone: the same by CUTLASS's kernels for sm_90 (kernels/grouped_cutlass.hpp)
+};
+
+// The deck's words for them, in this order.
+inline constexpr std::array grouped_products_words{"automatic", "library", "tensor_cores", "cutlass"};
+
+struct Deck;
+// What machine.grouped comes to: never automatic. In place of tensor_cores that `automatic` came to, a run takes
+// CUTLASS's kernels where its build and GPU have them.
+GroupedProducts chosen_grouped_products(const Deck&);
+
+}  // namespace forge
