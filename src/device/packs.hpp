@@ -170,16 +170,6 @@ constexpr int near_packs_of_all() {
   return most;
 }
 
-// How many packs a worker asks memory for, in a loop over such arguments, before it computes with the first: what it
-// writes may be what it reads next, for all that the compiler knows, so that it waits for each by itself otherwise.
-template <class P>
-constexpr bool read_in_memory = Access<P>::reads && !Access<P>::holds && !Access<P>::copied;
-template <class... P>
-constexpr int packs_at_a_time() {
-  constexpr int rows = (0 + ... + static_cast<int>(read_in_memory<P>));
-  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
-}
-
 // Numbers of a pack in a loop over such arguments.
 template <class... P>
 constexpr int pack_width() {
@@ -193,7 +183,6 @@ FORGE_INLINE bool aligned(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % pack_bytes == 0;
 }
 
-// Zeros where count <= 0, by words: the compiler would hold each number of a pack by itself if one of them was set so.
 template <bool whole, int W, class T>
 FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
   static_assert(W * sizeof(T) % pack_bytes == 0);
@@ -201,7 +190,7 @@ FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
   if constexpr (whole) {
     FORGE_UNROLL
     for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
-      const uint4 word = count > 0 ? reinterpret_cast<const uint4*>(p)[i] : uint4{0, 0, 0, 0};
+      const uint4 word = reinterpret_cast<const uint4*>(p)[i];
       memcpy(reinterpret_cast<unsigned char*>(&pack) + i * pack_bytes, &word, pack_bytes);
     }
   } else {
@@ -211,6 +200,22 @@ FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
       if (i < count) pack.values[i] = p[i];
   }
   return pack;
+}
+
+// Zeros where count <= 0, by words: the compiler would hold each number of a pack by itself if one of them was set so.
+template <bool whole, int W, class T>
+FORGE_INLINE Pack<T, W> read_pack_or_zeros(const T* p, int count) {
+  if constexpr (whole) {
+    Pack<T, W> pack;
+    FORGE_UNROLL
+    for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
+      const uint4 word = count > 0 ? reinterpret_cast<const uint4*>(p)[i] : uint4{0, 0, 0, 0};
+      memcpy(reinterpret_cast<unsigned char*>(&pack) + i * pack_bytes, &word, pack_bytes);
+    }
+    return pack;
+  } else {
+    return read_pack<false, W>(p, count);
+  }
 }
 
 template <bool whole, int W, class T>
@@ -252,13 +257,6 @@ struct PackStep {
   FORGE_INLINE static void run(const F& f, int first, int count, [[maybe_unused]] int kept, const P&... p) {
     compute(f, first, count, kept, p..., read(p, first, count, kept)...);
   }
-  // Reads its numbers, if the row has any there; what it returns does the rest.
-  template <class F>
-  FORGE_INLINE static auto reading(const F& f, int first, int count, int kept, const P&... p) {
-    return [&f, &p..., first, count, kept, ... pack = read(p, first, count, kept)] {
-      if (count > 0) compute(f, first, count, kept, p..., pack...);
-    };
-  }
 
  private:
   template <class Q>
@@ -294,31 +292,20 @@ struct PackStep {
   }
 };
 
-// So many packs of a worker, from its pack k on: read, then computed with.
-template <int left, class Reading, class... Ready>
-FORGE_INLINE void read_together(const Reading& reading, int k, int size, const Ready&... ready) {
-  if constexpr (left == 0)
-    (ready(), ...);
-  else
-    read_together<left - 1>(reading, k + size, size, ready..., reading(k, -1));
-}
-
 // f(v…) for every number of rows of n, worker `worker` of `size`.
 template <bool whole, class F, class... P>
 FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&... p) {
   constexpr int W = pack_width<P...>();
   using Step = PackStep<W, whole, P...>;
   const int packs = (n + W - 1) / W;
-  const auto reading = [&](int k, int kept) {
-    return Step::reading(f, k * W, n - k * W < W ? n - k * W : W, kept, p...);
-  };
+  const auto step = [&](int k, int kept) { Step::run(f, k * W, n - k * W < W ? n - k * W : W, kept, p...); };
   int k = worker;
-  constexpr int near = near_packs_of_all<P...>(), together = near > 0 ? 1 : packs_at_a_time<P...>();
+  constexpr int near = near_packs_of_all<P...>();
   static_assert(((near_packs<P>() == 0 || near_packs<P>() == near) && ...), "rows with as many packs in registers");
   FORGE_UNROLL
   for (int i = 0; i < near; ++i, k += size)
-    if (k < packs) reading(k, i)();
-  for (; k < packs; k += together * size) read_together<together>(reading, k, size);
+    if (k < packs) step(k, i);
+  for (; k < packs; k += size) step(k, -1);
 }
 
 template <class F, class... P>

@@ -121,8 +121,8 @@ struct Team {
     constexpr int W = device_detail::Row<T>::width;
     const int n = static_cast<int>(count), first = worker() * W;
     const bool aligned = whole || (n % W == 0 && device_detail::aligned(data));
-    return device_detail::Held<A, W>{{aligned ? device_detail::read_pack<true, W>(data + first, n - first)
-                                              : device_detail::read_pack<false, W>(data + first, n - first)}};
+    return device_detail::Held<A, W>{{aligned ? device_detail::read_pack_or_zeros<true, W>(data + first, n - first)
+                                              : device_detail::read_pack_or_zeros<false, W>(data + first, n - first)}};
   }
 
   template <class A, class T, bool one_piece, class F>
@@ -312,7 +312,7 @@ struct Team {
     FORGE_UNROLL
     for (int i = 0; i < R::packs; ++i) {
       const int first = (worker() + i * size) * W;
-      row.kept[i] = device_detail::read_pack<whole, W>(row.data + first, n - first);
+      row.kept[i] = device_detail::read_pack_or_zeros<whole, W>(row.data + first, n - first);
     }
   }
 
@@ -361,8 +361,8 @@ struct Team {
       FORGE_UNROLL
       for (int i = 0; i < together; ++i) {
         const int there = line[i].there() ? count : 0;
-        x[i] = device_detail::read_pack<whole, W>(line[i].x + first, there);
-        if constexpr (Line::two) y[i] = device_detail::read_pack<whole, W>(line[i].y + first, there);
+        x[i] = device_detail::read_pack_or_zeros<whole, W>(line[i].x + first, there);
+        if constexpr (Line::two) y[i] = device_detail::read_pack_or_zeros<whole, W>(line[i].y + first, there);
       }
       FORGE_UNROLL
       for (int i = 0; i < together; ++i) {
