@@ -19,3 +19,10 @@
 #else
 #define FORGE_DEVICE_CODE 0
 #endif
+
+// bits = value rounded to bf16, by one instruction of a GPU, which sm_80 and later have; elsewhere bits = rounded.
+#if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
+#define FORGE_ROUND_TO_BF16(bits, value, rounded) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value))
+#else
+#define FORGE_ROUND_TO_BF16(bits, value, rounded) bits = rounded
+#endif

@@ -14,13 +14,7 @@ struct bf16 {
   std::uint16_t bits;
 
   bf16() = default;
-  FORGE_INLINE explicit bf16(float value) {
-    std::uint32_t u;
-    memcpy(&u, &value, sizeof u);
-    const std::uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
-    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
-    bits = static_cast<std::uint16_t>((nan ? u | 0x400000u : rounded) >> 16);
-  }
+  FORGE_INLINE explicit bf16(float value) { FORGE_ROUND_TO_BF16(bits, value, rounded(value)); }
   FORGE_INLINE explicit bf16(double value) : bf16(static_cast<float>(value)) {}
   FORGE_INLINE explicit operator float() const {
     const std::uint32_t u = static_cast<std::uint32_t>(bits) << 16;
@@ -29,6 +23,15 @@ struct bf16 {
     return value;
   }
   FORGE_INLINE explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
+
+ private:
+  FORGE_INLINE static std::uint16_t rounded(float value) {
+    std::uint32_t u;
+    memcpy(&u, &value, sizeof u);
+    const std::uint32_t up = u + 0x7fffu + ((u >> 16) & 1u);
+    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    return static_cast<std::uint16_t>((nan ? u | 0x400000u : up) >> 16);
+  }
 };
 static_assert(sizeof(bf16) == 2);
 

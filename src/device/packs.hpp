@@ -46,8 +46,9 @@ struct Pack {
   T values[W];
 };
 
-// What a worker has read of a row: its first `packs` in registers, the others where they stand.
-template <class T, int count = kept_packs>
+// What a worker has read of a row: its first `packs` in registers, the others where they stand. whole: loops with it
+// need no code for rows that don't begin at a multiple of 16 bytes, or end at one, which takes registers.
+template <class T, int count = kept_packs, bool whole = (count > kept_packs)>
 struct Row {
   static constexpr int width = pack_bytes / static_cast<int>(sizeof(T)), packs = count;
   const T* data;
@@ -73,15 +74,15 @@ struct Sums {
 // Numbers that a worker has computed, for a loop of one pack.
 template <class T, int W>
 struct Held {
-  static constexpr int width = W;
+  static constexpr int width = W, packs = 1;
   Pack<T, W> kept[1];
 };
 
 // A row that is written, and kept as Row for the loops behind.
-template <class T>
+template <class T, int count>
 struct Made {
-  static constexpr int width = Row<T>::width, packs = kept_packs;
-  Row<T>& row;
+  static constexpr int width = Row<T>::width, packs = count;
+  Row<T, count>& row;
 };
 
 // How each argument of a loop is read and written. P: const T* (read), T* (written), InPlace<T> (both), Row<T> (read),
@@ -113,11 +114,11 @@ struct Access<InPlace<T>> : InMemory {
   static constexpr bool reads = true, writes = true;
   FORGE_INLINE static T* from(InPlace<T> p) { return p.data; }
 };
-template <class T, int count>
-struct Access<Row<T, count>> : NotCopied {
+template <class T, int count, bool whole>
+struct Access<Row<T, count, whole>> : NotCopied {
   using Value = T;
   static constexpr bool reads = true, writes = false, holds = true, keeps = false, moves = false;
-  FORGE_INLINE static const T* from(const Row<T, count>& p) { return p.data; }
+  FORGE_INLINE static const T* from(const Row<T, count, whole>& p) { return p.data; }
 };
 template <class T, int count>
 struct Access<Ahead<T, count>> {
@@ -132,18 +133,25 @@ struct Access<Sums<A, W, count>> : NotCopied {
   FORGE_INLINE static A* from(const Sums<A, W, count>& p) { return p.data; }
   FORGE_INLINE static Pack<A, W>& kept(const Sums<A, W, count>& p, int i) { return p.kept[i]; }
 };
-template <class T>
-struct Access<Made<T>> : NotCopied {
+template <class T, int count>
+struct Access<Made<T, count>> : NotCopied {
   using Value = T;
   static constexpr bool reads = false, writes = true, holds = false, keeps = true, moves = true;
-  FORGE_INLINE static T* from(const Made<T>& p) { return const_cast<T*>(p.row.data); }
-  FORGE_INLINE static Pack<T, Made<T>::width>& kept(const Made<T>& p, int i) { return p.row.kept[i]; }
+  FORGE_INLINE static T* from(const Made<T, count>& p) { return const_cast<T*>(p.row.data); }
+  FORGE_INLINE static Pack<T, Row<T>::width>& kept(const Made<T, count>& p, int i) { return p.row.kept[i]; }
 };
 template <class T, int W>
 struct Access<Held<T, W>> : NotCopied {
   using Value = T;
   static constexpr bool reads = false, writes = false, holds = true, keeps = false, moves = false;
+  FORGE_INLINE static const T* from(const Held<T, W>&) { return nullptr; }
 };
+template <class P>
+inline constexpr bool is_whole = false;
+template <class T, int count>
+inline constexpr bool is_whole<Row<T, count, true>> = true;
+template <class T, int count>
+inline constexpr bool is_whole<Made<T, count>> = count > kept_packs;
 template <class P>
 using value_of = typename Access<P>::Value;
 
@@ -178,7 +186,7 @@ FORGE_INLINE bool aligned(const void* p) {
 template <bool whole, int W, class T>
 FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
   static_assert(W * sizeof(T) % pack_bytes == 0);
-  Pack<T, W> pack{};
+  Pack<T, W> pack;
   if constexpr (whole) {
     FORGE_UNROLL
     for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
@@ -186,11 +194,28 @@ FORGE_INLINE Pack<T, W> read_pack(const T* p, int count) {
       memcpy(reinterpret_cast<unsigned char*>(&pack) + i * pack_bytes, &word, pack_bytes);
     }
   } else {
+    pack = {};
     FORGE_UNROLL
     for (int i = 0; i < W; ++i)
       if (i < count) pack.values[i] = p[i];
   }
   return pack;
+}
+
+// Zeros where count <= 0, by words: the compiler would hold each number of a pack by itself if one of them was set so.
+template <bool whole, int W, class T>
+FORGE_INLINE Pack<T, W> read_pack_or_zeros(const T* p, int count) {
+  if constexpr (whole) {
+    Pack<T, W> pack;
+    FORGE_UNROLL
+    for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
+      const uint4 word = count > 0 ? reinterpret_cast<const uint4*>(p)[i] : uint4{0, 0, 0, 0};
+      memcpy(reinterpret_cast<unsigned char*>(&pack) + i * pack_bytes, &word, pack_bytes);
+    }
+    return pack;
+  } else {
+    return read_pack<false, W>(p, count);
+  }
 }
 
 template <bool whole, int W, class T>
@@ -209,6 +234,22 @@ FORGE_INLINE void write_pack(T* p, int count, const Pack<T, W>& pack) {
   }
 }
 
+// The pack, of which the compiler then has no other copy: it would keep numbers of 16 bits as they were converted for
+// the loop before, in twice the registers.
+template <class T, int W>
+FORGE_INLINE Pack<T, W> as_stored(Pack<T, W> pack) {
+#if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
+  if constexpr (sizeof(T) < 4) {
+    std::uint32_t words[sizeof pack / 4];
+    memcpy(words, &pack, sizeof pack);
+    FORGE_UNROLL
+    for (auto& word : words) asm volatile("" : "+r"(word));
+    memcpy(&pack, words, sizeof pack);
+  }
+#endif
+  return pack;
+}
+
 // One pack of a loop: f(v…) for each of its numbers, v being what is read (const T&) and written (T&).
 template <int W, bool whole, class... P>
 struct PackStep {
@@ -222,7 +263,7 @@ struct PackStep {
   FORGE_INLINE static Pack<value_of<Q>, W> read(const Q& p, int first, int count, int kept) {
     if constexpr (Access<Q>::holds) {
       static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
-      if (kept >= 0) return p.kept[kept];
+      if (kept >= 0) return as_stored(p.kept[kept]);
     }
     if constexpr (Access<Q>::copied && whole) {
       static_assert(Q::width == W, "a row that is read ahead stands beside rows of its own type");
@@ -236,7 +277,7 @@ struct PackStep {
   FORGE_INLINE static void write(const Q& p, int first, int count, int kept, const Pack<value_of<Q>, W>& pack) {
     if constexpr (Access<Q>::keeps) {
       static_assert(Q::width == W, "a row that is kept stands beside rows of its own type");
-      if (kept >= 0) Access<Q>::kept(p, kept) = pack;
+      if (kept >= 0) Access<Q>::kept(p, kept) = as_stored(pack);
       if (kept >= 0 && !Access<Q>::moves) return;
     }
     if constexpr (Access<Q>::writes) write_pack<whole, W>(Access<Q>::from(p) + first, count, pack);
@@ -269,10 +310,14 @@ FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&...
 
 template <class F, class... P>
 FORGE_INLINE void each_of_rows(int n, int worker, int size, const F& f, const P&... p) {
-  if (n % pack_width<P...>() == 0 && (aligned(Access<P>::from(p)) && ...))
+  if constexpr ((is_whole<P> || ...)) {
     each_pack<true>(n, worker, size, f, p...);
-  else
-    each_pack<false>(n, worker, size, f, p...);
+  } else {
+    if (n % pack_width<P...>() == 0 && (aligned(Access<P>::from(p)) && ...))
+      each_pack<true>(n, worker, size, f, p...);
+    else
+      each_pack<false>(n, worker, size, f, p...);
+  }
 }
 
 }  // namespace device_detail

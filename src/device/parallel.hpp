@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "core/error.hpp"
 #include "core/macros.hpp"
@@ -24,7 +25,13 @@
 //   parallel_rows(stream, rows, row_width<T>(n), …)  of n numbers T: short ones share a warp on CUDA
 //   parallel_rows(stream, rows, parts, row_width<T>(n), [=] FORGE_LAMBDA(int64_t row, int64_t part, Team team) { … });
 //                                                    a team for each part of a row
-//   parallel_rows<blocks>(stream, rows, parts, …)  with registers for so many blocks on a GPU's multiprocessor
+//   parallel_rows<blocks>(stream, rows, …)           with registers for so many blocks on a GPU's multiprocessor
+//   with_kept_packs<T>(n, aligned, [&](auto packs) { … });
+//                                                    calls it with packs(), as a constant: how many pieces of 16 bytes
+//                                                    of a row of n numbers T each worker keeps in registers; on CUDA so
+//                                                    many that a warp has a row of up to 8 KiB, and waits for no other.
+//                                                    aligned: aligned_rows of all rows that stand in a loop with it
+//   parallel_kept_rows<packs>(stream, rows, row_width<T>(n), …)  as parallel_rows, of teams that keep so many
 //
 // Neither result depends on the number of threads: a row is always summed by one team in one order.
 
@@ -53,6 +60,9 @@ __global__ void for_kernel(std::int64_t n, F f) {
       for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) f(i);
 }
 
+// Few, as their registers are many: what is left of a multiprocessor's fits another block.
+inline constexpr int warp_rows_threads = 128;
+
 template <class F>
 __global__ void rows_kernel(std::int64_t rows, F f) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Team{});
@@ -65,12 +75,32 @@ __global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 
+// A warp for each row.
+template <class F>
+__global__ void __launch_bounds__(warp_rows_threads) warp_rows_kernel(std::int64_t rows, F f) {
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (warp_rows_threads / 32) + static_cast<int>(threadIdx.x) / 32;
+  if (row < rows) f(row, Team{32});
+}
+
 template <int blocks, class F>
 __global__ void __launch_bounds__(team_threads, blocks) bounded_rows_kernel(std::int64_t rows, int lanes, F f) {
   const std::int64_t teams = static_cast<int>(blockDim.x) / lanes, first = static_cast<int>(threadIdx.x) / lanes;
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 
+template <int blocks, class F>
+__global__ void __launch_bounds__(team_threads, blocks) bounded_long_rows_kernel(std::int64_t rows, F f) {
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Team{});
+}
+
+template <int blocks, class F>
+auto long_rows() {
+  if constexpr (blocks > 0)
+    return &bounded_long_rows_kernel<blocks, F>;
+  else
+    return &rows_kernel<F>;
+}
 template <int blocks, class F>
 auto short_rows() {
   if constexpr (blocks > 0)
@@ -88,11 +118,11 @@ void parallel_for(Stream& stream, std::int64_t n, F f) {
   launch(stream, "parallel_for", device_detail::for_kernel<F>, {blocks < 65536 ? blocks : 65536, 256}, n, f);
 }
 
-template <class F>
+template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
-  launch(stream, "parallel_rows", device_detail::rows_kernel<F>, {rows < 1048576 ? rows : 1048576, team_threads}, rows,
-         f);
+  launch(stream, "parallel_rows", device_detail::long_rows<at_once, F>(),
+         {rows < 1048576 ? rows : 1048576, team_threads}, rows, f);
 }
 
 template <int at_once = 0, class F>
@@ -104,6 +134,33 @@ void parallel_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
   const std::int64_t blocks = (rows * lanes + team_threads - 1) / team_threads;
   launch(stream, "parallel_rows", device_detail::short_rows<at_once, F>(),
          {blocks < 1048576 ? blocks : 1048576, team_threads}, rows, lanes, f);
+}
+
+template <class T, class F>
+void with_kept_packs(std::int64_t n, bool aligned, const F& f) {
+  constexpr int kept = device_detail::kept_packs;
+  const std::int64_t all = row_width<T>(n).accesses;
+  const bool whole = aligned && n * static_cast<int>(sizeof(T)) % 16 == 0;
+  if (whole && all > 32 * kept && all <= 32 * 2 * kept)
+    f(std::integral_constant<int, 2 * kept>{});
+  else if (whole && all > 32 * 2 * kept && all <= 32 * 4 * kept)
+    f(std::integral_constant<int, 4 * kept>{});
+  else
+    f(std::integral_constant<int, kept>{});
+}
+
+template <int packs, class F>
+void parallel_kept_rows(Stream& stream, std::int64_t rows, RowWidth width, F f) {
+  using namespace device_detail;
+  if (rows <= 0) return;
+  // Also of rows that it can't hold: the order of a sum must not depend on where a row begins.
+  const bool warps = packs > kept_packs || (width.accesses > 32 * kept_packs && width.accesses <= 32 * 4 * kept_packs);
+  if (warps) {
+    constexpr int teams = warp_rows_threads / 32;
+    return launch(stream, "parallel_kept_rows", warp_rows_kernel<F>, {(rows + teams - 1) / teams, warp_rows_threads},
+                  rows, f);
+  }
+  if constexpr (packs == kept_packs) parallel_rows(stream, rows, width, f);
 }
 
 template <int at_once = 0, class F>
@@ -174,7 +231,7 @@ void parallel_for(Stream& stream, std::int64_t n, F f) {
     stream.submit(run);
 }
 
-template <class F>
+template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, F f) {
   if (rows <= 0) return;
   auto run = [=, threads = stream.threads()] {
@@ -192,9 +249,18 @@ void parallel_rows(Stream& stream, std::int64_t rows, RowWidth, F f) {
   parallel_rows(stream, rows, f);
 }
 
+template <class T, class F>
+void with_kept_packs(std::int64_t, bool, const F& f) {
+  f(std::integral_constant<int, 1>{});
+}
+template <int packs, class F>
+void parallel_kept_rows(Stream& stream, std::int64_t rows, RowWidth, F f) {
+  parallel_rows(stream, rows, f);
+}
+
 template <int at_once = 0, class F>
 void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth, F f) {
-  parallel_rows(stream, rows, [=](std::int64_t row, Team team) {
+  parallel_rows<at_once>(stream, rows, [=](std::int64_t row, Team team) {
     for (std::int64_t part = 0; part < parts; ++part) f(row, part, team);
   });
 }

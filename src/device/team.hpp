@@ -16,13 +16,20 @@ namespace forge {
 //                        of what row() has read, T& of a T*, which is only written, and of in_place(T*). Rows may be
 //                        the same memory. No worker waits for others, as each reads and writes its own columns only
 //   team.row(n, p)       the row at p, for several calls: on CUDA it is read once, as far as registers hold it.
-//                        team.row<1>(n, p): one piece of 16 bytes a worker, for short rows
+//                        team.row<1>(n, p): one piece of 16 bytes a worker, for short rows; team.row<1, true>(n, p):
+//                        this row and all that stand in a loop with it begin and end at multiples of 16 bytes
+//   team.beside<T, true>(n, p)
+//                        numbers of another type at p, to stand beside such short rows of T: cosines
 //   team.made(n, f, p, rows…)
 //                        the row of f(v…), written to p, as row() would read it
 //   team.sums<A, T, packs>(n, p), team.store(n, sums)
 //                        zeros of type A for the columns of rows T: map takes them beside such rows, for f to add to,
 //                        row after row; then they are stored at p. On CUDA those of so many pieces of 16 bytes a
 //                        worker (device/rows_ahead.hpp) stand in registers
+//   team.sums_of_parts<A, T, one_piece>(n, p, f)
+//                        f(part, i, parts, sums): the team is cut into parts, each for short rows of n numbers T, of
+//                        which the i-th adds to sums of its own (as of team.sums, of one piece); all parts' sums, in
+//                        order, go to p. one_piece: a row fits a warp, 16 bytes a worker
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
@@ -111,7 +118,12 @@ namespace forge {
 // Whether packs of 16 bytes begin at each row of a view.
 template <class T, int N>
 FORGE_INLINE bool aligned_rows(const View<T, N>& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.pitch * static_cast<int>(sizeof(T)) % 16 == 0;
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+         (N == 1 || x.pitch * static_cast<int>(sizeof(T)) % 16 == 0);
+}
+template <class First, class... Others>
+FORGE_INLINE bool aligned_rows(const First& x, const Others&... others) {
+  return aligned_rows(x) && (aligned_rows(others) && ...);
 }
 
 }  // namespace forge

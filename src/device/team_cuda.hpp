@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/partials.hpp"
 #include "device/packs.hpp"
 
 // CUDA build, in files that nvcc compiles: the team of device/team.hpp.
@@ -14,7 +15,12 @@ inline constexpr std::int64_t block_multiple = 64;
 
 // How many short rows, such as heads, a team takes at a time, where each worker has 16 bytes of a row: it asks for all
 // of them before it waits for one, as one row's bytes a thread keep memory half busy.
-inline constexpr int rows_at_a_time = 2;
+inline constexpr int rows_at_a_time = 4;
+
+// Chunks of rows whose heads' sums are added by themselves: blocks for all multiprocessors.
+constexpr std::int64_t head_chunks(std::int64_t rows) {
+  return norm_backward_chunks(rows);
+}
 
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
@@ -83,31 +89,52 @@ struct Team {
     sync();
   }
 
-  template <int packs = device_detail::kept_packs, class T>
-  FORGE_INLINE device_detail::Row<T, packs> row(std::int64_t count, const T* data) const {
-    device_detail::Row<T, packs> row;
+  template <int packs = device_detail::kept_packs, bool whole = (packs > device_detail::kept_packs), class T>
+  FORGE_INLINE auto row(std::int64_t count, const T* data) const {
+    device_detail::Row<T, packs, whole> row;
     row.data = data;
     const int n = static_cast<int>(count);
-    if (n % row.width == 0 && device_detail::aligned(data))
+    if (whole || (n % row.width == 0 && device_detail::aligned(data)))
       keep<true>(row, n);
     else
       keep<false>(row, n);
     return row;
   }
 
-  template <class T, class F, class... P>
-  FORGE_INLINE device_detail::Row<T> made(std::int64_t count, F f, T* to, P... rows) const {
-    device_detail::Row<T> row;
+  template <int packs = device_detail::kept_packs, class T, class F, class... P>
+  FORGE_INLINE device_detail::Row<T, packs> made(std::int64_t count, F f, T* to, const P&... rows) const {
+    device_detail::Row<T, packs> row;
     row.data = to;
     device_detail::each_of_rows(
         static_cast<int>(count), worker(), size, [&](T& result, const auto&... v) { result = f(v...); },
-        device_detail::Made<T>{row}, rows...);
+        device_detail::Made<T, packs>{row}, rows...);
     return row;
   }
 
   template <class F, class... P>
   FORGE_INLINE void map(std::int64_t count, F f, const P&... rows) const {
     device_detail::each_of_rows(static_cast<int>(count), worker(), size, f, rows...);
+  }
+
+  template <class T, bool whole, class A>
+  FORGE_INLINE auto beside(std::int64_t count, const A* data) const {
+    constexpr int W = device_detail::Row<T>::width;
+    const int n = static_cast<int>(count), first = worker() * W;
+    const bool aligned = whole || (n % W == 0 && device_detail::aligned(data));
+    return device_detail::Held<A, W>{{aligned ? device_detail::read_pack_or_zeros<true, W>(data + first, n - first)
+                                              : device_detail::read_pack_or_zeros<false, W>(data + first, n - first)}};
+  }
+
+  template <class A, class T, bool one_piece, class F>
+  FORGE_INLINE void sums_of_parts(std::int64_t count, A* to, const F& f) const {
+    constexpr int W = device_detail::Row<T>::width;
+    const int n = static_cast<int>(count);
+    int lanes = !one_piece && n > 32 * W ? size : 1;
+    while (lanes < 32 && lanes * W < n) lanes *= 2;
+    const auto sums = this->template sums<A, T, 1>(lanes == size ? count : 0, one_piece ? nullptr : to);
+    f(Team{lanes}, worker() / lanes, size / lanes, sums);
+    add_groups(sums.kept[0], lanes, size / lanes);
+    if (worker() < lanes) Team{lanes}.store(count, device_detail::Sums<A, W, 1>{to, {sums.kept[0]}});
   }
 
   template <class A, class T, int packs>
@@ -279,14 +306,13 @@ struct Team {
     return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() % 32 / size * size);
   }
 
-  template <bool whole, class T, int packs>
-  FORGE_INLINE void keep(device_detail::Row<T, packs>& row, int n) const {
-    constexpr int W = device_detail::Row<T>::width;
+  template <bool whole, class R>
+  FORGE_INLINE void keep(R& row, int n) const {
+    constexpr int W = R::width;
     FORGE_UNROLL
-    for (int i = 0; i < packs; ++i) {
+    for (int i = 0; i < R::packs; ++i) {
       const int first = (worker() + i * size) * W;
-      row.kept[i] =
-          first < n ? device_detail::read_pack<whole, W>(row.data + first, n - first) : device_detail::Pack<T, W>{};
+      row.kept[i] = device_detail::read_pack_or_zeros<whole, W>(row.data + first, n - first);
     }
   }
 
@@ -317,22 +343,36 @@ struct Team {
     return value;
   }
 
-  // sums += the terms of the rows begin, begin + step, … of [begin, end).
+  // sums += the terms of the rows begin, begin + step, … of [begin, end), of which so many are read at a time.
   template <bool whole, class A, int W, class Lines, class Term>
   FORGE_INLINE static void add_rows(device_detail::Pack<A, W>& sums, int first, int count, std::int64_t begin,
                                     std::int64_t end, int step, const Lines& lines, const Term& term) {
-    FORGE_UNROLL_4
-    for (int r = static_cast<int>(begin); r < static_cast<int>(end); r += step) {
-      const auto line = lines(r);
-      if (!line.there()) continue;
-      const auto x = device_detail::read_pack<whole, W>(line.x + first, count);
-      if constexpr (line.two) {
-        const auto y = device_detail::read_pack<whole, W>(line.y + first, count);
+    using Line = decltype(lines(0));
+    using T = typename Lines::Value;
+    constexpr int together = 4;
+    const int all = static_cast<int>(end);
+    FORGE_NO_UNROLL
+    for (int r = static_cast<int>(begin); r < all; r += together * step) {
+      Line line[together]{};
+      device_detail::Pack<T, W> x[together], y[together];
+      FORGE_UNROLL
+      for (int i = 0; i < together; ++i)
+        if (r + i * step < all) line[i] = lines(r + i * step);
+      FORGE_UNROLL
+      for (int i = 0; i < together; ++i) {
+        const int there = line[i].there() ? count : 0;
+        x[i] = device_detail::read_pack_or_zeros<whole, W>(line[i].x + first, there);
+        if constexpr (Line::two) y[i] = device_detail::read_pack_or_zeros<whole, W>(line[i].y + first, there);
+      }
+      FORGE_UNROLL
+      for (int i = 0; i < together; ++i) {
+        if (!line[i].there()) continue;
         FORGE_UNROLL
-        for (int i = 0; i < W; ++i) sums.values[i] += A(term(line.scale, x.values[i], y.values[i]));
-      } else {
-        FORGE_UNROLL
-        for (int i = 0; i < W; ++i) sums.values[i] += A(term(line.scale, x.values[i]));
+        for (int j = 0; j < W; ++j)
+          if constexpr (Line::two)
+            sums.values[j] += A(term(line[i].scale, x[i].values[j], y[i].values[j]));
+          else
+            sums.values[j] += A(term(line[i].scale, x[i].values[j]));
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/macros.hpp"
+#include "core/partials.hpp"
 
 // CPU build: the team of device/team.hpp.
 
@@ -20,6 +21,11 @@ inline constexpr std::int64_t block_multiple = 1;
 // How many short rows, such as heads, a team takes at a time.
 inline constexpr int rows_at_a_time = 1;
 
+// Chunks of rows whose heads' sums are added by themselves.
+constexpr std::int64_t head_chunks(std::int64_t rows) {
+  return norm_partial_rows(rows);
+}
+
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 0, narrow_strip = 256;
 
@@ -33,12 +39,12 @@ struct Team {
     for (std::int64_t j = 0; j < n; ++j) f(j);
   }
 
-  template <int packs = 0, class T>
+  template <int packs = 0, bool whole = false, class T>
   FORGE_INLINE const T* row(std::int64_t, const T* data) const {
     return data;
   }
 
-  template <class T, class F, class... P>
+  template <int packs = 0, class T, class F, class... P>
   FORGE_INLINE const T* made(std::int64_t n, const F& f, T* to, P*... rows) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) to[j] = f(rows[j]...);
@@ -49,6 +55,16 @@ struct Team {
   FORGE_INLINE void map(std::int64_t n, const F& f, T*... rows) const {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) f(rows[j]...);
+  }
+
+  template <class T, bool whole, class A>
+  FORGE_INLINE const A* beside(std::int64_t, const A* data) const {
+    return data;
+  }
+
+  template <class A, class T, bool one_piece, class F>
+  FORGE_INLINE void sums_of_parts(std::int64_t n, A* to, const F& f) const {
+    f(Team{}, 0, 1, sums<A, T, 1>(n, to));
   }
 
   template <class A, class T, int packs>

@@ -134,14 +134,12 @@ template <class T>
 void head_norm_forward(Stream&, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                        View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                        View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd);
-// Of the norm alone: dy isn't rotated any more. dx may alias dy.
+// Of the norm alone: dy isn't rotated any more. dx may alias dy. d_queries(D), d_keys(D) += Σ dy · x · rstd of their
+// heads. `partial`: norm_backward_chunks(R) x D.
 template <class T>
 void head_norm_backward(Stream&, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
-                        View<const acc_t<T>, 2> rstd, View<T, 3> dx);
-// `partial`: norm_partial_rows(R) x D.
-template <class T>
-void head_norm_weight_gradient(Stream&, View<const T, 3> dy, View<const T, 3> x, View<const acc_t<T>, 2> rstd,
-                               View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw);
+                        View<const acc_t<T>, 2> rstd, View<T, 3> dx, View<acc_t<T>, 2> partial,
+                        View<acc_t<T>, 1> d_queries, View<acc_t<T>, 1> d_keys);
 
 // ---- rotary positions
 // -------------------------------------------------------------------------------------------------

@@ -43,20 +43,44 @@ FORGE_INLINE Statistics<A> normalise(Team team, std::int64_t n, A epsilon, const
   return {mean, rstd};
 }
 
+template <int packs, class T, class A>
+void layernorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, A epsilon,
+                          View<T, 2> y, View<A, 1> mean, View<A, 1> rstd, View<float, 1> amax) {
+  const std::int64_t n = x.columns();
+  parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto row = team.template row<packs>(n, x.row(r));
+    const Statistics<A> of = normalise<A>(team, n, epsilon, row, w.data, b.data, y.row(r), of_row(amax, r));
+    if (team.leads()) {
+      mean[r] = of.mean;
+      rstd[r] = of.rstd;
+    }
+  });
+}
+
+template <int packs, class T, class A>
+void residual_layernorm_forward_of(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                                   View<const T, 1> b, A epsilon, View<T, 2> h, View<T, 2> y, View<A, 1> mean,
+                                   View<A, 1> rstd, View<float, 1> amax) {
+  const std::int64_t n = x.columns();
+  parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto p = team.template row<packs>(n, residual.row(r)), q = team.template row<packs>(n, x.row(r));
+    const auto sum = team.template made<packs>(
+        n, [=](const T& p_j, const T& q_j) { return T(A(p_j) + A(q_j)); }, h.row(r), p, q);
+    const Statistics<A> of = normalise<A>(team, n, epsilon, sum, w.data, b.data, y.row(r), of_row(amax, r));
+    if (team.leads()) {
+      mean[r] = of.mean;
+      rstd[r] = of.rstd;
+    }
+  });
+}
+
 }  // namespace
 
 template <class T>
 void layernorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, View<const T, 1> b, double epsilon,
                        View<T, 2> y, View<acc_t<T>, 1> mean, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
-  using A = acc_t<T>;
-  const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const Statistics<A> of =
-        normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, b.data, y.row(r), of_row(amax, r));
-    if (team.leads()) {
-      mean[r] = of.mean;
-      rstd[r] = of.rstd;
-    }
+  with_kept_packs<T>(x.columns(), aligned_rows(x, w, b, y), [&](auto packs) {
+    layernorm_forward_of<packs()>(stream, x, w, b, static_cast<acc_t<T>>(epsilon), y, mean, rstd, amax);
   });
 }
 
@@ -65,16 +89,9 @@ template <class T>
 void residual_layernorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                                 View<const T, 1> b, double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> mean,
                                 View<acc_t<T>, 1> rstd, View<float, 1> amax) {
-  using A = acc_t<T>;
-  const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const auto sum = team.made(
-        n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
-    const Statistics<A> of = normalise<A>(team, n, A(epsilon), sum, w.data, b.data, y.row(r), of_row(amax, r));
-    if (team.leads()) {
-      mean[r] = of.mean;
-      rstd[r] = of.rstd;
-    }
+  with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, b, h, y), [&](auto packs) {
+    residual_layernorm_forward_of<packs()>(stream, residual, x, w, b, static_cast<acc_t<T>>(epsilon), h, y, mean, rstd,
+                                           amax);
   });
 }
 

@@ -4,19 +4,31 @@
 
 namespace forge {
 
-template <class T>
-void permute_rows(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
-                  View<T, 2> rows) {
+namespace {
+
+template <int packs, class T>
+void permute_rows_of(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
+                     View<T, 2> rows) {
   using A = acc_t<T>;
   const std::int64_t n = x.columns();
-  parallel_rows(stream, rows.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t p, Team team) {
+  parallel_kept_rows<packs>(stream, rows.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t p, Team team) {
     T* to = rows.row(p);
     if (order[p] < 0)
       return team.map(
           n, [=](T& out) { out = T(A(0)); }, to);
+    const auto row = team.template row<packs>(n, x.row(quotient(order[p], chosen)));
     team.map(
-        n, [=](const T& in, T& out) { assign(out, in); }, x.row(quotient(order[p], chosen)), to);
+        n, [=](const T& in, T& out) { assign(out, in); }, row, to);
   });
+}
+
+}  // namespace
+
+template <class T>
+void permute_rows(Stream& stream, View<const T, 2> x, View<const std::int32_t, 1> order, std::int64_t chosen,
+                  View<T, 2> rows) {
+  with_kept_packs<T>(x.columns(), aligned_rows(x, rows),
+                     [&](auto packs) { permute_rows_of<packs()>(stream, x, order, chosen, rows); });
 }
 
 // y = ((t_0 + t_1) + t_2) + …, in the order of the choices.

@@ -65,40 +65,47 @@ FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const Ro
         dy, w, x, dx, sums...);
 }
 
-// Of a head in the gradient of w: dy · x · rstd.
-template <class A>
-struct WeightTerm {
-  template <class T>
-  FORGE_INLINE A operator()(A rstd, const T& dy, const T& x) const {
-    return A(dy) * (A(x) * rstd);
-  }
-};
+template <int packs, class T, class A>
+void rmsnorm_forward_of(Stream& stream, View<const T, 2> x, View<const T, 1> w, A epsilon, View<T, 2> y,
+                        View<A, 1> rstd, View<float, 1> amax) {
+  const std::int64_t n = x.columns();
+  parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto row = team.template row<packs>(n, x.row(r));
+    const A scale = normalise<A>(team, n, epsilon, row, w.data, y.row(r), of_row(amax, r));
+    if (team.leads()) rstd[r] = scale;
+  });
+}
+
+// What is added is rounded before it is normalised, as it will be read again.
+template <int packs, class T, class A>
+void residual_rmsnorm_forward_of(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
+                                 A epsilon, View<T, 2> h, View<T, 2> y, View<A, 1> rstd, View<float, 1> amax) {
+  const std::int64_t n = x.columns();
+  parallel_kept_rows<packs>(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    const auto p = team.template row<packs>(n, residual.row(r)), q = team.template row<packs>(n, x.row(r));
+    const auto sum = team.template made<packs>(
+        n, [=](const T& p_j, const T& q_j) { return T(A(p_j) + A(q_j)); }, h.row(r), p, q);
+    const A scale = normalise<A>(team, n, epsilon, sum, w.data, y.row(r), of_row(amax, r));
+    if (team.leads()) rstd[r] = scale;
+  });
+}
 
 }  // namespace
 
 template <class T>
 void rmsnorm_forward(Stream& stream, View<const T, 2> x, View<const T, 1> w, double epsilon, View<T, 2> y,
                      View<acc_t<T>, 1> rstd, View<float, 1> amax) {
-  using A = acc_t<T>;
-  const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const A scale = normalise<A>(team, n, A(epsilon), team.row(n, x.row(r)), w.data, y.row(r), of_row(amax, r));
-    if (team.leads()) rstd[r] = scale;
+  with_kept_packs<T>(x.columns(), aligned_rows(x, w, y), [&](auto packs) {
+    rmsnorm_forward_of<packs()>(stream, x, w, static_cast<acc_t<T>>(epsilon), y, rstd, amax);
   });
 }
 
-// h = T(residual + x), y = w ⊙ h · rstd of h. What is added is rounded before it is normalised, as it will be read
-// again.
+// h = T(residual + x), y = w ⊙ h · rstd of h.
 template <class T>
 void residual_rmsnorm_forward(Stream& stream, View<const T, 2> residual, View<const T, 2> x, View<const T, 1> w,
                               double epsilon, View<T, 2> h, View<T, 2> y, View<acc_t<T>, 1> rstd, View<float, 1> amax) {
-  using A = acc_t<T>;
-  const std::int64_t n = x.columns();
-  parallel_rows(stream, x.rows(), row_width<T>(n), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
-    const auto sum = team.made(
-        n, [=](const T& p, const T& q) { return T(A(p) + A(q)); }, h.row(r), residual.row(r), x.row(r));
-    const A scale = normalise<A>(team, n, A(epsilon), sum, w.data, y.row(r), of_row(amax, r));
-    if (team.leads()) rstd[r] = scale;
+  with_kept_packs<T>(x.columns(), aligned_rows(residual, x, w, h, y), [&](auto packs) {
+    residual_rmsnorm_forward_of<packs()>(stream, residual, x, w, static_cast<acc_t<T>>(epsilon), h, y, rstd, amax);
   });
 }
 
@@ -155,9 +162,9 @@ FORGE_INLINE void rotate(T n1, T n2, A cos, A sin, T& low, T& high) {
 }
 
 // A head's norm, of which the halves have h numbers each, and its rotation.
-template <bool rotates, class A, class T, class Half>
+template <bool rotates, class A, class T, class Half, class Angles>
 FORGE_INLINE void put_halves(Team team, std::int64_t h, A scale, const T* w, const Half& low, const Half& high,
-                             const A* cosine, const A* sine, T* y) {
+                             const Angles& cosine, const Angles& sine, T* y) {
   if constexpr (rotates)
     team.map(
         h,
@@ -177,24 +184,24 @@ FORGE_INLINE void put_halves(Team team, std::int64_t h, A scale, const T* w, con
 
 // On a GPU, of heads whose halves are rotated or which aren't rotated at all: a worker holds the same columns of both
 // halves, so that a head is read once.
-template <bool rotates, class T>
+template <bool whole, bool rotates, class T>
 void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
                          View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
                          View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd) {
   using A = acc_t<T>;
-  constexpr int together = rows_at_a_time;
+  constexpr int together = whole ? rows_at_a_time : 1;
   const std::int64_t heads = x.extent(1), n = x.extent(2), h = n / 2;
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
-    using Half = decltype(team.template row<1>(h, x.row(r)));
+    using Half = decltype(team.template row<1, whole>(h, x.row(r)));
     Array<Half, together> lows, highs;
     const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
     for (int i = 0; i < together; ++i) {
       const T* in = x.row(r) + (first + i < all ? first + i : first) * n;
-      lows[i] = team.template row<1>(h, in);
-      highs[i] = team.template row<1>(h, in + h);
+      lows[i] = team.template row<1, whole>(h, in);
+      highs[i] = team.template row<1, whole>(h, in + h);
     }
-    const A* cos = rotates ? cosine.row(positions[r]) : nullptr;
-    const A* sin = rotates ? sine.row(positions[r]) : nullptr;
+    const auto cos = team.template beside<T, whole>(rotates ? h : 0, rotates ? cosine.row(positions[r]) : nullptr);
+    const auto sin = team.template beside<T, whole>(rotates ? h : 0, rotates ? sine.row(positions[r]) : nullptr);
     for_each_of<together>([&](int i) {
       if (first + i >= all) return;
       const A scale = inverse_rms_of_halves<A>(team, n, A(epsilon), lows[i], highs[i]);
@@ -216,9 +223,15 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
   using A = acc_t<T>;
   const std::int64_t heads = x.extent(1), n = x.extent(2), h = cosine.columns(), whole = n - 2 * h;
   require(whole >= 0, "head_norm_forward: more angles than pairs of a head");
-  const bool halves = rows_at_a_time > 1 && n % 2 == 0;
-  if (halves && whole == 0) return head_norm_in_halves<true>(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
-  if (halves && h == 0) return head_norm_in_halves<false>(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
+  const bool halves = rows_at_a_time > 1 && n % 2 == 0 && row_width<T>(n / 2).accesses <= 32;
+  if (halves && (whole == 0 || h == 0)) {
+    const bool packs = aligned_rows(x, y, w.queries, w.keys) && (h == 0 || aligned_rows(cosine, sine)) &&
+                       n / 2 * static_cast<int>(sizeof(T)) % 16 == 0;
+    const auto run = h == 0  ? packs ? &head_norm_in_halves<true, false, T> : &head_norm_in_halves<false, false, T>
+                      : packs ? &head_norm_in_halves<true, true, T>
+                             : &head_norm_in_halves<false, true, T>;
+    return run(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
+  }
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
     const T *in = x.row(r) + head * n, *weight = w.of(head);
     T* out = y.row(r) + head * n;
@@ -239,44 +252,59 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
   parallel_rows(stream, x.rows(), heads, row_width<T>(halves ? n / 2 : n), body);
 }
 
-template <class T>
-void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
-                        View<const acc_t<T>, 2> rstd, View<T, 3> dx) {
-  using A = acc_t<T>;
-  constexpr int together = rows_at_a_time;
-  const std::int64_t heads = x.extent(1), n = x.extent(2);
-  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
-    using Head = decltype(team.template row<1>(n, x.row(r)));
-    Array<Head, together> dys, xs;
-    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    for (int i = 0; i < together; ++i) {
-      const std::int64_t at = (first + i < all ? first + i : first) * n;
-      dys[i] = team.template row<1>(n, dy.row(r) + at);
-      xs[i] = team.template row<1>(n, x.row(r) + at);
-    }
-    for_each_of<together>([&](int i) {
-      const int head = first + i;
-      if (head < all)
-        normalise_backward<A>(team, n, rstd.row(r)[head], dys[i], xs[i], w.of(head), false, dys[i],
-                              dx.row(r) + head * n);
+namespace {
+
+// Of the heads [first, first + count) of each row, which have the same weight; the sums of dw's terms in each chunk of
+// rows go to `sums`.
+template <bool whole, class T, class A>
+void head_norm_backward_of(Stream& stream, std::int64_t first, std::int64_t count, View<const T, 3> dy,
+                           View<const T, 3> x, View<const T, 1> w, View<const A, 2> rstd, View<T, 3> dx,
+                           View<A, 2> sums) {
+  constexpr int together = whole ? rows_at_a_time : 1;
+  const std::int64_t n = x.extent(2), rows = x.rows(), chunks = sums.rows();
+  parallel_rows<2>(stream, chunks, [=] FORGE_LAMBDA(std::int64_t c, Team block) {
+    const int begin = static_cast<int>(quotient(rows * c, chunks) * count);
+    const int end = static_cast<int>(quotient(rows * (c + 1), chunks) * count);
+    block.sums_of_parts<A, T, whole>(n, sums.row(c), [&](Team team, int part, int parts, const auto& sum) {
+      using Head = decltype(team.template row<1, whole>(n, x.row(0)));
+      for (int q = begin + part * together; q < end; q += parts * together) {
+        Array<Head, together> dys, xs;
+        Array<int, together> row, at;
+        for_each_of<together>([&](int i) {
+          const int pair = q + i < end ? q + i : q;
+          row[i] = static_cast<int>(quotient(pair, count));
+          at[i] = static_cast<int>(first) + pair - row[i] * static_cast<int>(count);
+          dys[i] = team.template row<1, whole>(n, dy.row(row[i]) + at[i] * n);
+          xs[i] = team.template row<1, whole>(n, x.row(row[i]) + at[i] * n);
+        });
+        for_each_of<together>([&](int i) {
+          if (q + i < end)
+            normalise_backward<A>(team, n, rstd.row(row[i])[at[i]], dys[i], xs[i], w.data, false, dys[i],
+                                  dx.row(row[i]) + at[i] * n, sum);
+        });
+      }
     });
-  };
-  parallel_rows<2>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(n), body);
+  });
 }
 
+}  // namespace
+
 template <class T>
-void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T, 3> x, View<const acc_t<T>, 2> rstd,
-                               View<acc_t<T>, 2> partial, View<acc_t<T>, 1> dw) {
-  using A = acc_t<T>;
-  const std::int64_t heads = x.extent(1), n = x.extent(2);
-  const bool aligned = aligned_rows(dy) && aligned_rows(x) && n * sizeof(T) % 16 == 0;
-  add_column_sums<A, T>(
-      stream, x.rows(), heads, aligned, partial, dw,
-      [=] FORGE_LAMBDA(std::int64_t q, std::int64_t first) {
-        const std::int64_t r = quotient(q, heads), h = q - r * heads, at = h * n + first;
-        return column_line(dy.row(r) + at, x.row(r) + at, rstd.row(r)[h]);
-      },
-      WeightTerm<A>{});
+void head_norm_backward(Stream& stream, View<const T, 3> dy, View<const T, 3> x, const HeadWeights<T>& w,
+                        View<const acc_t<T>, 2> rstd, View<T, 3> dx, View<acc_t<T>, 2> partial,
+                        View<acc_t<T>, 1> d_queries, View<acc_t<T>, 1> d_keys) {
+  require(x.rows() < std::int64_t{1} << 23 && x.rows() * x.extent(1) < std::int64_t{1} << 31,
+          "head_norm_backward: more than 2^23 rows or 2^31 heads");
+  const View<acc_t<T>, 2> sums = partial.slice(0, head_chunks(x.rows()));
+  const std::int64_t queries = w.query_heads, keys = x.extent(1) - queries;
+  const std::int64_t n = x.extent(2);
+  const bool whole = rows_at_a_time > 1 && aligned_rows(dy, x, w.queries, w.keys, dx) &&
+                     n * static_cast<int>(sizeof(T)) % 16 == 0 && row_width<T>(n).accesses <= 32;
+  const auto run = whole ? &head_norm_backward_of<true, T, acc_t<T>> : &head_norm_backward_of<false, T, acc_t<T>>;
+  run(stream, 0, queries, dy, x, w.queries, rstd, dx, sums);
+  add_partial_sums<acc_t<T>>(stream, sums, d_queries);
+  run(stream, queries, keys, dy, x, w.keys, rstd, dx, sums);
+  add_partial_sums<acc_t<T>>(stream, sums, d_keys);
 }
 
 #define FORGE_RMSNORM(T)                                                                                               \
@@ -291,9 +319,8 @@ void head_norm_weight_gradient(Stream& stream, View<const T, 3> dy, View<const T
                                      View<const std::int32_t, 1>, View<const acc_t<T>, 2>, View<const acc_t<T>, 2>,    \
                                      View<T, 3>, View<acc_t<T>, 2>);                                                   \
   template void head_norm_backward<T>(Stream&, View<const T, 3>, View<const T, 3>, const HeadWeights<T>&,              \
-                                      View<const acc_t<T>, 2>, View<T, 3>);                                            \
-  template void head_norm_weight_gradient<T>(Stream&, View<const T, 3>, View<const T, 3>, View<const acc_t<T>, 2>,     \
-                                             View<acc_t<T>, 2>, View<acc_t<T>, 1>);
+                                      View<const acc_t<T>, 2>, View<T, 3>, View<acc_t<T>, 2>, View<acc_t<T>, 1>,       \
+                                      View<acc_t<T>, 1>);
 FORGE_COMPUTE_TYPES(FORGE_RMSNORM)
 
 }  // namespace forge

@@ -54,11 +54,8 @@ void AttentionLayer<T>::backward_positions(const RowScratch<T>& rows) const {
   const View<T, 3> d = queries_and_keys(b.d_qkv);
   if (p.spec().rope()) rotary<T>(p.ctx.stream, d, p.batch.table_positions(), p.ctx.cosine, p.ctx.sine, true);
   if (!p.spec().options.qk_norm) return;
-  const AttentionHeads<T> raw = split_heads(b.qkv), dy = split_heads(b.d_qkv);
-  const auto partial = partial_sums(rows, raw.q.rows(), p.spec().D());
-  head_norm_weight_gradient<T>(p.ctx.stream, dy.q, raw.q, q_rstd(), partial, g.q_norm);
-  head_norm_weight_gradient<T>(p.ctx.stream, dy.k, raw.k, k_rstd(), partial, g.k_norm);
-  head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, d);
+  head_norm_backward<T>(p.ctx.stream, d, queries_and_keys(b.qkv), head_weights(), b.qk_rstd, d,
+                        norm_sums(rows, d.rows(), p.spec().D()), g.q_norm, g.k_norm);
 }
 
 // tp neighbours with the same key heads have their own query heads' parts of the gradient. Rounding takes the sum: the

@@ -24,8 +24,6 @@ struct AttentionLayer {
  private:
   AttentionHeads<T> split_heads(View<T, 2> qkv) const;
   AttentionHeads<T> inputs() const;
-  View<acc_t<T>, 2> q_rstd() const { return columns_of(b.qk_rstd, 0, p.spec().H()); }
-  View<acc_t<T>, 2> k_rstd() const { return columns_of(b.qk_rstd, p.spec().H(), p.spec().K()); }
   HeadWeights<T> head_weights() const { return {w.q_norm, w.k_norm, p.spec().H()}; }
   View<T, 3> queries_and_keys(View<T, 2> x) const;
   void project(const RowScratch<T>& rows) const;

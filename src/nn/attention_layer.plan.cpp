@@ -52,9 +52,8 @@ void add_attention_operations(Operations& o, std::int64_t layer, Pass pass) {
       add_attend_operations(o, layer, pass);
       if (s.rope()) add_to_heads(o, "rotary", 1, 1);
       if (normalised) {
-        for (const std::int64_t columns : {s.q_columns(), s.kv_columns()})
-          o.column_sums("head_norm_weight_gradient", o.R, columns, 2);
         add_to_heads(o, "head_norm_backward", 2, 1);
+        o.row_kernels.back().launches = 4;  // of queries and of keys: the pass, and the sums of its chunks
       }
       o.block_linear(ProductOf::input_gradient, o.R, qkv);
       return add_norm_operations(o, pass, o.S, s.C());

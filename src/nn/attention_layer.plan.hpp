@@ -75,7 +75,7 @@ struct AttentionScratch : AttendScratch<T> {
   void list(BufferLister& l) {
     this->list_attend(l);
     this->list_d_n1(l);
-    this->rows.list_norm(l, std::max(l.spec.C(), l.spec.D()));
+    this->rows.list_norm(l, std::max(l.spec.C(), l.spec.D()), l.spec.options.qk_norm ? l.spec.D() : 0);
     this->rows.list_rows(l);
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "core/traffic.hpp"
@@ -23,10 +24,12 @@ struct RowScratch {
   void list_partial(BufferLister& l, std::int64_t columns) {
     l.add(partial, "column sums", norm_partial_rows(l.R), columns);
   }
-  // Of norms of the residual stream, too.
-  void list_norm(BufferLister& l, std::int64_t columns) {
+  // Of norms of the residual stream, too, and of those of heads of so many columns.
+  void list_norm(BufferLister& l, std::int64_t columns, std::int64_t head = 0) {
     const std::int64_t sums = l.spec.layernorm() ? 2 : 1;
-    l.add(partial, "column sums", std::max(norm_partial_rows(l.R), sums * norm_backward_chunks(l.S)), columns);
+    const std::int64_t of_heads = (norm_backward_chunks(l.R) * head + columns - 1) / columns;
+    l.add(partial, "column sums", std::max({norm_partial_rows(l.R), sums * norm_backward_chunks(l.S), of_heads}),
+          columns);
   }
 };
 

@@ -49,8 +49,8 @@ void bench_heads(const Bench& b) {
              gradient = memory.random<bf16, 2>({{R, width}});
   const auto w = memory.random<bf16, 1>({{D}});
   const auto rstd = memory.zeros<float, 2>({{R, turned}}), delta = memory.zeros<float, 2>({{R, turned}}),
-             partial = memory.zeros<float, 2>({{norm_partial_rows(R), D}});
-  const auto dw = memory.zeros<float, 1>({{D}});
+             partial = memory.zeros<float, 2>({{norm_backward_chunks(R), D}});
+  const auto dw = memory.zeros<float, 1>({{D}}), dk = memory.zeros<float, 1>({{D}});
   const Array<int64_t, 2> table{{R, D / 2}};
   const View<const float, 2> cosine(memory.values(angles(R, D, std::cos)).data, table);
   const View<const float, 2> sine(memory.values(angles(R, D, std::sin)).data, table);
@@ -68,16 +68,13 @@ void bench_heads(const Bench& b) {
         head_norm_forward<bf16>(b.stream, heads(qkv, turned), {w, w, H}, 1e-6, positions, cosine, sine,
                                 heads(normed, turned), rstd);
       }));
-  row("head norm backward", turned,
+  row("head norm backward, with its weights'", turned,
       seconds_of(b,
                  [&] {
                    head_norm_backward<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), {w, w, H}, rstd,
-                                            heads(normed, turned));
+                                            heads(normed, turned), partial, dw, dk);
                  }),
       3);
-  row("head norm, gradient of its weight", turned, seconds_of(b, [&] {
-        head_norm_weight_gradient<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), rstd, partial, dw);
-      }));
   row("attention delta", turned,
       seconds_of(b, [&] { attention_delta<bf16>(b.stream, heads(gradient, turned), heads(qkv, turned), delta); }));
   row("rotary", turned,

@@ -219,7 +219,8 @@ void check_places(Kind kind, std::int64_t R, std::int64_t C) {
     p.forward(s);
     p.backward(s, p.residual.view(), p.dx.view());
     Values& all = results[gap == 0];
-    all = p.dx.read(s);
+    all = p.y.read(s);
+    append(all, p.dx.read(s));
     append(all, p.dw.read(s));
     append(all, p.db.read(s));
     p.backward(s, p.residual.view(), p.dy.view());
@@ -255,7 +256,7 @@ struct HeadProblem {
   std::int64_t R, n, D, queries;
   double epsilon = 1e-6;
   Field<T> x, w, key_w, dy, y, dx;
-  Field<A> rstd, partial, dw;
+  Field<A> rstd, partial, dw, d_keys;
 
   HeadProblem(std::int64_t rows, std::int64_t heads, std::int64_t head_dim)
       : R(rows),
@@ -269,13 +270,17 @@ struct HeadProblem {
         y(R, n * D, 3 * D),
         dx(R, n * D, D + 1),
         rstd(R, n, 2),
-        partial(norm_partial_rows(R), D),
-        dw(1, D) {}
+        partial(norm_backward_chunks(R), D),
+        dw(1, D),
+        d_keys(1, D) {}
   HeadWeights<T> weights() { return {w.vector(), key_w.vector(), queries}; }
   void run(Stream& s) {
     head_norm_forward<T>(s, x.heads(n), weights(), epsilon, {}, {}, {}, y.heads(n), rstd.view());
-    head_norm_backward<T>(s, dy.heads(n), x.heads(n), weights(), rstd.view(), dx.heads(n));
-    head_norm_weight_gradient<T>(s, dy.heads(n), x.heads(n), rstd.view(), partial.view(), dw.vector());
+    backward(s, dx.heads(n));
+  }
+  void backward(Stream& s, View<T, 3> out) {
+    head_norm_backward<T>(s, dy.heads(n), x.heads(n), weights(), rstd.view(), out, partial.view(), dw.vector(),
+                          d_keys.vector());
   }
 };
 
@@ -288,7 +293,7 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
   p.run(s);
   const Values x = p.x.read(s), dy = p.dy.read(s), scales = p.rstd.read(s), results = p.dx.read(s);
   const auto of_queries = lifted<N>(p.w.read(s)), of_keys = lifted<N>(p.key_w.read(s));
-  std::vector<N> y, rstd, dx, dw;
+  std::vector<N> y, rstd, dx;
   for (std::int64_t q = 0; q < R * n; ++q) {
     const auto& w = q % n < p.queries ? of_queries : of_keys;
     const auto head = lifted<N>(row_of(x, q, D));
@@ -298,13 +303,21 @@ void check_heads(std::int64_t R, std::int64_t n, std::int64_t D) {
     rstd.push_back(forward.rstd);
     dx.insert(dx.end(), backward.begin(), backward.end());
   }
-  for (std::int64_t j = 0; j < D; ++j)
-    dw.push_back(sum<N>(R * n, [&](std::int64_t q) { return N(dy[q * D + j]) * (N(x[q * D + j]) * N(scales[q])); }));
+  const auto weight_gradient = [&](bool keys) {
+    std::vector<N> of;
+    for (std::int64_t j = 0; j < D; ++j)
+      of.push_back(sum<N>(R * n, [&](std::int64_t q) {
+        const bool own = (q % n >= p.queries) == keys;
+        return own ? N(dy[q * D + j]) * (N(x[q * D + j]) * N(scales[q])) : N(0.0);
+      }));
+    return of;
+  };
   expect_close<T>(p.y.read(s), y, "y");
   expect_close<A>(scales, rstd, "rstd");
   expect_close<T>(results, dx, "dx");
-  expect_close<A>(p.dw.read(s), dw, "dw");
-  head_norm_backward<T>(s, p.dy.heads(n), p.x.heads(n), p.weights(), p.rstd.view(), p.dy.heads(n));
+  expect_close<A>(p.dw.read(s), weight_gradient(false), "dw of queries");
+  expect_close<A>(p.d_keys.read(s), weight_gradient(true), "dw of keys");
+  p.backward(s, p.dy.heads(n));
   EXPECT_TRUE(same_bits(p.dy.read(s), results)) << "dx over dy";
 }
 
