@@ -77,7 +77,7 @@ __global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {
 
 // A warp for each row.
 template <class F>
-__global__ void __launch_bounds__(warp_rows_threads) warp_rows_kernel(std::int64_t rows, F f) {
+__global__ void __launch_bounds__(warp_rows_threads, 2) warp_rows_kernel(std::int64_t rows, F f) {
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (warp_rows_threads / 32) + static_cast<int>(threadIdx.x) / 32;
   if (row < rows) f(row, Team{32});

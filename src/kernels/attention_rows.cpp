@@ -8,45 +8,21 @@
 
 namespace forge {
 
-namespace {
-
-template <bool whole, class T>
-void attention_delta_of(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
-  using A = acc_t<T>;
-  const std::int64_t heads = o.extent(1), columns = o.extent(2);
-  constexpr int together = whole ? rows_at_a_time : 1;
-  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
-    using Head = decltype(team.template row<1, whole>(columns, o.row(r)));
-    Array<Head, together> xs, ys;
-    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    for_each_of<together>([&](int i) {
-      const std::int64_t at = (first + i < all ? first + i : first) * columns;
-      xs[i] = team.template row<1, whole>(columns, d_o.row(r) + at);
-      ys[i] = team.template row<1, whole>(columns, o.row(r) + at);
-    });
-    for_each_of<together>([&](int i) {
-      if (first + i >= all) return;
-      const A sum = team.sum<A>(
-          columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, xs[i], ys[i]);
-      if (team.leads()) delta.row(r)[first + i] = sum;
-    });
-  };
-  parallel_rows<whole ? 3 : 0>(stream, o.rows(), (heads + together - 1) / together, row_width<T>(columns), body);
-}
-
-}  // namespace
-
 template <class T>
 void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
+  using A = acc_t<T>;
   const std::int64_t heads = o.extent(1), columns = o.extent(2);
   require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
               delta.rows() == o.rows() && delta.extent(1) == heads,
           "attention_delta: shapes differ");
-  const bool whole = rows_at_a_time > 1 && aligned_rows(d_o, o) && columns * static_cast<int>(sizeof(T)) % 16 == 0;
-  if (whole)
-    attention_delta_of<true>(stream, d_o, o, delta);
-  else
-    attention_delta_of<false>(stream, d_o, o, delta);
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
+    const T* x = d_o.row(r) + h * columns;
+    const T* y = o.row(r) + h * columns;
+    const A sum = team.sum<A>(
+        columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, x, y);
+    if (team.leads()) delta.row(r)[h] = sum;
+  };
+  parallel_rows(stream, o.rows(), heads, row_width<T>(columns), body);
 }
 
 template <class T, class S>

@@ -22,7 +22,7 @@ struct Problem {
         n(heads),
         D(head_dim),
         h(angles_of_head),
-        x(R, n * D, normal_values(R * n * D, 1), D + 1),
+        x(R, n * D, normal_values(R * n * D, 1), D),
         cosine(P, h, angles(true)),
         sine(P, h, angles(false)),
         positions(1, R) {
