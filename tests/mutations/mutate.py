@@ -32,6 +32,7 @@ import shutil
 import sys
 
 CHANGE = re.compile(r"<<<<\n(.*?)\n====\n(.*?)\n?>>>>", re.S)
+TESTS = re.compile(r"^tests: (\S+ \S+)$", re.M)
 USUAL = ["test_equivalence Quick.*", "test_equivalence NotFinite.*"]
 
 
@@ -42,11 +43,14 @@ def changes_of(mutation: pathlib.Path):
     changes = [(name, old, new) for name, body in zip(parts[1::2], parts[2::2]) for old, new in CHANGE.findall(body)]
     if not changes or not parts[0].strip():
         raise ValueError("names no change, or doesn't say what it plants")
+    for line in re.findall(r"^tests:.*$", parts[0], flags=re.M):
+        if not TESTS.fullmatch(line):
+            raise ValueError(f"\"{line}\": legal is tests: PROGRAM FILTER, without further spaces")
     return changes
 
 
 def tests_of(mutation: pathlib.Path):
-    return re.findall(r"^tests: (\S+ \S+)$", mutation.read_text(), flags=re.M) or USUAL
+    return TESTS.findall(mutation.read_text()) or USUAL
 
 
 def says(mutation):
