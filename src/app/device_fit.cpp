@@ -189,8 +189,7 @@ void refuse_grouped_products(GroupedProducts grouped) {
 void refuse_what_the_device_lacks(const Deck& deck) {
   const AttentionKernel attention = deck.machine.attention;
   const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
-  const bool asks_for_gpu = attention == AttentionKernel::tensor_cores || attention == AttentionKernel::cudnn;
-  if (asks_for_gpu && std::string(device_info().kind) == "cpu")
+  if (on_tensor_cores(attention) && std::string(device_info().kind) == "cpu")
     throw BadInput(
         asked + ": this build computes on the CPU; legal: automatic, the default, or cuda_cores, or a build for GPUs");
   if (attention == AttentionKernel::cudnn && !cudnn_built_in())

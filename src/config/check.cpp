@@ -263,7 +263,7 @@ void check_machine(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
   const bool bf16 = t.computes_in_bf16();
   const AttentionKernel attention = deck.machine.attention;
-  const bool for_bf16 = attention == AttentionKernel::tensor_cores || attention == AttentionKernel::cudnn;
+  const bool for_bf16 = on_tensor_cores(attention);
   const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
   if (for_bf16 && !bf16)
     report.add("", asked +

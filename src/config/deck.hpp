@@ -269,6 +269,8 @@ struct DataDeck {
   bool has_pieces() const {
     return std::any_of(phases.begin(), phases.end(), [](const PhaseDeck& p) { return p.sequence_tokens > 0; });
   }
+  // Each sample is one document.
+  bool one_document() const { return !has_documents() && !has_pieces(); }
   // Positions start anew within samples.
   bool restarts_positions() const { return positions == PositionOrigin::document || has_pieces(); }
 };

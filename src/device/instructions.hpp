@@ -134,6 +134,12 @@ FORGE_INSTRUCTION void copy_async_16(void* shared, const void* device, int bytes
                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                                 static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
                             "l"(device), "r"(bytes)
+                            : "memory"))}  // The same of 4 bytes.
+FORGE_INSTRUCTION void copy_async_4(void* shared, const void* device, int bytes = 4){
+    FORGE_BODY(vgpu_copy_async(shared, device, 4, to_size(bytes)),
+               asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                                static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+                            "l"(device), "r"(bytes)
                             : "memory"))}  // Ends the group of the thread's copies.
 FORGE_INSTRUCTION void copy_async_commit() {
   FORGE_BODY(vgpu_copy_async_commit(), asm volatile("cp.async.commit_group;" ::: "memory"))

@@ -247,6 +247,27 @@ FORGE_WARPGROUP_FUNCTION void finish_products([[maybe_unused]] float (&d)[j][4])
 #endif
 }
 
+// What x follows from is computed before the next wait for products. ptxas would move the wait ahead of arithmetic that
+// the products are to hide, but not ahead of a store, which this is to it: of what isn't a number, to 16 bytes of
+// shared memory that nobody reads.
+FORGE_WARPGROUP_FUNCTION void compute_before_wait([[maybe_unused]] float x, [[maybe_unused]] float* unread) {
+  FORGE_SM_90A(
+      asm volatile("{\n.reg .pred is_nan;\nsetp.nan.f32 is_nan, %0, %0;\n@is_nan st.shared.f32 [%1], %0;\n}" ::"f"(x),
+                   "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(unread)))
+                   : "memory"));
+}
+template <int j>
+FORGE_WARPGROUP_FUNCTION void compute_before_wait([[maybe_unused]] const float (&x)[j][4],
+                                                  [[maybe_unused]] float* unread) {
+#pragma unroll
+  for (int i = 0; i < j; ++i)
+    FORGE_SM_90A(asm volatile(
+        "{\n.reg .pred is_nan;\nsetp.nan.f32 is_nan, %0, %0;\n"
+        "@is_nan st.shared.v4.f32 [%4], {%0, %1, %2, %3};\n}" ::"f"(x[i][0]),
+        "f"(x[i][1]), "f"(x[i][2]), "f"(x[i][3]), "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(unread)))
+        : "memory"));
+}
+
 #undef FORGE_SM_90A
 #undef FORGE_WARPGROUP_FUNCTION
 #undef FORGE_PLACE

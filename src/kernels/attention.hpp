@@ -20,6 +20,7 @@ struct AttentionMask {
   View<const std::int32_t, 1> position_q, position_k;  // (B·Tq), (B·Tk)
   View<const std::int32_t, 1> document_q, document_k;  // likewise; both empty: one document
   std::int64_t window = 0;
+  bool in_order = false;  // the host knows that row t of every sequence, of queries and of keys, has position t
 };
 
 struct AttentionShape {

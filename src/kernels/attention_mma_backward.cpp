@@ -3,6 +3,7 @@
 #include "device/warpgroup.hpp"
 #include "kernels/attention_mma.hpp"
 #include "kernels/attention_mma_backward.hpp"
+#include "kernels/attention_specialized_calls.hpp"
 
 // The backward in two kernels, u = d_o:
 //   s = scale · q kᵀ;  p = e^(s − lse);  z = p ∘ (u vᵀ ∘ dropout − delta)
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(block_threads, 2) keys_kernel(Problem<bf16> p,
 
   const int count = min(static_cast<int>(n.Tk) - first, rows);
   QueryWalk<S::queries> walk(
-      TileList<S::queries, false>(key_places(p.mask, row_k, count), query_places(p.mask, row_q, n.Tq),
+      TileList<S::queries, false>(key_places(p.mask, row_k, count, first), query_places(p.mask, row_q, n.Tq, 0),
                                   head_rows(p.q, row_q, 0), head_rows(g.d_o, row_q, 0), p.mask.window, list),
       kv * group, group);
   load_rows<rows>(head_rows(p.k, row_k, kv), count, k);
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   auto* list = reinterpret_cast<ListMemory*>(values + (rows + 2 * S::keys) * S::value_head);
 
   const int count = min(static_cast<int>(n.Tq) - first, rows);
-  TileList<S::keys, true> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
+  TileList<S::keys, true> tiles(query_places(p.mask, row_q, count, first), key_places(p.mask, row_k, n.Tk, 0),
                                 head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window, list);
   load_rows<rows>(head_rows(p.q, row_q, h), count, q);
   load_rows<rows>(head_rows(g.d_o, row_q, h), count, u);
@@ -272,6 +273,7 @@ void backward_with_dropout(Stream& stream, const Problem<bf16>& p, const Gradien
 void backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
   check_scale(p);
   if (p.shape.dropout > 0) return backward_with_dropout(stream, p, g);
+  if (specialized_takes(p.shape, {p.q, p.k, p.v, g.d_o})) return specialized_backward(stream, p, g);
   if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups()) return backward_of_groups(stream, p, g);
   with_largest<KeysShape<64, 64, 64>, KeysShape<128, 128, 64, 1, 32>, KeysShape<192, 128, 32, 1, 16>,
                KeysShape<256, 256, 32, 2>, KeysShape<256, 256, 16, 2>>(

@@ -29,6 +29,9 @@ struct QueryWalk {
   }
 };
 
+// backward() by warps of different tasks (attention_specialized.hpp), where specialized_takes().
+void specialized_backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g);
+
 // backward() by products of warpgroups: without dropout, of heads up to group_head columns.
 void backward_of_groups(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g);
 

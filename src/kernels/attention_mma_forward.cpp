@@ -4,6 +4,7 @@
 #include "device/warpgroup.hpp"
 #include "kernels/attention_mma.hpp"
 #include "kernels/attention_mma_forward.hpp"
+#include "kernels/attention_specialized_calls.hpp"
 
 namespace forge::attention_mma {
 
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(block_threads, 2)
   const int count = min(static_cast<int>(n.Tq) - first, S::rows);
   const int row = 16 * m * warp();
 
-  TileList<S::keys, true> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
+  TileList<S::keys, true> tiles(query_places(p.mask, row_q, count, first), key_places(p.mask, row_k, n.Tk, 0),
                                 head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window, list);
   load_rows<S::rows>(head_rows(p.q, row_q, h), count, q);
   const auto load_keys = [&](int at, int stage) {
@@ -97,6 +98,7 @@ void forward(Stream& stream, const Problem<bf16>& p, View<bf16, 3> o, View<float
     return with_largest<ForwardShape<64, 64, 1, 64>, ForwardShape<128, 128, 1, 64>, ForwardShape<192, 128, 1, 32>,
                         ForwardShape<256, 256, 1, 32, 16>>(
         p.n, [&]<class S>(S) { launch_forward<S, true>(stream, p, o, lse, peak); });
+  if (specialized_takes(p.shape, {p.q, p.k, p.v})) return specialized_forward(stream, p, o, lse, peak);
   if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups())
     return forward_of_groups(stream, p, o, lse, peak);
   with_largest<ForwardShape<64, 64, 2, 64>, ForwardShape<128, 128, 2, 64, 32>, ForwardShape<192, 128, 1, 64>,

@@ -21,6 +21,7 @@ struct Statistics {
 //   l ← a l + Σ p;  o ← a o + (p ∘ dropout) v;  m ← m'
 template <int m, int j>
 struct Softmax {
+  static constexpr int parts = 4;  // of a row's maximum and sum: one alone would wait for its own latency, 32 times
   float c, largest[m][2], total[m][2];
 
   __device__ explicit Softmax(float factor) : c(factor) {
@@ -39,21 +40,21 @@ struct Softmax {
     for (int i = 0; i < m; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float peak = largest[i][half];
+        float peaks[parts] = {largest[i][half], largest[i][half], largest[i][half], largest[i][half]};
 #pragma unroll
-        for (int n = 0; n < 2 * j; ++n) peak = fmaxf(peak, scores[i][n / 2][2 * half + n % 2]);
-        peak = quad_max(peak);
+        for (int n = 0; n < 2 * j; ++n) peaks[n % parts] = fmaxf(peaks[n % parts], scores[i][n / 2][2 * half + n % 2]);
+        const float peak = quad_max(fmaxf(fmaxf(peaks[0], peaks[1]), fmaxf(peaks[2], peaks[3])));
         const float shift = peak == -infinity<float>() ? 0 : c * peak;  // nothing seen yet: 2^(−Inf − 0) = 0
         keep[i][half] = exp2_approximate(c * largest[i][half] - shift);
         largest[i][half] = peak;
-        float sum = 0;
+        float sums[parts] = {};
 #pragma unroll
         for (int n = 0; n < 2 * j; ++n) {
           float& s = scores[i][n / 2][2 * half + n % 2];
           s = exp2_approximate(c * s - shift);
-          sum += s;
+          sums[n % parts] += s;
         }
-        total[i][half] = keep[i][half] * total[i][half] + sum;
+        total[i][half] = keep[i][half] * total[i][half] + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
       }
   }
 
@@ -91,6 +92,10 @@ __device__ void scale_rows(const float (&factor)[m][2], float (&sum)[m][j][4]) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum[i][c][e] *= factor[i][e / 2];
 }
+
+// forward() by warps of different tasks (attention_specialized.hpp), where specialized_takes().
+void specialized_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                         const View<float, 2>& peak);
 
 // forward() by products of warpgroups: without dropout, of heads up to group_head columns.
 void forward_of_groups(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,

@@ -8,24 +8,36 @@
 
 namespace forge::attention_mma {
 
-// Positions and documents of rows that follow each other; documents may be null: one document.
+// Positions and documents of rows that follow each other. Documents may be null: all rows are of one. Where the mask is
+// in order and of one document both are null, and row i has position first + i.
 struct Places {
   const std::int32_t* positions;
   const std::int32_t* documents;
-  int count;
+  int count, first;
 
-  // Those of the tile that begins at row `first`, at most `rows` of them.
-  __device__ Places tile(int first, int rows) const {
-    return {positions + first, documents ? documents + first : nullptr, min(count - first, rows)};
+  // Those of the tile that begins at row `row`, at most `rows` of them.
+  __device__ Places tile(int row, int rows) const {
+    return {positions ? positions + row : nullptr, documents ? documents + row : nullptr, min(count - row, rows),
+            first + row};
   }
+  __device__ bool known() const { return positions == nullptr; }
+  __device__ std::int32_t position(int i) const { return known() ? first + i : positions[i]; }
   __device__ std::int32_t document(int i) const { return documents ? documents[i] : 0; }
 };
 
-__device__ inline Places query_places(const AttentionMask& m, std::int64_t row, std::int64_t count) {
-  return {m.position_q.data + row, m.document_q.empty() ? nullptr : m.document_q.data + row, static_cast<int>(count)};
+// Rows [row, row + count) of all, which are those from `first` on of a sequence.
+__device__ inline Places places(const View<const std::int32_t, 1>& positions,
+                                const View<const std::int32_t, 1>& documents, bool in_order, std::int64_t row,
+                                std::int64_t count, int first) {
+  const bool known = in_order && documents.empty();
+  return {known ? nullptr : positions.data + row, documents.empty() ? nullptr : documents.data + row,
+          static_cast<int>(count), first};
 }
-__device__ inline Places key_places(const AttentionMask& m, std::int64_t row, std::int64_t count) {
-  return {m.position_k.data + row, m.document_k.empty() ? nullptr : m.document_k.data + row, static_cast<int>(count)};
+__device__ inline Places query_places(const AttentionMask& m, std::int64_t row, std::int64_t count, int first) {
+  return places(m.position_q, m.document_q, m.in_order, row, count, first);
+}
+__device__ inline Places key_places(const AttentionMask& m, std::int64_t row, std::int64_t count, int first) {
+  return places(m.position_k, m.document_k, m.in_order, row, count, first);
 }
 
 // A span that has row i, too.
@@ -37,8 +49,14 @@ __device__ inline void extend(AttentionSpan& span, const Places& rows, int i) {
   span.last_document = max(span.last_document, document);
 }
 
+// The span of rows that are known, of one at least: without reading anything.
+__device__ inline AttentionSpan known_span(const Places& rows) {
+  return {rows.first, rows.first + rows.count - 1, 0, 0};
+}
+
 // The span of all rows, in every lane of a warp.
 __device__ inline AttentionSpan warp_span(const Places& rows) {
+  if (rows.known()) return known_span(rows);
   AttentionSpan span;
 #pragma unroll 4
   for (int i = lane(); i < rows.count; i += 32) extend(span, rows, i);
@@ -66,6 +84,7 @@ struct Visit {
 // block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
 // with the two tensors whose tiles are loaded.
 struct ListMemory {
+  alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
   std::uint32_t visible[most_warps], whole[most_warps];
   unsigned char seen[32 * most_warps];
   Places own, others;
@@ -130,21 +149,32 @@ class TileList {
   }
 
  private:
-  // The warps take turns with tiles, and a warp's lanes have the rows of one, so that what they read lies side by side.
-  __device__ void refill() {
+  __device__ Visibility seen(const AttentionSpan& own, const AttentionSpan& tile) const {
+    return tiles_are_keys ? attention_visibility(own, tile, window_) : attention_visibility(tile, own, window_);
+  }
+
+  // Of the tile of this thread, from tile base_ on. The warps take turns with tiles that have to be read, and a warp's
+  // lanes have the rows of one, so that what they read lies side by side.
+  __device__ Visibility find() {
     const AttentionSpan own = memory_->own_span;
+    const int thread = static_cast<int>(threadIdx.x);
+    const bool exists = (base_ + thread) * tile_rows < rows_;
+    if (memory_->others.known()) {
+      __syncthreads();  // all have passed on the bits before
+      return exists ? seen(own, known_span(tile((base_ + thread) * tile_rows, tile_rows))) : Visibility::none;
+    }
     for (int t = warp(); t < 32 * block_warps && (base_ + t) * tile_rows < rows_; t += block_warps) {
-      const AttentionSpan span = warp_span(tile((base_ + t) * tile_rows, tile_rows));
-      const Visibility seen =
-          tiles_are_keys ? attention_visibility(own, span, window_) : attention_visibility(span, own, window_);
-      if (lane() == 0) memory_->seen[t] = static_cast<unsigned char>(seen);
+      const Visibility found = seen(own, warp_span(tile((base_ + t) * tile_rows, tile_rows)));
+      if (lane() == 0) memory_->seen[t] = static_cast<unsigned char>(found);
     }
     __syncthreads();
-    const int t = static_cast<int>(threadIdx.x);
-    const auto seen = (base_ + t) * tile_rows < rows_ ? static_cast<Visibility>(memory_->seen[t]) : Visibility::none;
-    const std::uint32_t visible = __ballot_sync(0xffffffffu, seen != Visibility::none);
-    const std::uint32_t whole = __ballot_sync(0xffffffffu, seen == Visibility::all);
-    __syncthreads();
+    return exists ? static_cast<Visibility>(memory_->seen[thread]) : Visibility::none;
+  }
+
+  __device__ void refill() {
+    const Visibility found = find();
+    const std::uint32_t visible = __ballot_sync(0xffffffffu, found != Visibility::none);
+    const std::uint32_t whole = __ballot_sync(0xffffffffu, found == Visibility::all);
     if (lane() == 0) {
       memory_->visible[warp()] = visible;
       memory_->whole[warp()] = whole;
@@ -172,7 +202,7 @@ struct OwnPlaces {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int at = row + 16 * i + 8 * half + lane() / 4;
-        position[i][half] = at < tile.count ? tile.positions[at] : 0;
+        position[i][half] = at < tile.count ? tile.position(at) : 0;
         document[i][half] = at < tile.count ? tile.document(at) : 0;
       }
   }
@@ -184,27 +214,61 @@ __device__ inline std::uint32_t farthest(std::int64_t window) {
   return window == 0 || window > INT32_MAX ? INT32_MAX : static_cast<std::uint32_t>(window - 1);
 }
 
-// scores ← −Inf where the query doesn't see the key, and behind the columns' last.
+// Of the columns of a lane, 8 c + e behind its first and a bit 2 c + e each, those less than `column` behind it.
+__device__ inline std::uint32_t bits_before(int column) {
+  const int bits = column <= 0 ? 0 : column / 8 * 2 + min(column % 8, 2);
+  return bits >= 32 ? ~0u : (1u << bits) - 1;
+}
+
+// The columns of a lane that the row at position `own` doesn't see: of rows that are known, which see an interval.
+template <bool columns_are_keys>
+__device__ std::uint32_t hidden_known(std::int32_t own, const Places& columns, std::uint32_t limit) {
+  const int first = columns.first + 2 * (lane() % 4), farthest = static_cast<int>(limit);
+  const int begin = columns_are_keys ? own - farthest : own;
+  const int last = columns_are_keys ? own : farthest > INT32_MAX - own ? INT32_MAX : own + farthest;
+  return ~bits_before(min(last, columns.first + columns.count - 1) - first + 1) | bits_before(begin - first);
+}
+
+// The same of others, of two rows of a fragment.
+template <bool columns_are_keys, int j>
+__device__ void find_hidden(const std::int32_t (&position)[2], const std::int32_t (&document)[2], const Places& columns,
+                            std::uint32_t limit, std::uint32_t (&hidden)[2]) {
+#pragma unroll 4
+  for (int bit = 0; bit < 2 * j; ++bit) {
+    const int column = bit / 2 * 8 + 2 * (lane() % 4) + bit % 2;
+    const bool inside = column < columns.count;
+    const std::int32_t place = inside ? columns.positions[column] : 0;
+    const std::int32_t of_document = inside ? columns.document(column) : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const auto distance =
+          static_cast<std::uint32_t>(columns_are_keys ? position[half] - place : place - position[half]);
+      if (!inside || distance > limit || of_document != document[half]) hidden[half] |= 1u << bit;
+    }
+  }
+}
+
+// scores ← −Inf where the query doesn't see the key, and behind the columns' last. First as bits: scores are registers,
+// beside which there are few for positions.
 template <bool columns_are_keys, int m, int j>
 __device__ void hide(const OwnPlaces<m>& rows, const Places& columns, std::uint32_t limit, float (&scores)[m][j][4]) {
+  static_assert(2 * j <= 32);
 #pragma unroll
-  for (int c = 0; c < j; ++c)
+  for (int i = 0; i < m; ++i) {
+    std::uint32_t hidden[2] = {};
+    if (columns.known()) {
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int column = 8 * c + 2 * (lane() % 4) + e;
-      const bool inside = column < columns.count;
-      const std::int32_t position = inside ? columns.positions[column] : 0;
-      const std::int32_t document = inside ? columns.document(column) : 0;
-#pragma unroll
-      for (int i = 0; i < m; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const std::int32_t p = rows.position[i][half];
-          const auto distance = static_cast<std::uint32_t>(columns_are_keys ? p - position : position - p);
-          if (!inside || distance > limit || document != rows.document[i][half])
-            scores[i][c][2 * half + e] = -infinity<float>();
-        }
+      for (int half = 0; half < 2; ++half)
+        hidden[half] = hidden_known<columns_are_keys>(rows.position[i][half], columns, limit);
+    } else {
+      find_hidden<columns_are_keys, j>(rows.position[i], rows.document[i], columns, limit, hidden);
     }
+#pragma unroll
+    for (int c = 0; c < j; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (hidden[e / 2] >> (2 * c + e % 2) & 1u) scores[i][c][e] = -infinity<float>();
+  }
 }
 
 // What dropout multiplies a probability by: 1 / (1 − rate) or 0.
@@ -236,7 +300,7 @@ __device__ void each_draw(const Draws& draws, const OwnPlaces<m>& rows, int row,
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int column = 8 * c + 2 * (lane() % 4) + e;
-      const std::int32_t position = column < columns.count ? columns.positions[column] : 0;
+      const std::int32_t position = column < columns.count ? columns.position(column) : 0;
 #pragma unroll
       for (int i = 0; i < m; ++i)
 #pragma unroll

@@ -212,9 +212,8 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 __device__ inline float quad_max(float x) {
-  const float y = __shfl_xor_sync(0xffffffffu, x, 1), z = y > x ? y : x;
-  const float u = __shfl_xor_sync(0xffffffffu, z, 2);
-  return u > z ? u : z;
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 // Rows of a warp's result, times a factor each, to rows [0, count) of a head: columns [first, first + 8 j) of it. They

@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(S::threads, 1)
   const int count = min(static_cast<int>(n.Tk) - first, S::rows);
   load_tile<S::rows, S::head, S::threads>(head_rows(p.k, row_k, kv), count, k);
   load_tile<S::rows, S::head, S::threads>(head_rows(p.v, row_k, kv), count, v);
-  Walk walk(TileList<S::tile, false, S::block_warps>(key_places(p.mask, row_k, count),
-                                                     query_places(p.mask, row_q, n.Tq), head_rows(p.q, row_q, 0),
+  Walk walk(TileList<S::tile, false, S::block_warps>(key_places(p.mask, row_k, count, first),
+                                                     query_places(p.mask, row_q, n.Tq, 0), head_rows(p.q, row_q, 0),
                                                      head_rows(g.d_o, row_q, 0), p.mask.window, list),
             kv * group, group);
   const auto load_queries = [&](const Walk& at, int place) {
@@ -107,9 +107,10 @@ __global__ void __launch_bounds__(S::threads, 1)
       copy_async_commit();
 
       const float* of_column = statistics + 2 * stage * S::tile + 2 * (lane() % 4);
-      const Places columns = walk.tiles.tile(tile.first(), S::tile);
       finish_products<1>(s[0]);
-      if (!tile.whole()) hide<false>(OwnPlaces<1>(walk.tiles.own(), row), columns, farthest(p.mask.window), s);
+      if (!tile.whole())
+        hide<false>(OwnPlaces<1>(walk.tiles.own(), row), walk.tiles.tile(tile.first(), S::tile),
+                    farthest(p.mask.window), s);
 #pragma unroll
       for (int t = 0; t < j; ++t)
 #pragma unroll
@@ -165,9 +166,9 @@ __global__ void __launch_bounds__(S::threads, 1)
   const int count = min(static_cast<int>(n.Tq) - first, S::rows);
   load_tile<S::rows, S::head, S::threads>(head_rows(p.q, row_q, h), count, q);
   load_tile<S::rows, S::head, S::threads>(head_rows(g.d_o, row_q, h), count, u);
-  TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
-                                                head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window,
-                                                list);
+  TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count, first),
+                                                key_places(p.mask, row_k, n.Tk, 0), head_rows(p.k, row_k, kv),
+                                                head_rows(p.v, row_k, kv), p.mask.window, list);
   const auto load_keys = [&](int at, int place, int stage) {
     load_tile<S::tile, S::head, S::threads>(tiles.rows(0, at), static_cast<int>(n.Tk) - at, keys_of(place));
     load_tile<S::tile, S::head, S::threads>(tiles.rows(1, at), static_cast<int>(n.Tk) - at, values_of(stage));
@@ -203,14 +204,14 @@ __global__ void __launch_bounds__(S::threads, 1)
       start_product_of_rows<S::head>(d_p[0], u.row(group_row), S::Own::panel_bytes, v.values, S::Other::panel_bytes);
       if (next.valid()) load_keys(next.first(), behind(place), stage ^ 1);
       copy_async_commit();
-      const Places columns = tiles.tile(tile.first(), S::tile);
       finish_products<1>(s[0]);
-      if (!tile.whole() || columns.count < S::tile)
-        hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
+      if (!tile.whole() || tile.first() + S::tile > static_cast<int>(n.Tk))
+        hide<true>(OwnPlaces<1>(tiles.own(), row), tiles.tile(tile.first(), S::tile), farthest(p.mask.window), s);
 #pragma unroll
       for (int t = 0; t < j; ++t)
 #pragma unroll
         for (int e = 0; e < 4; ++e) s[0][t][e] = exp2_approximate(factors.exponent * s[0][t][e] - lse[e / 2]);
+      compute_before_wait(s[0], list->unread);
       finish_products<0>(d_p[0]);
 #pragma unroll
       for (int t = 0; t < j; ++t)

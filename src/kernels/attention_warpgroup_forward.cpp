@@ -43,9 +43,9 @@ __global__ void __launch_bounds__(S::threads, 1)
   const int count = min(static_cast<int>(n.Tq) - first, S::rows);
   const int row = 16 * warp();
   load_tile<S::rows, S::head, S::threads>(head_rows(p.q, row_q, h), count, q);
-  TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count), key_places(p.mask, row_k, n.Tk),
-                                                head_rows(p.k, row_k, kv), head_rows(p.v, row_k, kv), p.mask.window,
-                                                list);
+  TileList<S::tile, true, S::block_warps> tiles(query_places(p.mask, row_q, count, first),
+                                                key_places(p.mask, row_k, n.Tk, 0), head_rows(p.k, row_k, kv),
+                                                head_rows(p.v, row_k, kv), p.mask.window, list);
   const auto load = [&](int keys_or_values, const Visit& at, int stage) {
     load_tile<S::tile, S::head, S::threads>(tiles.rows(keys_or_values, at.first()), static_cast<int>(n.Tk) - at.first(),
                                             tile_of(stage, keys_or_values));
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(S::threads, 1)
   const auto start_sum = [&](int stage) {
     start_product(sum[0], weights, tile_of(stage, 1).values, S::Other::panel_bytes);
   };
-  const auto weigh = [&](const Visit& at, const Places& columns) {
-    if (!at.whole() || columns.count < S::tile)
-      hide<true>(OwnPlaces<1>(tiles.own(), row), columns, farthest(p.mask.window), s);
+  const auto weigh = [&](const Visit& at) {
+    if (!at.whole() || at.first() + S::tile > static_cast<int>(n.Tk))
+      hide<true>(OwnPlaces<1>(tiles.own(), row), tiles.tile(at.first(), S::tile), farthest(p.mask.window), s);
     softmax.step(s, keep);
   };
   clear(sum);
@@ -84,9 +84,8 @@ __global__ void __launch_bounds__(S::threads, 1)
     load(1, tile, 0);
     if (next.valid()) load(0, next, 1);
     copy_async_commit();
-    Places columns = tiles.tile(tile.first(), S::tile);
     finish_products<0>(s[0]);
-    weigh(tile, columns);
+    weigh(tile);
     pack_words(s[0], weights);
     int stage = 1;
     for (tile = next; tile.valid(); tile = next, stage ^= 1) {
@@ -98,9 +97,9 @@ __global__ void __launch_bounds__(S::threads, 1)
       load(1, tile, stage);
       if (next.valid()) load(0, next, stage ^ 1);
       copy_async_commit();
-      columns = tiles.tile(tile.first(), S::tile);
       finish_products<1>(s[0]);
-      weigh(tile, columns);
+      weigh(tile);
+      compute_before_wait(softmax.total[0][0] + softmax.total[0][1], list->unread);
       finish_products<0>(sum[0]);
       if (risen(keep)) scale_rows(keep, sum);
       pack_words(s[0], weights);

@@ -7,8 +7,8 @@
 namespace forge {
 
 bool cudnn_computes(const Deck& deck) {
-  return deck.machine.attention == AttentionKernel::cudnn && !deck.data.has_documents() && !deck.data.has_pieces() &&
-         deck.mesh.cp == 1 && deck.train.sequence_tokens > 1 && deck.model.dropout == 0 && deck.optimizer.qk_clip == 0;
+  return deck.machine.attention == AttentionKernel::cudnn && deck.data.one_document() && deck.mesh.cp == 1 &&
+         deck.train.sequence_tokens > 1 && deck.model.dropout == 0 && deck.optimizer.qk_clip == 0;
 }
 
 std::size_t cudnn_backward_bytes(const CudnnBackward& n) {

@@ -102,6 +102,8 @@ struct Context {
   bool device_counts = false;            // of the pass that runs: MoeShape::pads, where it hasn't overflowed
   View<float, 1> overflow = {};          // (ep) 1 for a group that this rank has more rows for than it sends
   AttentionKernel attention = AttentionKernel::cuda_cores;
+  bool rows_in_order = false;       // AttentionMask::in_order of this rank's own rows
+  bool one_document = false;        // the host knows that a sequence is one
   CudnnAttention* cudnn = nullptr;  // where cudnn_computes() what the steps attend to
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8

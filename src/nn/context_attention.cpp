@@ -10,7 +10,8 @@ using namespace context_detail;
 
 template <class T>
 AttentionMask own_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
-  return {batch.positions, batch.positions, batch.documents, batch.documents, ctx.spec().window(layer)};
+  const View<const std::int32_t, 1> documents = known_documents(ctx, batch.documents);
+  return {batch.positions, batch.positions, documents, documents, ctx.spec().window(layer), ctx.rows_in_order};
 }
 
 // The ranks of the group are those that the buffers were sized for.

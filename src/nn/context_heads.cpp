@@ -79,7 +79,8 @@ AttentionShape rows_shape(const Context<T>& ctx, std::int64_t layer, const Batch
 
 template <class T>
 AttentionMask rows_mask(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {
-  return {batch.key_positions, batch.key_positions, batch.key_documents, batch.key_documents, ctx.spec().window(layer)};
+  const View<const std::int32_t, 1> documents = known_documents(ctx, batch.key_documents);
+  return {batch.key_positions, batch.key_positions, documents, documents, ctx.spec().window(layer)};
 }
 
 // x(R, heads) as columns [first, first + count) of the blocks.

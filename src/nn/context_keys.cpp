@@ -21,8 +21,8 @@ struct Blocks {
 
   AttentionMask mask(int j) const {
     const std::int64_t rows = ctx.buffers.microbatch.rows(), begin = j * rows, end = begin + rows;
-    return {batch.positions, batch.key_positions.slice(begin, end), batch.documents,
-            batch.key_documents.slice(begin, end), window};
+    return {batch.positions, batch.key_positions.slice(begin, end), known_documents(ctx, batch.documents),
+            known_documents(ctx, batch.key_documents.slice(begin, end)), window};
   }
   void pack(const AttentionHeads<const T>& in, const View<T, 2>& pair) const {
     const KeyValue<T> to = split_pair(m, pair);

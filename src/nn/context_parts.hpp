@@ -67,6 +67,13 @@ void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const Atten
                  View<A, 1>(ctx.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 
+// The documents that a mask has to look at: none where the host knows that a sequence is one.
+template <class T>
+View<const std::int32_t, 1> known_documents(const Context<T>& ctx, const View<std::int32_t, 1>& documents) {
+  if (ctx.one_document) return {};
+  return documents;
+}
+
 // This rank's queries and the keys of its own block: of one rank, whole sequences, of which cuDNN has the mask.
 template <class T>
 AttentionShape block_shape(const Context<T>& ctx, std::int64_t layer, const Batch& batch) {

@@ -12,7 +12,8 @@ namespace forge {
 std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
   if (machine.cores_per_node > 0) return "processor";
-  if (deck.machine.attention != AttentionKernel::cudnn) return attention_kernel_words[to_size(chosen_attention(deck))];
+  const AttentionKernel chosen = chosen_attention(deck);
+  if (!on_tensor_cores(chosen)) return attention_kernel_words[to_size(chosen)];
   return cudnn_computes(deck) ? "library" : attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
 }
 

@@ -105,7 +105,7 @@ AttentionRates measure_attention(Stream& stream, Heartbeat& heartbeat) {
     const auto sums = values.take<A, 3>({{rows, heads, size}});
     const auto positions = values.counting(rows, length);
     const AttentionShape shape{sequences, length, length, 1 / std::sqrt(double{size}), 0, 0, {}, 0};
-    const AttentionMask mask{positions, positions, {}, {}};
+    const AttentionMask mask{positions, positions, {}, {}, 0, true};
     const double forward = seconds_of(stream, [&](int) { attention_forward<T>(stream, shape, mask, q, k, v, o, lse); });
     const double backward = seconds_of(stream, [&](int) {
       attention_backward<T>(stream, shape, mask, d_o, q, k, v, lse, delta, d_q, d_k, d_v, sums);

@@ -70,6 +70,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   context.groups.stream = exchange_.get();
   if (sync_) context.fresh = &sync_->fresh();
   context.attention = chosen_attention(setup_.deck);
+  context.rows_in_order = mesh.cp().size() == 1;
+  context.one_document = setup_.deck.data.one_document();
   context.cudnn = cudnn_.get();
   context.fp8 = fp8;
   context.fp8_history = run_.fp8_history;

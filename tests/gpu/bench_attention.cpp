@@ -32,7 +32,7 @@ void bench_heads(const Bench& b, const Heads& n) {
   const auto part = [&](const View<bf16, 2>& x, int64_t first, int64_t heads) {
     return View<bf16, 3>(x.data + first * D, {{rows, heads, D}}, width);
   };
-  const AttentionMask mask{positions, positions, {}, {}, 0};
+  const AttentionMask mask{positions, positions, {}, {}, 0, true};
   const double pairs = static_cast<double>(B * H) * static_cast<double>(T) * static_cast<double>(T + 1) / 2;
   const std::string sizes =
       word("B", B) + " " + word("T", T) + " " + word("H", H) + " " + word("K", K) + " " + word("D", D);
@@ -44,8 +44,8 @@ void bench_heads(const Bench& b, const Heads& n) {
     cudnn = std::make_unique<CudnnAttention>(workspace.data(), workspace.bytes());
   }
   // machine.attention's first value, which the CPU build has too, is the kernel without a name.
-  for (const AttentionKernel kernel :
-       {AttentionKernel::cuda_cores, AttentionKernel::tensor_cores, AttentionKernel::cudnn}) {
+  for (const AttentionKernel kernel : {AttentionKernel::cuda_cores, AttentionKernel::tensor_cores,
+                                       AttentionKernel::warp_specialized, AttentionKernel::cudnn}) {
     const bool first = kernel == AttentionKernel::cuda_cores;
     if ((!first && std::string(device_info().kind) == "cpu") || (kernel == AttentionKernel::cudnn && !cudnn)) continue;
     const std::string name = first ? "" : ", " + std::string(attention_kernel_words[static_cast<std::size_t>(kernel)]);

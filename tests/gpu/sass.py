@@ -5,7 +5,8 @@ needed. Ends with 1, and says what is wrong, unless
   no kernel divides numbers of 64 bits;
   every kernel of attention by tensor cores multiplies by HMMA, copies its tiles from device memory 16 bytes at a time, and keeps
   no registers in local memory (spills);
-  every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills;
+  every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills, and
+  where weights are to hide behind a product, computes them before it waits for it;
   every kernel of grouped products is as those of attention by tensor cores; those of rows also write their results 16 bytes at a time;
   those of warpgroups multiply by HGMMA in code for sm_90a, with such copies and results and without spills;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
@@ -74,9 +75,10 @@ def types_of(rest):
 def plain(mangled):
     """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
     their symbol."""
-    found = re.search(r"attention_mma.*?(forward|keys|queries)_kernel_of_groups(.*?)EEEv", mangled)
-    if found:
-        return f"attention_groups {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
+    for kernels, pattern in (("attention_groups", r"(forward|keys|queries)_kernel_of_groups"), ("attention_tasks", r"specialized_(forward|keys|queries)_kernel")):
+        found = re.search(rf"attention_mma.*?{pattern}(.*?)EEEv", mangled)
+        if found:
+            return f"{kernels} {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
@@ -116,6 +118,18 @@ def registers(instructions):
     return 1 + max((int(r) for line in instructions for r in re.findall(r"\bR([0-9]+)\b", line)), default=-1)
 
 
+# Kernels of attention that compute exponentials while the last product runs. Those of keys have other products to start.
+HIDDEN = re.compile(r"attention_(groups|tasks) (forward|queries)<")
+
+
+def waits_early(instructions):
+    """Whether the wait for the last product stands ahead of the exponentials that it is to hide: between each wait for all
+    but one, which has the scores, and the next one for all, there are those of 64 scores at least."""
+    waits = [i for i, line in enumerate(instructions) if "WARPGROUP.DEPBAR" in line]
+    pairs = [(i, j) for i, j in zip(waits, waits[1:]) if "0x1" in instructions[i] and "0x0" in instructions[j]]
+    return not any(sum("MUFU.EX2" in line for line in instructions[i:j]) >= 64 for i, j in pairs)
+
+
 def problems(name, instructions, architecture):
     def count(pattern):
         return sum(re.search(pattern, line) is not None for line in instructions)
@@ -129,9 +143,11 @@ def problems(name, instructions, architecture):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
     grouped = name in WARPGROUPS and architecture == "90a"
-    hgmma = grouped or name.startswith("attention_groups")
+    hgmma = grouped or name.startswith(("attention_groups", "attention_tasks"))
     if hgmma and not count(r"\bHGMMA\b"):
         yield "no HGMMA"
+    if HIDDEN.match(name) and waits_early(instructions):
+        yield "waits for a product ahead of the exponentials that it is to hide"
     if (rows or codes or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
     if hmma and not count(r"\bHMMA\b"):
@@ -146,7 +162,7 @@ def problems(name, instructions, architecture):
 
 def codes_of(path, architecture):
     """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
-    if "attention_warpgroup" in path:
+    if "attention_warpgroup" in path or "attention_specialized" in path:
         return ["90a"]
     return [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]
 
@@ -174,9 +190,9 @@ def main():
         if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
             failed = True
-    for kernel in ("forward", "keys", "queries"):
-        if judges and not any(name.startswith(f"attention_groups {kernel}<") for name in names):
-            print(f"attention_groups {kernel}: no such kernel")
+    for kernel in (f"{kernels} {kernel}" for kernels in ("attention_groups", "attention_tasks") for kernel in ("forward", "keys", "queries")):
+        if judges and not any(name.startswith(f"{kernel}<") for name in names):
+            print(f"{kernel}: no such kernel")
             failed = True
     for code, (group, _) in CODES.items():
         for kernel in [k for a in ("e4m3", "e5m2") for k in (f"product_kernel<{a},bf16,{group}>", f"product_kernel<{a},fp32,{group}>", f"coded_rows_kernel<{a},{group}>")]:

@@ -87,6 +87,7 @@ struct Sizes {
   bool documents = false;
   double dropout = 0;
   std::int64_t first_position = 0;  // of the queries
+  bool in_order = false;            // with first position 0: the mask says that rows' numbers are their positions
   AttentionKernel kernel = AttentionKernel::cuda_cores;
   bool aligned = false;  // the gaps behind rows are multiples of 16 bytes
   double soft_cap = 0;
@@ -159,7 +160,12 @@ struct Case {
     return s;
   }
   AttentionMask mask() const {
-    return {position_q.on_device(), position_k.on_device(), document_q.on_device(), document_k.on_device(), n.window};
+    return {position_q.on_device(),
+            position_k.on_device(),
+            document_q.on_device(),
+            document_k.on_device(),
+            n.window,
+            n.in_order};
   }
 
   void run_forward() {

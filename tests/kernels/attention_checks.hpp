@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "attention_case.hpp"
 
 namespace forge::reference {
 
 // A type, and the kernels that compute in it. The CPU build has one kernel for each type.
-template <class T, AttentionKernel kernel_, bool aligned_ = kernel_ == AttentionKernel::tensor_cores>
+template <class T, AttentionKernel kernel_, bool aligned_ = on_tensor_cores(kernel_)>
 struct Computed {
   using Type = T;
   static constexpr AttentionKernel kernel = kernel_;
@@ -16,7 +18,7 @@ struct Computed {
 
 using Types = testing::Types<
 #if defined(FORGE_CUDA)
-    Computed<bf16, AttentionKernel::tensor_cores>,
+    Computed<bf16, AttentionKernel::tensor_cores>, Computed<bf16, AttentionKernel::warp_specialized>,
 #endif
     Computed<double, AttentionKernel::cuda_cores>, Computed<float, AttentionKernel::cuda_cores>,
     Computed<bf16, AttentionKernel::cuda_cores>>;
@@ -42,6 +44,31 @@ inline void expect_lse(const Heads& got, const Heads& want, double error) {
       ASSERT_LE(std::abs(got.values[i] - want.values[i]), error) << "lse " << i;
     }
   }
+}
+
+inline std::string text(const Sizes& n) {
+  return "B " + std::to_string(n.B) + " Tq " + std::to_string(n.Tq) + " Tk " + std::to_string(n.Tk) + " H " +
+         std::to_string(n.H) + " K " + std::to_string(n.K) + " D " + std::to_string(n.D) + " Dv " +
+         std::to_string(n.Dv) + " window " + std::to_string(n.window) + (n.documents ? " documents" : "") +
+         " dropout " + std::to_string(n.dropout);
+}
+
+// Forward and backward against the reference.
+template <class C>
+void check(Sizes n) {
+  using T = typename C::Type;
+  SCOPED_TRACE(text(n));
+  n.kernel = C::kernel;
+  n.aligned = C::aligned;
+  n.in_order = n.first_position == 0;
+  Case<T> c(n);
+  c.run_forward();
+  c.run_backward();
+  const Forward want = forward(c.in);
+  const double relative = relative_error<T>(n, want.score_magnitude);
+  expect_close(c.o.read(c.stream), want.o, want.o_magnitude, relative, "o");
+  expect_lse(c.lse.read(c.stream), want.lse, relative_error<acc_t<T>>(n, want.score_magnitude));
+  expect_close(c.gradients(), backward(c.in, c.d_o, want.o, want.lse), relative);
 }
 
 }  // namespace forge::reference

@@ -11,30 +11,6 @@ template <class T>
 class Attention : public testing::Test {};
 TYPED_TEST_SUITE(Attention, Types);
 
-std::string text(const Sizes& n) {
-  return "B " + std::to_string(n.B) + " Tq " + std::to_string(n.Tq) + " Tk " + std::to_string(n.Tk) + " H " +
-         std::to_string(n.H) + " K " + std::to_string(n.K) + " D " + std::to_string(n.D) + " Dv " +
-         std::to_string(n.Dv) + " window " + std::to_string(n.window) + (n.documents ? " documents" : "") +
-         " dropout " + std::to_string(n.dropout);
-}
-
-// Forward and backward against the reference.
-template <class C>
-void check(Sizes n) {
-  using T = typename C::Type;
-  SCOPED_TRACE(text(n));
-  n.kernel = C::kernel;
-  n.aligned = C::aligned;
-  Case<T> c(n);
-  c.run_forward();
-  c.run_backward();
-  const Forward want = forward(c.in);
-  const double relative = relative_error<T>(n, want.score_magnitude);
-  expect_close(c.o.read(c.stream), want.o, want.o_magnitude, relative, "o");
-  expect_lse(c.lse.read(c.stream), want.lse, relative_error<acc_t<T>>(n, want.score_magnitude));
-  expect_close(c.gradients(), backward(c.in, c.d_o, want.o, want.lse), relative);
-}
-
 TYPED_TEST(Attention, SequencesAndHeads) {
   const std::int64_t heads[][2] = {{1, 1}, {3, 1}, {3, 3}, {7, 1}, {6, 2}};
   for (const std::int64_t T : {1, 3, 17, 63, 64, 65, 130})
@@ -76,7 +52,7 @@ TYPED_TEST(Attention, Dropout) {
 
 // Small caps bend the scores much, large ones little; not on tensor cores.
 TYPED_TEST(Attention, SoftCap) {
-  if (TypeParam::kernel == AttentionKernel::tensor_cores) {
+  if (on_tensor_cores(TypeParam::kernel)) {
     Case<typename TypeParam::Type> c({.kernel = TypeParam::kernel, .aligned = true, .soft_cap = 1});
     EXPECT_THROW(c.run_forward(), Error);
     EXPECT_THROW(c.run_backward(), Error);
@@ -94,7 +70,7 @@ TYPED_TEST(Attention, SoftCap) {
 TYPED_TEST(Attention, LargestScores) {
   using T = typename TypeParam::Type;
   for (const double cap : {0.0, 0.7}) {
-    if (cap > 0 && TypeParam::kernel == AttentionKernel::tensor_cores) continue;
+    if (cap > 0 && on_tensor_cores(TypeParam::kernel)) continue;
     Case<T> c({.B = 2,
                .Tq = 90,
                .Tk = 150,
@@ -294,6 +270,29 @@ TEST(AttentionOnTensorCores, RowsThatBeginAnywhere) {
 TEST(AttentionOnTensorCores, MoreTilesThanOneLook) {
   check<OnTensorCores>({.Tq = 5, .Tk = 8400, .window = 300, .first_position = 8395});
   check<OnTensorCores>({.Tq = 8400, .Tk = 5});
+}
+
+// Rows that are known to be in order are seen as their positions say, to the bit: with and without a window, where
+// tiles end behind the last key, by products of warps and of warpgroups.
+TEST(AttentionOnTensorCores, RowsInOrderAreSeenAsTheirPositionsSay) {
+  for (const Sizes& sizes : {Sizes{.Tq = 300, .Tk = 300, .H = 2, .D = 64, .Dv = 64},
+                             Sizes{.B = 2, .Tq = 200, .Tk = 200, .D = 128, .Dv = 128, .window = 70},
+                             Sizes{.Tq = 130, .Tk = 140, .D = 16, .Dv = 16, .window = 1},
+                             Sizes{.Tq = 140, .Tk = 130, .D = 192, .Dv = 128, .window = 90},
+                             Sizes{.Tq = 150, .Tk = 150, .D = 64, .Dv = 64, .dropout = 0.3}}) {
+    SCOPED_TRACE(text(sizes));
+    std::vector<std::vector<double>> all[2];
+    for (const bool in_order : {false, true}) {
+      Sizes n = sizes;
+      n.kernel = AttentionKernel::tensor_cores, n.aligned = true, n.in_order = in_order;
+      Case<bf16> c(n);
+      c.run_forward();
+      c.run_backward();
+      const Gradients g = c.gradients();
+      all[in_order] = {c.o.read(c.stream).values, c.lse.read(c.stream).values, g.q.values, g.k.values, g.v.values};
+    }
+    ASSERT_EQ(all[0], all[1]);
+  }
 }
 
 TEST(AttentionOnTensorCores, OtherTypesAreRefused) {

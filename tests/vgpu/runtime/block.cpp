@@ -78,6 +78,7 @@ void Block::run(std::uint64_t number) {
     for (std::size_t i = fresh_.size() - 1; i > 0; --i) std::swap(fresh_[i], fresh_[random_.below(i + 1)]);
   at_barrier_ = done_ = 0;
   last_barrier_ = {};
+  mbarriers_.clear();
   races_.begin(threads_.size());
   kernel_view = &view_;
   go_on(next());
@@ -174,6 +175,42 @@ void Block::barrier(const char* file, int line) {
     const int thread = order_ == ThreadOrder::forwards ? n - 1 - i : i;
     if (thread != current_) make_ready(thread);
   }
+}
+
+Block::Mbarrier& Block::mbarrier_at(const void* barrier, const char* what) {
+  const auto found = mbarriers_.find(barrier);
+  if (found == mbarriers_.end()) fail(place() + ' ' + what + " what is no mbarrier: mbarrier.init makes one");
+  if (!races_.access(offset_of(barrier), 8, Access::read)) fail_of_race(barrier, 8, Access::read);
+  return found->second;
+}
+
+void Block::mbarrier_init(const void* barrier, unsigned count) {
+  if (!in_shared_array(reinterpret_cast<std::uintptr_t>(barrier), 8) ||
+      reinterpret_cast<std::uintptr_t>(barrier) % 8 != 0)
+    fail(place() + ": an mbarrier is not in shared memory, or not aligned to 8 bytes");
+  races_.use_mbarriers();
+  if (!races_.access(offset_of(barrier), 8, Access::write)) fail_of_race(barrier, 8, Access::write);
+  mbarriers_[barrier] = {count, count, 0, {}, {}};
+}
+
+void Block::mbarrier_arrive(const void* barrier) {
+  Mbarrier& b = mbarrier_at(barrier, "arrives at");
+  races_.arrive(b.arrivals);
+  if (--b.pending > 0) return;
+  b.pending = b.count;
+  ++b.phases;
+  for (const int thread : b.waiting) make_ready(thread);
+  b.waiting.clear();
+}
+
+// Until the phase of that parity has ended: phases are 0, 1, 0 and so on, and before the first one a 1 has ended.
+void Block::mbarrier_wait(const void* barrier, unsigned parity, const char* file, int line) {
+  Mbarrier& b = mbarrier_at(barrier, "waits for");
+  while (b.phases % 2 == parity) {
+    b.waiting.push_back(current_);
+    wait(State::mbarrier, {file, line});
+  }
+  races_.wait(b.arrivals);
 }
 
 unsigned Block::lanes_of(unsigned warp) const {

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "checks.hpp"
 #include "cuda_runtime.h"
 #include "fiber.hpp"
+#include "races.hpp"
 #include "random.hpp"
 
 namespace vgpu {
@@ -48,6 +50,9 @@ class Block {
   void copy_async(void* to, const void* from, std::size_t bytes, std::size_t read);
   void copy_async_commit();
   void copy_async_wait(int pending);
+  void mbarrier_init(const void* barrier, unsigned count);
+  void mbarrier_arrive(const void* barrier);
+  void mbarrier_wait(const void* barrier, unsigned parity, const char* file, int line);
   // Of the warp whose operation is computed.
   void set_lane(int lane) { races_.set_thread(current_ / 32 * 32 + lane); }
 
@@ -73,7 +78,7 @@ class Block {
     std::size_t bytes, read;
     int group;
   };
-  enum class State { fresh, running, ready, barrier, warp, done };
+  enum class State { fresh, running, ready, barrier, warp, mbarrier, done };
   struct Thread {
     State state = State::fresh;
     uint3 index{};
@@ -91,6 +96,12 @@ class Block {
     VgpuLanes lanes;
     std::uint32_t* results[32];  // where each lane wants its own
   };
+  // `count` arrivals end a phase; those who wait for its end go on, behind what has arrived.
+  struct Mbarrier {
+    unsigned count, pending, phases = 0;
+    SharedRaces::Arrivals arrivals;
+    std::vector<int> waiting;
+  };
   struct SharedArray {
     const void* site;
     std::size_t begin, bytes;
@@ -99,6 +110,7 @@ class Block {
   static constexpr std::size_t shared_bytes = 256 << 10;  // with the gaps between arrays
 
   static void run_fiber();
+  Mbarrier& mbarrier_at(const void* barrier, const char* what);
   static std::string text_of(const Place& place);
   static std::string text_of(const uint3& index);
   void run_thread();
@@ -129,6 +141,7 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<int> fresh_, ready_;                               // the next one stands last
   std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // by warp
+  std::unordered_map<const void*, Mbarrier> mbarriers_;
   int current_ = -1;
   unsigned at_barrier_ = 0, done_ = 0;
   Place barrier_, last_barrier_;  // of those at it; of all

@@ -137,6 +137,8 @@ std::string Block::waiting_text() const {
         return std::string("has ended");
       case State::barrier:
         return "waits at the barrier " + text_of(t.place);
+      case State::mbarrier:
+        return "waits for the mbarrier at " + text_of(t.place);
       case State::warp:
         return "waits for lanes of its warp at " + text_of(t.place);
       default:
@@ -175,6 +177,15 @@ void vgpu_barrier(const char* file, int line) {
 void vgpu_warp(const VgpuWarpOperation* operation, unsigned mask, const std::uint32_t* in, std::uint32_t* out,
                const char* file, int line) {
   block_here(operation->name).warp(*operation, mask, in, out, file, line);
+}
+void vgpu_mbarrier_init(const void* barrier, unsigned count) {
+  block_here("an mbarrier").mbarrier_init(barrier, count);
+}
+void vgpu_mbarrier_arrive(const void* barrier) {
+  block_here("an mbarrier").mbarrier_arrive(barrier);
+}
+void vgpu_mbarrier_wait(const void* barrier, unsigned parity, const char* file, int line) {
+  block_here("an mbarrier").mbarrier_wait(barrier, parity, file, line);
 }
 void* vgpu_shared(const void* site, std::size_t bytes, std::size_t alignment) {
   return block_here("a shared array").shared_array(site, bytes, alignment);

@@ -14,6 +14,8 @@ void SharedRaces::move_on() {
   std::fill(bytes_.begin(), bytes_.end(), Cell{});
   std::fill(quick_.begin(), quick_.end(), 0);
   std::fill(warps_.begin(), warps_.end(), 0);
+  std::fill(waited_.begin(), waited_.end(), 0);
+  std::fill(reads_.begin(), reads_.end(), Reads{});
   pairs_.clear();
   history_.clear();
   now_ = barrier_ = 1;
@@ -23,6 +25,7 @@ void SharedRaces::begin(std::size_t threads) {
   alone_ = threads == 1;
   warps_.resize((threads + 31) / 32);
   pairs_.clear();
+  waited_.clear();
   thread_ = 0;
   barrier();
 }
@@ -40,6 +43,13 @@ void SharedRaces::warp(unsigned warp, unsigned mask, bool all) {
   if (all) {
     warps_[warp] = now_;
     set_thread(thread_);
+    for (std::size_t w = 0; w < warps_.size() && !waited_.empty(); ++w) {
+      // Each lane is now behind all that one of them has waited for.
+      const auto row = [&](std::size_t lane) { return (std::size_t{warp} * 32 + lane) * warps_.size() + w; };
+      Time latest = 0;
+      for (std::size_t lane = 0; lane < 32; ++lane) latest = std::max(latest, waited_[row(lane)]);
+      for (std::size_t lane = 0; lane < 32; ++lane) waited_[row(lane)] = latest;
+    }
     return;
   }
   pairs_.resize(warps_.size() * 32 * 32);
@@ -53,6 +63,54 @@ void SharedRaces::warp(unsigned warp, unsigned mask, bool all) {
     for (int l = 0; l < 32; ++l)
       if (mask >> l & 1u) met(first + l, lane) = latest;
   }
+}
+
+// ---- mbarriers
+
+void SharedRaces::use_mbarriers() {
+  if (!waited_.empty()) return;
+  waited_.assign(warps_.size() * 32 * warps_.size(), 0);
+  reads_.assign(words_.size() * warps_.size(), {});
+  std::fill(quick_.begin(), quick_.end(), 0);
+}
+
+// Stands for what the thread's warp did before its lanes met last, and for what the thread is ordered behind itself.
+void SharedRaces::arrive(Arrivals& arrivals) const {
+  arrivals.resize(warps_.size());
+  const std::size_t own = static_cast<std::size_t>(thread_) / 32;
+  for (std::size_t w = 0; w < warps_.size(); ++w)
+    arrivals[w] = std::max(arrivals[w], w == own ? warps_[w] : waited(thread_, static_cast<int>(w)));
+}
+
+void SharedRaces::wait(const Arrivals& arrivals) {
+  for (std::size_t w = 0; w < arrivals.size(); ++w) {
+    Time& known = waited(thread_, static_cast<int>(w));
+    known = std::max(known, arrivals[w]);
+  }
+}
+
+bool SharedRaces::access_with_mbarriers(std::size_t word, Access kind) {
+  Cell& c = words_[word];
+  if (!ordered(c.writer, c.written, thread_)) return found(c.writer, "written");
+  const std::size_t own = static_cast<std::size_t>(thread_) / 32, warps = warps_.size();
+  const std::uint32_t lane = 1u << thread_ % 32;
+  Reads* reads = &reads_[word * warps];
+  if (only_reads(kind)) {
+    Reads& r = reads[own];
+    r.lanes = (r.when < std::max(barrier_, warps_[own]) ? 0 : r.lanes) | lane;
+    r.when = now_;
+    return true;
+  }
+  for (std::size_t w = 0; w < warps; ++w) {
+    const Reads& r = reads[w];
+    const std::uint32_t others = w == own ? r.lanes & ~lane : r.lanes;
+    if (r.when < barrier_ || others == 0) continue;
+    if (r.when < (w == own ? warps_[w] : waited(thread_, static_cast<int>(w)))) continue;
+    return found(static_cast<int>(32 * w) + std::countr_zero(others), "read");
+  }
+  c.written = now_;
+  c.writer = static_cast<std::uint16_t>(thread_);
+  return true;
 }
 
 // ---- accesses
@@ -180,8 +238,12 @@ bool SharedRaces::access_slowly(std::size_t offset, std::size_t bytes, Access ki
   if (copies_ > 0)
     for (std::size_t w = offset / 4; w < (offset + bytes + 3) / 4; ++w)
       if (copied_by_[w] != nobody) return found(copied_by_[w], "copied to", true);
-  if ((offset | bytes) % 4 != 0) return access_bytes(offset, bytes, kind);
   bool good = true;
+  if (!waited_.empty()) {
+    for (std::size_t w = offset / 4; w < (offset + bytes + 3) / 4; ++w) good = access_with_mbarriers(w, kind) && good;
+    return good;
+  }
+  if ((offset | bytes) % 4 != 0) return access_bytes(offset, bytes, kind);
   for (std::size_t w = offset / 4; w < (offset + bytes) / 4; ++w) good = access_word(w, kind) && good;
   return good;
 }

@@ -21,6 +21,9 @@ inline bool only_reads(Access kind) {
 // with reads. The bytes that an asynchronous copy goes to are its own from its start to its wait, whoever meets
 // between.
 //
+// With mbarriers a thread is also ordered behind what warps did before they met, arrived, and it has waited. Then who
+// reads a word is kept warp by warp, whole words alone are told apart, and atomic operations count as writes.
+//
 // Time counts the places where threads meet. What a thread did at time s is ordered before what another does if s is
 // before the time at which the other has met it last. Times are never set back, so that a new block only moves on.
 class SharedRaces {
@@ -34,6 +37,14 @@ class SharedRaces {
   void barrier();
   // Lanes of a warp have met in an operation that orders their memory; all: these are all that the warp has.
   void warp(unsigned warp, unsigned mask, bool all);
+
+  using Time = std::uint32_t;
+  // What an mbarrier has seen arrive: by warp, the time before which all that it did is ordered before a wait.
+  using Arrivals = std::vector<Time>;
+  // The block has an mbarrier; the thread arrives at one; it has waited for one.
+  void use_mbarriers();
+  void arrive(Arrivals& arrivals) const;
+  void wait(const Arrivals& arrivals);
 
   // The accesses that follow are this thread's.
   void set_thread(int thread) {
@@ -64,7 +75,6 @@ class SharedRaces {
   const Race& race() const { return race_; }
 
  private:
-  using Time = std::uint32_t;
   static constexpr Time end_of_time = 1u << 26;  // keys have six bits for the warp
   static constexpr std::size_t all_warps = 32;
   static constexpr std::uint32_t no_key = ~0u;     // nobody's
@@ -93,7 +103,7 @@ class SharedRaces {
 
   bool ordered(int first, Time when, int second) const {
     if (when < barrier_ || first == second) return true;
-    if (first / 32 != second / 32) return false;
+    if (first / 32 != second / 32) return !waited_.empty() && when < waited(second, first / 32);
     if (when < warps_[static_cast<std::size_t>(first) / 32]) return true;
     return !pairs_.empty() && when < met(second, first % 32);
   }
@@ -103,6 +113,13 @@ class SharedRaces {
   Time& met(int thread, int lane) {
     return pairs_[static_cast<std::size_t>(thread) * 32 + static_cast<std::size_t>(lane)];
   }
+  Time waited(int thread, int warp) const {
+    return waited_[static_cast<std::size_t>(thread) * warps_.size() + static_cast<std::size_t>(warp)];
+  }
+  Time& waited(int thread, int warp) {
+    return waited_[static_cast<std::size_t>(thread) * warps_.size() + static_cast<std::size_t>(warp)];
+  }
+  bool access_with_mbarriers(std::size_t word, Access kind);
   bool access_slowly(std::size_t offset, std::size_t bytes, Access kind);
   bool access_word(std::size_t word, Access kind);
   bool access_split(std::size_t word, Access kind);
@@ -130,7 +147,15 @@ class SharedRaces {
   Time now_ = 1, barrier_ = 1;
   std::vector<Time> warps_;  // when all lanes of the warp have met last
   std::vector<Time> pairs_;  // (thread, lane): when it has met that lane of its warp; empty: only whole warps have met
-  bool alone_ = true;        // the block is one thread
+  // (thread, warp): before which what the warp did is ordered, by mbarriers; empty: there are none.
+  std::vector<Time> waited_;
+  // (word, warp): its last read, and the lanes that have read since all of them have met last.
+  struct Reads {
+    Time when = 0;
+    std::uint32_t lanes = 0;
+  };
+  std::vector<Reads> reads_;
+  bool alone_ = true;  // the block is one thread
   Race race_;
 };
 

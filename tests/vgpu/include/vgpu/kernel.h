@@ -50,6 +50,10 @@ extern "C" {
 // ---- the runtime
 // All threads of the block meet; the place says which barrier it is.
 void vgpu_barrier(const char* file, int line);
+// mbarriers in shared memory, by their address.
+void vgpu_mbarrier_init(const void* barrier, unsigned count);
+void vgpu_mbarrier_arrive(const void* barrier);
+void vgpu_mbarrier_wait(const void* barrier, unsigned parity, const char* file, int line);
 // An array of the block; every `site` has one. dynamic: what the launch asked for.
 void* vgpu_shared(const void* site, std::size_t bytes, std::size_t alignment);
 void* vgpu_dynamic_shared();

@@ -1,0 +1,197 @@
+#include <algorithm>
+
+#include "device/warpgroup.hpp"
+#include "kernels/attention_specialized.hpp"
+#include "kernels/attention_specialized_calls.hpp"
+
+// attention_warpgroup_forward.cpp's sums, by warps of different tasks.
+
+namespace forge {
+
+bool specialized_takes(const AttentionShape& shape, std::initializer_list<View<const bf16, 3>> operands) {
+  const std::int64_t head = operands.begin()->extent(2);
+  const bool fits = std::all_of(operands.begin(), operands.end(), [&](const View<const bf16, 3>& x) {
+    return x.extent(2) == head && x.pitch % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+  });
+  return shape.kernel == AttentionKernel::warp_specialized && shape.dropout == 0 && (head == 64 || head == 128) &&
+         fits && std::max(shape.query_rows, shape.key_rows) <= 131072 && device_has_warpgroups();
+}
+
+}  // namespace forge
+
+namespace forge::attention_mma {
+
+namespace {
+
+// 128 queries of one head against tiles of `tile` keys.
+template <int head_, int tile_>
+struct SpecializedForward {
+  static constexpr int head = head_, value_head = head_, tile = tile_, rows = group_rows * consumer_groups;
+  using Own = Panels<rows, head>;
+  using Other = Panels<tile, head>;
+  struct Control {
+    alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
+    BlockRows rows;
+    TileBits bits;
+    Mbarrier queries;
+    Ring<2> keys, values;
+  };
+  static constexpr std::size_t bytes = sizeof(bf16) * (Own::values_all + 4 * Other::values_all) + sizeof(Control);
+};
+
+// The block's shared memory.
+template <class S>
+struct ForwardMemory {
+  bf16* panels = aligned_panels();
+
+  __device__ typename S::Own q() const { return {panels}; }
+  __device__ typename S::Other keys(int place) const {
+    return {panels + S::Own::values_all + place * S::Other::values_all};
+  }
+  __device__ typename S::Other values(int place) const { return keys(2 + place); }
+  __device__ typename S::Control* control() const {
+    return reinterpret_cast<typename S::Control*>(panels + S::Own::values_all + 4 * S::Other::values_all);
+  }
+};
+
+template <class S>
+__device__ void prepare(const Problem<bf16>& p, const Factors& factors) {
+  prepare_panels();
+  typename S::Control* control = ForwardMemory<S>().control();
+  const BlockRows rows = rows_of_queries(p.n, factors.group, S::rows);
+  find_tiles<S::tile, true>(query_places(p.mask, rows.row_q, rows.count, rows.first),
+                            key_places(p.mask, rows.row_k, p.n.Tk, 0), p.mask.window, &control->bits);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    control->rows = rows;
+    mbarrier_init(&control->queries, producer_warps);
+    control->keys.init(producer_warps);
+    control->values.init(producer_warps);
+  }
+  __syncthreads();
+}
+
+template <class S>
+__device__ void produce(const Problem<bf16>& p, int part) {
+  const ForwardMemory<S> memory;
+  typename S::Control* control = memory.control();
+  const BlockRows& rows = control->rows;
+  const int keys = static_cast<int>(p.n.Tk);
+  TileWalk<S::tile> walk(&control->bits, keys);
+  Copies copies;
+  Turn<2> turn;
+  load_by_warp<producer_warps>(p.q, rows.row_q, rows.head, rows.count, memory.q(), part);
+  copies.begin(&control->queries);
+  do {
+    const Visit at = walk.next();
+    wait_until_empty(control->keys, turn, at, part);
+    if (at.valid())
+      load_by_warp<producer_warps>(p.k, rows.row_k + at.first(), rows.kv, keys - at.first(), memory.keys(turn.place()),
+                                   part);
+    copies.then(control->keys.full + turn.place());
+    if (!at.valid()) break;
+    wait_until_empty(control->values, turn);
+    load_by_warp<producer_warps>(p.v, rows.row_k + at.first(), rows.kv, keys - at.first(), memory.values(turn.place()),
+                                 part);
+    copies.then(control->values.full + turn.place());
+    turn.next();
+  } while (true);
+  copies.finish();
+}
+
+template <class S>
+__device__ void consume(const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                        const View<float, 2>& peak, const Factors& factors) {
+  const ForwardMemory<S> memory;
+  constexpr int j = S::tile / 8;
+  typename S::Control* control = memory.control();
+  const BlockRows& rows = control->rows;
+  const int row = 16 * warp(), group_row = row / group_rows * group_rows, keys = static_cast<int>(p.n.Tk);
+  float s[1][j][4], sum[1][S::head / 8][4], keep[1][2];
+  std::uint32_t weights[j / 2][4];
+  Softmax<1, j> softmax(factors.exponent);
+  clear(sum);
+  const auto start_scores = [&](int place) {
+    start_product_of_rows<S::head>(s[0], memory.q().row(group_row), S::Own::panel_bytes, memory.keys(place).values,
+                                   S::Other::panel_bytes);
+  };
+  const auto start_sum = [&](int place) {
+    start_product(sum[0], weights, memory.values(place).values, S::Other::panel_bytes);
+  };
+  const auto weigh = [&](const Visit& at) {
+    if (!at.whole() || at.first() + S::tile > keys)
+      hide<true>(OwnPlaces<1>(query_places(p.mask, rows.row_q, rows.count, rows.first), row),
+                 key_places(p.mask, rows.row_k, keys, 0).tile(at.first(), S::tile), farthest(p.mask.window), s);
+    softmax.step(s, keep);
+  };
+
+  Turn<2> turn;
+  mbarrier_wait(&control->queries, 0);
+  if (Visit at = wait_until_full(control->keys, turn); at.valid()) {
+    begin_warpgroup_products();
+    start_scores(turn.place());
+    finish_products<0>(s[0]);
+    mbarrier_arrive_as_warp(control->keys.empty + turn.place());
+    weigh(at);
+    pack_words(s[0], weights);
+    turn.next();
+    for (at = wait_until_full(control->keys, turn); at.valid(); at = wait_until_full(control->keys, turn)) {
+      begin_warpgroup_products();
+      start_scores(turn.place());
+      const Turn<2> before = turn.before();
+      wait_until_full(control->values, before);
+      begin_warpgroup_products();
+      start_sum(before.place());
+      finish_products<1>(s[0]);
+      mbarrier_arrive_as_warp(control->keys.empty + turn.place());
+      weigh(at);
+      compute_before_wait(softmax.total[0][0] + softmax.total[0][1], control->unread);
+      finish_products<0>(sum[0]);
+      mbarrier_arrive_as_warp(control->values.empty + before.place());
+      if (risen(keep)) scale_rows(keep, sum);
+      pack_words(s[0], weights);
+      turn.next();
+    }
+    wait_until_full(control->values, turn.before());
+    begin_warpgroup_products();
+    start_sum(turn.before().place());
+    finish_products<0>(sum[0]);
+  }
+
+  // The result goes through this warp's rows of q, which no other warp reads.
+  __syncwarp();
+  float factor[1][2];
+  softmax.finish(Statistics{lse, peak, rows.row_q, rows.head, row, rows.count}, factor);
+  store_rows(sum, factor, memory.q(), row, head_rows(View<const bf16, 3>(o), rows.row_q, rows.head), 0, rows.count);
+}
+
+template <class S>
+__global__ void __launch_bounds__(specialized_threads, 1)
+    specialized_forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, View<float, 2> peak,
+                               Factors factors) {
+  prepare<S>(p, factors);
+  if (warp() >= consumer_warps) {
+    give_registers<producer_registers>();
+    return produce<S>(p, warp() - consumer_warps);
+  }
+  take_registers<consumer_registers>();
+  consume<S>(p, o, lse, peak, factors);
+}
+
+template <class S>
+void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                    const View<float, 2>& peak) {
+  if (const std::int64_t blocks = p.n.B * p.n.H * tiles_of(p.n.Tq, S::rows); blocks > 0)
+    launch(stream, "attention, forward (tensor cores)", specialized_forward_kernel<S>,
+           {blocks, specialized_threads, S::bytes}, p, o, lse, peak, Factors(p));
+}
+
+}  // namespace
+
+void specialized_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
+                         const View<float, 2>& peak) {
+  with_largest<SpecializedForward<64, 128>, SpecializedForward<128, 128>>(
+      p.n, [&]<class S>(S) { launch_forward<S>(stream, p, o, lse, peak); });
+}
+
+}  // namespace forge::attention_mma

@@ -1,0 +1,70 @@
+#include <gtest/gtest.h>
+
+#include "attention_checks.hpp"
+#include "kernels/attention_specialized_calls.hpp"
+
+// Attention by warps of different tasks (machine.attention: warp_specialized) on a GPU that has products of warpgroups,
+// against the reference. Each case is one that these kernels take, which is checked, too: others go to the kernels of
+// tensor_cores without a word.
+
+namespace forge::reference {
+
+namespace {
+
+using Specialized = Computed<bf16, AttentionKernel::warp_specialized>;
+
+bool takes(Sizes n) {
+  n.kernel = Specialized::kernel, n.aligned = true;
+  const Case<bf16> c(n);
+  return specialized_takes(c.shape(), {c.q.view(), c.k.view(), c.v.view(), c.u.view()});
+}
+
+void check_taken(const Sizes& n) {
+  SCOPED_TRACE(text(n));
+  ASSERT_TRUE(takes(n));
+  check<Specialized>(n);
+}
+
+// From less than a tile to several turns of every ring of places; heads of keys with one and with several of queries.
+TEST(AttentionByTasks, SequencesAndHeads) {
+  for (const std::int64_t T : {1, 64, 65, 129})
+    check_taken({.B = 2, .Tq = T, .Tk = T, .H = 2, .K = 2, .D = 64, .Dv = 64});
+  check_taken({.Tq = 560, .Tk = 560, .H = 2, .K = 1, .D = 64, .Dv = 64});
+  for (const std::int64_t T : {63, 260}) check_taken({.Tq = T, .Tk = T, .H = 3, .K = 1, .D = 128, .Dv = 128});
+}
+
+TEST(AttentionByTasks, QueriesBehindKeys) {
+  for (const std::int64_t Tq : {1, 70})
+    check_taken({.Tq = Tq, .Tk = 450, .H = 2, .K = 1, .D = 64, .Dv = 64, .first_position = 450 - Tq});
+}
+
+TEST(AttentionByTasks, Window) {
+  for (const std::int64_t window : {1, 129})
+    check_taken({.Tq = 400, .Tk = 400, .H = 1, .K = 1, .D = 64, .Dv = 64, .window = window});
+  check_taken({.Tq = 300, .Tk = 300, .H = 1, .K = 1, .D = 128, .Dv = 128, .window = 100});
+}
+
+TEST(AttentionByTasks, Documents) {
+  check_taken({.B = 2, .Tq = 270, .Tk = 270, .H = 2, .K = 1, .D = 64, .Dv = 64, .documents = true});
+  check_taken({.Tq = 260, .Tk = 260, .H = 2, .K = 1, .D = 128, .Dv = 128, .window = 20, .documents = true});
+}
+
+// Tiles that no query sees, whole blocks without one, and blocks of keys that nobody reads.
+TEST(AttentionByTasks, NothingToSee) {
+  check_taken({.Tq = 300, .Tk = 40, .H = 2, .K = 1, .D = 64, .Dv = 64, .window = 30});
+  check_taken({.Tq = 40, .Tk = 400, .H = 2, .K = 1, .D = 64, .Dv = 64});
+}
+
+TEST(AttentionByTasks, LeavesTheRestToTensorCores) {
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 32, .Dv = 32}));
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 128, .Dv = 64}));
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 64, .Dv = 64, .dropout = 0.1}));
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 131073, .D = 64, .Dv = 64}));
+  check<Specialized>({.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 80, .Dv = 80});
+  check<Computed<bf16, AttentionKernel::warp_specialized, false>>(
+      {.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 64, .Dv = 64});
+}
+
+}  // namespace
+
+}  // namespace forge::reference
