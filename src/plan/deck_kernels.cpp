@@ -1,4 +1,5 @@
 #include "config/attention_kernel.hpp"
+#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
@@ -14,6 +15,12 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (machine.cores_per_node > 0) return "processor";
   if (deck.machine.attention != AttentionKernel::cudnn) return attention_kernel_words[to_size(chosen_attention(deck))];
   return cudnn_computes(deck) ? "library" : attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
+}
+
+BufferContext buffers_on(const Machine& machine, const RunSetup& setup) {
+  BufferContext buffers = setup.buffers;
+  buffers.cutlass = buffers.cutlass || (machine.has_cutlass && takes_cutlass(setup.deck));
+  return buffers;
 }
 
 void require_products_of_codes(const Machine& machine, const Deck& deck) {
