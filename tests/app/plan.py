@@ -161,6 +161,21 @@ def check_launches_of_experts():
         expect(told == (one[0], False), f"launches by machine.grouped: automatic on {machine} {settings}: {told}, not {one[0]}")
 
 
+def check_profile(work):
+    """tests/plan/compare_profile.py finds a task whose time is another one."""
+    trace, deck = work / "trace.json", "inputs/7b_1gpu.yaml"
+    run("plan", deck, "--machine", "h200_4", "--trace", trace)
+    told = json.loads(trace.read_text())
+    changed = [event for event in told["traceEvents"] if event["name"] == "update"]
+    expect(len(changed) == 1, f"{len(changed)} updates in a step")
+    changed[0]["dur"] *= 2
+    trace.write_text(json.dumps(told))
+    command = [sys.executable, "tests/plan/compare_profile.py", FORGE, "h200_4", deck, str(trace)]
+    rows = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    off = [row.split()[0] for row in rows[1:-1] if not row.endswith("+0.0%")]
+    expect(off == ["update", "all"] and rows[-2].startswith("all "), f"compare_profile.py: {rows}")
+
+
 def check_imbalance(work):
     """Of the deck, of candidates, and of the search's layouts."""
     deck, answer, asked, told = "inputs/olmoe_8gpu.yaml", work / "answer.json", work / "asked.csv", work / "told.csv"
@@ -244,6 +259,7 @@ def main():
         check_search_of_zero3(work)
         check_imbalance(work)
         check_launches_of_experts()
+        check_profile(work)
         check_fit(work)
         check_wrong_input(work)
         check_calibration(work)
