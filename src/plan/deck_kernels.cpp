@@ -14,12 +14,19 @@ std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
   if (machine.cores_per_node > 0) return "processor";
   if (deck.machine.attention != AttentionKernel::cudnn) return attention_kernel_words[to_size(chosen_attention(deck))];
-  return cudnn_computes(deck) ? "library" : attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
+  if (!cudnn_computes(deck)) return attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
+  // As forge calls it, where that was measured, else what others have published of it.
+  const std::string_view own = attention_kernel_words[to_size(AttentionKernel::cudnn)];
+  return machine.rates(DType::bf16).attention.contains(own) ? own : "library";
+}
+
+bool takes_cutlass_on(const Machine& machine, const Deck& deck) {
+  return takes_cutlass(deck) && (machine.has_cutlass || deck.machine.grouped == GroupedProducts::cutlass);
 }
 
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup) {
   BufferContext buffers = setup.buffers;
-  buffers.cutlass = buffers.cutlass || (machine.has_cutlass && takes_cutlass(setup.deck));
+  buffers.cutlass = takes_cutlass_on(machine, setup.deck);
   return buffers;
 }
 

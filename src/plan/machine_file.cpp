@@ -170,7 +170,7 @@ void read_compute(Section& in, ComputeRates& to) {
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
-    for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "library"})
+    for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "cudnn", "library"})
       if (auto rates = attention->section(kernel)) read_attention(*rates, to.attention[kernel]);
   if (auto experts = in.section("experts"))
     for (const char* kernel : {"tensor_cores", "cutlass"})

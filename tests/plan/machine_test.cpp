@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/attention_kernel.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
+#include "plan/step_cost.hpp"
 
 namespace forge::test {
 namespace {
@@ -212,6 +214,20 @@ TEST(Machine, KernelsOverRowsHaveTheirOwnRates) {
   EXPECT_NEAR(row_seconds(m, 4.8e9 * 0.845, "copy_rows"), 1e-3 + 3e-6, 1e-12);
   m.program.name = "other";
   EXPECT_NEAR(row_seconds(m, 4.8e9 * 0.4, "swiglu_backward"), 1e-3 + 3e-6, 1e-12);
+}
+
+// As forge calls it where that was measured; what cuDNN doesn't compute, tensor cores do.
+TEST(Machine, AttentionByCudnnHasRatesOfItsOwn) {
+  const Machine h200 = read_machine("h200_4");
+  Deck deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.sequence_tokens = 4096;
+  deck.machine.attention = AttentionKernel::cudnn;
+  EXPECT_EQ(attention_kernel(h200, deck), "cudnn");
+  EXPECT_EQ(attention_kernel(read_machine("h100_8"), deck), "library");
+  EXPECT_NEAR(attention_seconds(h200, DType::bf16, "cudnn", 547e9, 4096, false), 1e-3 + 3e-6, 1e-12);
+  deck.model.dropout = 0.1;
+  EXPECT_EQ(attention_kernel(h200, deck), "tensor_cores");
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {
