@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "config/grouped_products.hpp"
 #include "core/to_size.hpp"
 #include "plan/operations.hpp"
 #include "plan/step_cost.hpp"
@@ -94,6 +95,7 @@ class Table {
  public:
   Table(const RunSetup& setup, const Machine& machine)
       : setup_(setup),
+        buffers_(buffers_on(machine, setup)),
         floors_(floors_of(setup, machine)),
         floor_machine_(at_its_floor(machine)),
         expected_(machine, setup),
@@ -103,8 +105,9 @@ class Table {
     const std::string name = phase_name(task);
     if (!phases_.contains(name)) order_.push_back(name);
     std::array<Phase, 4>& phases = phases_[name];
-    const Operations operations = operations_of(setup_.buffers, setup_.share, task);
+    const Operations operations = operations_of(buffers_, setup_.share, task);
     count_reads_ += operations.count_reads;
+    for (const ExpertProduct& p : operations.expert_products) described_ = described_ || p.described;
     flag_reads_ += task.op == TaskOp::check_overflow;
     add_operations(phases, floors_, operations);
     const TaskCost expected = expected_(setup_.share, task), least = least_(setup_.share, task);
@@ -136,6 +139,10 @@ class Table {
       }
     text += line("all", "", all);
     if (setup_.spec.E() == 0) return text;
+    if (described_ && setup_.deck.machine.grouped == GroupedProducts::automatic)
+      text +=
+          "  machine.grouped: automatic is taken to be CUTLASS, of two launches a product; in a build without it each "
+          "has one\n";
     text += "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step";
     if (flag_reads_ > 0)
       text += ", and " + std::to_string(flag_reads_) + " times for a flag that says whether any overflowed";
@@ -151,12 +158,14 @@ class Table {
   }
 
   const RunSetup& setup_;
+  BufferContext buffers_;
   Floors floors_;
   Machine floor_machine_;
   StepCost expected_, least_;
   std::map<std::string, std::array<Phase, 4>> phases_;
   std::vector<std::string> order_;
   std::int64_t count_reads_ = 0, flag_reads_ = 0;
+  bool described_ = false;  // products of experts are CUTLASS's
 };
 
 }  // namespace

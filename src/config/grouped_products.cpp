@@ -19,4 +19,10 @@ GroupedProducts chosen_grouped_products(const Deck& deck) {
   return has_them && small ? GroupedProducts::tensor_cores : GroupedProducts::library;
 }
 
+bool takes_cutlass(const Deck& deck) {
+  const bool automatic = deck.machine.grouped == GroupedProducts::automatic;
+  return deck.machine.grouped == GroupedProducts::cutlass ||
+         (automatic && deck.machine.workspace_mib > 0 && chosen_grouped_products(deck) != GroupedProducts::library);
+}
+
 }  // namespace forge

@@ -19,5 +19,7 @@ struct Deck;
 // What machine.grouped comes to: never automatic. In place of tensor_cores that `automatic` came to, a run takes
 // CUTLASS's kernels where its build and GPU have them.
 GroupedProducts chosen_grouped_products(const Deck&);
+// Whether it takes CUTLASS's kernels where there are some.
+bool takes_cutlass(const Deck&);
 
 }  // namespace forge

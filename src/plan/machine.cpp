@@ -123,6 +123,20 @@ double product_seconds(const Machine& machine, DType type, ProductOf of, double 
          (machine.program.product_share * machine.compute_speed);
 }
 
+// Rows come in tiles of 128, as both kernels have them. Sums of weights are fp32, read and written.
+std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,
+                                     double experts, double rows, double n, double k) {
+  const auto& kernels = machine.rates(type).experts;
+  const auto found = kernels.find(kernel);
+  if (found == kernels.end() || !machine.program.is_forge()) return std::nullopt;
+  const bool sums = of == ProductOf::weight_gradient;
+  const double multiplied = sums ? rows : 128 * std::ceil(rows / 128);
+  const double flops = 2 * experts * multiplied * n * k;
+  const double bytes = experts * (rows * (n + k) * 2 + n * k * (sums ? 8 : 2));
+  const double rate = interpolate(found->second.rows, found->second.rates[to_size(of)], rows);
+  return std::max(flops / rate, bytes / machine.memory_bandwidth) / machine.compute_speed;
+}
+
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
                          bool backward) {
   if (flops <= 0) return 0;
@@ -138,8 +152,9 @@ double attention_seconds(const Machine& machine, DType type, std::string_view ke
 
 double row_seconds(const Machine& machine, double bytes, std::string_view name) {
   if (bytes <= 0) return 0;
-  const auto own = machine.kernels.find(name);
-  const double share = machine.program.is_forge() ? machine.row_share : program_row_share;
+  const bool is_forge = machine.program.is_forge();
+  const auto own = is_forge ? machine.kernels.find(name) : machine.kernels.end();
+  const double share = is_forge ? machine.row_share : program_row_share;
   const KernelRates rates =
       own != machine.kernels.end() ? own->second : KernelRates{machine.row_launch, machine.memory_bandwidth * share};
   return (rates.launch + bytes / rates.bandwidth) / machine.compute_speed;

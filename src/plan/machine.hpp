@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,18 @@ struct AttentionRates {
   std::vector<double> tokens, forward, backward;
 };
 
+// FLOP/s of products of all experts in one launch, by the rows of an expert.
+struct ExpertRates {
+  std::vector<double> rows;
+  std::array<std::vector<double>, 3> rates;  // by ProductOf
+};
+
 // What a rank computes in one of the types.
 struct ComputeRates {
   WaveRates waves;  // peak 0: the table is used
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
+  std::map<std::string, ExpertRates, std::less<>> experts;       // by the words of machine.grouped
   // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
   // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
   std::map<std::string, double, std::less<>> fp8_peaks;
@@ -121,6 +129,7 @@ struct Machine {
   double network_speed = 1;      // of collectives, inside nodes and between them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
   double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
+  bool has_cutlass = false;      // machine.grouped: automatic comes to CUTLASS's kernels in place of tensor_cores
   std::map<std::string, KernelRates, std::less<>> kernels;
   Program program;
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16
@@ -149,11 +158,15 @@ Program read_program(const std::string& name);
 // Of one product (m, k) (k, n); `count` of them one after the other. `by`: of 8-bit codes, what multiplies them.
 double product_seconds(const Machine& machine, DType type, ProductOf of, double m, double n, double k, double count = 1,
                        std::string_view by = {});
+// Of products of so many experts in one launch by a kernel, of `rows` rows each with weights (n, k), or of the sums of
+// such weights; nothing where the file has no rates of it.
+std::optional<double> expert_seconds(const Machine& machine, DType type, std::string_view kernel, ProductOf of,
+                                     double experts, double rows, double n, double k);
 // Of attention with so many FLOPs over visible pairs, on sequences of `tokens`, by one of the kernels that the file has
 // rates of.
 double attention_seconds(const Machine& machine, DType type, std::string_view kernel, double flops, double tokens,
                          bool backward);
-// Of a kernel that reads and writes so many bytes; `name`: at its own rates, where it has some.
+// Of a kernel that reads and writes so many bytes; `name`: at its own rates, where forge's has some.
 double row_seconds(const Machine& machine, double bytes, std::string_view name = {});
 
 // How the ranks of a group lie: `ranks` of them on `nodes` nodes, where `near` of each node's ranks are in one group,

@@ -116,6 +116,18 @@ void read_attention(Section& in, AttentionRates& to) {
                   "must have as many forward_tflops and backward_tflops as tokens");
 }
 
+void read_experts(Section& in, ExpertRates& to) {
+  in.numbers("rows", to.rows, 1, true);
+  bool complete = !to.rows.empty();
+  const char* const names[] = {"output_tflops", "input_gradient_tflops", "weight_gradient_tflops"};
+  for (std::size_t of = 0; of < to.rates.size(); ++of) {
+    in.numbers(names[of], to.rates[of], tera, false);
+    complete = complete && to.rates[of].size() == to.rows.size();
+  }
+  in.require_that(complete,
+                  "must have as many output_tflops, input_gradient_tflops and weight_gradient_tflops as rows");
+}
+
 void read_compute(Section& in, ComputeRates& to) {
   WaveRates& w = to.waves;
   in.number("peak_tflops", w.peak, tera);
@@ -158,8 +170,11 @@ void read_compute(Section& in, ComputeRates& to) {
   in.require_that(w.peak > 0 ? w.large > 0 && w.memory_share > 0 : !to.table.rates[0].empty(),
                   "legal: peak_tflops with tile_shares and memory_share, or a table");
   if (auto attention = in.section("attention"))
-    for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "library"})
+    for (const char* kernel : {"processor", "cuda_cores", "tensor_cores", "cudnn", "library"})
       if (auto rates = attention->section(kernel)) read_attention(*rates, to.attention[kernel]);
+  if (auto experts = in.section("experts"))
+    for (const char* kernel : {"tensor_cores", "cutlass"})
+      if (auto rates = experts->section(kernel)) read_experts(*rates, to.experts[kernel]);
   in.require_that(!to.attention.empty(), "attention is missing: a map of kernels with their rates");
 }
 
@@ -185,6 +200,15 @@ void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Repo
     in.number("gb_s", rates.bandwidth, giga);
     in.require_that(rates.bandwidth > 0, "gb_s is missing, or 0");
   }
+}
+
+// What machine.grouped: automatic takes of the kernels that compute all experts in one launch.
+void read_grouped(Section& in, Machine& m) {
+  std::string word = m.has_cutlass ? "cutlass" : "tensor_cores";
+  in.text("grouped", word);
+  in.require_that(word == "tensor_cores" || word == "cutlass",
+                  "grouped = " + shown(word) + "; legal: tensor_cores, cutlass");
+  m.has_cutlass = word == "cutlass";
 }
 
 void read_network(Section& in, Machine& m) {
@@ -232,6 +256,7 @@ void read_parts(Section& in, Machine& m, const std::string& file, Report& report
   }
   if (auto compute = in.section("compute")) {
     compute->integer("units", m.units, 1, 1 << 16);
+    read_grouped(*compute, m);
     const char* types[] = {"fp64", "fp32", "bf16"};
     for (std::size_t t = 0; t < 3; ++t)
       if (auto rates = compute->section(types[t])) read_compute(*rates, m.compute[t]);

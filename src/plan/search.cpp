@@ -88,6 +88,7 @@ class Bounds {
     BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
     resolve_coded(c.fp8, deck, mesh);
     if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
+    c.cutlass = takes_cutlass_on(machine_, deck);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
     const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
     ModelCost cost{0, 0, places};

@@ -53,20 +53,27 @@ double logit_seconds(const Machine& machine, const Operations& o) {
   return machine.program.logit_bytes * logits / (machine.memory_bandwidth * machine.compute_speed);
 }
 
+// Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
+double expert_product_seconds(const Machine& machine, const ExpertProduct& p, const Fp8Options& fp8) {
+  if (p.rows == 0) return 0;
+  const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
+  const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
+  const bool codes = p.fp8 && fp8.tensor_cores;
+  if (p.grouped && !codes)
+    if (const auto seconds =
+            expert_seconds(machine, p.operands, p.described ? "cutlass" : "tensor_cores", p.of, experts, rows, n, k))
+      return *seconds;
+  return p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, experts)
+                : product_seconds(machine, p.operands, p.of, rows, n, k, experts, codes ? "tensor_cores" : "");
+}
+
 void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   for (const Product& p : o.products)
     products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1,
                                 p.fp8 ? codes_multiplier(o.c.fp8) : std::string_view());
-  for (const ExpertProduct& p : o.expert_products) {
-    if (p.rows == 0) continue;
-    // Rows of an expert, where the routers are balanced.
-    const double rows = real(p.rows) / real(p.experts), n = real(p.n), k = real(p.k);
-    const std::string_view codes = p.fp8 && o.c.fp8.tensor_cores ? "tensor_cores" : "";
-    products += p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, real(p.experts))
-                       : product_seconds(machine, p.operands, p.of, rows, n, k, real(p.experts), codes);
-  }
+  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p, o.c.fp8);
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=
         attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
@@ -144,7 +151,7 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
 }
 
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
-    : machine_(machine), setup_(setup), busiest_(setup.buffers) {
+    : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
   require_products_of_codes(machine, setup.deck);
   if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
   const int ranks = setup.mesh.world() / setup.mesh.pp;

@@ -25,6 +25,12 @@ inline std::string_view codes_multiplier(const Fp8Options& fp8) {
 // codes with the recipe's scales there.
 void require_products_of_codes(const Machine& machine, const Deck& deck);
 
+// Whether products of experts are CUTLASS's on such GPUs: machine.grouped asks for it, or is automatic where the
+// machine's file has it.
+bool takes_cutlass_on(const Machine& machine, const Deck& deck);
+// The buffers of a run there.
+BufferContext buffers_on(const Machine& machine, const RunSetup& setup);
+
 // Rows of the experts of a rank with the context's expert_load, over the mean's: less than it where rows or capacity
 // end.
 double load_of_busiest(const BufferContext& busiest);

@@ -26,13 +26,6 @@ std::optional<Phase> phase_of(const Task& task) {
   return task.action.op == Op::forward ? Phase::forward : Phase::backward;
 }
 
-// machine.grouped: cutlass, or automatic where they serve.
-bool takes_cutlass(const RunSetup& setup) {
-  const MachineDeck& machine = setup.deck.machine;
-  const bool automatic = machine.grouped == GroupedProducts::automatic && setup.buffers.grouped;
-  return setup.buffers.cutlass || (automatic && machine.workspace_mib > 0 && cutlass_has_kernels_here());
-}
-
 }  // namespace
 
 template <class T>
@@ -42,7 +35,8 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
   void* const for_libraries = arena_.allocate(library_bytes, Category::library);
-  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes, takes_cutlass(setup_));
+  gemm_ =
+      std::make_unique<Gemm>(for_libraries, library_bytes, takes_cutlass(setup_.deck) && cutlass_has_kernels_here());
   if (cudnn_computes(setup.deck)) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);

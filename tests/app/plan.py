@@ -138,6 +138,44 @@ def check_wrong_input(work):
     refused("one.yaml:4:10: node.ranks = 'four': legal: a number", "plan", deck, "--machine", one_node)
 
 
+def check_launches_of_experts():
+    """A product of all experts is one launch, by CUTLASS two: a block has two forward, and for each two gradients."""
+    deck, blocks, microbatches = "inputs/qwen3_30b_16gpu.yaml", 4, 2
+    small = ["model.layers=4", "mesh.dp_shard=1", "mesh.ep=1", "mesh.pp=1", "train.recompute=none", "train.microbatch_sequences=1",
+             "train.global_batch_sequences=2"]
+
+    def launches(machine, *settings):
+        asked = [word for setting in [*small, *settings] for word in ("--set", setting)]
+        code, output = run("show", deck, "--ranks", "1", "--cost", machine, *asked)
+        expect(code == 0, f"show --cost {machine} {settings}: {output.strip()[:300]}")
+        rows = re.findall(r"(?m)^  \w+ +products +[0-9.]+ +[0-9.]+ +([0-9]+) ", output)
+        return sum(map(int, rows)), "is taken to be CUTLASS, of two launches a product" in output
+
+    one, two = launches("h200_4", "machine.grouped=tensor_cores"), launches("h200_4", "machine.grouped=cutlass")
+    expect(two[0] - one[0] == 6 * blocks * microbatches and not one[1] and not two[1], f"launches of experts' products: {one}, {two}")
+    for machine in ("h200_4", "h100_8_efa"):
+        told = launches(machine, "machine.grouped=automatic")
+        expect(told == (two[0], True), f"launches by machine.grouped: automatic on {machine}: {told}, not {two[0]}")
+    for machine, settings in (("a100_8", []), ("b200_8", []), ("h200_4", ["machine.workspace_mib=0"])):
+        told = launches(machine, "machine.grouped=automatic", *settings)
+        expect(told == (one[0], False), f"launches by machine.grouped: automatic on {machine} {settings}: {told}, not {one[0]}")
+
+
+def check_profile(work):
+    """tests/plan/compare_profile.py finds a task whose time is another one."""
+    trace, deck = work / "trace.json", "inputs/7b_1gpu.yaml"
+    run("plan", deck, "--machine", "h200_4", "--trace", trace)
+    told = json.loads(trace.read_text())
+    changed = [event for event in told["traceEvents"] if event["name"] == "update"]
+    expect(len(changed) == 1, f"{len(changed)} updates in a step")
+    changed[0]["dur"] *= 2
+    trace.write_text(json.dumps(told))
+    command = [sys.executable, "tests/plan/compare_profile.py", FORGE, "h200_4", deck, str(trace)]
+    rows = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    off = [row.split()[0] for row in rows[1:-1] if not row.endswith("+0.0%")]
+    expect(off == ["update", "all"] and rows[-2].startswith("all "), f"compare_profile.py: {rows}")
+
+
 def check_imbalance(work):
     """Of the deck, of candidates, and of the search's layouts."""
     deck, answer, asked, told = "inputs/olmoe_8gpu.yaml", work / "answer.json", work / "asked.csv", work / "told.csv"
@@ -220,6 +258,8 @@ def main():
         check_search(work)
         check_search_of_zero3(work)
         check_imbalance(work)
+        check_launches_of_experts()
+        check_profile(work)
         check_fit(work)
         check_wrong_input(work)
         check_calibration(work)

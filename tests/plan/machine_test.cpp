@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/attention_kernel.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
+#include "plan/step_cost.hpp"
 
 namespace forge::test {
 namespace {
@@ -175,6 +177,57 @@ TEST(Machine, ProductsOfCodesHaveTheirOwnPeak) {
   }
   EXPECT_EQ(seconds(b200, "tensor_cores"), seconds(b200, ""));
   EXPECT_LT(seconds(b200, "cublaslt"), 0.6 * seconds(b200, ""));
+}
+
+// All experts in one launch: rows in tiles of 128, by measured rates, or what fp32 sums take that memory moves.
+TEST_F(MachineFile, ExpertsInOneLaunchHaveTheirRates) {
+  const std::string experts =
+      "like: h100_8\nrows: {memory_gb_s: 1000}\ncompute:\n  bf16:\n    experts:\n      cutlass: {rows: [512, 2048], "
+      "output_tflops: [100, 400], input_gradient_tflops: [50, 50], weight_gradient_tflops: [25, 25]}\n";
+  Machine m = read(experts);
+  const auto seconds = [&](ProductOf of, double rows) {
+    return expert_seconds(m, DType::bf16, "cutlass", of, 8, rows, 768, 2048).value_or(-1);
+  };
+  const double weights = 768. * 2048;
+  EXPECT_NEAR(seconds(ProductOf::output, 512), 2 * 8 * 512 * weights / 100e12, 1e-12);
+  EXPECT_NEAR(seconds(ProductOf::output, 1024), 2 * 8 * 1024 * weights / 200e12, 1e-12);
+  EXPECT_NEAR(seconds(ProductOf::output, 4097), 2 * 8 * 4224 * weights / 400e12, 1e-12);
+  EXPECT_NEAR(seconds(ProductOf::input_gradient, 2048), 2 * 8 * 2048 * weights / 50e12, 1e-12);
+  EXPECT_NEAR(seconds(ProductOf::weight_gradient, 2000), 2 * 8 * 2000 * weights / 25e12, 1e-12);
+  EXPECT_NEAR(seconds(ProductOf::weight_gradient, 2), 8 * (2 * 2 * (768 + 2048) + 8 * weights) / 1e12, 1e-12);
+  EXPECT_FALSE(expert_seconds(m, DType::bf16, "tensor_cores", ProductOf::output, 8, 512, 768, 2048));
+  m.program.name = "other";
+  EXPECT_FALSE(expert_seconds(m, DType::bf16, "cutlass", ProductOf::output, 8, 512, 768, 2048));
+  EXPECT_NE(error_of(experts + "      tensor_cores: {rows: [1], output_tflops: [1], input_gradient_tflops: [1]}\n")
+                .find("compute.bf16.experts.tensor_cores: must have as many output_tflops"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of("like: h100_8\ncompute: {grouped: library}\n").find("grouped = 'library'; legal: tensor_cores, cutlass"),
+      std::string::npos);
+  EXPECT_FALSE(read("like: h100_8\ncompute: {grouped: tensor_cores}\n").has_cutlass);
+}
+
+// Rates of single kernels are of forge's.
+TEST(Machine, KernelsOverRowsHaveTheirOwnRates) {
+  Machine m = read_machine("h200_4");
+  EXPECT_NEAR(row_seconds(m, 4.07e9, "swiglu_backward"), 1e-3 + 3e-6, 1e-12);
+  EXPECT_NEAR(row_seconds(m, 4.8e9 * 0.845, "copy_rows"), 1e-3 + 3e-6, 1e-12);
+  m.program.name = "other";
+  EXPECT_NEAR(row_seconds(m, 4.8e9 * 0.4, "swiglu_backward"), 1e-3 + 3e-6, 1e-12);
+}
+
+// As forge calls it where that was measured; what cuDNN doesn't compute, tensor cores do.
+TEST(Machine, AttentionByCudnnHasRatesOfItsOwn) {
+  const Machine h200 = read_machine("h200_4");
+  Deck deck;
+  deck.train.precision = PrecisionName::bf16;
+  deck.train.sequence_tokens = 4096;
+  deck.machine.attention = AttentionKernel::cudnn;
+  EXPECT_EQ(attention_kernel(h200, deck), "cudnn");
+  EXPECT_EQ(attention_kernel(read_machine("h100_8"), deck), "library");
+  EXPECT_NEAR(attention_seconds(h200, DType::bf16, "cudnn", 547e9, 4096, false), 1e-3 + 3e-6, 1e-12);
+  deck.model.dropout = 0.1;
+  EXPECT_EQ(attention_kernel(h200, deck), "tensor_cores");
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "../equivalence/models.hpp"
+#include "config/grouped_products.hpp"
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
 #include "plan/outcome.hpp"
@@ -46,6 +47,31 @@ TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
     EXPECT_NEAR(std::accumulate(p.part.begin(), p.part.end(), 0.0), sum, 1e-9 * sum);
     EXPECT_NEAR(p.tokens_per_second, 16 * 16 / sum, 1e-6 / sum);
   }
+}
+
+// Products of small experts are CUTLASS's where the machine has it and machine.grouped is automatic.
+TEST(Prediction, ExpertsTakeTheRatesOfTheirKernel) {
+  Machine machine = read_machine("h200_4");
+  machine.host_launch = 0;
+  Deck deck = small_deck(true);
+  const auto products = [&](GroupedProducts grouped) {
+    deck.machine.grouped = grouped;
+    check_deck(deck, 1);
+    return predict(machine, make_setup(deck)).part[0];
+  };
+  using enum GroupedProducts;
+  const double plain = products(library);
+  EXPECT_EQ(products(automatic), products(cutlass));
+  EXPECT_NE(products(tensor_cores), plain);
+  machine.compute[2].experts["cutlass"].rates.fill({1e9, 1e9});
+  EXPECT_GT(products(automatic), 10 * products(tensor_cores));
+  EXPECT_EQ(products(automatic), products(cutlass));
+  EXPECT_EQ(products(library), plain);
+  deck.machine.workspace_mib = 0;
+  EXPECT_EQ(products(automatic), products(tensor_cores));
+  deck.machine.workspace_mib = 64;
+  machine.has_cutlass = false;
+  EXPECT_EQ(products(automatic), products(tensor_cores));
 }
 
 // What is computed is counted by the products that one rank's layers are made of.
@@ -300,6 +326,10 @@ TEST(Prediction, ReportsWhereTheTimeGoes) {
 TEST(Search, FindsTheBestOfAll) {
   Machine machine = read_machine("h100_8_efa");
   machine.ranks_per_node = 4;
+  // What `automatic` takes is fast, what it takes elsewhere slow: the search's bounds must know which it is.
+  auto& of_experts = machine.compute[2].experts;
+  of_experts["cutlass"] = {{1}, {{{1e15}, {1e15}, {1e15}}}};
+  of_experts["tensor_cores"] = {{1}, {{{1e9}, {1e9}, {1e9}}}};
   for (const bool experts : {false, true}) {
     Deck deck = small_deck(experts);
     deck.train.global_batch_sequences = 8;
