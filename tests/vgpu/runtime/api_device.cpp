@@ -131,7 +131,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->sharedMemPerBlockOptin = s.shared_limit();
   properties->major = s.arch / 10;
   properties->minor = s.arch % 10;
-  properties->multiProcessorCount = 132;
+  properties->multiProcessorCount = vgpu::Settings::multiprocessors;
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
   properties->pciBusID = device;
@@ -147,6 +147,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
       *value = s.arch % 10;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = vgpu::Settings::multiprocessors;
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = static_cast<int>(s.shared_limit());

@@ -20,6 +20,8 @@ struct Settings {
   // Shared memory of a block, at most; a launch that asks for no more than this needs no attribute.
   std::size_t shared_limit() const;
   static constexpr std::size_t shared_default = 48 << 10;
+  // Few, so that a kernel whose blocks are as many takes several rows with each in a small test.
+  static constexpr int multiprocessors = 4;
 };
 const Settings& settings();
 
