@@ -89,6 +89,7 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
   watchdog.start_other(0, "restart");
   if (start.restarts) progress = restart(*job.session, deck, start.plan.candidates, fingerprint, start.notes);
   watchdog.start_other(0, "run directory");
+  start.if_it_fails.reset();
   if (RunDirectory* const directory = start.directory()) {
     if (!deck.checkpoint.directory.empty())
       append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
