@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -32,6 +33,28 @@ namespace {
 
 constexpr std::int64_t most_ranks = 1 << 20;
 
+// A file that was meant for another place gets one error, not what YAML makes of it. Without a word in it, a deck may
+// still have all its keys from options.
+void refuse_what_is_no_deck(const std::string& file, const std::string& text, bool has_options) {
+  std::string what;
+  const std::size_t at = find_control_character(text);
+  if (starts_as_utf16(text)) {
+    what = "UTF-16 text";
+  } else if (at != std::string::npos) {
+    char byte[8];
+    std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[at])));
+    what = std::string("binary (byte ") + byte + " at offset " + std::to_string(at) + ")";
+  } else if (text.size() > most_yaml_bytes) {
+    what = "longer than " + std::to_string(most_yaml_bytes) + " bytes";
+  } else if (!has_options && text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    what = "empty";
+  }
+  if (!what.empty())
+    throw BadInput(file + " is no deck: it is " + what +
+                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help` lists. Token files are named "
+                   "in data.files, checkpoints by --restart or checkpoint.model_from");
+}
+
 std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (std::filesystem::is_directory(file))
@@ -46,7 +69,10 @@ std::string read_text(const std::string& file) {
 
 Deck read_deck_of(const CommandLine& line, Needs needs) {
   const std::string& file = line.inputs.front();
-  return read_deck(read_text(file), file, settings_of(line), needs);
+  const std::string text = read_text(file);
+  const std::vector<std::string> options = settings_of(line);
+  refuse_what_is_no_deck(file, text, !options.empty());
+  return read_deck(text, file, options, needs);
 }
 
 // srun -N alone starts one rank on each node.

@@ -20,7 +20,7 @@ std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string
   return notes;
 }
 
-// Of the first rank. Errors are caught on their way, which nobody else does, so that a refused start gives its locks
+// Of the first rank. Errors are caught on their way, which nobody else does: files that are half made give their locks
 // back.
 void look_around(const CommandLine& line, const Deck& deck, Start& start) {
   try {
@@ -46,6 +46,7 @@ Start start_of(const CommandLine& line, const Deck& deck, const World& world) {
   world.watchdog().start_other(0, "run directory");
   if (world.rank() == 0) {
     look_around(line, deck, start);
+    start.if_it_fails = std::make_unique<LastAct>([files = start.files.get()] { files->give_back(); });
     restarts = !start.plan.candidates.empty();
   }
   world.make_world()->max_host({&restarts, 1});

@@ -8,6 +8,7 @@
 #include "app/command_line.hpp"
 #include "checkpoint/directory_lock.hpp"
 #include "comm/world.hpp"
+#include "core/last_words.hpp"
 #include "plan/setup.hpp"
 #include "train/restart.hpp"
 #include "train/run_directory.hpp"
@@ -22,14 +23,21 @@ struct RunFiles {
       checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"});
   }
 
+  // Before anything is written.
+  void give_back() {
+    if (checkpoints) checkpoints->give_back();
+    directory.give_back();
+  }
+
   RunDirectory directory;
   std::optional<DirectoryLock> checkpoints;
 };
 
 // How a run starts: from a checkpoint or with step 1.
 struct Start {
-  std::unique_ptr<RunFiles> files;  // of the first rank
-  RunStart plan;                    // of the first rank
+  std::unique_ptr<RunFiles> files;       // of the first rank
+  std::unique_ptr<LastAct> if_it_fails;  // of the first rank, until the run writes: its files are given back
+  RunStart plan;                         // of the first rank
   bool restarts = false;
   std::vector<std::string> notes;  // for the log
 

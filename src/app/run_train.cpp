@@ -68,14 +68,6 @@ std::string warnings_at(const RunSetup& setup, const World& world) {
   return warning_lines(warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)}));
 }
 
-// Wrong files (another vocabulary, another dtype) mostly show in the first sample of a source: before anything is
-// written.
-void read_first_sample(const RunSetup& setup, const TrainingData& data) {
-  Sample sample(setup.deck.train.sequence_tokens);
-  const SampleStream stream = data.stream(setup);
-  for (const DataSource& source : stream.sources()) source.set->read(source.sequence.at(0), sample);
-}
-
 void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
   notes.insert(notes.end(), more.begin(), more.end());
 }
@@ -89,6 +81,7 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
   watchdog.start_other(0, "restart");
   if (start.restarts) progress = restart(*job.session, deck, start.plan.candidates, fingerprint, start.notes);
   watchdog.start_other(0, "run directory");
+  start.if_it_fails.reset();
   if (RunDirectory* const directory = start.directory()) {
     if (!deck.checkpoint.directory.empty())
       append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
@@ -126,8 +119,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   RunSetup setup = make_setup(deck, world.rank());
   const std::string warnings = warnings_at(setup, world);
   const TrainingData data = open_data(setup, world);
-  data.stream(setup).check_ends(deck.train.steps, setup.batches);
-  read_first_sample(setup, data);
+  data.check(setup);
   if (deck.output.sample_tokens > 0 && world.rank() == 0)
     ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");
   prepare_device(setup, RunKind::training, world);

@@ -51,6 +51,25 @@ bool has_name(int descriptor, const std::string& file) {
          opened.st_ino == named.st_ino;
 }
 
+// Makes the directory and those above it that are missing; adds to `made` what it has made, the outermost first.
+// Another start may end meanwhile, and take one away that it had made and this one had seen: then all is looked at
+// anew.
+std::error_code make_directories(const fs::path& path, std::vector<fs::path>& made) {
+  constexpr int most_tries = 10;  // /proc, too, says of a new directory that it doesn't exist
+  std::error_code failed;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    std::vector<fs::path> missing;
+    for (fs::path p = path; !p.empty() && !fs::exists(p, failed); p = p.parent_path()) missing.push_back(p);
+    failed.clear();
+    for (; !missing.empty() && !failed; missing.pop_back())
+      if (fs::create_directory(missing.back(), failed)) made.push_back(missing.back());
+    if (!failed && !fs::is_directory(path, failed) && !failed)
+      failed = std::make_error_code(std::errc::not_a_directory);
+    if (failed != std::errc::no_such_file_or_directory) break;
+  }
+  return failed;
+}
+
 // Seconds since 1970 of the last write, to a file, or to a directory and all that is in it; 0: it is gone.
 double last_write(const std::string& path) {
   struct stat status;
@@ -70,7 +89,12 @@ DirectoryLock::DirectoryLock(LockedDirectory directory, LockTimes times)
       file_(directory_.path + "/" + directory_.file),
       who_(this_process()),
       nonce_(draw_nonce()) {
-  wait_for_turn();
+  try {
+    wait_for_turn();
+  } catch (...) {
+    give_back();
+    throw;
+  }
   if (!certain()) renewal_ = std::jthread([this](const std::stop_token& stop) { renew_text(stop); });
 }
 
@@ -79,9 +103,18 @@ DirectoryLock::~DirectoryLock() {
     renewal_.request_stop();
     renewal_.join();
   }
-  if (read_lock_text(file_).nonce == nonce_) ::unlink(file_.c_str());
+  give_back();
+}
+
+// The file's name goes before the lock does: who has opened the file before, and locks it now, sees that it has no name
+// (has_name). Then the lock: a server keeps a nameless file in the directory for as long as it is open.
+void DirectoryLock::give_back() {
+  const LockText text = read_lock_text(file_);
+  const bool without_text =  // on a full disk
+      text.text.empty() && lock_ && certain() && has_name(lock_->number, file_);
+  if (text.nonce == nonce_ || without_text) ::unlink(file_.c_str());
   lock_.reset();
-  if (made_directory_) ::rmdir(directory_.path.c_str());
+  for (auto made = made_.rbegin(); made != made_.rend(); ++made) ::rmdir(made->c_str());
 }
 
 DirectoryLock::Descriptor::~Descriptor() {
@@ -109,8 +142,7 @@ void DirectoryLock::wait_for_turn() {
 
 // Opens the file; false: another process has the lock, or is removing the file, or the directory that it made.
 bool DirectoryLock::try_lock() {
-  std::error_code failed;
-  made_directory_ |= fs::create_directories(directory_.path, failed);
+  const std::error_code failed = make_directories(directory_.path, made_);
   if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
   lock_ = std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   const int descriptor = lock_->number;

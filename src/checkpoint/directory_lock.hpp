@@ -1,8 +1,10 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/lock_text.hpp"
 
@@ -31,7 +33,7 @@ class DirectoryLock {
   // Waits for a job that holds it; then throws BadInput with that job's node, process and start. Throws IoFailed where
   // the file can't be written.
   explicit DirectoryLock(LockedDirectory directory, LockTimes times = {});
-  // Removes the file, and the directory where this object made it and it is empty.
+  // give_back()
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
@@ -45,6 +47,9 @@ class DirectoryLock {
   bool is_left_over(const std::string& path) const;
   // Throws IoFailed where another job has taken the directory.
   void check() const;
+  // For a job that writes nothing there any more. Removes the file, and of the directories that this object made those
+  // that are empty.
+  void give_back();
 
  private:
   struct Descriptor {
@@ -68,8 +73,8 @@ class DirectoryLock {
   std::string file_, who_, nonce_;
   Reach reach_ = Reach::everywhere;
   std::unique_ptr<Descriptor> lock_;
-  bool made_directory_ = false;
-  std::jthread renewal_;  // last: it uses all of the above
+  std::vector<std::filesystem::path> made_;  // directories, the outermost first
+  std::jthread renewal_;                     // last: it uses all of the above
 };
 
 }  // namespace forge

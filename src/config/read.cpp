@@ -39,9 +39,11 @@ class DeckReader {
   DeckReader(std::string file, const std::vector<std::string>& options) : file_(std::move(file)), options_(options) {}
 
   Deck read(const std::string& text, Needs needs) {
-    const bool usable = parse_yaml(text, file_, root_, report_);
-    if (usable && root_.kind != YamlNode::Kind::map && root_.kind != YamlNode::Kind::null)
+    bool usable = parse_yaml(text, file_, root_, report_);
+    if (usable && root_.kind != YamlNode::Kind::map && root_.kind != YamlNode::Kind::null) {
       report_.add(place(root_), "must be a map of sections: " + section_names());
+      usable = false;
+    }
     for (std::size_t i = 0; i < options_.size(); ++i) apply_option(static_cast<int>(i));
     for (const auto& section : root_.entries) read_section(section);
     if (usable) check_required(needs);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,23 @@ class Report {
   void append(const Report& other) {
     problems_.insert(problems_.end(), other.problems_.begin(), other.problems_.end());
   }
+  // Calls f(); every line of a BadInput that it throws is a problem.
+  template <class F>
+  void collect(F f) {
+    try {
+      f();
+    } catch (const BadInput& error) {
+      std::istringstream lines(error.what());
+      for (std::string line; std::getline(lines, line);) problems_.push_back(line);
+    }
+  }
   bool empty() const { return problems_.empty(); }
+  // One problem a line, without a word of what they are about.
+  std::string lines() const {
+    std::string text;
+    for (const std::string& problem : problems_) text += (text.empty() ? "" : "\n") + problem;
+    return text;
+  }
 
   // One BadInput with a line per problem (the first hundred of them); `subject` is what they are all about.
   void throw_if_any(const std::string& subject) const {

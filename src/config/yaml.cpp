@@ -177,16 +177,19 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// Bytes that no deck holds; UTF-16 and UTF-32 fall under it.
-bool has_control_characters(const std::string& text) {
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7f) return true;
+}  // namespace
+
+std::size_t find_control_character(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7f) return i;
   }
-  return false;
+  return std::string::npos;
 }
 
-}  // namespace
+bool starts_as_utf16(const std::string& text) {
+  return text.starts_with("\xfe\xff") || text.starts_with("\xff\xfe");
+}
 
 bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root, Report& report) {
   if (text.size() > most_yaml_bytes) {
@@ -194,7 +197,7 @@ bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root
                "has " + std::to_string(text.size()) + " bytes; legal: at most " + std::to_string(most_yaml_bytes));
     return false;
   }
-  if (has_control_characters(text) || text.rfind("\xfe\xff", 0) == 0 || text.rfind("\xff\xfe", 0) == 0) {
+  if (find_control_character(text) != std::string::npos || starts_as_utf16(text)) {
     report.add(name, "holds control characters; legal: UTF-8 text");
     return false;
   }

@@ -31,6 +31,11 @@ struct YamlNode::Entry {
   YamlNode value;
 };
 
+// Where the first byte is that no YAML text in UTF-8 holds; npos: nowhere.
+std::size_t find_control_character(const std::string& text);
+// By its byte order mark.
+bool starts_as_utf16(const std::string& text);
+
 // Parses untrusted text. More than most_yaml_bytes, nesting deeper than most_yaml_depth, anchors, aliases, tags,
 // duplicate keys, keys that aren't names and further documents go into the report (as "name:line:column"); the events
 // of the parser are checked one by one, so nothing is ever expanded. Returns false when the text has no usable tree.

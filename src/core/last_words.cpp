@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 
 namespace forge {
 
@@ -12,14 +13,27 @@ namespace {
 // A terminate handler reaches no object.
 std::function<void(const std::exception_ptr&)> speaker;
 std::atomic<bool> spoken{false};
+std::mutex acting;
+std::function<void()> last_act;  // under `acting`
 thread_local bool speaking = false;
+
+// The message comes whatever happens here.
+void do_last_act() {
+  try {
+    const std::lock_guard lock(acting);
+    if (last_act) last_act();
+  } catch (...) {
+  }
+}
 
 [[noreturn]] void on_terminate() {
   if (speaking) std::_Exit(EXIT_FAILURE);  // not even that worked
   if (spoken.exchange(true))
     for (;;) pause();  // another thread is about to end the process
   speaking = true;
-  speaker(std::current_exception());
+  const std::exception_ptr error = std::current_exception();
+  do_last_act();
+  speaker(error);
   std::_Exit(EXIT_FAILURE);
 }
 
@@ -40,6 +54,16 @@ bool LastWords::wanted() {
 
 void LastWords::speak_now() {
   if (wanted()) std::terminate();
+}
+
+LastAct::LastAct(std::function<void()> act) {
+  const std::lock_guard lock(acting);
+  last_act = std::move(act);
+}
+
+LastAct::~LastAct() {
+  const std::lock_guard lock(acting);
+  last_act = nullptr;
 }
 
 }  // namespace forge

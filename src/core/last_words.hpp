@@ -29,4 +29,15 @@ class LastWords {
   std::terminate_handler before_;
 };
 
+// What comes before last words, for as long as the object lives: what others would find of a process that didn't
+// unwind. `act` runs in the thread that has failed, beside all others; the destructor waits until it is done. One
+// object at a time.
+class LastAct {
+ public:
+  explicit LastAct(std::function<void()> act);
+  ~LastAct();
+  LastAct(const LastAct&) = delete;
+  LastAct& operator=(const LastAct&) = delete;
+};
+
 }  // namespace forge

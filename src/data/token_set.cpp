@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "config/report.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -40,35 +41,40 @@ void check_index(const TokenFile& file, const TokenSetOptions& options) {
                    ".bin with its .idx, a .ds with its .ds.index, or document_ends: token");
 }
 
+void check_mask(const std::optional<TokenFile>& file, const std::optional<TokenFile>& mask) {
+  if (file && mask && mask->tokens() != file->tokens())
+    throw BadInput(mask->path() + ": a mask of " + std::to_string(mask->tokens()) + " tokens for the " +
+                   std::to_string(file->tokens()) + " of " + file->path());
+}
+
 }  // namespace
 
-TokenSet::TokenSet(TokenSetOptions options) : options_(std::move(options)), first_sample_{0}, first_token_{0} {
+TokenSet::TokenSet(TokenSetOptions options, bool with_plan)
+    : options_(std::move(options)), first_sample_{0}, first_token_{0} {
   check(options_);
   open_files();
-  if (options_.packing == Packing::best_fit) open_plan();
+  if (with_plan) open_plan();
 }
 
 void TokenSet::open_files() {
-  std::string wrong;
+  Report report;
   for (std::size_t i = 0; i < options_.files.size(); ++i) {
-    try {
-      TokenFile file = TokenFile::open(options_.files[i], options_.dtype);
-      check_length(file, options_);
-      check_index(file, options_);
-      if (!options_.mask_files.empty()) {
-        masks_.push_back(TokenFile::open_mask(options_.mask_files[i]));
-        if (masks_.back().tokens() != file.tokens())
-          throw BadInput(options_.mask_files[i] + ": a mask of " + std::to_string(masks_.back().tokens()) +
-                         " tokens for the " + std::to_string(file.tokens()) + " of " + file.path());
-      }
-      first_sample_.push_back(first_sample_.back() + (file.tokens() - 1) / options_.sequence_tokens);
-      first_token_.push_back(first_token_.back() + file.tokens());
-      files_.push_back(std::move(file));
-    } catch (const BadInput& error) {
-      wrong += (wrong.empty() ? "" : "\n") + std::string(error.what());
-    }
+    std::optional<TokenFile> file, mask;
+    report.collect([&] {
+      file.emplace(TokenFile::open(options_.files[i], options_.dtype));
+      check_length(*file, options_);
+      check_index(*file, options_);
+    });
+    if (!options_.mask_files.empty())
+      report.collect([&] { mask.emplace(TokenFile::open_mask(options_.mask_files[i])); });
+    report.collect([&] { check_mask(file, mask); });
+    if (!report.empty()) continue;
+    first_sample_.push_back(first_sample_.back() + (file->tokens() - 1) / options_.sequence_tokens);
+    first_token_.push_back(first_token_.back() + file->tokens());
+    files_.push_back(std::move(*file));
+    if (mask) masks_.push_back(std::move(*mask));
   }
-  if (!wrong.empty()) throw BadInput(wrong);
+  if (!report.empty()) throw BadInput(report.lines());
 }
 
 TokenSet::SamplePosition TokenSet::locate(std::int64_t sample) const {

@@ -35,9 +35,11 @@ struct TokenSetOptions {
 // they leave of T is filled up with token 0, without labels.
 class TokenSet {
  public:
-  // Opens every file and checks what can be checked without reading tokens; one BadInput lists all that is wrong. Makes
-  // the plan where there is none yet.
-  explicit TokenSet(TokenSetOptions options);
+  // Opens every file and checks what can be checked without reading tokens; one BadInput lists all that is wrong, a
+  // line each. Then open_plan(), unless the caller does that later, when other sets have been opened too.
+  explicit TokenSet(TokenSetOptions options, bool with_plan = true);
+  // Of packed samples, before anything else: makes the plan where there is none yet, which takes its time.
+  void open_plan();
 
   const TokenSetOptions& options() const { return options_; }
   std::int64_t sequence_tokens() const { return options_.sequence_tokens; }
@@ -62,7 +64,6 @@ class TokenSet {
  private:
   void open_files();
   // token_set_packing.cpp
-  void open_plan();
   void write_plan(const std::string& path, std::uint64_t key) const;
   void add_documents(std::size_t file, PackingPlanWriter& writer) const;
   std::uint64_t plan_key() const;

@@ -87,6 +87,7 @@ std::uint64_t TokenSet::plan_key() const {
 }
 
 void TokenSet::open_plan() {
+  if (options_.packing != Packing::best_fit) return;
   if (options_.packing_directory.empty()) throw BadInput("data.packing_directory: is empty, must be a directory");
   if (!options_.has_documents())
     throw BadInput("data.packing: best_fit needs documents: data.document_end_token, or data.document_ends = index");

@@ -5,15 +5,19 @@
 
 namespace forge {
 
+std::int64_t validation_sequences(const TokenSet& set, std::int64_t sequences) {
+  if (sequences < 0 || sequences > set.samples())
+    throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
+                   std::to_string(set.samples()) + " samples");
+  return sequences == 0 ? set.samples() : sequences;
+}
+
 ValidationSet::ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
                              std::int64_t rank, const RowShare& rows)
     : set_(set),
-      sequences_(sequences == 0 ? set.samples() : sequences),
+      sequences_(validation_sequences(set, sequences)),
       share_{microbatch * ranks, microbatch, ranks, rank},
       filler_(set.sequence_tokens(), set.options().vocabulary) {
-  if (sequences_ < 0 || sequences_ > set.samples())
-    throw BadInput("train.validation_sequences: is " + std::to_string(sequences) + ", but data.validation_files hold " +
-                   std::to_string(set.samples()) + " samples");
   microbatches_ = (sequences_ + share_.batches.of(1) - 1) / share_.batches.of(1);
   for (HostBatch& batch : batches_) batch.allocate(1, microbatch, set.sequence_tokens(), rows);
 }

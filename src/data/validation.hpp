@@ -8,12 +8,15 @@
 
 namespace forge {
 
+// How many samples of the set `sequences` of a deck are: 0 = all; BadInput where there are fewer.
+std::int64_t validation_sequences(const TokenSet& set, std::int64_t sequences);
+
 // The first samples of the validation files, the same at every validation, dealt to the data-parallel ranks like a
 // training step. Every rank has the same number of microbatches; what is missing in the last ones is padding without
 // labels.
 class ValidationSet {
  public:
-  // `sequences` of them, 0 = all; more than there are is BadInput. `set` outlives this object.
+  // `sequences` of them: validation_sequences(). `set` outlives this object.
   ValidationSet(const TokenSet& set, std::int64_t sequences, std::int64_t microbatch, std::int64_t ranks,
                 std::int64_t rank, const RowShare& rows = {});
 

@@ -32,6 +32,8 @@ class RunDirectory {
   // For the screen: what has begun to fail, or works again.
   std::string take_news();
   const DirectoryLock& lock() const { return lock_; }
+  // Of a run that has written nothing and won't (DirectoryLock).
+  void give_back() { lock_.give_back(); }
 
  private:
   void open_logs();

@@ -16,7 +16,11 @@ namespace forge {
 
 // The data of a run: training files, those of each source, and held-out files where the deck names some.
 struct TrainingData {
+  // Opens all files, then plans what is packed; one BadInput lists what is wrong with any of them.
   explicit TrainingData(const RunSetup& setup, Heartbeat* heartbeat = nullptr);
+  // Of a training, before anything is written: wrong files (another vocabulary, another dtype) mostly show in the first
+  // sample, and each source must last for the steps. One BadInput lists what is wrong.
+  void check(const RunSetup& setup) const;
   // Which sample stands at which place. The data outlives it.
   SampleStream stream(const RunSetup& setup) const;
   std::int64_t tokens() const;   // of all sources

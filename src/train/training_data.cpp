@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "config/mixture_keys.hpp"
+#include "config/report.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "train/trainer.hpp"
@@ -27,6 +28,8 @@ TokenSetOptions token_options(const RunSetup& s, const std::vector<std::string>&
           plans,
           heartbeat};
 }
+
+constexpr const char* subject = "the data";
 
 // A name's own number, whatever other sources there are (FNV-1a).
 std::uint64_t number_of(const std::string& name) {
@@ -59,23 +62,35 @@ std::vector<std::int64_t> weights_of(const DataDeck& data, const PhaseDeck* phas
 
 }  // namespace
 
-TrainingData::TrainingData(const RunSetup& s, Heartbeat* heartbeat)
-    : validation(s.deck.data.validation_files.empty()
-                     ? nullptr
-                     : std::make_unique<TokenSet>(token_options(s, s.deck.data.validation_files,
-                                                                s.deck.data.validation_mask_files, heartbeat))) {
+TrainingData::TrainingData(const RunSetup& s, Heartbeat* heartbeat) {
   const DataDeck& data = s.deck.data;
-  if (data.sources.empty())
-    training.push_back(std::make_unique<TokenSet>(token_options(s, data.files, data.mask_files, heartbeat)));
-  std::string wrong;
-  for (const SourceDeck& source : data.sources) {
-    try {
-      training.push_back(std::make_unique<TokenSet>(token_options(s, source.files, source.mask_files, heartbeat)));
-    } catch (const BadInput& error) {
-      wrong += (wrong.empty() ? "" : "\n") + std::string(error.what());
-    }
+  Report report;
+  const auto open = [&](const std::vector<std::string>& files, const std::vector<std::string>& masks) {
+    std::unique_ptr<TokenSet> set;
+    report.collect([&] { set = std::make_unique<TokenSet>(token_options(s, files, masks, heartbeat), false); });
+    return set;
+  };
+  if (data.sources.empty()) training.push_back(open(data.files, data.mask_files));
+  for (const SourceDeck& source : data.sources) training.push_back(open(source.files, source.mask_files));
+  if (!data.validation_files.empty()) validation = open(data.validation_files, data.validation_mask_files);
+  report.throw_if_any(subject);
+  for (const auto& set : training) report.collect([&] { set->open_plan(); });
+  if (validation) report.collect([&] { validation->open_plan(); });
+  report.throw_if_any(subject);
+}
+
+void TrainingData::check(const RunSetup& s) const {
+  Sample sample(s.deck.train.sequence_tokens);
+  const SampleStream drawn = stream(s);
+  Report report;
+  for (const DataSource& source : drawn.sources())
+    report.collect([&] { source.set->read(source.sequence.at(0), sample); });
+  report.collect([&] { drawn.check_ends(s.deck.train.steps, s.batches); });
+  if (validation) {
+    report.collect([&] { validation->read(0, sample); });
+    report.collect([&] { validation_sequences(*validation, s.deck.train.validation_sequences); });
   }
-  if (!wrong.empty()) throw BadInput(wrong);
+  report.throw_if_any(subject);
 }
 
 SampleStream TrainingData::stream(const RunSetup& s) const {

@@ -22,6 +22,34 @@ expect 2 "neither a verb nor a deck" "$forge" trian
 expect 2 "unrecognised option" "$forge" "$deck" --sett a=b
 expect 2 "cannot open the deck" "$forge" "$work/none.yaml"
 expect 2 "is a directory" "$forge" "$work"
+# another file in the deck's place: one line, at once
+no_deck() { # FILE WHAT
+  for verb in train show; do
+    expect 2 "forge: error: $1 is no deck: it is $2; legal: a YAML file" timeout 20 "$forge" $verb "$1"
+    [ "$(wc -l < "$work/output")" -eq 1 ] || fail "$1 in the place of a deck gives $(cat "$work/output")"
+  done
+}
+expect 0 "saved step_00000003" "$forge" "$deck" --set "checkpoint.directory=$work/saved" --set "output.directory=$work/other"
+touch "$work/empty.yaml"
+printf '\n \n' > "$work/blank.yaml"
+iconv -t UTF-16LE < "$deck" | cat <(printf '\xff\xfe') - > "$work/utf16.yaml"
+head -c 1100000 < <(yes '# a line') > "$work/long.yaml"
+no_deck "$work/tokens.bin" "binary (byte 0x00 at offset 1)"
+no_deck "$work/saved/step_00000003/shard_00000.h5" "binary (byte 0x1a at offset 6)"
+no_deck /dev/zero "binary (byte 0x00 at offset 0)"
+no_deck "$forge" "binary (byte 0x7f at offset 0)"
+no_deck "$work/empty.yaml" empty
+no_deck "$work/blank.yaml" empty
+no_deck "$work/utf16.yaml" "UTF-16 text"
+no_deck "$work/long.yaml" "longer than 1048576 bytes"
+expect 2 "not YAML" "$forge" show "$work/text"
+printf '\200\201' > "$work/scalar.yaml"
+expect 2 "forge: error: $work/scalar.yaml:1:1: must be a map of sections" "$forge" "$work/scalar.yaml"
+rm -rf "$work/saved" "$work/other"
+# all keys may come from options
+expect 0 "parameters" "$forge" show "$work/empty.yaml" --set model.layers=1 --set model.width=16 --set model.heads=2 --set model.ffn=24 \
+  --set model.vocabulary=256 --set train.steps=3 --set train.global_batch_sequences=2 --set train.sequence_tokens=16 \
+  --set optimizer.learning_rate=1e-3 --set "data.files=[$work/tokens.bin]" --set data.dtype=uint16 --set "output.directory=$work/run"
 expect 2 "no problem of verification" "$forge" verify "$work"
 expect 2 "takes one input deck" "$forge" show "$deck" "$deck"
 expect 2 "no checkpoint.directory" "$forge" "$deck" --restart latest

@@ -151,6 +151,33 @@ one, two = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
 assert len(one) == len(two) == 12
 assert all(abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] for a, b in zip(one, two))
 PY
+# ---- what is wrong with the data is told at once, of training, masks and validation, before anything is written
+rm -rf "$work/run"
+all_told() { # TEXT… -- OPTIONS…
+  local texts=()
+  while [ "$1" != -- ]; do texts+=("$1"); shift; done
+  expect 2 "the data has ${#texts[@]} errors:" "$forge" "$deck" "${@:2}"
+  for text in "${texts[@]}"; do grep -qF -- "$text" "$work/output" || fail "no '$text' in $(cat "$work/output")"; done
+  [ ! -e "$work/run" ] || fail "'${texts[*]}' leaves $(ls -A "$work/run")"
+}
+head -c 20 "$work/raw.bin" > "$work/short.bin"
+python3 -c 'import sys; sys.stdout.buffer.write(b"\xff\x7f" * 100)' > "$work/foreign.bin"
+held_out=(--set train.validate_every_steps=6 --set "data.validation_files=[$work/short.bin]")
+all_told "$work/no.bin: No such file" "$work/no.npy: No such file" "$work/short.bin: too short" -- "${held_out[@]}" \
+  --set "data.files=[$work/no.bin]" --set "data.mask_files=[$work/no.npy]"
+all_told "$work/no.bin: No such file" "$work/no.npy: No such file" "$work/short.bin: too short" -- "${held_out[@]}" --set data.files=[] \
+  --set "data.sources=[{name: a, weight: 1, files: [$work/no.bin]}, {name: b, weight: 1, files: [$work/raw.bin], mask_files: [$work/no.npy]}]"
+all_told "$work/foreign.bin: token " "$work/changed.bin: token 0 " -- --set train.validate_every_steps=6 --set "data.files=[$work/foreign.bin]" \
+  --set "data.validation_files=[$work/changed.bin]" --set model.vocabulary=32 --set data.document_end_token=-1
+all_told "ends at step" "train.validation_sequences: is 1000000" -- --set train.validate_every_steps=6 --set "data.validation_files=[$work/raw.bin]" \
+  --set train.validation_sequences=1000000 --set data.at_end=error --set train.steps=1000000
+expect 2 "forge: error: $work/foreign.bin: token 0 " "$forge" "$deck" --set train.validate_every_steps=6 --set "data.validation_files=[$work/foreign.bin]"
+[ ! -e "$work/run" ] || fail "validation files of another vocabulary leave $(ls -A "$work/run")"
+# nor is a plan made before all files are open
+expect 2 "$work/no.bin: No such file" "$forge" "$deck" --set data.packing=best_fit --set data.positions=document \
+  --set "data.packing_directory=$work/plans2" --set train.validate_every_steps=6 --set "data.validation_files=[$work/no.bin]"
+[ ! -e "$work/plans2" ] || fail "a plan is made beside validation files that are missing"
+
 expect 2 "without documents" "$forge" "$deck" --set data.packing=best_fit --set data.document_end_token=-1
 expect 2 "data.packing_directory = " "$forge" "$deck" --set data.packing_directory=x
 finish

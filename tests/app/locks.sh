@@ -124,6 +124,28 @@ for pair in "$holder first" "$text_holder texts"; do
   [ "$(ls "$work/$name" | wc -l)" -le 3 ] || fail "$name holds $(ls "$work/$name")"
 done
 
+# A start that is refused behind the locks leaves nothing: no file, and no directory that wasn't there.
+leaves_nothing() { # CODE TEXT COMMAND…
+  mkdir -p "$work/there"
+  expect "$@" --set "checkpoint.directory=$work/there/a/saved" --set "output.directory=$work/new/b/run"
+  [ -z "$(ls -A "$work/there")" ] || fail "'$2' leaves $(cd "$work/there" && find . -mindepth 1 | tr '\n' ' ')"
+  [ ! -e "$work/new" ] || fail "'$2' leaves $(cd "$work/new" && find . | tr '\n' ' ')"
+  rm -rf "$work/there" "$work/new"
+}
+for ranks in "" "--ranks 2"; do
+  # shellcheck disable=SC2086 # two words
+  leaves_nothing 2 "model.width = 32, the checkpoint has 16" "$forge" "$deck" $ranks --restart "$work/first" --set model.width=32
+done
+leaves_nothing 2 "model.width = 32, the checkpoint has 16" \
+  mpirun -n 2 "$forge" "$deck" --set "checkpoint.model_from=$work/first" --set model.width=32
+leaves_nothing 3 "neither a checkpoint" "$forge" "$deck" --set "checkpoint.model_from=$work/new"
+leaves_nothing 3 "holds no checkpoint" "$forge" "$deck" --restart latest
+leaves_nothing 2 "No such file" "$forge" "$deck" --set "data.files=[$work/no.bin]"
+# Nor where the second of its directories can't be made.
+touch "$work/file"
+expect 5 "Not a directory" "$forge" "$deck" --set "checkpoint.directory=$work/file/saved" --set "output.directory=$work/new/b/run"
+[ ! -e "$work/new" ] || fail "a checkpoint.directory that can't be made leaves $(cd "$work/new" && find . | tr '\n' ' ')"
+
 # Two starts at once, with one checkpoint.directory: one after the other, and the end is that of one job. In every other round the one
 # that trains is killed, and the other goes on.
 numbers() { sed -E 's/"(step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$1"; }

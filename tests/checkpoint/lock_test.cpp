@@ -204,6 +204,25 @@ TEST(Lock, OfAFileThatIsGoneIsNone) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "both have the lock";
 }
 
+// Nor is a directory there that an ending start takes away between two calls of this one.
+TEST(Lock, InADirectoryThatIsGone) {
+  const LockRig rig;
+  fs::create_directory(rig.path);
+  const pid_t child = fork();
+  if (child == 0) {
+    set_io_fault("mkdir:1:stop", rig.path.c_str());
+    const DirectoryLock lock({"output.directory", rig.path + "/run", ".lock"}, rig.times);
+    _exit(fs::exists(rig.path + "/run/.lock") ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ASSERT_TRUE(fs::remove(rig.path));
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 std::string name_of(const testing::TestParamInfo<Flock>& info) {
   return std::array{"works", "on_server", "missing"}[static_cast<std::size_t>(info.param)];
 }
@@ -292,6 +311,62 @@ TEST(Lock, KnowsLeftOvers) {
   }
 }
 
+// A lock that ends takes with it all directories that it made, and none that was there or holds something.
+TEST(Lock, TakesItsDirectoriesAlong) {
+  const Scratch scratch;
+  const fs::path there = scratch.path / "there", made = there / "a" / "b" / "c";
+  fs::create_directory(there);
+  { const DirectoryLock lock({"output.directory", made / "", ".lock"}); }  // "c/"
+  EXPECT_FALSE(fs::exists(there / "a"));
+  EXPECT_TRUE(fs::exists(there));
+  {
+    const DirectoryLock lock({"output.directory", made, ".lock"});
+    put(there / "a" / "file", "");
+  }
+  EXPECT_FALSE(fs::exists(there / "a" / "b"));
+  EXPECT_TRUE(fs::exists(there / "a" / "file"));
+  set_io_fault("open:1:13", scratch.path.c_str());
+  EXPECT_THROW(DirectoryLock({"output.directory", made, ".lock"}), IoFailed);
+  set_io_fault(nullptr, "");
+  EXPECT_FALSE(fs::exists(there / "a" / "b"));
+}
+
+// What ends takes away directories that another start has just seen, or has opened the file in.
+TEST(Lock, StartsBesideAnEndingOne) {
+  constexpr int starts = 4, rounds = 300;
+  const Scratch scratch;
+  std::atomic<int> served{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < starts; ++i)
+      threads.emplace_back([&, i] {
+        for (int round = 0; round < rounds; ++round) {
+          // Mostly its own, often a neighbour's.
+          const std::string run = "run" + std::to_string(round % 8 == 0 ? i / 2 : i);
+          const DirectoryLock lock({"output.directory", scratch.path / "a" / "b" / run, ".lock"});
+          EXPECT_EQ(read_lock_text(scratch.path / "a" / "b" / run / ".lock").nonce, lock.nonce());
+          ++served;
+        }
+      });
+  }
+  EXPECT_EQ(served, starts * rounds);
+  // Of two that overlap the first one may leave what it made to the second.
+  for (const auto& entry : fs::recursive_directory_iterator(scratch.path)) EXPECT_TRUE(entry.is_directory()) << entry;
+}
+
+// Given back early, another job has it; the end of the first one changes nothing there.
+TEST_P(Locks, AreGivenBackOnce) {
+  const LockRig rig(GetParam());
+  auto first = std::make_unique<DirectoryLock>(rig.directory(), rig.times);
+  first->give_back();
+  EXPECT_FALSE(fs::exists(rig.path));
+  const DirectoryLock second(rig.directory(), rig.times);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // beats of the first
+  first.reset();
+  EXPECT_EQ(read_lock_text(rig.file()).nonce, second.nonce());
+  second.check();
+}
+
 TEST(Lock, SaysWhatFails) {
   const Scratch scratch;
   put(scratch.path / "file", "");
@@ -316,6 +391,7 @@ TEST(Lock, OnAFullDisk) {
     EXPECT_NE(rig.refusal().find("is in use by another forge job, which holds"), std::string::npos);
     lock.check();
   }
+  EXPECT_FALSE(fs::exists(rig.file()));
 }
 
 }  // namespace

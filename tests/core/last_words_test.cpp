@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "core/error.hpp"
@@ -93,6 +94,24 @@ TEST_F(LastWordsDeathTest, ComeAfterCleaningUp) {
   };
   EXPECT_EXIT(with_last_words([&] { std::thread(cleans_up).join(); }), testing::ExitedWithCode(2),
               "cleaned up, last words: no such file");
+}
+
+// Of another thread, beside the one that fails; what is over is not done.
+TEST_F(LastWordsDeathTest, ComeAfterTheLastAct) {
+  const auto fails = [](bool over, const char* what) {
+    auto act = std::make_unique<LastAct>([what] { std::fprintf(stderr, "%s, ", what); });
+    if (over) act.reset();
+    std::thread(fail_inside).join();
+  };
+  EXPECT_EXIT(with_last_words([&] { fails(false, "the lock is given back"); }), testing::ExitedWithCode(5),
+              "^the lock is given back, last words: the disk is full");
+  EXPECT_EXIT(with_last_words([&] { fails(true, "too late"); }), testing::ExitedWithCode(5),
+              "^last words: the disk is full");
+  const auto fails_itself = [] {
+    const LastAct act([] { throw IoFailed("no lock either"); });
+    std::thread(fail_inside).join();
+  };
+  EXPECT_EXIT(with_last_words(fails_itself), testing::ExitedWithCode(5), "^last words: the disk is full");
 }
 
 TEST_F(LastWordsDeathTest, OfAThreadThatGivesUp) {

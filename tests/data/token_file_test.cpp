@@ -124,6 +124,9 @@ TEST(TokenSet, ReportsEveryBadFileAtOnce) {
   expect_mentions(text, {"short.bin", "8 + 1 tokens", "holds 8", "byte offset 16", "missing.bin", "odd.bin"});
   EXPECT_EQ(text.find("good.bin"), std::string::npos);
   EXPECT_EQ(TokenSet(options({dir / "good.bin"}, TokenType::uint16, 8, 16)).samples(), 1);
+  TokenSetOptions masked = options({dir / "missing.bin", dir / "good.bin"}, TokenType::uint16, 8, 16);
+  masked.mask_files = {dir / "no.npy", dir / "nor.npy"};  // also that of a file that is missing
+  expect_mentions(refusal([&] { const TokenSet set(masked); }), {"missing.bin", "no.npy", "nor.npy"});
 }
 
 TEST(TokenSet, RefusesImpossibleOptions) {
