@@ -71,7 +71,7 @@ __global__ void rows_kernel(std::int64_t rows, F f) {
 // Teams of so many lanes.
 template <class F>
 __global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {
-  const std::int64_t teams = static_cast<int>(blockDim.x) / lanes, first = static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t teams = teams_of(team_threads, lanes), first = teams_of(thread_of_block(), lanes);
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(warp_rows_threads, 2) warp_rows_kernel(std::in
 
 template <int blocks, class F>
 __global__ void __launch_bounds__(team_threads, blocks) bounded_rows_kernel(std::int64_t rows, int lanes, F f) {
-  const std::int64_t teams = static_cast<int>(blockDim.x) / lanes, first = static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t teams = teams_of(team_threads, lanes), first = teams_of(thread_of_block(), lanes);
   for (std::int64_t row = blockIdx.x * teams + first; row < rows; row += gridDim.x * teams) f(row, Team{lanes});
 }
 

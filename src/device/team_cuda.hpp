@@ -303,7 +303,7 @@ struct Team {
 
   // The team's lanes of its warp.
   FORGE_INLINE unsigned lanes() const {
-    return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() % 32 / size * size);
+    return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() & 31 & -size);
   }
 
   template <bool whole, class R>
@@ -328,8 +328,9 @@ struct Team {
   // Fixed order: each worker its numbers, then a butterfly in the warp, then the warps in order.
   template <class A, class Op>
   FORGE_INLINE A together(A value, Op op) const {
+    const unsigned team = lanes();
     for (int offset = (size < 32 ? size : 32) / 2; offset > 0; offset /= 2)
-      value = op(value, device_detail::shuffle_xor(lanes(), value, offset));
+      value = op(value, device_detail::shuffle_xor(team, value, offset));
     if (size <= 32) {
       sync();
       return value;
