@@ -21,11 +21,10 @@ mapfile -t files < <(find src tests -type f \( -name '*.hpp' -o -name '*.cpp' -o
 if [ "${1:-}" = --fix ]; then
   "$formatter" -i "${files[@]}"
 else
-  bad=()
-  for file in "${files[@]}"; do
-    "$formatter" --dry-run -Werror "$file" > /dev/null 2>&1 || bad+=("$file")
-  done
-  if [ "${#bad[@]}" -gt 0 ]; then
+  # Many files a process, of which most of the time would be starting it.
+  if ! said=$(printf '%s\0' "${files[@]}" | xargs -0 -n 100 "$formatter" --dry-run -Werror 2>&1); then
+    mapfile -t bad < <(sed -nE 's/^([^:]+):[0-9]+:[0-9]+: .*/\1/p' <<< "$said" | sort -u)
+    [ "${#bad[@]}" -gt 0 ] || { printf '%s\n' "$said"; exit 1; }
     printf '%s: is not as %s writes it\n' "${bad[0]}" "$formatter"
     [ "${#bad[@]}" -eq 1 ] || printf '%s: too\n' "${bad[@]:1}"
     echo "format: tests/format.sh --fix rewrites them"

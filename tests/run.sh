@@ -8,7 +8,7 @@
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
 #   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, verify, 48 layouts and four planted
 #      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
-# JOBS sets how many compilers run at once (default: the cores); of tests it is one more. The last lines are what was skipped, and the wall
+# JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,8 +18,9 @@ untrusted=(config hf data checkpoint)
 
 # Threads of tests that run side by side must not spin while they wait for each other.
 export OMP_WAIT_POLICY=passive CTEST_OUTPUT_ON_FAILURE=1
-# One test more than there are cores: many wait, for deadlines or a cluster of their own.
-slots=$((jobs + 1))
+# Two tests more than there are cores: many wait, for deadlines or a cluster of their own; those of several ranks, which count for
+# two, take a third of two cores on the average.
+slots=$((jobs + 2))
 failed=() parts=()
 if [ "${1:-}" = --long ]; then
   export FORGE_LONG=1

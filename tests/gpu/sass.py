@@ -17,6 +17,7 @@ needed. Ends with 1, and says what is wrong, unless
 Prints what each of them takes: registers, HMMA instructions, all instructions. --list prints that for every kernel of the objects, and
 judges none. Tools that are missing: "SKIPPED", code 77."""
 
+import multiprocessing
 import os
 import re
 import shutil
@@ -177,8 +178,11 @@ def main():
             sys.exit(77)
     failed, names = False, set()
     judges = "--list" not in sys.argv
-    for path, code in [(path, code) for path in objects for code in codes_of(path, architecture)]:
-        for symbol, instructions in sorted(functions(cuobjdump, nvdisasm, code, path).items()):
+    wanted = [(path, code) for path in objects for code in codes_of(path, architecture)]
+    with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as workers:
+        found = workers.starmap(functions, [(cuobjdump, nvdisasm, code, path) for path, code in wanted], chunksize=1)
+    for (path, code), symbols in zip(wanted, found):
+        for symbol, instructions in sorted(symbols.items()):
             name = plain(symbol)
             names.add(name if code == architecture else f"{name} of sm_{code}")
             wrong = list(problems(name, instructions, code)) if judges else []
