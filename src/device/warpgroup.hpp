@@ -192,6 +192,14 @@ __device__ inline void multiply_16(float (&d)[16][4], const std::uint32_t (&a)[4
 }  // namespace warpgroup_detail
 #endif
 
+// Traps where memory of the block begins elsewhere than at a multiple of `bytes`; for the compiler it may.
+FORGE_WARPGROUP_FUNCTION void require_shared_alignment([[maybe_unused]] const void* memory,
+                                                       [[maybe_unused]] int bytes) {
+  FORGE_SM_90A(auto address = static_cast<int>(__cvta_generic_to_shared(memory)); asm volatile(""
+                                                                                               : "+r"(address));
+               if (address % bytes != 0) __trap());
+}
+
 // Before products of warpgroups: what this thread wrote to their registers is there for them.
 FORGE_WARPGROUP_FUNCTION void begin_warpgroup_products() {
   FORGE_SM_90A(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"));

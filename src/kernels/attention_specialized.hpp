@@ -24,11 +24,7 @@ __device__ inline bf16* aligned_panels() {
   return static_cast<bf16*>(__builtin_assume_aligned(dynamic_shared(), panel_alignment));
 }
 __device__ inline void prepare_panels() {
-#if !defined(FORGE_VGPU)
-  int address = static_cast<int>(__cvta_generic_to_shared(dynamic_shared()));
-  compute_here(address);
-  if (address % static_cast<int>(panel_alignment) != 0) __trap();
-#endif
+  require_shared_alignment(dynamic_shared(), static_cast<int>(panel_alignment));
 }
 
 // Which rows and heads a block has: of queries `head`, of keys `kv`; `count` rows of a sequence from `first` on; and
