@@ -328,9 +328,8 @@ struct Team {
   // Fixed order: each worker its numbers, then a butterfly in the warp, then the warps in order.
   template <class A, class Op>
   FORGE_INLINE A together(A value, Op op) const {
-    const unsigned team = lanes();
     for (int offset = (size < 32 ? size : 32) / 2; offset > 0; offset /= 2)
-      value = op(value, device_detail::shuffle_xor(team, value, offset));
+      value = op(value, device_detail::shuffle_xor(lanes(), value, offset));
     if (size <= 32) {
       sync();
       return value;
