@@ -7,8 +7,8 @@
 
 // What the kernels whose warps have different tasks share (warp specialization: Shah et al. 2024, FlashAttention-3,
 // section 3.1): some warps copy tiles to shared memory, two warpgroups multiply them, each at its own pace, so that
-// while one weighs scores the tensor cores have the other's products. Nobody meets at barriers of the block: the
-// copying warp waits until both groups have done with what a tile replaces, and they wait until a tile is there.
+// while one weighs scores the tensor cores have the other's products. Nobody meets at barriers of the block: copying
+// warps wait until both groups have done with what a tile replaces, and these wait until a tile is there.
 
 namespace forge::attention_mma {
 
@@ -16,7 +16,8 @@ constexpr int consumer_groups = 2, consumer_warps = 4 * consumer_groups, produce
 constexpr int specialized_warps = consumer_warps + producer_warps;
 constexpr int specialized_threads = 32 * specialized_warps;
 constexpr int producer_registers = 24, consumer_registers = 240;
-static_assert(producer_warps * producer_registers + consumer_warps * consumer_registers <= 65536 / 32);
+static_assert(producer_warps * producer_registers + consumer_warps * consumer_registers <=
+              specialized_warps * (65536 / specialized_threads / 8 * 8));
 
 // A block's dynamic shared memory. It begins at a multiple of panel_alignment where a kernel has no other, which these
 // count on, as they have no registers to look for one: prepare_panels() traps elsewhere.
@@ -69,7 +70,7 @@ struct TileBits {
 template <int tile_rows, bool tiles_are_keys>
 __device__ void find_tiles(const Places& own, const Places& others, std::int64_t window, TileBits* bits) {
   const AttentionSpan own_span = warp_span(own);
-  const int tiles = (others.count + tile_rows - 1) / tile_rows, words = (tiles + 31) / 32;
+  const int tiles = (others.count + tile_rows - 1) / tile_rows, words = max((tiles + 31) / 32, 1);
   const auto seen = [&](const AttentionSpan& span) {
     return tiles_are_keys ? attention_visibility(own_span, span, window) : attention_visibility(span, own_span, window);
   };
@@ -176,7 +177,7 @@ __device__ void load_by_warp(const View<const bf16, 3>& x, std::int64_t row, int
       reinterpret_cast<const unsigned char*>(x.data + (row + own) * x.pitch + head * T::columns + 8 * chunk);
   bf16* place = to.chunk(own, chunk);
   int left = count - own;
-#pragma unroll 1
+#pragma unroll(parts > 1 ? 2 : 1)
   for (int r = 0; r < rows; r += 4, left -= 4, source += step) {
     const int bytes = left > 0 ? 16 : 0;
 #pragma unroll
@@ -186,28 +187,60 @@ __device__ void load_by_warp(const View<const bf16, 3>& x, std::int64_t row, int
   }
 }
 
-// The groups of copies of a copying warp, each with the barrier that says when it has landed. A group is waited for
-// when the next one is on its way.
-class Copies {
- public:
-  __device__ void begin(Mbarrier* landed) { landed_ = landed; }
-  __device__ void then(Mbarrier* next) {
-    copy_async_commit();
-    copy_async_wait<1>();
-    announce();
-    landed_ = next;
-  }
-  __device__ void finish() {
-    copy_async_wait<0>();
-    announce();
-  }
+// Waits for what a copying warp has started, and says that it is there.
+__device__ inline void announce(Mbarrier* full) {
+  copy_async_commit();
+  copy_async_wait<0>();
+  publish_to_warpgroups();
+  mbarrier_arrive_as_warp(full);
+}
 
- private:
-  __device__ void announce() {
-    publish_to_warpgroups();
-    mbarrier_arrive_as_warp(landed_);
+// What a block of queries of one head does before its tasks part. Control: its shared memory.
+template <class S, class Control>
+__device__ void prepare_queries(const Problem<bf16>& p, int group, Control* control) {
+  prepare_panels();
+  const BlockRows rows = rows_of_queries(p.n, group, S::rows);
+  find_tiles<S::tile, true>(query_places(p.mask, rows.row_q, rows.count, rows.first),
+                            key_places(p.mask, rows.row_k, p.n.Tk, 0), p.mask.window, &control->bits);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    control->rows = rows;
+    mbarrier_init(&control->own, producer_warps);
+    control->keys.init(producer_warps / 2);
+    control->values.init(producer_warps / 2);
   }
-  Mbarrier* landed_ = nullptr;
-};
+  __syncthreads();
+}
+
+// Copies the tiles of keys, or of values, that such a block visits. Two warps have one of these tensors, each a half of
+// every tile: neither waits for the other tensor's places.
+template <class S, int places, class Tiles>
+__device__ void copy_tiles(const View<const bf16, 3>& x, const BlockRows& rows, int keys, const TileBits* bits,
+                           Ring<places>& ring, const Tiles& tiles, int part) {
+  TileWalk<S::tile> walk(bits, keys);
+  Turn<places> turn;
+  while (true) {
+    const Visit at = walk.next();
+    wait_until_empty(ring, turn, at, part);
+    if (at.valid()) load_by_warp<2>(x, rows.row_k + at.first(), rows.kv, keys - at.first(), tiles(turn.place()), part);
+    announce(ring.full + turn.place());
+    if (!at.valid()) return;
+    turn.next();
+  }
+}
+
+// The copying warps of such a block, from task 0 on.
+template <class S, class Memory>
+__device__ void produce_keys(const Problem<bf16>& p, const Memory& memory, int task) {
+  auto* control = memory.control();
+  const int keys = static_cast<int>(p.n.Tk);
+  if (task < 2)
+    copy_tiles<S>(
+        p.k, control->rows, keys, &control->bits, control->keys, [&](int place) { return memory.keys(place); }, task);
+  else
+    copy_tiles<S>(
+        p.v, control->rows, keys, &control->bits, control->values, [&](int place) { return memory.values(place); },
+        task - 2);
+}
 
 }  // namespace forge::attention_mma

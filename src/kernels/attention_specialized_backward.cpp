@@ -64,12 +64,6 @@ __device__ void produce_queries(const Problem<bf16>& p, const View<const bf16, 3
   typename S::Control* control = memory.control();
   const BlockRows& block = control->rows;
   const int rows = static_cast<int>(p.n.Tq);
-  const auto announce = [&](Mbarrier* full) {
-    copy_async_commit();
-    copy_async_wait<0>();
-    publish_to_warpgroups();
-    mbarrier_arrive_as_warp(full);
-  };
   load_by_warp<1>(keys, block.row_k, block.kv, block.count, memory.own(side), 0);
   announce(&control->own);
   TileWalk<S::tile> walk(&control->bits, rows);
@@ -245,51 +239,14 @@ struct QueriesMemory {
 };
 
 template <class S>
-__device__ void prepare_queries(const Problem<bf16>& p, const Factors& factors) {
-  prepare_panels();
-  typename S::Control* control = QueriesMemory<S>().control();
-  const BlockRows rows = rows_of_queries(p.n, factors.group, S::rows);
-  find_tiles<S::tile, true>(query_places(p.mask, rows.row_q, rows.count, rows.first),
-                            key_places(p.mask, rows.row_k, p.n.Tk, 0), p.mask.window, &control->bits);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    control->rows = rows;
-    mbarrier_init(&control->own, producer_warps);
-    control->keys.init(producer_warps);
-    control->values.init(producer_warps);
-  }
-  __syncthreads();
-}
-
-template <class S>
-__device__ void produce_keys(const Problem<bf16>& p, const Gradients<bf16>& g, int part) {
+__device__ void produce(const Problem<bf16>& p, const Gradients<bf16>& g, int task) {
   const QueriesMemory<S> memory;
   typename S::Control* control = memory.control();
   const BlockRows& block = control->rows;
-  const int keys = static_cast<int>(p.n.Tk);
-  TileWalk<S::tile> walk(&control->bits, keys);
-  Copies copies;
-  Turn<3> of_keys;
-  Turn<2> of_values;
-  load_by_warp<producer_warps>(p.q, block.row_q, block.head, block.count, memory.q(), part);
-  load_by_warp<producer_warps>(g.d_o, block.row_q, block.head, block.count, memory.u(), part);
-  copies.begin(&control->own);
-  do {
-    const Visit at = walk.next();
-    wait_until_empty(control->keys, of_keys, at, part);
-    if (at.valid())
-      load_by_warp<producer_warps>(p.k, block.row_k + at.first(), block.kv, keys - at.first(),
-                                   memory.keys(of_keys.place()), part);
-    copies.then(control->keys.full + of_keys.place());
-    if (!at.valid()) break;
-    wait_until_empty(control->values, of_values);
-    load_by_warp<producer_warps>(p.v, block.row_k + at.first(), block.kv, keys - at.first(),
-                                 memory.values(of_values.place()), part);
-    copies.then(control->values.full + of_values.place());
-    of_keys.next();
-    of_values.next();
-  } while (true);
-  copies.finish();
+  load_by_warp<producer_warps>(p.q, block.row_q, block.head, block.count, memory.q(), task);
+  load_by_warp<producer_warps>(g.d_o, block.row_q, block.head, block.count, memory.u(), task);
+  announce(&control->own);
+  produce_keys<S>(p, memory, task);
 }
 
 template <class S>
@@ -363,10 +320,10 @@ __device__ void consume_keys(const Problem<bf16>& p, const Gradients<bf16>& g, c
 template <class S>
 __global__ void __launch_bounds__(specialized_threads, 1)
     specialized_queries_kernel(Problem<bf16> p, Gradients<bf16> g, Factors factors) {
-  prepare_queries<S>(p, factors);
+  prepare_queries<S>(p, factors.group, QueriesMemory<S>().control());
   if (warp() >= consumer_warps) {
     give_registers<producer_registers>();
-    return produce_keys<S>(p, g, warp() - consumer_warps);
+    return produce<S>(p, g, warp() - consumer_warps);
   }
   take_registers<consumer_registers>();
   consume_keys<S>(p, g, factors);

@@ -33,7 +33,7 @@ struct SpecializedForward {
     alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
     BlockRows rows;
     TileBits bits;
-    Mbarrier queries;
+    Mbarrier own;
     Ring<2> keys, values;
   };
   static constexpr std::size_t bytes = sizeof(bf16) * (Own::values_all + 4 * Other::values_all) + sizeof(Control);
@@ -55,48 +55,13 @@ struct ForwardMemory {
 };
 
 template <class S>
-__device__ void prepare(const Problem<bf16>& p, const Factors& factors) {
-  prepare_panels();
-  typename S::Control* control = ForwardMemory<S>().control();
-  const BlockRows rows = rows_of_queries(p.n, factors.group, S::rows);
-  find_tiles<S::tile, true>(query_places(p.mask, rows.row_q, rows.count, rows.first),
-                            key_places(p.mask, rows.row_k, p.n.Tk, 0), p.mask.window, &control->bits);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    control->rows = rows;
-    mbarrier_init(&control->queries, producer_warps);
-    control->keys.init(producer_warps);
-    control->values.init(producer_warps);
-  }
-  __syncthreads();
-}
-
-template <class S>
-__device__ void produce(const Problem<bf16>& p, int part) {
+__device__ void produce(const Problem<bf16>& p, int task) {
   const ForwardMemory<S> memory;
   typename S::Control* control = memory.control();
   const BlockRows& rows = control->rows;
-  const int keys = static_cast<int>(p.n.Tk);
-  TileWalk<S::tile> walk(&control->bits, keys);
-  Copies copies;
-  Turn<2> turn;
-  load_by_warp<producer_warps>(p.q, rows.row_q, rows.head, rows.count, memory.q(), part);
-  copies.begin(&control->queries);
-  do {
-    const Visit at = walk.next();
-    wait_until_empty(control->keys, turn, at, part);
-    if (at.valid())
-      load_by_warp<producer_warps>(p.k, rows.row_k + at.first(), rows.kv, keys - at.first(), memory.keys(turn.place()),
-                                   part);
-    copies.then(control->keys.full + turn.place());
-    if (!at.valid()) break;
-    wait_until_empty(control->values, turn);
-    load_by_warp<producer_warps>(p.v, rows.row_k + at.first(), rows.kv, keys - at.first(), memory.values(turn.place()),
-                                 part);
-    copies.then(control->values.full + turn.place());
-    turn.next();
-  } while (true);
-  copies.finish();
+  load_by_warp<producer_warps>(p.q, rows.row_q, rows.head, rows.count, memory.q(), task);
+  announce(&control->own);
+  produce_keys<S>(p, memory, task);
 }
 
 template <class S>
@@ -126,7 +91,7 @@ __device__ void consume(const Problem<bf16>& p, const View<bf16, 3>& o, const Vi
   };
 
   Turn<2> turn;
-  mbarrier_wait(&control->queries, 0);
+  mbarrier_wait(&control->own, 0);
   if (Visit at = wait_until_full(control->keys, turn); at.valid()) {
     begin_warpgroup_products();
     start_scores(turn.place());
@@ -169,7 +134,7 @@ template <class S>
 __global__ void __launch_bounds__(specialized_threads, 1)
     specialized_forward_kernel(Problem<bf16> p, View<bf16, 3> o, View<float, 2> lse, View<float, 2> peak,
                                Factors factors) {
-  prepare<S>(p, factors);
+  prepare_queries<S>(p, factors.group, ForwardMemory<S>().control());
   if (warp() >= consumer_warps) {
     give_registers<producer_registers>();
     return produce<S>(p, warp() - consumer_warps);

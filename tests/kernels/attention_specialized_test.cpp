@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "attention_checks.hpp"
 #include "kernels/attention_specialized_calls.hpp"
 
@@ -25,37 +27,45 @@ void check_taken(const Sizes& n) {
   check<Specialized>(n);
 }
 
+class AttentionByTasks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(device_info().features) != "sm_90") GTEST_SKIP() << "no products of warpgroups";
+  }
+};
+
 // From less than a tile to several turns of every ring of places; heads of keys with one and with several of queries.
-TEST(AttentionByTasks, SequencesAndHeads) {
+TEST_F(AttentionByTasks, SequencesAndHeads) {
   for (const std::int64_t T : {1, 64, 65, 129})
     check_taken({.B = 2, .Tq = T, .Tk = T, .H = 2, .K = 2, .D = 64, .Dv = 64});
   check_taken({.Tq = 560, .Tk = 560, .H = 2, .K = 1, .D = 64, .Dv = 64});
   for (const std::int64_t T : {63, 260}) check_taken({.Tq = T, .Tk = T, .H = 3, .K = 1, .D = 128, .Dv = 128});
 }
 
-TEST(AttentionByTasks, QueriesBehindKeys) {
+TEST_F(AttentionByTasks, QueriesBehindKeys) {
   for (const std::int64_t Tq : {1, 70})
     check_taken({.Tq = Tq, .Tk = 450, .H = 2, .K = 1, .D = 64, .Dv = 64, .first_position = 450 - Tq});
 }
 
-TEST(AttentionByTasks, Window) {
+TEST_F(AttentionByTasks, Window) {
   for (const std::int64_t window : {1, 129})
     check_taken({.Tq = 400, .Tk = 400, .H = 1, .K = 1, .D = 64, .Dv = 64, .window = window});
   check_taken({.Tq = 300, .Tk = 300, .H = 1, .K = 1, .D = 128, .Dv = 128, .window = 100});
 }
 
-TEST(AttentionByTasks, Documents) {
+TEST_F(AttentionByTasks, Documents) {
   check_taken({.B = 2, .Tq = 270, .Tk = 270, .H = 2, .K = 1, .D = 64, .Dv = 64, .documents = true});
   check_taken({.Tq = 260, .Tk = 260, .H = 2, .K = 1, .D = 128, .Dv = 128, .window = 20, .documents = true});
 }
 
-// Tiles that no query sees, whole blocks without one, and blocks of keys that nobody reads.
-TEST(AttentionByTasks, NothingToSee) {
+// Tiles that no query sees, whole blocks without one, blocks of keys that nobody reads, and no keys.
+TEST_F(AttentionByTasks, NothingToSee) {
+  check_taken({.Tq = 130, .Tk = 0, .H = 2, .K = 1, .D = 64, .Dv = 64});
   check_taken({.Tq = 300, .Tk = 40, .H = 2, .K = 1, .D = 64, .Dv = 64, .window = 30});
   check_taken({.Tq = 40, .Tk = 400, .H = 2, .K = 1, .D = 64, .Dv = 64});
 }
 
-TEST(AttentionByTasks, LeavesTheRestToTensorCores) {
+TEST_F(AttentionByTasks, LeavesTheRestToTensorCores) {
   EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 32, .Dv = 32}));
   EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 128, .Dv = 64}));
   EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 64, .Dv = 64, .dropout = 0.1}));
