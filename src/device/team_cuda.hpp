@@ -301,9 +301,9 @@ struct Team {
     }
   };
 
-  // The team's lanes of its warp.
+  // The team's lanes of its warp: a power of two, so that no division finds the first.
   FORGE_INLINE unsigned lanes() const {
-    return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() & 31 & -size);
+    return size >= 32 ? 0xffffffffu : ((1u << size) - 1) << (device_detail::thread_of_block() & (32 - size));
   }
 
   template <bool whole, class R>
