@@ -179,15 +179,6 @@ constexpr int pack_width() {
   return pack_bytes / narrowest;
 }
 
-// Teams of so many lanes, a power of two, among so many threads: a shift, where a GPU divides by a loop.
-FORGE_INLINE int teams_of([[maybe_unused]] int threads, [[maybe_unused]] int lanes) {
-#if defined(__CUDA_ARCH__)
-  return threads >> (__ffs(lanes) - 1);
-#else
-  return 0;
-#endif
-}
-
 FORGE_INLINE bool aligned(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % pack_bytes == 0;
 }

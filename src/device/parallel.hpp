@@ -68,6 +68,11 @@ __global__ void rows_kernel(std::int64_t rows, F f) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row, Team{});
 }
 
+// How many teams of so many lanes, a power of two, so many threads are: a shift, where a GPU divides by a loop.
+__device__ inline int teams_of(int threads, int lanes) {
+  return threads >> (__ffs(lanes) - 1);
+}
+
 // Teams of so many lanes.
 template <class F>
 __global__ void short_rows_kernel(std::int64_t rows, int lanes, F f) {

@@ -16,13 +16,11 @@ struct Result {
   std::vector<N> d_logits;
 };
 
+// From the largest logit and the sum of e^(x − largest).
 template <class N>
-Result<N> reference_row(const std::vector<N>& x, std::int64_t label, double scale, double z_coefficient) {
+Result<N> row_of_sum(const std::vector<N>& x, std::int64_t label, const N& largest, const N& total, double scale,
+                     double z_coefficient) {
   const auto n = static_cast<std::int64_t>(x.size());
-  N largest = x[0];
-  for (const N& candidate : x)
-    if (value(candidate) > value(largest)) largest = candidate;
-  const N total = sum<N>(n, [&](std::int64_t j) { return exp(x[j] - largest); });
   const N log_sum = log(total), lse = largest + log_sum;
   Result<N> row{log_sum - (x[label] - largest), lse * lse, {}};
   for (std::int64_t j = 0; j < n; ++j) {
@@ -30,6 +28,16 @@ Result<N> reference_row(const std::vector<N>& x, std::int64_t label, double scal
     row.d_logits.push_back((j == label ? p - N(1.0) : p) * constant<N>(scale));
   }
   return row;
+}
+
+template <class N>
+Result<N> reference_row(const std::vector<N>& x, std::int64_t label, double scale, double z_coefficient) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  N largest = x[0];
+  for (const N& candidate : x)
+    if (value(candidate) > value(largest)) largest = candidate;
+  const N total = sum<N>(n, [&](std::int64_t j) { return exp(x[j] - largest); });
+  return row_of_sum(x, label, largest, total, scale, z_coefficient);
 }
 
 template <class T>

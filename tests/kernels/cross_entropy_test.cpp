@@ -132,13 +132,7 @@ Result<N> reference_row_of_parts(const std::vector<N>& x, std::int64_t label, st
       if (value(x[j]) > value(peak)) peak = x[j];
     total = total + sum<N>(count, [&](std::int64_t j) { return exp(x[begin + j] - peak); }) * exp(peak - largest);
   }
-  const N log_sum = log(total), lse = largest + log_sum;
-  Result<N> row{log_sum - (x[label] - largest), lse * lse, {}};
-  for (std::int64_t j = 0; j < n; ++j) {
-    const N p = exp(x[j] - largest) * ((N(1.0) + constant<N>(2 * z_coefficient) * lse) / total);
-    row.d_logits.push_back((j == label ? p - N(1.0) : p) * constant<N>(scale));
-  }
-  return row;
+  return row_of_sum(x, label, largest, total, scale, z_coefficient);
 }
 
 template <class T>
