@@ -83,6 +83,8 @@ void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const
                    const TrainingLog& log) {
   const OutputDeck& output = job.setup.deck.output;
   job.session->use_averages();
+  job.session->stream().synchronize();
+  job.session->timers().count_ended();
   const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin.time).count();
   log.say(time_table(job.session->timers(), total));
   log.say(memory_report(job, begin.outside));

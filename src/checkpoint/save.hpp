@@ -46,7 +46,7 @@ class CheckpointSaver {
   std::string nonce_;  // of the first rank
   Pruner pruner_;
   std::int64_t committed_ = -1, under_way_ = -1;
-  std::vector<std::byte> memory_;
+  PinnedVector<std::byte> memory_;
   WritingPace pace_;
   std::atomic<bool> leaves_ = false, writes_ = false;
   mutable std::mutex mutex_;

@@ -19,7 +19,7 @@ std::size_t bytes_of(const std::vector<StateTensor>& tensors) {
 }
 
 std::vector<StateTensor> copied_to_host(const std::vector<StateTensor>& tensors, Stream& stream,
-                                        std::vector<std::byte>& memory) {
+                                        PinnedVector<std::byte>& memory) {
   memory.resize(bytes_of(tensors));
   std::vector<StateTensor> copies = tensors;
   std::byte* to = memory.data();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/types.hpp"
+#include "device/pinned.hpp"
 #include "device/stream.hpp"
 #include "layout/boxes.hpp"
 
@@ -40,7 +41,7 @@ class StateTensors {
 // The state's bytes on the host, so that training can go on while they are written. The result's pieces point into
 // `memory`.
 std::vector<StateTensor> copied_to_host(const std::vector<StateTensor>& tensors, Stream& stream,
-                                        std::vector<std::byte>& memory);
+                                        PinnedVector<std::byte>& memory);
 
 std::size_t bytes_of(const std::vector<StateTensor>& tensors);
 

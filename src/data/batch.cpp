@@ -148,8 +148,8 @@ void BatchFiller::begin(HostBatch& batch) {
   for (ShiftedRows& depth : batch.shifted) depth.label_count = 0;
 }
 
-void BatchFiller::sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens,
-                              std::vector<std::int32_t>& order) {
+void BatchFiller::sort_tokens(const HostBatch& batch, const PinnedVector<std::int32_t>& tokens,
+                              PinnedVector<std::int32_t>& order) {
   const std::size_t rows = to_size(batch.microbatch_sequences * batch.local_tokens());
   for (std::int64_t m = 0; m < batch.microbatches(); ++m)
     sort_rows(batch.of_microbatch(tokens, m), starts_, std::span(order).subspan(to_size(m) * rows, rows));

@@ -9,6 +9,7 @@
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
 #include "data/sample.hpp"
+#include "device/pinned.hpp"
 #include "layout/row_share.hpp"
 
 namespace forge {
@@ -28,9 +29,9 @@ struct LabelCounts {
 // token t + 1 + d of the sample (Liu et al. 2024, "DeepSeek-V3", arXiv 2412.19437, section 2.2). Where t + d is behind
 // the sample or in another document the row has no token; where t + 1 + d is, no label.
 struct ShiftedRows {
-  std::vector<std::int32_t> tokens;       // (B·Tc) as HostBatch::tokens; foreign_token also where there is none
-  std::vector<std::int32_t> labels;       // (B·Tc)
-  std::vector<std::int32_t> token_order;  // (A, b·Tc)
+  PinnedVector<std::int32_t> tokens;       // (B·Tc) as HostBatch::tokens; foreign_token also where there is none
+  PinnedVector<std::int32_t> labels;       // (B·Tc)
+  PinnedVector<std::int32_t> token_order;  // (A, b·Tc)
   std::int64_t label_count = 0;
 };
 
@@ -42,21 +43,21 @@ struct HostBatch {
   std::int64_t microbatch_sequences = 0;  // b
   std::int64_t sequence_tokens = 0;       // T
   RowShare share;
-  std::vector<std::int32_t> tokens;     // (B·Tc) inputs, counted from share.vocabulary.begin; foreign_token
-  std::vector<std::int32_t> labels;     // (B·Tc) the following tokens; masked_label: no loss
-  std::vector<std::int32_t> positions;  // (B·Tc) 0 … T−1, not restarted by a document
+  PinnedVector<std::int32_t> tokens;     // (B·Tc) inputs, counted from share.vocabulary.begin; foreign_token
+  PinnedVector<std::int32_t> labels;     // (B·Tc) the following tokens; masked_label: no loss
+  PinnedVector<std::int32_t> positions;  // (B·Tc) 0 … T−1, not restarted by a document
   // What tables and rotations take in their place where share.document_positions says so: from 0 in every document.
-  std::vector<std::int32_t> document_positions;  // (B·Tc)
-  std::vector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
-  std::vector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
-  std::vector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: padding
+  PinnedVector<std::int32_t> document_positions;  // (B·Tc)
+  PinnedVector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
+  PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
+  PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: padding
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
-  std::vector<std::int32_t> key_positions, key_documents;  // (B·T)
-  std::vector<std::int64_t> key_samples;                   // (B·T) all_to_all only
+  PinnedVector<std::int32_t> key_positions, key_documents;  // (B·T)
+  PinnedVector<std::int64_t> key_samples;                   // (B·T) all_to_all only
   // Rows of each microbatch (0 … b·Tc−1) sorted by token, and this tp rank's rows of the stream (0 … b·Tc/tp−1) by
   // position, equal ones in row order: what the gradients of the embedding tables are summed in.
-  std::vector<std::int32_t> token_order;                // (A, b·Tc)
-  std::vector<std::int32_t> position_order;             // (A, b·Tc/tp)
+  PinnedVector<std::int32_t> token_order;               // (A, b·Tc)
+  PinnedVector<std::int32_t> position_order;            // (A, b·Tc/tp)
   std::int64_t label_count = 0;                         // labels of the sequences, all cp ranks', that aren't masked
   std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
   ShortList<std::int64_t, most_sources> source_labels;  // of label_count, by source; empty: not apart
@@ -69,7 +70,7 @@ struct HostBatch {
   LabelCounts label_counts() const;
   // The part of one of the vectors above that belongs to microbatch m.
   template <class T>
-  std::span<const T> of_microbatch(const std::vector<T>& rows, std::int64_t m) const {
+  std::span<const T> of_microbatch(const PinnedVector<T>& rows, std::int64_t m) const {
     const std::size_t n = rows.size() / to_size(microbatches());
     return std::span<const T>(rows).subspan(to_size(m) * n, n);
   }
@@ -95,7 +96,7 @@ class BatchFiller {
  private:
   void write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source);
   void write_shifted(HostBatch& batch, std::int64_t row, std::int64_t depth);
-  void sort_tokens(const HostBatch& batch, const std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& order);
+  void sort_tokens(const HostBatch& batch, const PinnedVector<std::int32_t>& tokens, PinnedVector<std::int32_t>& order);
 
   Sample sample_;
   std::size_t sources_;

@@ -4,6 +4,7 @@
 #include "device/cuda_check.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
+#include "device/pinned.hpp"
 
 namespace forge {
 
@@ -51,6 +52,18 @@ void copy_on_device(Stream& stream, void* to, const void* from, std::size_t byte
 void fill_zero(Stream& stream, void* device, std::size_t bytes) {
   if (bytes != 0)
     cuda_check(cudaMemsetAsync(device, 0, bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync");
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocHost(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  cuda_check(status, "cudaMallocHost");
+  return memory;
+}
+
+void free_pinned(void* memory, std::size_t /*bytes*/) noexcept {
+  cudaFreeHost(memory);
 }
 
 DeviceInfo device_info() {

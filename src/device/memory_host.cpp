@@ -14,6 +14,7 @@
 #include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory.hpp"
+#include "device/pinned.hpp"
 
 namespace forge {
 
@@ -60,6 +61,14 @@ void fill_zero(Stream& stream, void* device, std::size_t bytes) {
     std::memset(device, 0, bytes);
   else
     stream.submit([=] { std::memset(device, 0, bytes); });
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  return ::operator new(bytes);
+}
+
+void free_pinned(void* memory, std::size_t bytes) noexcept {
+  ::operator delete(memory, bytes);
 }
 
 DeviceInfo device_info() {

@@ -123,7 +123,7 @@ struct Machine {
   double row_share = 1;          // of it that forge's kernels over rows reach
   double row_launch = 0;         // seconds of a kernel over rows besides its bytes
   double host_launch = 0;        // seconds of the host for each kernel, product or collective
-  double step_seconds = 0;       // of a step, besides
+  double step_seconds = 0;       // of the host between two steps
   double overlap_speed = 1;      // of kernels while a collective runs behind them
   double compute_speed = 1;      // of products, attention and rows: a factor of the rates below
   double network_speed = 1;      // of collectives, inside nodes and between them

@@ -301,7 +301,9 @@ void StepCost::add_gradients(TaskCost& cost, const RankShare& share, const Task&
                     static_cast<double>(setup_.buffers.stream_rows() * setup_.spec.C()));
       break;
     case TaskOp::read:
-      cost.of(CostPart::scalars) += machine_.step_seconds + machine_.program.step;
+      // Other programs wait for the update before they begin the next step.
+      (machine_.program.is_forge() ? cost.host : cost.of(CostPart::scalars)) += machine_.step_seconds;
+      cost.of(CostPart::scalars) += machine_.program.step;
       break;
     default:
       break;

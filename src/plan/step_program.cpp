@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/to_size.hpp"
 #include "layout/unit_buffers.hpp"
@@ -20,6 +21,7 @@ class Compiler {
       task_ = static_cast<int>(t);
       add(tasks[t]);
     }
+    if (host_behind_ > 0) program_.push_back({Kind::follow, Lane::compute, Lane::compute, 0, host_behind_});
     return std::move(program_);
   }
 
@@ -49,8 +51,7 @@ class Compiler {
       case TaskOp::clip:
         return meet(Lane::compute, task, -2, schedule_.ranks);
       case TaskOp::read:
-        run(Lane::compute, task);
-        return mark(Kind::host_wait, Lane::compute, 0);
+        return read(task);
       case TaskOp::gather_matrices:
         return exchange(task, Events::matrices_gathered);
       case TaskOp::return_matrices:
@@ -66,6 +67,14 @@ class Compiler {
       default:
         return run(Lane::compute, task);
     }
+  }
+
+  // The host knows the step's scalars before it gives out the update: what it does between two steps runs behind that.
+  void read(const Task& task) {
+    TaskCost cost = cost_(share_, task);
+    host_behind_ += std::exchange(cost.host, 0);
+    run(Lane::compute, cost);
+    mark(Kind::host_wait, Lane::compute, 0);
   }
 
   // A place in the pool is free when the shards' sums are there, before those of the whole step, which are made in the
@@ -187,6 +196,7 @@ class Compiler {
   StreamUse use_;
   int task_ = 0;
   bool gathered_at_once_ = false;
+  double host_behind_ = 0;  // seconds of the host between this step and the next
   std::vector<Instruction> program_;
 };
 

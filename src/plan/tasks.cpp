@@ -342,13 +342,13 @@ std::vector<Task> optimizer_tasks(const RankShare& share) {
 }
 
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases) {
-  std::vector<Task> tasks = optimizer_tasks(share);
+  std::vector<Task> tasks{{TaskOp::read, {}}};
+  if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
+  for (const Task& task : optimizer_tasks(share)) tasks.push_back(task);
   if (share.reports_norms) tasks.push_back({TaskOp::unit_norms, {}});
   for (const Task& gather : gather_tasks(share))
     if (share.units[gather.unit].zero.stage < 3) tasks.push_back(gather);
   if (share.coded.amaxes() > 0) tasks.push_back({TaskOp::weight_amaxes, {}});
-  tasks.push_back({TaskOp::read, {}});
-  if (router_biases) tasks.push_back({TaskOp::update_biases, {}});
   return tasks;
 }
 

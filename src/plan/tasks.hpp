@@ -77,7 +77,8 @@ struct Task {
 // pool.
 std::vector<Task> step_tasks(const RankShare& share, const Schedule& schedule, Recompute recompute);
 
-// What a rank does for the update with the gradients. Of matrices one round is gathered, and one goes back, while
+// What a rank does for the update with the gradients. The scalars are read first: the host then reports, and prepares
+// the next step, behind the update. Of matrices one round is gathered, and one goes back, while
 // another one is computed.
 std::vector<Task> update_tasks(const RankShare& share, bool router_biases);
 // Of those the optimizer's own, up to the new weights of the rank's parts.

@@ -278,19 +278,19 @@ void Checkpoints<T>::before_first_step(std::int64_t step) const {
 }
 
 template <class T>
-void Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
+bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
   steps_[session_.setup().batches.of(progress.step)].add(times.step);
   if (times.validation > 0) validations_.add(times.validation);
   Due now = due(progress, last);
-  if (!now.save) return;
+  if (!now.save) return false;
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);
   const bool saved = save(progress, now.leaves(), last);
-  if (last) return;
+  if (last) return true;
   if (!now.leaves()) {
     // A signal that came meanwhile, or a save that took longer than expected, finds this step saved.
     if (saved) now = due(progress, false);
-    if (!now.leaves()) return;
+    if (!now.leaves()) return true;
     leaves_ = true;
     saver_.leave();
     attempt(true, [&] { saver_.finish(); });

@@ -54,11 +54,11 @@ class Checkpoints {
   // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
   void before_first_step(std::int64_t step) const;
-  // After each step, `last` after the run's last one; all ranks. Saves where it is time. Throws LeftOnSignal on all
-  // ranks when the step is saved and the job shall end, IoFailed where saving failed and the deck says to stop, or
-  // where nothing comes after it; where it fails behind the steps the process ends then and there
+  // After each step, `last` after the run's last one; all ranks. Saves where it is time, and says so. Throws
+  // LeftOnSignal on all ranks when the step is saved and the job shall end, IoFailed where saving failed and the deck
+  // says to stop, or where nothing comes after it; where it fails behind the steps the process ends then and there
   // (core/last_words.hpp).
-  void after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog = nullptr);
+  bool after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog = nullptr);
 
  private:
   using Clock = std::chrono::steady_clock;

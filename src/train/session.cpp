@@ -137,11 +137,14 @@ void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const
   if (counts) fill_zero(stream_, run_.fp8_counts.data, to_size(run_.fp8_counts.size()) * sizeof(double));
   executor_->count_fp8(counts ? Fp8Counts{run_.fp8_counts, run_.norm_partials} : Fp8Counts{});
   const std::vector<Task>& tasks = step_tasks_now();
+  std::optional<PhaseTimers::Scope> timer;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i];
     if (task.op == TaskOp::wait_gradients) inject_fault(mesh_.rank(), "gradients");
-    std::optional<PhaseTimers::Scope> timer;
-    if (const auto phase = phase_of(task)) timer.emplace(timers_, *phase);
+    if (const auto phase = phase_of(task); i == 0 || phase != phase_of(tasks[i - 1])) {
+      timer.reset();
+      if (phase) timer.emplace(timers_, *phase);
+    }
     const Watch watching = watch(i, task);
     if (task.op == TaskOp::norm) {
       sum_losses();
@@ -168,7 +171,7 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
     if (task.op == TaskOp::unit_norms)
       add_unit_norms();
     else if (task.op == TaskOp::read)
-      result = read_step(labels);
+      result = read_step(labels), timers_.count_ended();
     else if (task.op != TaskOp::update_biases)
       executor_->run(task);
     else if (result.finite)

@@ -60,8 +60,9 @@ class Session {
   // Loss and gradients of a step, reduced over all ranks; labels: unmasked labels of the step over all ranks.
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
-  // Update number `number` (Optimizer::Update) with these gradients; the step's scalars, for which it waits, with norms
-  // by unit where they are wanted; and routers' biases by the step's loads, where all was finite.
+  // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
+  // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it does
+  // not wait.
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
                     bool norms = false);
   // Of that the weights alone.
@@ -178,7 +179,7 @@ class Session {
   std::vector<Task> update_, evaluation_, gathers_;  // plan/tasks.hpp
   std::int64_t now_ = 1;                             // the step at hand
   std::unique_ptr<Executor<T>> executor_;
-  PhaseTimers timers_;
+  PhaseTimers timers_{stream_};
   Timeline timeline_;
   std::unique_ptr<Routers<T>> routers_;
   RunBuffers<T> run_;

@@ -69,18 +69,22 @@ void Trainer<T>::run() {
   if (const std::int64_t profile = session_.setup().deck.output.profile; profile > 0 && profile < first_)
     log_.say("no profile: step " + std::to_string(profile) + " was before this start\n");
   log_.say(step_titles());
+  since_ = PhaseTimers::Clock::now();
   for (std::int64_t s = first_; s <= train().steps; ++s) {
     step(s);
     StepTimes times{step_seconds_};
-    if (validation_ && (s % train().validate_every_steps == 0 || s == train().steps)) times.validation = validate(s);
-    if (checkpoints_) checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
+    const bool validates = validation_ && (s % train().validate_every_steps == 0 || s == train().steps);
+    if (validates) times.validation = validate(s);
+    const bool saved =
+        checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
+    if (validates || saved) since_ = PhaseTimers::Clock::now();
   }
 }
 
-// data → label count → forward and backward → reduce → norm, clip → update → scalars back to the host.
+// data → label count → forward and backward → reduce → norm, clip → scalars back to the host → update. On a GPU the
+// host reports and prepares the next step while the update runs.
 template <class T>
 void Trainer<T>::step(std::int64_t s) {
-  const auto start = PhaseTimers::Clock::now();
   if (watchdog_) watchdog_->start_step(s, session_.setup().batches.of(s));
   inject_fault(session_.mesh().rank(), s);
   LabelCounts labels;
@@ -102,10 +106,15 @@ void Trainer<T>::step(std::int64_t s) {
     peak_bytes_ = static_cast<std::int64_t>(session_.arena().high_water());
     session_.mesh().world().max_host({&peak_bytes_, 1});
   }
-  step_seconds_ = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
+  const auto now = PhaseTimers::Clock::now();
+  step_seconds_ = std::chrono::duration<double>(now - since_).count();
+  since_ = now;
   seconds_ += step_seconds_;
   if (watchdog_) watchdog_->step_done(step_seconds_);
-  if (session_.timeline().running()) write_profile_of(s);
+  if (session_.timeline().running()) {
+    write_profile_of(s);
+    since_ = PhaseTimers::Clock::now();
+  }
   enter("report");
   report(record_of(s, result, rates.of(session_.setup().deck.optimizer.learning_rate), labels));
 }

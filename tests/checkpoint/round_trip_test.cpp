@@ -27,7 +27,7 @@ TEST(RoundTrip, StateIsCopiedWhenTheCallReturns) {
   Stream stream;
   const Buffer state(bytes);
   const std::vector<StateTensor> tensors{{"x", DType::f64, {n}, 0, {{{{0}, {n}}, state.data()}}}};
-  std::vector<std::byte> memory;
+  PinnedVector<std::byte> memory;
   for (int round = 1; round <= 20; ++round) {
     const std::vector<double> values(n, round);
     copy_to_device(stream, state.data(), values.data(), bytes);

@@ -118,7 +118,7 @@ TEST(Loader, DocumentsEndBehindTheirEndToken) {
   ASSERT_EQ(set.samples(), 2);
   Loader loader(one(set, {SampleOrder::sequential, 0, 2}), {2, 2, 1, 0}, 1, 1);
   const HostBatch& batch = loader.next();
-  using Ids = std::vector<std::int32_t>;
+  using Ids = PinnedVector<std::int32_t>;
   EXPECT_EQ(batch.tokens, (Ids{9, 1, 2, 9, 9, 3, 4, 5, 6, 7}));
   EXPECT_EQ(batch.labels, (Ids{-1, 2, 9, -1, -1, 4, 5, 6, 7, 9}));
   EXPECT_EQ(batch.documents, (Ids{0, 1, 1, 1, 2, 0, 0, 0, 0, 0}));

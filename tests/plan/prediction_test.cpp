@@ -33,7 +33,7 @@ Deck small_deck(bool experts = false) {
 // On one rank nothing runs side by side: a step is what its tasks take, but for the host.
 TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
   Machine machine = read_machine("h100_8");
-  machine.host_launch = 0;
+  machine.host_launch = machine.step_seconds = 0;
   for (const bool experts : {false, true}) {
     Deck deck = small_deck(experts);
     check_deck(deck, 1);
@@ -47,6 +47,26 @@ TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
     EXPECT_NEAR(std::accumulate(p.part.begin(), p.part.end(), 0.0), sum, 1e-9 * sum);
     EXPECT_NEAR(p.tokens_per_second, 16 * 16 / sum, 1e-6 / sum);
   }
+}
+
+// The host knows the scalars before it gives out the update, behind which it prepares the next step; another program's
+// waits for the update.
+TEST(Prediction, TheHostPreparesStepsBehindTheUpdate) {
+  Machine machine = read_machine("h100_8");
+  machine.host_launch = 0;
+  Deck deck = small_deck();
+  check_deck(deck, 1);
+  const RunSetup setup = make_setup(deck);
+  const auto seconds = [&](double of_host, const char* program) {
+    machine.step_seconds = of_host;
+    machine.program.name = program;
+    return predict(machine, setup).seconds;
+  };
+  const double least = seconds(0, "forge"), update = 1e-6;  // of a hundred thousand weights, at the least
+  EXPECT_DOUBLE_EQ(seconds(update, "forge"), least);
+  EXPECT_NEAR(seconds(update, "another"), seconds(0, "another") + update, 1e-12);
+  EXPECT_GT(seconds(1, "forge"), 1);
+  EXPECT_LT(seconds(1, "forge"), 1 + least);
 }
 
 // Products of small experts are CUTLASS's where the machine has it and machine.grouped is automatic.

@@ -183,5 +183,17 @@ TEST(Tasks, KeepTheRulesOfAStepOnAnyLayout) {
   EXPECT_EQ(cases, 3u * (1 + 5 + 15 + 25 + 35));
 }
 
+// What the host waits for is the gradients alone: the update runs while it reports and prepares the next step.
+TEST(Tasks, TheScalarsAreReadBeforeTheUpdate) {
+  for (const auto& list : {drawn_layouts(4, 37), drawn_moe_layouts(4, 37)})
+    for (const LayoutCase& c : list)
+      for (const bool biases : {false, true}) {
+        const std::vector<Task> tasks = update_tasks(make_setup(c.deck).share, biases);
+        ASSERT_GT(tasks.size(), biases ? 2u : 1u);
+        EXPECT_EQ(tasks[0].op, TaskOp::read) << c.name;
+        EXPECT_EQ(tasks[1].op == TaskOp::update_biases, biases) << c.name;
+      }
+}
+
 }  // namespace
 }  // namespace forge::test
