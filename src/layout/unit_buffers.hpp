@@ -45,7 +45,7 @@ std::int64_t kept_elements(const LocalUnit& unit, KeptOf of);
 std::vector<UnitBufferSpec> unit_buffers(const LocalUnit& unit, const Precision& precision, StorageKind kind);
 
 // Units take turns in a few buffers of their largest one's size: gradients on their way into the shard, and gathered
-// parameters (in use, and one ahead of use). Tables and the output matrix are much larger than a block, and seldom
+// parameters (in use, and ahead of use). Tables and the output matrix are much larger than a block, and seldom
 // used: they have fewer.
 enum class PoolClass { blocks, tables, experts };
 inline constexpr int pool_classes = 3;

@@ -146,16 +146,15 @@ class Writer {
     add_of_unit(TaskOp::release, unit, gathered_.place_of(unit));
   }
 
-  static std::vector<std::size_t> order_of(const std::vector<Step>& steps) {
-    std::vector<std::size_t> order;
-    for (const Step& step : steps) order.insert(order.end(), step.acquires.begin(), step.acquires.end());
-    return order;
+  // What the first step from `at` on that uses other units uses: a layer's block and its experts are gathered together.
+  void prefetch_next(const std::vector<Step>& steps, std::size_t at) {
+    while (at < steps.size() && steps[at].acquires.empty()) ++at;
+    if (at == steps.size()) return;
+    for (const std::size_t unit : steps[at].acquires) prefetch(unit);
   }
-  // The first unit of another action's pass.
+  // The first units of another action's pass.
   void prefetch_first(const Action& reader) {
-    const auto& layers = share_.layers[to_size(reader.chunk)];
-    const auto order = order_of(steps_of(layers, reader.op, training_));
-    if (!order.empty()) prefetch(order.front());
+    prefetch_next(steps_of(share_.layers[to_size(reader.chunk)], reader.op, training_), 0);
   }
   // Before the passes that read parameters, one ahead of each chunk's turn.
   void prefetch_ahead() {
@@ -200,18 +199,15 @@ class Writer {
     const bool reads_parameters = action_.op != Op::backward_weight;
     if (reads_parameters) prefetch_ahead();
     const std::vector<Step> steps = steps_of(layers(), action_.op, training_);
-    const auto order = order_of(steps);
-    std::size_t next = 0;  // of `order`
     if (action_.op == Op::forward) {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
     if (action_.op == Op::backward) add_frame(TaskOp::open, Kept::stream);
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      for (const std::size_t unit : steps[i].acquires) {
-        use(unit);
-        if (++next < order.size()) prefetch(order[next]);
-      }
+      for (const std::size_t unit : steps[i].acquires) prefetch(unit);
+      for (const std::size_t unit : steps[i].acquires) use(unit);
+      if (!steps[i].acquires.empty()) prefetch_next(steps, i + 1);
       step(steps[i]);
       for (const std::size_t unit : steps[i].releases) release(unit);
       if (!training_) continue;
