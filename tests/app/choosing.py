@@ -20,6 +20,7 @@ ROWS = [
                                      {"train.global_batch_sequences": 64}], 0),
     ("7b_16gpu_adamw", "h100_8", FABRIC + [{Z: 1}, {Z: 2}, {Z: 3}], 0), ("7b_16gpu_adamw", "h100_8_efa", FABRIC, 0),
     ("7b_16gpu_adamw", "h100_8_ethernet", FABRIC + [{"train.gather": "step"}], 0),
+    ("qwen3_30b_16gpu", "h100_8", [{}, {"model.dispatch": "all_gather"}], 0), ("qwen3_30b_16gpu_fsdp", "h100_8", [{}], 0),
     ("7b_32gpu_fsdp", "h100_8", [{MICROBATCH: b} for b in (1, 2, 4, 8)], 0)]
 AS = [("7b_1gpu", {}), ("7b_4gpu", {}), ("7b_4gpu", {TP: 4, S: 1}), ("7b_8gpu_tp4", {}), ("13b_8gpu", {}), ("13b_16gpu_tp4", {}),
       ("13b_32gpu_tp4", {}), ("70b_32gpu_tp4", {})]

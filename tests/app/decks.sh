@@ -55,6 +55,7 @@ published inputs/deepseek_v2_128gpu.yaml 235.7 1e9
 published inputs/glm45_air_32gpu.yaml 106.9 1e9
 published inputs/glm45_128gpu.yaml 352.8 1e9
 published inputs/qwen3_30b_16gpu.yaml 30.53 1e9
+published inputs/qwen3_30b_16gpu_fsdp.yaml 30.53 1e9
 published inputs/qwen3_235b_256gpu.yaml 235.1 1e9
 published inputs/deepseek_v3_1024gpu.yaml 671.0 1e9
 published inputs/kimi_k2_512gpu.yaml 1026.4 1e9
