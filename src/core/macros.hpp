@@ -20,9 +20,18 @@
 #define FORGE_DEVICE_CODE 0
 #endif
 
-// bits = value rounded to bf16, by one instruction of a GPU, which sm_80 and later have; elsewhere bits = rounded.
+// bits = value rounded to bf16, or word = that in fp32, by one instruction of a GPU, which sm_80 and later have;
+// elsewhere bits = rounded.
 #if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
 #define FORGE_ROUND_TO_BF16(bits, value, rounded) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value))
+// The conversion of a pair, with the number in the upper half: nothing is left to be widened.
+#define FORGE_NEAREST_BF16(word, value, rounded) \
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(value), "f"(0.0f))
+// word = bits in its upper half: one instruction, also of the upper half of a register, of which a shift makes two or
+// three.
+#define FORGE_WIDEN_BF16(word, bits) asm("mov.b32 %0, {0, %1};" : "=r"(word) : "h"(bits))
 #else
+#define FORGE_WIDEN_BF16(word, bits) word = static_cast<std::uint32_t>(bits) << 16
 #define FORGE_ROUND_TO_BF16(bits, value, rounded) bits = rounded
+#define FORGE_NEAREST_BF16(word, value, rounded) word = rounded
 #endif

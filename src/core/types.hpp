@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 #include "core/macros.hpp"
 
@@ -17,12 +18,20 @@ struct bf16 {
   FORGE_INLINE explicit bf16(float value) { FORGE_ROUND_TO_BF16(bits, value, rounded(value)); }
   FORGE_INLINE explicit bf16(double value) : bf16(static_cast<float>(value)) {}
   FORGE_INLINE explicit operator float() const {
-    const std::uint32_t u = static_cast<std::uint32_t>(bits) << 16;
+    std::uint32_t u;
+    FORGE_WIDEN_BF16(u, bits);
     float value;
     memcpy(&value, &u, sizeof value);
     return value;
   }
   FORGE_INLINE explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
+  // float(bf16(value)), for what is computed with it at once.
+  FORGE_INLINE static float nearest(float value) {
+    std::uint32_t u;
+    FORGE_NEAREST_BF16(u, value, static_cast<std::uint32_t>(rounded(value)) << 16);
+    memcpy(&value, &u, sizeof value);
+    return value;
+  }
 
  private:
   FORGE_INLINE static std::uint16_t rounded(float value) {
@@ -111,6 +120,15 @@ struct Accumulate<double> {
 };
 template <class T>
 using acc_t = typename Accumulate<T>::type;
+
+// x rounded to T, in its own type.
+template <class T, class A>
+FORGE_INLINE A as_held(A x) {
+  if constexpr (std::is_same_v<T, bf16> && std::is_same_v<A, float>)
+    return bf16::nearest(x);
+  else
+    return A(T(x));
+}
 
 // Explicit instantiation for every compute type: what the macro M makes of a type; a class template.
 #define FORGE_COMPUTE_TYPES(M) M(double) M(float) M(bf16)

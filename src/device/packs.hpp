@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/macros.hpp"
+#include "device/instructions.hpp"
 #include "device/launch.hpp"
 
 #if defined(__CUDA_ARCH__) && !defined(FORGE_VGPU)
@@ -46,8 +47,9 @@ struct Pack {
   T values[W];
 };
 
-// What a worker has read of a row: its first `packs` in registers, the others where they stand. whole: loops with it
-// need no code for rows that don't begin at a multiple of 16 bytes, or end at one, which takes registers.
+// What a worker has read of a row: its first `packs` in registers, the others where they stand. whole: these are
+// all that a worker has of the row, and loops with it need no code for rows that don't begin at a multiple of 16 bytes,
+// or end at one, which takes registers.
 template <class T, int count = kept_packs, bool whole = (count > kept_packs)>
 struct Row {
   static constexpr int width = pack_bytes / static_cast<int>(sizeof(T)), packs = count;
@@ -152,6 +154,8 @@ template <class T, int count>
 inline constexpr bool is_whole<Row<T, count, true>> = true;
 template <class T, int count>
 inline constexpr bool is_whole<Made<T, count>> = count > kept_packs;
+template <class T, int count>
+inline constexpr bool is_whole<Ahead<T, count>> = count < kept_packs;
 template <class P>
 using value_of = typename Access<P>::Value;
 
@@ -223,9 +227,9 @@ FORGE_INLINE void write_pack(T* p, int count, const Pack<T, W>& pack) {
   if constexpr (whole) {
     FORGE_UNROLL
     for (int i = 0; i < W * static_cast<int>(sizeof(T)) / pack_bytes; ++i) {
-      uint4 word;
-      memcpy(&word, reinterpret_cast<const unsigned char*>(&pack) + i * pack_bytes, pack_bytes);
-      reinterpret_cast<uint4*>(p)[i] = word;
+      std::uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&pack) + i * pack_bytes, pack_bytes);
+      store_16(reinterpret_cast<uint4*>(p) + i, words);
     }
   } else {
     FORGE_UNROLL
@@ -305,7 +309,8 @@ FORGE_INLINE void each_pack(int n, int worker, int size, const F& f, const P&...
   FORGE_UNROLL
   for (int i = 0; i < near; ++i, k += size)
     if (k < packs) step(k, i);
-  for (; k < packs; k += size) step(k, -1);
+  if constexpr (!(is_whole<P> || ...))
+    for (; k < packs; k += size) step(k, -1);
 }
 
 template <class F, class... P>

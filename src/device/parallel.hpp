@@ -25,6 +25,9 @@
 //   parallel_rows(stream, rows, row_width<T>(n), …)  of n numbers T: short ones share a warp on CUDA
 //   parallel_rows(stream, rows, parts, row_width<T>(n), [=] FORGE_LAMBDA(int64_t row, int64_t part, Team team) { … });
 //                                                    a team for each part of a row
+//   parallel_whole_warps(stream, rows, parts, row_width<T>(n), …)
+//                                                    the same; on CUDA each team of a warp has its turn, for its calls
+//                                                    of team.add_parts: one that is left over comes as part `parts`
 //   parallel_rows<blocks>(stream, rows, …)           with registers for so many blocks on a GPU's multiprocessor
 //   with_kept_packs<T>(n, aligned, [&](auto packs) { … });
 //                                                    calls it with packs(), as a constant: how many pieces of 16 bytes
@@ -177,6 +180,16 @@ void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWid
   });
 }
 
+template <int at_once = 0, class F>
+void parallel_whole_warps(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth width, F f) {
+  const std::int64_t tasks = rows * parts, all = (tasks + 31) / 32 * 32;
+  require(all <= std::numeric_limits<std::int32_t>::max(), "parallel_whole_warps: more parts of rows than 2^31");
+  parallel_rows<at_once>(stream, all, width, [=] FORGE_LAMBDA(std::int64_t task, Team team) {
+    const std::int64_t row = task < tasks ? quotient(task, parts) : rows - 1;
+    f(row, task < tasks ? task - row * parts : parts, team);
+  });
+}
+
 #endif
 
 #else
@@ -268,6 +281,10 @@ void parallel_rows(Stream& stream, std::int64_t rows, std::int64_t parts, RowWid
   parallel_rows<at_once>(stream, rows, [=](std::int64_t row, Team team) {
     for (std::int64_t part = 0; part < parts; ++part) f(row, part, team);
   });
+}
+template <int at_once = 0, class F>
+void parallel_whole_warps(Stream& stream, std::int64_t rows, std::int64_t parts, RowWidth width, F f) {
+  parallel_rows<at_once>(stream, rows, parts, width, f);
 }
 
 #endif

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(32, 4) rows_ahead_of_warps(std::int64_t rows, 
 
 // A worker copies the packs that it reads itself, 16 bytes at a time, so that nobody waits for others. Rows that don't
 // begin at a multiple of 16 bytes or end at one, and packs beyond the first ones of a worker, are read where they
-// stand, in the same order.
+// stand, in the same order; `packs` below kept_packs says that there are none (with_packs).
 template <class T, int count, int packs, class Line>
 class RowsAhead {
  public:
@@ -82,7 +82,8 @@ class RowsAhead {
       device_detail::wait_for_copies<3>();
     else
       device_detail::wait_for_copies<1>();
-    const Array<const T*, count> from = line_(r);
+    Array<const T*, count> from{};
+    if constexpr (!whole) from = line_(r);
     Array<device_detail::Ahead<T, packs>, count> rows;
     for_each_of<count>([&](int a) { rows[a] = {from[a], place(r, a)}; });
     return rows;
@@ -90,6 +91,7 @@ class RowsAhead {
 
  private:
   static constexpr int W = device_detail::Ahead<T, packs>::width;
+  static constexpr bool whole = device_detail::is_whole<device_detail::Ahead<T, packs>>;
 
   FORGE_INLINE T* place(std::int64_t r, int a) const {
     const int group = static_cast<int>(r - begin_) & (ring_.groups - 1);
@@ -97,10 +99,10 @@ class RowsAhead {
   }
   // One group of copies, which is empty behind the last row.
   FORGE_INLINE void start(std::int64_t r) const {
-    if (r < end_ && n_ % W == 0) {
+    if (r < end_ && (whole || n_ % W == 0)) {
       const Array<const T*, count> from = line_(r);
       for_each_of<count>([&](int a) {
-        if (from[a] == nullptr || !device_detail::aligned(from[a])) return;
+        if (from[a] == nullptr || (!whole && !device_detail::aligned(from[a]))) return;
         T* const to = place(r, a);
         FORGE_UNROLL
         for (int i = 0; i < packs; ++i)
@@ -124,12 +126,22 @@ FORGE_INLINE RowsAhead<T, count, packs, Line> rows_ahead(Team team, std::int64_t
   return {team, static_cast<int>(n), begin, end, line};
 }
 
+template <int packs, class T>
+FORGE_INLINE auto row_beside(Team team, std::int64_t n, const T* data) {
+  if constexpr (device_detail::is_whole<device_detail::Ahead<T, packs>>)
+    return team.row<packs, true>(n, data);
+  else
+    return data;
+}
+
+// Rows that can't be copied whole have the code of the longest ones, which takes them in the same order.
 template <class T, class F>
-void with_packs(std::int64_t n, const F& f) {
+void with_packs(std::int64_t n, bool aligned, const F& f) {
   const std::int64_t all = row_width<T>(n).accesses;
-  if (all > 32 * device_detail::kept_packs && all <= team_threads)
+  const bool whole = aligned && n * static_cast<int>(sizeof(T)) % 16 == 0;
+  if (whole && all > 32 * device_detail::kept_packs && all <= team_threads)
     f(std::integral_constant<int, 1>{});
-  else if (all > team_threads && all <= 2 * team_threads)
+  else if (whole && all > team_threads && all <= 2 * team_threads)
     f(std::integral_constant<int, 2>{});
   else
     f(std::integral_constant<int, device_detail::kept_packs>{});

@@ -19,8 +19,13 @@ FORGE_INLINE RowsAhead<Line> rows_ahead(Team, std::int64_t, std::int64_t, std::i
   return {line};
 }
 
+template <int packs, class T>
+FORGE_INLINE const T* row_beside(Team, std::int64_t, const T* data) {
+  return data;
+}
+
 template <class T, class F>
-void with_packs(std::int64_t, const F& f) {
+void with_packs(std::int64_t, bool, const F& f) {
   f(std::integral_constant<int, 1>{});
 }
 template <class T, int count, int packs, int sums, class F>

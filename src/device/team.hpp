@@ -32,6 +32,13 @@ namespace forge {
 //                        order, go to p. one_piece: a row fits a warp, 16 bytes a worker
 //   team.sum<A>(n, f), team.sum<A>(n, f, rows…)
 //                        sum of f(j), or f(v…), in type A
+//   team.two_sums<A>(n, f, g, rows…)
+//                        those of f(v…) and g(v…): on CUDA in one loop, behind which the workers wait for each other
+//                        once
+//   const A part = team.part_of_sum<A>(n, f, rows…); team.add_parts<one_warp>(parts)
+//                        the same in two steps, of an Array of sums at a time, which then wait for each other's lanes
+//                        once: what this worker has of each, then, in its place, the sum. All teams of a warp come to
+//                        add_parts (parallel_whole_warps), which is no barrier. one_warp: so many workers at most
 //   team.max<A>(n, f), team.max<A>(n, f, rows…)
 //                        the largest, or lowest when n = 0
 //   team.exp_sum(n, exp, x)
@@ -46,8 +53,8 @@ namespace forge {
 //                        store(i, sum of value(i') over i' < i); returns the sum of all. value(i) may stand where
 //                        store(i) writes
 //   team.leads()         true in exactly one worker: for writing a scalar
-// On CUDA all but map, row, made, sums, store and leads are barriers: every worker of a team must come to every call.
-// Rows are shorter than 2^31.
+// On CUDA all but map, row, made, sums, store, part_of_sum and leads are barriers: every worker of a team must come to
+// every call. Rows are shorter than 2^31.
 inline constexpr int team_threads = 256;
 
 // f(0), f(1), … f(count − 1), written out, so that arrays which f indexes stand in registers.

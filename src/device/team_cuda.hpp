@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/array.hpp"
 #include "core/partials.hpp"
+#include "device/lanes_cuda.hpp"
 #include "device/packs.hpp"
 
 // CUDA build, in files that nvcc compiles: the team of device/team.hpp.
@@ -24,51 +26,6 @@ constexpr std::int64_t head_chunks(std::int64_t rows) {
 
 // Columns that a sum of columns is cut into where there are fewer than narrow_columns of them.
 inline constexpr std::int64_t narrow_columns = 1024, narrow_strip = 32;
-
-// In host code of these files, where no kernel runs, the functions below have no meaning.
-namespace device_detail {
-
-FORGE_INLINE int thread_of_block() {
-#if defined(__CUDA_ARCH__)
-  return static_cast<int>(threadIdx.x);
-#else
-  return 0;
-#endif
-}
-
-// An array of the block: one for each type and count.
-template <class A, int count>
-FORGE_INLINE A* shared_array() {
-#if defined(__CUDA_ARCH__)
-  FORGE_SHARED(A, memory, count);
-  return memory;
-#else
-  return nullptr;
-#endif
-}
-
-template <class A>
-FORGE_INLINE A shuffle_xor([[maybe_unused]] unsigned lanes, A value, [[maybe_unused]] int offset) {
-#if defined(__CUDA_ARCH__)
-  return __shfl_xor_sync(lanes, value, offset);
-#else
-  return value;
-#endif
-}
-
-FORGE_INLINE void block_barrier() {
-#if defined(__CUDA_ARCH__)
-  __syncthreads();
-#endif
-}
-
-FORGE_INLINE void warp_barrier([[maybe_unused]] unsigned lanes) {
-#if defined(__CUDA_ARCH__)
-  __syncwarp(lanes);
-#endif
-}
-
-}  // namespace device_detail
 
 struct Team {
   int size = team_threads;  // workers: a block, or so many neighbouring lanes of a warp, a power of two
@@ -164,10 +121,34 @@ struct Team {
   }
   template <class A, class F, class P, class... Q>
   FORGE_INLINE A sum(std::int64_t count, F f, const P& row, const Q&... rows) const {
+    return together(part_of_sum<A>(count, f, row, rows...), Plus{});
+  }
+  template <class A, class F, class... P>
+  FORGE_INLINE A part_of_sum(std::int64_t count, F f, const P&... rows) const {
     A value = 0;
     device_detail::each_of_rows(
-        static_cast<int>(count), worker(), size, [&](auto&... v) { value += A(f(v...)); }, row, rows...);
-    return together(value, Plus{});
+        static_cast<int>(count), worker(), size, [&](auto&... v) { value += A(f(v...)); }, rows...);
+    return value;
+  }
+  template <class A, class F, class G, class... P>
+  FORGE_INLINE Array<A, 2> two_sums(std::int64_t count, F f, G g, const P&... rows) const {
+    Array<A, 2> values{};
+    device_detail::each_of_rows(
+        static_cast<int>(count), worker(), size,
+        [&](auto&... v) {
+          values[0] += A(f(v...));
+          values[1] += A(g(v...));
+        },
+        rows...);
+    add_up(values);
+    return values;
+  }
+  template <bool one_warp, class A, int count>
+  FORGE_INLINE void add_parts(Array<A, count>& parts) const {
+    if (!one_warp && size > 32) return add_up(parts);
+    FORGE_NO_UNROLL
+    for (int offset = size / 2; offset > 0; offset /= 2)
+      for_each_of<count>([&](int i) { parts[i] += device_detail::shuffle_xor(0xffffffffu, parts[i], offset); });
   }
 
   template <class A, class F>
@@ -327,9 +308,20 @@ struct Team {
 
   // Fixed order: each worker its numbers, then a butterfly in the warp, then the warps in order.
   template <class A, class Op>
-  FORGE_INLINE A together(A value, Op op) const {
+  FORGE_INLINE A in_warp(A value, Op op) const {
     for (int offset = (size < 32 ? size : 32) / 2; offset > 0; offset /= 2)
       value = op(value, device_detail::shuffle_xor(lanes(), value, offset));
+    return value;
+  }
+  template <class A, class Op>
+  FORGE_INLINE A of_warps(const A* partial, Op op) const {
+    A value = partial[0];
+    for (int warp = 1; warp < size / 32; ++warp) value = op(value, partial[warp]);
+    return value;
+  }
+  template <class A, class Op>
+  FORGE_INLINE A together(A value, Op op) const {
+    value = in_warp(value, op);
     if (size <= 32) {
       sync();
       return value;
@@ -337,10 +329,23 @@ struct Team {
     A* const partial = device_detail::shared_array<A, 32>();
     if (worker() % 32 == 0) partial[worker() / 32] = value;
     sync();
-    value = partial[0];
-    for (int warp = 1; warp < size / 32; ++warp) value = op(value, partial[warp]);
+    value = of_warps(partial, op);
     sync();
     return value;
+  }
+
+  // The same of several sums, for which the warps wait once.
+  template <class A, int count>
+  FORGE_INLINE void add_up(Array<A, count>& values) const {
+    A* const partial = device_detail::shared_array<A, 32 * count>();
+    for_each_of<count>([&](int i) {
+      values[i] = in_warp(values[i], Plus{});
+      if (size > 32 && worker() % 32 == 0) partial[i * 32 + worker() / 32] = values[i];
+    });
+    sync();
+    if (size <= 32) return;
+    for_each_of<count>([&](int i) { values[i] = of_warps(partial + i * 32, Plus{}); });
+    sync();
   }
 
   // sums += the terms of the rows begin, begin + step, … of [begin, end), of which so many are read at a time.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/array.hpp"
 #include "core/macros.hpp"
 #include "core/partials.hpp"
 
@@ -114,6 +115,17 @@ struct Team {
   FORGE_INLINE A sum(std::int64_t n, const F& f, T* row, U*... rows) const {
     return sum<A>(n, [=](std::int64_t j) { return f(row[j], rows[j]...); });
   }
+
+  template <class A, class F, class... T>
+  FORGE_INLINE A part_of_sum(std::int64_t n, const F& f, T*... rows) const {
+    return sum<A>(n, f, rows...);
+  }
+  template <class A, class F, class G, class... T>
+  FORGE_INLINE Array<A, 2> two_sums(std::int64_t n, const F& f, const G& g, T*... rows) const {
+    return {{sum<A>(n, f, rows...), sum<A>(n, g, rows...)}};
+  }
+  template <bool one_warp, class Parts>
+  FORGE_INLINE void add_parts(Parts&) const {}
 
   template <class A, class F>
   FORGE_INLINE A max(std::int64_t n, const F& f) const {

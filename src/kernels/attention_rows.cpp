@@ -8,21 +8,47 @@
 
 namespace forge {
 
+namespace {
+
+// On a GPU several heads at a time, if they begin and end at multiples of 16 bytes and fit a warp (`whole`).
+template <bool whole, class T, class A>
+void attention_delta_of(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<A, 2> delta) {
+  constexpr int together = whole ? rows_at_a_time : 1;
+  const std::int64_t heads = o.extent(1), columns = o.extent(2);
+  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
+    using Head = decltype(team.template row<1, whole>(columns, o.row(r)));
+    Array<Head, together> xs, ys;
+    Array<A, together> sums;
+    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
+    const auto width = [=](int i) { return first + i < all ? columns : 0; };
+    const T *const x = d_o.row(r) + first * columns, *const y = o.row(r) + first * columns;
+    for_each_of<together>([&](int i) {
+      xs[i] = team.template row<1, whole>(width(i), x + i * columns);
+      ys[i] = team.template row<1, whole>(width(i), y + i * columns);
+    });
+    for_each_of<together>([&](int i) {
+      sums[i] = team.template part_of_sum<A>(
+          width(i), [](const T& x_c, const T& y_c) { return A(x_c) * A(y_c); }, xs[i], ys[i]);
+    });
+    team.template add_parts<whole>(sums);
+    for_each_of<together>([&](int i) {
+      if (first + i < all && team.leads()) delta.row(r)[first + i] = sums[i];
+    });
+  };
+  parallel_whole_warps(stream, o.rows(), (heads + together - 1) / together, row_width<T>(columns), body);
+}
+
+}  // namespace
+
 template <class T>
 void attention_delta(Stream& stream, View<const T, 3> d_o, View<const T, 3> o, View<acc_t<T>, 2> delta) {
-  using A = acc_t<T>;
   const std::int64_t heads = o.extent(1), columns = o.extent(2);
   require(d_o.extents[0] == o.rows() && d_o.extent(1) == heads && d_o.extent(2) == columns &&
               delta.rows() == o.rows() && delta.extent(1) == heads,
           "attention_delta: shapes differ");
-  const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t h, Team team) {
-    const T* x = d_o.row(r) + h * columns;
-    const T* y = o.row(r) + h * columns;
-    const A sum = team.sum<A>(
-        columns, [=](const T& x_c, const T& y_c) { return static_cast<A>(x_c) * static_cast<A>(y_c); }, x, y);
-    if (team.leads()) delta.row(r)[h] = sum;
-  };
-  parallel_rows(stream, o.rows(), heads, row_width<T>(columns), body);
+  const bool whole = rows_at_a_time > 1 && aligned_rows(d_o, o) && columns * static_cast<int>(sizeof(T)) % 16 == 0 &&
+                     row_width<T>(columns).accesses <= 32;
+  return whole ? attention_delta_of<true>(stream, d_o, o, delta) : attention_delta_of<false>(stream, d_o, o, delta);
 }
 
 template <class T, class S>

@@ -99,16 +99,14 @@ namespace {
 
 // With x̂ = (x − mean) · rstd and g = w ⊙ dy:  dx = rstd · (g − mean(g) − x̂ · mean(g ⊙ x̂)) + residual, if `adds`;
 // dw += dy ⊙ x̂, db += dy.
-template <class A, class T, class Row, class S>
+template <class A, class T, class Row, class Weight, class S>
 FORGE_INLINE void layernorm_row_backward(Team team, std::int64_t n, A mu, A scale, const Row& d, const Row& in,
-                                         const T* weight, bool adds, const Row& residual, T* dx, const S& dw,
+                                         const Weight& weight, bool adds, const Row& residual, T* dx, const S& dw,
                                          const S& db) {
-  const A g_mean = team.template sum<A>(
-                       n, [=](const T& dy_j, const T& w_j) { return A(dy_j) * A(w_j); }, d, weight) /
-                   A(n);
-  const A dot = team.template sum<A>(
-      n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * (A(x_j) - mu); }, d, weight, in);
-  const A slope = dot * scale * scale / A(n);
+  const Array<A, 2> sums = team.template two_sums<A>(
+      n, [=](const T& dy_j, const T& w_j, const T&) { return A(dy_j) * A(w_j); },
+      [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * (A(x_j) - mu); }, d, weight, in);
+  const A g_mean = sums[0] / A(n), slope = sums[1] * scale * scale / A(n);
   const auto add_and_find = [=](const T& dy_j, const T& w_j, const T& x_j, A& dw_j, A& db_j) {
     dw_j += A(dy_j) * ((A(x_j) - mu) * scale);
     db_j += A(dy_j);
@@ -140,12 +138,13 @@ void layernorm_backward_of(Stream& stream, View<const T, 2> dy, View<const T, 2>
     const auto w_sums = team.template sums<A, T, packs>(n, of_w.row(c)),
                b_sums = team.template sums<A, T, packs>(n, of_b.row(c));
     const std::int64_t begin = chunks.begin(c), end = chunks.begin(c + 1);
+    const auto weight = row_beside<packs>(team, n, w.data);
     const auto ahead = rows_ahead<T, 3, packs>(team, n, begin, end, [=](std::int64_t r) {
       return Array<const T*, 3>{{dy.row(r), x.row(r), adds ? residual.row(r) : nullptr}};
     });
     for (std::int64_t r = begin; r < end; ++r) {
       const auto rows = ahead.at(r);
-      layernorm_row_backward<A>(team, n, mean[r], rstd[r], rows[0], rows[1], w.data, adds, rows[2], dx.row(r), w_sums,
+      layernorm_row_backward<A>(team, n, mean[r], rstd[r], rows[0], rows[1], weight, adds, rows[2], dx.row(r), w_sums,
                                 b_sums);
     }
     team.store(n, w_sums);
@@ -162,7 +161,7 @@ void layernorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x,
   using A = acc_t<T>;
   const RowChunks chunks = norm_backward_rows(x.rows());
   const View<A, 2> of_w = partial.slice(0, chunks.count), of_b = partial.slice(chunks.count, 2 * chunks.count);
-  with_packs<T>(x.columns(), [&](auto packs) {
+  with_packs<T>(x.columns(), aligned_rows(dy, x, w, residual, dx, partial), [&](auto packs) {
     layernorm_backward_of<packs()>(stream, dy, x, w, mean, rstd, residual, dx, of_w, of_b, chunks);
   });
   add_partial_sums<A>(stream, of_w, dw);

@@ -9,21 +9,27 @@ namespace forge {
 
 namespace {
 
+template <class A>
+FORGE_INLINE A rstd_of(A squares, std::int64_t n, A epsilon) {
+  return A(1) / math::sqrt(squares / A(n) + epsilon);
+}
+
 // rstd of one vector of n values.
 template <class A, class Row>
 FORGE_INLINE A inverse_rms(Team team, std::int64_t n, A epsilon, const Row& x) {
   const A squares = team.template sum<A>(
       n, [=](const auto& x_j) { return A(x_j) * A(x_j); }, x);
-  return A(1) / math::sqrt(squares / A(n) + epsilon);
+  return rstd_of(squares, n, epsilon);
 }
 
-// The same, with the squares of columns j and j + n/2 added at a time: n is even.
-template <class A, class Row>
-FORGE_INLINE A inverse_rms_of_halves(Team team, std::int64_t n, A epsilon, const Row& low, const Row& high) {
-  const A squares = team.template sum<A>(
-      n / 2, [=](const auto& x_1, const auto& x_2) { return A(x_1) * A(x_1) + A(x_2) * A(x_2); }, low, high);
-  return A(1) / math::sqrt(squares / A(n) + epsilon);
-}
+// Of columns j and j + n/2, which are added at a time: n is even.
+template <class A>
+struct SquaresOfPair {
+  template <class T>
+  FORGE_INLINE A operator()(const T& x_1, const T& x_2) const {
+    return A(x_1) * A(x_1) + A(x_2) * A(x_2);
+  }
+};
 
 // y = w ⊙ x · rstd of one vector of n values; returns rstd.
 template <class A, class T, class Row>
@@ -39,13 +45,20 @@ FORGE_INLINE A normalise(Team team, std::int64_t n, A epsilon, const Row& x, con
   return rstd;
 }
 
-// With x̂ = x · rstd and g = w ⊙ dy:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual, if `adds`; sums += dy ⊙ x̂, if
-// there are any.
-template <class A, class T, class Row, class Extra, class... S>
-FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, const Row& dy, const Row& x, const T* w,
-                                     bool adds, const Extra& residual, T* dx, const S&... sums) {
-  const A dot = team.template sum<A>(
-      n, [=](const T& dy_j, const T& w_j, const T& x_j) { return A(dy_j) * A(w_j) * A(x_j); }, dy, w, x);
+// A term of g · x, g = w ⊙ dy.
+template <class A>
+struct SlopeTerm {
+  template <class T>
+  FORGE_INLINE A operator()(const T& dy_j, const T& w_j, const T& x_j) const {
+    return A(dy_j) * A(w_j) * A(x_j);
+  }
+};
+
+// With x̂ = x · rstd, g = w ⊙ dy and dot = g · x:  dx = rstd · (g − x̂ · mean(g ⊙ x̂)) + residual, if `adds`;
+// sums += dy ⊙ x̂, if there are any.
+template <class A, class T, class Row, class Weight, class Extra, class... S>
+FORGE_INLINE void normalise_backward(Team team, std::int64_t n, A rstd, A dot, const Row& dy, const Row& x,
+                                     const Weight& w, bool adds, const Extra& residual, T* dx, const S&... sums) {
   const A slope = dot * rstd * rstd / A(n);
   if (adds)
     team.map(
@@ -121,12 +134,14 @@ void rmsnorm_backward_of(Stream& stream, View<const T, 2> dy, View<const T, 2> x
   parallel_rows_ahead<T, 3, packs, 1>(stream, chunks.count, n, [=] FORGE_LAMBDA(std::int64_t c, Team team) {
     const auto sums = team.template sums<A, T, packs>(n, partial.row(c));
     const std::int64_t begin = chunks.begin(c), end = chunks.begin(c + 1);
+    const auto weight = row_beside<packs>(team, n, w.data);
     const auto ahead = rows_ahead<T, 3, packs>(team, n, begin, end, [=](std::int64_t r) {
       return Array<const T*, 3>{{dy.row(r), x.row(r), adds ? residual.row(r) : nullptr}};
     });
     for (std::int64_t r = begin; r < end; ++r) {
       const auto rows = ahead.at(r);
-      normalise_backward<A>(team, n, rstd[r], rows[0], rows[1], w.data, adds, rows[2], dx.row(r), sums);
+      const A scale = rstd[r], dot = team.template sum<A>(n, SlopeTerm<A>{}, rows[0], weight, rows[1]);
+      normalise_backward(team, n, scale, dot, rows[0], rows[1], weight, adds, rows[2], dx.row(r), sums);
     }
     team.store(n, sums);
   });
@@ -139,7 +154,7 @@ void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, V
                       View<const acc_t<T>, 1> rstd, View<const T, 2> residual, View<T, 2> dx, View<acc_t<T>, 2> partial,
                       View<acc_t<T>, 1> dw) {
   const RowChunks chunks = norm_backward_rows(x.rows());
-  with_packs<T>(x.columns(), [&](auto packs) {
+  with_packs<T>(x.columns(), aligned_rows(dy, x, w, residual, dx, partial), [&](auto packs) {
     rmsnorm_backward_of<packs()>(stream, dy, x, w, rstd, residual, dx, partial, chunks);
   });
   add_partial_sums<acc_t<T>>(stream, partial.slice(0, chunks.count), dw);
@@ -147,69 +162,78 @@ void rmsnorm_backward(Stream& stream, View<const T, 2> dy, View<const T, 2> x, V
 
 namespace {
 
-// A number of a head's norm, rounded as a norm of its own would be.
 template <class A, class T>
-FORGE_INLINE T normed(const T& w, const T& x, A scale) {
-  return T(A(w) * (A(x) * scale));
+FORGE_INLINE A normed(const T& w, const T& x, A scale) {
+  return A(w) * (A(x) * scale);
 }
 
-// (n1 cos − n2 sin, n2 cos + n1 sin)
+// (n1 cos − n2 sin, n2 cos + n1 sin) of two numbers of a head's norm, rounded as a norm of its own would be.
 template <class A, class T>
-FORGE_INLINE void rotate(T n1, T n2, A cos, A sin, T& low, T& high) {
-  const A a = A(n1), b = A(n2);
+FORGE_INLINE void rotate(A n1, A n2, A cos, A sin, T& low, T& high) {
+  const A a = as_held<T>(n1), b = as_held<T>(n2);
   low = T(a * cos - b * sin);
   high = T(b * cos + a * sin);
 }
 
 // A head's norm, of which the halves have h numbers each, and its rotation.
 template <bool rotates, class A, class T, class Half, class Angles>
-FORGE_INLINE void put_halves(Team team, std::int64_t h, A scale, const T* w, const Half& low, const Half& high,
-                             const Angles& cosine, const Angles& sine, T* y) {
+FORGE_INLINE void put_halves(Team team, std::int64_t h, A scale, const Half& w_low, const Half& w_high, const Half& low,
+                             const Half& high, const Angles& cosine, const Angles& sine, T* y) {
   if constexpr (rotates)
     team.map(
         h,
         [=](const T& w_1, const T& w_2, const T& x_1, const T& x_2, const A& cos, const A& sin, T& y_1, T& y_2) {
           rotate(normed(w_1, x_1, scale), normed(w_2, x_2, scale), cos, sin, y_1, y_2);
         },
-        w, w + h, low, high, cosine, sine, y, y + h);
+        w_low, w_high, low, high, cosine, sine, y, y + h);
   else
     team.map(
         h,
         [=](const T& w_1, const T& w_2, const T& x_1, const T& x_2, T& y_1, T& y_2) {
-          y_1 = normed(w_1, x_1, scale);
-          y_2 = normed(w_2, x_2, scale);
+          y_1 = T(normed(w_1, x_1, scale));
+          y_2 = T(normed(w_2, x_2, scale));
         },
-        w, w + h, low, high, y, y + h);
+        w_low, w_high, low, high, y, y + h);
 }
 
 // On a GPU, of heads whose halves are rotated or which aren't rotated at all: a worker holds the same columns of both
 // halves, so that a head is read once.
-template <bool whole, bool rotates, class T>
-void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, double epsilon,
-                         View<const std::int32_t, 1> positions, View<const acc_t<T>, 2> cosine,
-                         View<const acc_t<T>, 2> sine, View<T, 3> y, View<acc_t<T>, 2> rstd) {
-  using A = acc_t<T>;
+template <bool whole, bool rotates, class T, class A>
+void head_norm_in_halves(Stream& stream, View<const T, 3> x, const HeadWeights<T>& w, A epsilon,
+                         View<const std::int32_t, 1> positions, View<const A, 2> cosine, View<const A, 2> sine,
+                         View<T, 3> y, View<A, 2> rstd) {
   constexpr int together = whole ? rows_at_a_time : 1;
   const std::int64_t heads = x.extent(1), n = x.extent(2), h = n / 2;
+  const auto parts = [](std::int64_t of) { return (of + together - 1) / together; };  // of heads with one weight
+  const std::int64_t of_queries = parts(w.query_heads), of_keys = parts(heads - w.query_heads);
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t part, Team team) {
     using Half = decltype(team.template row<1, whole>(h, x.row(r)));
     Array<Half, together> lows, highs;
-    const int first = static_cast<int>(part) * together, all = static_cast<int>(heads);
-    for (int i = 0; i < together; ++i) {
-      const T* in = x.row(r) + (first + i < all ? first + i : first) * n;
-      lows[i] = team.template row<1, whole>(h, in);
-      highs[i] = team.template row<1, whole>(h, in + h);
-    }
+    Array<A, together> squares;
+    const bool queries = part < of_queries;
+    const int all = static_cast<int>(queries ? w.query_heads : heads);
+    const int first = static_cast<int>(queries ? part * together : w.query_heads + (part - of_queries) * together);
+    const auto width = [=](int i) { return first + i < all ? h : 0; };
+    const T *const in = x.row(r) + first * n, *weight = queries ? w.queries.data : w.keys.data;
+    for_each_of<together>([&](int i) {
+      lows[i] = team.template row<1, whole>(width(i), in + i * n);
+      highs[i] = team.template row<1, whole>(width(i), in + i * n + h);
+    });
+    const Half w_low = team.template row<1, whole>(h, weight), w_high = team.template row<1, whole>(h, weight + h);
     const auto cos = team.template beside<T, whole>(rotates ? h : 0, rotates ? cosine.row(positions[r]) : nullptr);
     const auto sin = team.template beside<T, whole>(rotates ? h : 0, rotates ? sine.row(positions[r]) : nullptr);
+    for_each_of<together>(
+        [&](int i) { squares[i] = team.template part_of_sum<A>(width(i), SquaresOfPair<A>{}, lows[i], highs[i]); });
+    team.template add_parts<whole>(squares);
+    T* const out = y.row(r) + first * n;
     for_each_of<together>([&](int i) {
       if (first + i >= all) return;
-      const A scale = inverse_rms_of_halves<A>(team, n, A(epsilon), lows[i], highs[i]);
-      put_halves<rotates>(team, h, scale, w.of(first + i), lows[i], highs[i], cos, sin, y.row(r) + (first + i) * n);
+      const A scale = rstd_of(squares[i], n, epsilon);
+      put_halves<rotates>(team, h, scale, w_low, w_high, lows[i], highs[i], cos, sin, out + i * n);
       if (team.leads()) rstd.row(r)[first + i] = scale;
     });
   };
-  parallel_rows<2>(stream, x.rows(), (heads + together - 1) / together, row_width<T>(h), body);
+  parallel_whole_warps<2>(stream, x.rows(), of_queries + of_keys, row_width<T>(h), body);
 }
 
 }  // namespace
@@ -227,18 +251,18 @@ void head_norm_forward(Stream& stream, View<const T, 3> x, const HeadWeights<T>&
   if (halves && (whole == 0 || h == 0)) {
     const bool packs = aligned_rows(x, y, w.queries, w.keys) && (h == 0 || aligned_rows(cosine, sine)) &&
                        n / 2 * static_cast<int>(sizeof(T)) % 16 == 0;
-    const auto run = h == 0  ? packs ? &head_norm_in_halves<true, false, T> : &head_norm_in_halves<false, false, T>
-                      : packs ? &head_norm_in_halves<true, true, T>
-                             : &head_norm_in_halves<false, true, T>;
-    return run(stream, x, w, epsilon, positions, cosine, sine, y, rstd);
+    const auto run = h == 0 ? packs ? &head_norm_in_halves<true, false, T, A> : &head_norm_in_halves<false, false, T, A>
+                     : packs ? &head_norm_in_halves<true, true, T, A>
+                             : &head_norm_in_halves<false, true, T, A>;
+    return run(stream, x, w, A(epsilon), positions, cosine, sine, y, rstd);
   }
   const auto body = [=] FORGE_LAMBDA(std::int64_t r, std::int64_t head, Team team) {
     const T *in = x.row(r) + head * n, *weight = w.of(head);
     T* out = y.row(r) + head * n;
-    const A scale = halves ? inverse_rms_of_halves<A>(team, n, A(epsilon), in, in + n / 2)
+    const A scale = halves ? rstd_of(team.template sum<A>(n / 2, SquaresOfPair<A>{}, in, in + n / 2), n, A(epsilon))
                            : inverse_rms<A>(team, n, A(epsilon), in);
     team.map(
-        whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = normed(w_j, x_j, scale); }, weight, in, out);
+        whole, [=](const T& w_j, const T& x_j, T& y_j) { y_j = T(normed(w_j, x_j, scale)); }, weight, in, out);
     if (h > 0) {
       const T *w1 = weight + whole, *x1 = in + whole;
       team.map(
@@ -267,20 +291,28 @@ void head_norm_backward_of(Stream& stream, std::int64_t first, std::int64_t coun
     const int end = static_cast<int>(quotient(rows * (c + 1), chunks) * count);
     block.sums_of_parts<A, T, whole>(n, sums.row(c), [&](Team team, int part, int parts, const auto& sum) {
       using Head = decltype(team.template row<1, whole>(n, x.row(0)));
-      for (int q = begin + part * together; q < end; q += parts * together) {
+      const Head weight = team.template row<1, whole>(n, w.data);
+      for (int next = begin; next < end; next += parts * together) {  // as often for all parts, which add_parts needs
+        const int q = next + part * together;
         Array<Head, together> dys, xs;
-        Array<int, together> row, at;
+        Array<A, together> dots, scales;
+        Array<T*, together> to;
         for_each_of<together>([&](int i) {
-          const int pair = q + i < end ? q + i : q;
-          row[i] = static_cast<int>(quotient(pair, count));
-          at[i] = static_cast<int>(first) + pair - row[i] * static_cast<int>(count);
-          dys[i] = team.template row<1, whole>(n, dy.row(row[i]) + at[i] * n);
-          xs[i] = team.template row<1, whole>(n, x.row(row[i]) + at[i] * n);
+          const int pair = q + i < end ? q + i : begin, row = static_cast<int>(quotient(pair, count));
+          const int head = static_cast<int>(first) + pair - row * static_cast<int>(count);
+          const std::int64_t width = q + i < end ? n : 0;
+          dys[i] = team.template row<1, whole>(width, dy.row(row) + head * n);
+          xs[i] = team.template row<1, whole>(width, x.row(row) + head * n);
+          scales[i] = rstd.row(row)[head];
+          to[i] = dx.row(row) + head * n;
         });
         for_each_of<together>([&](int i) {
+          dots[i] = team.template part_of_sum<A>(q + i < end ? n : 0, SlopeTerm<A>{}, dys[i], weight, xs[i]);
+        });
+        team.template add_parts<whole>(dots);
+        for_each_of<together>([&](int i) {
           if (q + i < end)
-            normalise_backward<A>(team, n, rstd.row(row[i])[at[i]], dys[i], xs[i], w.data, false, dys[i],
-                                  dx.row(row[i]) + at[i] * n, sum);
+            normalise_backward(team, n, scales[i], dots[i], dys[i], xs[i], weight, false, dys[i], to[i], sum);
         });
       }
     });

@@ -35,7 +35,7 @@ CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
 WARPGROUPS = ["warpgroup_rows_kernel<0>", "warpgroup_rows_kernel<1>", "warpgroup_sums_kernel<>"]
 
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
-ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta attention_merge blocks_to_columns
+ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta_of attention_merge blocks_to_columns
 columns_to_blocks convert convert_rows copy_rows cross_entropy_from_statistics cross_entropy_in_place
 cross_entropy_rounded cross_entropy_statistics
 embedding_backward embedding_forward gate_rows gate_rows_backward head_norm_backward_of head_norm_forward head_norm_in_halves latent_keys_backward
