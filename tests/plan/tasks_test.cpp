@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../equivalence/cover.hpp"
+#include "../equivalence/models.hpp"
 #include "layout/unit_buffers.hpp"
 #include "plan/setup.hpp"
 #include "schedule/lower.hpp"
@@ -193,6 +194,32 @@ TEST(Tasks, TheScalarsAreReadBeforeTheUpdate) {
         EXPECT_EQ(tasks[0].op, TaskOp::read) << c.name;
         EXPECT_EQ(tasks[1].op == TaskOp::update_biases, biases) << c.name;
       }
+}
+
+// Between the gather of a layer's block or experts and the wait for it something computes, but in the pass that begins
+// the step.
+TEST(Tasks, BlocksAndTheirExpertsAreGatheredAheadOfUse) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    Deck deck = moe_models().front().deck;
+    deck.mesh = {.dp_shard = 2};
+    deck.train.zero_stage = 3;
+    deck.train.recompute = recompute;
+    ASSERT_EQ(illegality(deck), "");
+    const RunSetup setup = make_setup(deck);
+    std::set<std::size_t> on_their_way;
+    std::map<PoolClass, int> ahead;
+    for (const Task& t : step_tasks(setup.share, setup.schedule, setup.buffers.recompute)) {
+      if (t.op == TaskOp::gather) on_their_way.insert(t.unit);
+      if (t.op == TaskOp::forward || t.op == TaskOp::backward_input) {
+        for (const std::size_t unit : on_their_way) ++ahead[pool_of(setup.share.units[unit])];
+        on_their_way.clear();
+      }
+      const bool waits = t.op == TaskOp::wait_parameters && setup.share.units[t.unit].kind != UnitKind::token_table;
+      EXPECT_FALSE(waits && on_their_way.contains(t.unit)) << text_of(t);
+    }
+    EXPECT_GE(ahead[PoolClass::blocks], 4);
+    EXPECT_GE(ahead[PoolClass::experts], 2);
+  }
 }
 
 }  // namespace
