@@ -93,7 +93,7 @@ class Trainer {
   std::int64_t first_;  // step of this run
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
-  // When the host knew the results of the step before: from then on a step's time counts.
+  // When the host had given out all of the step before, or ended what came between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
 };
 
