@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/fp8.hpp"
 #include "device/parallel.hpp"
 #include "kernels/largest.hpp"
 

@@ -1,5 +1,6 @@
 #include "kernels/fp8_counts.hpp"
 
+#include "core/fp8.hpp"
 #include "core/partials.hpp"
 #include "core/types.hpp"
 #include "device/parallel.hpp"

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/fp8.hpp"
 #include "device/instructions.hpp"
 #include "device/packs.hpp"
 #include "kernels/fp8_product.hpp"

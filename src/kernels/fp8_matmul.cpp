@@ -1,5 +1,7 @@
 #include "kernels/fp8_matmul.hpp"
 
+#include "core/fp8.hpp"
+
 namespace forge {
 
 namespace {

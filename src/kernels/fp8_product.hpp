@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "core/fp8.hpp"
 #include "core/types.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
@@ -24,7 +23,7 @@ struct Fp8Codes {
   const float* amax = nullptr;
   std::int64_t line_stride = 0, depth_stride = 0;
   std::int64_t matrix_lines = 0, matrix_groups = 0;  // of each matrix
-  Fp8Format format = Fp8Format::e4m3;
+  Fp8Format format{};
   bool exact = false;
 
   // The amax of a line's group and the first of the depth's groups.

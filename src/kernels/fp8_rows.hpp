@@ -1,6 +1,5 @@
 #pragma once
 
-#include "core/fp8.hpp"
 #include "core/view.hpp"
 #include "device/stream.hpp"
 #include "model/scaled_product.hpp"

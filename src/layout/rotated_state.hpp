@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "config/deck.hpp"
-#include "config/optimizer_table.hpp"
-#include "core/to_size.hpp"
 #include "model/buffers.hpp"
 
 namespace forge {

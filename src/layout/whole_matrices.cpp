@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "config/optimizer_table.hpp"
 #include "layout/matrix_rounds.hpp"
 
 namespace forge {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/fp8_recipe.hpp"
 #include "config/grouped_products.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
@@ -45,6 +46,13 @@ Precision precision_of(const Deck& deck) {
       break;
   }
   return deck.train.fp8_carrier == Fp8Carrier::fp64 ? fp64_precision : in_bf16(deck);
+}
+
+const Fp8RecipeRow& Fp8Options::properties() const {
+  return properties_of(recipe);
+}
+bool Fp8Options::has_history() const {
+  return properties().has_history();
 }
 
 Fp8Options fp8_options(const Deck& deck) {

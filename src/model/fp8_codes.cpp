@@ -1,5 +1,7 @@
 #include "model/fp8_codes.hpp"
 
+#include "config/fp8_recipe.hpp"
+
 namespace forge {
 
 namespace {
@@ -9,6 +11,13 @@ std::int32_t slots_of(std::int64_t lines) {
 }
 
 }  // namespace
+
+Fp8Scaling fp8_scaling(Fp8Recipe recipe) {
+  const WeightScale weights = properties_of(recipe).weights;
+  return weights == WeightScale::line    ? Fp8Scaling::line
+         : weights == WeightScale::block ? Fp8Scaling::slot
+                                         : Fp8Scaling::tensor;
+}
 
 Fp8Slots fp8_slots(const ScaleLines& depth) {
   Fp8Slots s;

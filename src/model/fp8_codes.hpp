@@ -55,12 +55,7 @@ inline bool sums_rows_of_b(ProductOf of) {
 // How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
 // the depth that shares one; one for each line; one for each slot of each line, or of 128 lines.
 enum class Fp8Scaling { tensor, line, slot };
-inline Fp8Scaling fp8_scaling(Fp8Recipe recipe) {
-  const WeightScale weights = properties_of(recipe).weights;
-  return weights == WeightScale::line    ? Fp8Scaling::line
-         : weights == WeightScale::block ? Fp8Scaling::slot
-                                         : Fp8Scaling::tensor;
-}
+Fp8Scaling fp8_scaling(Fp8Recipe recipe);
 // The order of an operand's 1 / scale as cuBLASLt reads them ("128-element 1D and 128x128 2D Block Scaling" of its
 // documentation): (groups of lines, groups of the depth); (lines); (slots, lines); (blocks of 128 lines, slots filled
 // up to a multiple of 4).

@@ -3,14 +3,15 @@
 #include <cstdint>
 
 #include "config/deck.hpp"
-#include "config/fp8_recipe.hpp"
 
 namespace forge {
+
+struct Fp8RecipeRow;  // config/fp8_recipe.hpp
 
 // What a deck says of fp8, for those who plan and run products.
 struct Fp8Options {
   bool on = false;
-  Fp8Recipe recipe = Fp8Recipe::current;
+  Fp8Recipe recipe{};
   bool exact = false;         // scales that aren't powers of two
   bool experts = false;       // the experts' products, too
   bool transposed = false;    // weight gradients of `block`, too
@@ -23,7 +24,8 @@ struct Fp8Options {
   // Blocks before these whose weights, or those of their experts, ZeRO-3 gathers as codes (train.fp8_gather).
   std::int64_t coded_end = 0, coded_experts_end = 0;
 
-  const Fp8RecipeRow& properties() const { return properties_of(recipe); }
+  const Fp8RecipeRow& properties() const;
+  bool has_history() const;
   bool has_block(std::int64_t layer) const { return on && layer >= first_block && layer < end_block; }
   bool multiplies_expert_codes() const { return on && experts && tensor_cores; }
   bool dispatches_codes(std::int64_t layer) const { return has_block(layer) && dispatch; }

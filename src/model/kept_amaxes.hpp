@@ -9,9 +9,7 @@ namespace forge {
 // taken forward, for recomputed passes and backward; those of dy for the input's gradient, for the weight's. So it is
 // where they are few, with a scale a sequence and one a matrix. The other recipes have as many as tokens or blocks, or
 // round weights otherwise backward; `delayed` has its scales before.
-inline bool keeps_amaxes(const Fp8Options& fp8) {
-  return fp8.on && fp8.properties().rows == RowScale::sequence && fp8.properties().has_one_code();
-}
+bool keeps_amaxes(const Fp8Options& fp8);
 
 // To a product of this pass: which of its operands' it need not take.
 inline void set_known(ScaledProduct& p, const Fp8Options& fp8, ProductOf of, bool recomputes) {

@@ -112,7 +112,7 @@ void Operations::block_linear(ProductOf of, std::int64_t rows, const MatrixSplit
   set_known(p, c.fp8, of, recomputes);
   p.measured_a = measured && takes_amaxes_of_rows(c.fp8);
   if (c.fp8.tensor_cores) add_code_bytes(p, c, of, rows, w);
-  if (c.fp8.properties().has_history()) add_history(of, p);
+  if (c.fp8.has_history()) add_history(of, p);
   add_scaled(p);
   if (c.fp8.cublaslt) add_library_product(of, p);
 }
@@ -159,7 +159,7 @@ void Operations::add_history(ProductOf of, const ScaledProduct& p) {
 
 void Operations::add_scaled(const ScaledProduct& p) {
   scaled.push_back(p);
-  if (p.experts > 0 || !c.fp8.properties().has_history()) {
+  if (p.experts > 0 || !c.fp8.has_history()) {
     if (p.takes_a()) add_amaxes_of_a(p);
     if (p.takes_b()) add_amaxes(p.b, p.matrices());
     add_amaxes_of_ranks(p.over_tp(), p.experts > 0 ? c.etp : c.tp);

@@ -1,5 +1,8 @@
 #include "model/scaled_product.hpp"
 
+#include "config/fp8_recipe.hpp"
+#include "model/kept_amaxes.hpp"
+
 namespace forge {
 
 ScaleLines lines_alone(std::int64_t lines) {
@@ -7,6 +10,18 @@ ScaleLines lines_alone(std::int64_t lines) {
   g.count = lines;
   g.begin[1] = g.base[1] = lines;
   return g;
+}
+
+bool rounds_product(const Fp8Options& fp8, ProductOf of) {
+  return fp8.properties().rounds_sums_of_rows() || fp8.transposed || of != ProductOf::weight_gradient;
+}
+
+bool takes_amaxes_of_rows(const Fp8Options& fp8) {
+  return fp8.on && fp8.properties().rows != RowScale::token_block;
+}
+
+bool keeps_amaxes(const Fp8Options& fp8) {
+  return fp8.on && fp8.properties().rows == RowScale::sequence && fp8.properties().has_one_code();
 }
 
 namespace {

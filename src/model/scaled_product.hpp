@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/fp8.hpp"
 #include "core/macros.hpp"
 #include "core/short_list.hpp"
 #include "core/traffic.hpp"
@@ -26,6 +25,8 @@ namespace forge {
 //        of the tensors that one product reads together
 // Rows of routed experts are grouped by expert, wherever ep sends them: what has a scale by sequence elsewhere has one
 // by token, and each expert's matrix counts for itself.
+
+enum class Fp8Format : std::uint8_t;  // core/fp8.hpp
 
 inline constexpr std::int64_t fp8_block = 128;
 
@@ -115,7 +116,7 @@ ScaleLines lines_alone(std::int64_t lines);
 struct ScaledOperand {
   std::int64_t rows = 0, columns = 0;
   ScaleLines by_row, by_column;
-  Fp8Format format = Fp8Format::e4m3;
+  Fp8Format format{};
   bool over_tp = false, over_cp = false;  // ranks whose numbers share scales; of experts, etp for tp
 
   std::int64_t groups() const { return by_row.count * by_column.count; }
@@ -155,9 +156,7 @@ struct ScaledProduct {
 };
 // Whether the recipe rounds this product's operands: weight gradients only with one scale for many rows, since their
 // sums run over rows. The transposed copies of `block` have one for each column of 128 rows of a sequence.
-inline bool rounds_product(const Fp8Options& fp8, ProductOf of) {
-  return fp8.properties().rounds_sums_of_rows() || fp8.transposed || of != ProductOf::weight_gradient;
-}
+bool rounds_product(const Fp8Options& fp8, ProductOf of);
 // `rows` of activations: R, or S, which are this tp rank's of them. Extents and counts don't depend on the tp rank.
 ScaledProduct scaled_product(const BufferContext& c, ProductOf of, std::int64_t rows, const MatrixSplit& w,
                              int tp_rank);
@@ -171,9 +170,7 @@ ScaledProduct scaled_experts(const BufferContext& c, ProductOf of, std::int64_t 
 
 // Whether amaxes of activations and gradients come from those of whole rows, which the kernel that makes such rows can
 // leave (`amax` of kernels/kernels.hpp).
-inline bool takes_amaxes_of_rows(const Fp8Options& fp8) {
-  return fp8.on && fp8.properties().rows != RowScale::token_block;
-}
+bool takes_amaxes_of_rows(const Fp8Options& fp8);
 
 // What the largest products of a list need beside their operands: copies of these, and amaxes.
 struct Fp8Sizes {

@@ -137,7 +137,7 @@ FoundAmaxes find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, Vie
   if (!ctx.kept_amaxes.rows.empty()) set_known(p, ctx.buffers.fp8, of, ctx.kept_amaxes.recomputes);
   require_shapes(p, a, b);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  if (ctx.buffers.fp8.properties().has_history())
+  if (ctx.buffers.fp8.has_history())
     delayed_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
   else
     take_amaxes<T>(ctx, w.product, p, amax, a, of_rows, b);
@@ -203,7 +203,7 @@ OperandCodes encode_operands(Context<T>& ctx, ProductOf of, BlockProduct product
   const Fp8Options& fp8 = ctx.buffers.fp8;
   const Fp8Buffers<T>& s = ctx.fp8;
   note_scales(ctx, p, amax);
-  const bool gathered = p.coded && (p.experts > 0 || !fp8.properties().has_history());  // experts have no history
+  const bool gathered = p.coded && (p.experts > 0 || !fp8.has_history());  // experts have no history
   const View<const float, 1> of_b = gathered ? ctx.weight_amaxes[to_size(product)] : amax.b;
   return {fp8_encode(ctx.stream, a, p.a, sums_rows_of_a(of), fp8.exact, amax.a, s.a_codes),
           fp8_encode(ctx.stream, b, p.b, sums_rows_of_b(of), fp8.exact, of_b, s.b_codes, p.matrices())};

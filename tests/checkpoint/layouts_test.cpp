@@ -2,6 +2,7 @@
 
 #include "../long_run.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
 #include "nn/units.plan.hpp"

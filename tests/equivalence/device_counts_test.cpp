@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../long_run.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/grouped_products.hpp"
 #include "cover.hpp"
 #include "device/memory.hpp"

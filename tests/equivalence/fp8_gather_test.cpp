@@ -5,6 +5,8 @@
 #include "models.hpp"
 #include "run_threads.hpp"
 
+#include "config/fp8_recipe.hpp"
+
 // Weights gathered as codes of FP8 (train.fp8_gather): no number is another one.
 
 namespace forge::test {

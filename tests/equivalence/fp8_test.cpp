@@ -7,6 +7,7 @@
 #include "../device_values.hpp"
 #include "../long_run.hpp"
 #include "comm/thread_communicator.hpp"
+#include "config/fp8_recipe.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "plan/memory.hpp"

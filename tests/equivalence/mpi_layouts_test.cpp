@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "comm/environment.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
 #include "cover.hpp"
 #include "run_threads.hpp"

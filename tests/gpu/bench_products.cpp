@@ -1,4 +1,5 @@
 #include "bench.hpp"
+#include "config/fp8_recipe.hpp"
 #include "kernels/fp8.hpp"
 #include "kernels/fp8_product.hpp"
 

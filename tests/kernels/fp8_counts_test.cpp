@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "config/fp8_recipe.hpp"
 #include "core/partials.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"

@@ -1,6 +1,7 @@
 #include <array>
 #include <string>
 
+#include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/fp8_recipe.hpp"
 #include "cut_sum.hpp"
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"

@@ -1,4 +1,5 @@
 #include "kernels/fp8.hpp"
+#include "config/fp8_recipe.hpp"
 #include "kernels/fp8_codes.hpp"
 
 #include <algorithm>

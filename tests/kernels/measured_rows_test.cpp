@@ -2,6 +2,7 @@
 #include <functional>
 #include <limits>
 
+#include "config/fp8_recipe.hpp"
 #include "core/to_size.hpp"
 #include "fixture.hpp"
 #include "kernels/fp8.hpp"

@@ -6,6 +6,7 @@
 
 #include "block_rig.hpp"
 #include "config/family.hpp"
+#include "config/fp8_recipe.hpp"
 #include "config/router_score.hpp"
 
 namespace forge::test {

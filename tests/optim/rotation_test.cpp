@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "../device_values.hpp"
+#include "config/optimizer_table.hpp"
 #include "core/random.hpp"
 #include "layout/whole_matrices.hpp"
 

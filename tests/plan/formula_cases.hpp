@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "config/fp8_recipe.hpp"
 #include "config/schedule_name.hpp"
 #include "core/traffic.hpp"
 #include "sent_bytes.hpp"
