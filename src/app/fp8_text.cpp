@@ -7,6 +7,7 @@
 #include "core/to_size.hpp"
 #include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
+#include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
 #include "plan/tasks.hpp"
 #include "plan/traffic.hpp"
@@ -25,7 +26,8 @@ struct Cost {
   std::int64_t rounding = 0;           // bytes read and written
   std::int64_t amaxes = 0, calls = 0;  // bytes that the rank sends, in so many collectives
 
-  void add(const BufferContext& c, const Operations& o) {
+  Cost() = default;
+  Cost(const BufferContext& c, const Operations& o) {
     for (const Product& p : o.products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
     for (const ExpertProduct& p : o.expert_products) products += p.flops(), in_fp8 += p.fp8 ? p.flops() : 0;
     for (const RowKernel& k : o.row_kernels)
@@ -36,6 +38,14 @@ struct Cost {
     };
     for (const ScaledProduct& p : o.scaled)
       gather(p.over_tp(), p.splitters() == Group::etp ? c.etp : c.tp), gather(p.over_cp(), c.microbatch.cp);
+  }
+
+  void add(const Cost& other) {
+    products += other.products;
+    in_fp8 += other.in_fp8;
+    rounding += other.rounding;
+    amaxes += other.amaxes;
+    calls += other.calls;
   }
 };
 
@@ -93,9 +103,15 @@ std::string dispatch_text(const RunSetup& s, const std::vector<Task>& tasks) {
   const GroupSizes sizes = group_sizes(s.spec, s.mesh, s.share);
   const auto sent = [&](const BufferContext& c) {
     std::int64_t bytes = 0;
-    for (const Task& task : tasks)
+    PassMemo<std::int64_t> known;
+    const auto bytes_in = [&](const Task& task) {
+      std::int64_t sum = 0;
       for (const Sent& each : sends_of(c, s.share, task))
-        if (each.group == Group::ep || each.group == Group::etp) bytes += bytes_of(each, sizes);
+        if (each.group == Group::ep || each.group == Group::etp) sum += bytes_of(each, sizes);
+      return sum;
+    };
+    for (const Task& task : tasks)
+      if (const LayerPass p = pass_of(task, s.share); p.layer) bytes += known.of(p, [&] { return bytes_in(task); });
     return format_bytes(to_size(bytes));
   };
   return line("saves: sent to experts as codes", sent(s.buffers) + " sent over ep and etp in a step, " + sent(as_rows) +
@@ -110,7 +126,10 @@ std::string fp8_text(const RunSetup& s) {
   if (!c.fp8.on) return "";
   Cost cost;
   const std::vector<Task> tasks = step_tasks(s.share, s.schedule, c.recompute);
-  for (const Task& task : tasks) cost.add(c, operations_of(c, s.share, task));
+  PassMemo<Cost> known;
+  for (const Task& task : tasks)
+    if (const LayerPass p = pass_of(task, s.share); p.layer)
+      cost.add(known.of(p, [&] { return Cost(c, operations_of(c, s.share, task)); }));
   const Fp8Sizes sizes = fp8_sizes(c, s.share);
   const auto copies = to_size(sizes.a + sizes.b) * size_of(c.precision.compute),
              codes = to_size(sizes.a_codes + sizes.b_codes) + to_size(sizes.factors) * sizeof(float);

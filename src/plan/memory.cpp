@@ -1,5 +1,6 @@
 #include "plan/memory.hpp"
 
+#include "plan/pass_memo.hpp"
 #include "plan/slots.hpp"
 
 namespace forge {
@@ -13,7 +14,7 @@ class Frames {
 
   void run(const Task& task) {
     if (const LayerPass p = pass_of(task, share_); p.layer)
-      return reach(task, now_ + scratch_bytes(c_, *p.layer, p.pass, p.recompute));
+      return reach(task, now_ + scratch_.of(p, [&] { return scratch_bytes(c_, *p.layer, p.pass, p.recompute); }));
     switch (task.op) {
       case TaskOp::open:
         now_ += open_[to_size(task.frame)] = frame_bytes(c_, share_, task);
@@ -46,6 +47,7 @@ class Frames {
 
   const BufferContext& c_;
   const RankShare& share_;
+  PassMemo<std::size_t> scratch_;
   std::array<std::size_t, kept_count> open_{};
   std::size_t now_ = 0;
 };

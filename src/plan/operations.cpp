@@ -5,6 +5,7 @@
 #include "nn/attention_layer.plan.hpp"
 #include "nn/moe.plan.hpp"
 #include "nn/run.plan.hpp"
+#include "plan/pass_memo.hpp"
 
 namespace forge {
 
@@ -20,7 +21,12 @@ Operations operations_of(const BufferContext& c, const RankShare& share, const T
 
 double flops_of(const BufferContext& c, const RankShare& share, const std::vector<Task>& tasks) {
   double sum = 0;
-  for (const Task& task : tasks) sum += operations_of(c, share, task).flops();
+  PassMemo<double> known;
+  for (const Task& task : tasks) {
+    const auto make = [&] { return operations_of(c, share, task).flops(); };
+    const LayerPass p = pass_of(task, share);
+    sum += p.layer ? known.of(p, make) : make();
+  }
   return sum;
 }
 

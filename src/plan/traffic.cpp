@@ -3,6 +3,7 @@
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/run.plan.hpp"
+#include "plan/pass_memo.hpp"
 #include "plan/placement.hpp"
 #include "plan/unit_sends.hpp"
 
@@ -47,10 +48,16 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
   const GroupSizes sizes = group_sizes(whole, mesh, share);
   std::vector<std::pair<std::string, Traffic>> traffic(group_count);
   for (std::size_t g = 0; g < traffic.size(); ++g) traffic[g].first = name_of(static_cast<Group>(g));
-  const auto add = [&](const Task& task) {
-    for (const Sent& s : sends_of(c, share, task))
+  const auto add_all = [&](const std::vector<Sent>& list) {
+    for (const Sent& s : list)
       if (sizes[to_size(s.group)] > 1)
         traffic[to_size(s.group)].second.add(s.collective, bytes_of(s, sizes) / s.times, s.times);
+  };
+  PassMemo<std::vector<Sent>> known;
+  const auto add = [&](const Task& task) {
+    const auto make = [&] { return sends_of(c, share, task); };
+    const LayerPass p = pass_of(task, share);
+    add_all(p.layer ? known.of(p, make) : make());
   };
   for (const Task& task : step_tasks(share, schedule, c.recompute)) add(task);
   for (const Task& task : update_tasks(share, false)) add(task);
