@@ -27,15 +27,12 @@ if [ "${1:-}" = --long ]; then
   shift
 fi
 
-# Warnings are errors, but not under sanitizers, where g++ warns of what cannot happen.
-strict() { if [ "$1" = asan ]; then echo OFF; else echo ON; fi; }
-
 # build PRESET [TARGETS…]
 build() {
   local preset=$1
   shift
   local log=$root/build/$preset-configure.log
-  cmake --preset "$preset" -DFORGE_WERROR="$(strict "$preset")" -DFORGE_TESTS=ON \
+  cmake --preset "$preset" -DFORGE_WERROR=ON -DFORGE_TESTS=ON \
     ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"} ${cutlass:+-DFORGE_CUTLASS="$cutlass"} > "$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }
