@@ -16,7 +16,7 @@ TEST(TenSteps, EqualOneRank) {
     for (LayoutCase c : drawn_layouts(ranks, 2)) cases.push_back({c.name, with_training(c.deck, steps)});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
-  EXPECT_EQ(failures_of(thinned(cases, 3), long_run() ? 96 : 32, check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 4), long_run() ? 96 : 24, check), "");
 }
 
 TEST(TenSteps, OnMoreRanksEqualOneRank) {
