@@ -213,6 +213,11 @@ TEST_F(Kernels, LaunchesKeepToTheLimits) {
             cudaErrorInvalidValue);
   EXPECT_CUDA(cudaFuncSetAttribute(reverse_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10));
   EXPECT_CUDA(start(stream, {1, 32, 200 << 10}, reverse_kernel, x.data, 1));
+  // Another device has limits of its own.
+  EXPECT_CUDA(cudaSetDevice(1));
+  EXPECT_CUDA(cudaFuncSetAttribute(reverse_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 10));
+  EXPECT_CUDA(cudaSetDevice(0));
+  EXPECT_CUDA(start(stream, {1, 32, 200 << 10}, reverse_kernel, x.data, 1));
   EXPECT_REPORT((start(stream, {1, 1}, large_array_kernel, x.data), stream.wait()),
                 "bytes of shared arrays; a block has");
   stream.wait();

@@ -114,12 +114,12 @@ bool Machine::pinned(const void* p) {
 
 void Machine::set_dynamic_shared(const void* function, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  dynamic_shared_[function] = bytes;
+  dynamic_shared_[{current, function}] = bytes;
 }
 
 std::size_t Machine::dynamic_shared(const void* function) {
   const std::lock_guard lock(mutex_);
-  const auto found = dynamic_shared_.find(function);
+  const auto found = dynamic_shared_.find({current, function});
   return found == dynamic_shared_.end() ? Settings::shared_default : found->second;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "device.hpp"
 #include "event.hpp"
@@ -33,7 +34,7 @@ class Machine {
   std::size_t remove_pinned(void* p);  // its bytes; 0: not ours
   bool pinned(const void* p);
 
-  // The dynamic shared memory that a kernel may be launched with.
+  // The dynamic shared memory that a kernel may be launched with, on the calling thread's device.
   void set_dynamic_shared(const void* function, std::size_t bytes);
   std::size_t dynamic_shared(const void* function);
 
@@ -45,7 +46,8 @@ class Machine {
   std::mutex mutex_;
   std::array<std::atomic<Device*>, most_devices> devices_{};
   std::map<const Event*, std::unique_ptr<Event>> events_;
-  std::map<const void*, std::size_t> pinned_, dynamic_shared_;
+  std::map<const void*, std::size_t> pinned_;
+  std::map<std::pair<int, const void*>, std::size_t> dynamic_shared_;
 };
 
 // Of the calling thread.
