@@ -62,7 +62,7 @@ step() {
 run_asan() {
   local targets=() folder
   # Failing calls of a save, two minutes here: the cpu preset has them, too.
-  [ "${FORGE_LONG:-}" = 1 ] || local -x GTEST_FILTER=-Saves/FailingCalls.*
+  [ "${FORGE_LONG:-}" = 1 ] || local -x GTEST_FILTER='-Saves/FailingCalls.*'
   for folder in "${untrusted[@]}"; do
     if [ -f "tests/$folder/CMakeLists.txt" ]; then targets+=("test_$folder"); fi
   done

@@ -62,7 +62,7 @@ std::vector<Case> cases() {
 
 class BytesRead : public testing::TestWithParam<std::size_t> {};
 
-// Loading on another layout reads at most 1.1 times what its ranks hold together. Of all pairs of layouts every second.
+// Loading on another layout reads at most 1.1 times what its ranks hold together. Every second pair, in a long run all.
 TEST_P(BytesRead, AreHardlyMoreThanNeeded) {
   const Case c = cases()[GetParam()];
   constexpr StateParts parts{true, false};  // moments are cut like the parameters

@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
+#include "config/fp8_recipe.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "run_threads.hpp"
-
-#include "config/fp8_recipe.hpp"
 
 // Weights gathered as codes of FP8 (train.fp8_gather): no number is another one.
 
