@@ -5,6 +5,7 @@
 #    The pure half of a layer, nn/NAME.plan.*, stands behind model/: no MPI, no device.
 #  - A third-party header is included only in its home.
 #  - A backend's #if stands only in core/macros.hpp and device/; one of an instruction set also in kernels/.
+#  - A namespace has one type of a name in all headers, but in pairs NAME_host.hpp and NAME_cuda.hpp: two would be one to the linker.
 #  - No file has more than 400 lines; every source file is in its folder's list, and lists are explicit.
 set -euo pipefail
 export LC_ALL=C
@@ -92,6 +93,27 @@ check_lines() {
   ' "$@"
 }
 
+# Types that a header of src/ defines at the margin, each with its namespace.
+check_types() {
+  find src -name '*.hpp' | sort | xargs awk '
+    FNR == 1 { space = "" }
+    /^namespace .*[{]$/ {
+      outer[$2] = space
+      space = space $2 "::"
+    }
+    /^}  \/\/ namespace / { space = outer[$4] }
+    /^(struct|class|enum|enum class|union) [A-Za-z0-9_]+ .*[{]/ {
+      name = space ($1 " " $2 == "enum class" ? $3 : $2)
+      key = FILENAME
+      sub(/_(host|cuda)[.]hpp$/, "", key)
+      if (name in home && home[name] != key) { print FILENAME ":" FNR ": " name " is a type of " file[name] ", too"; bad = 1 }
+      home[name] = key
+      file[name] = FILENAME
+    }
+    END { exit bad }
+  '
+}
+
 check_lists() {
   local bad=0 file list lists
   for file in "${files[@]}"; do
@@ -116,6 +138,7 @@ check_lists() {
 
 status=0
 check_lines "${files[@]}" || status=1
+check_types || status=1
 check_lists || status=1
 [ $status -eq 0 ] && echo "layering: ${#files[@]} files keep the rules"
 exit $status

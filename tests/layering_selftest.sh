@@ -79,6 +79,13 @@ plant tests/b_main.cpp '#include <vector>' && echo 'forge_test(core a_test.cpp .
 plant src/extra.hpp '// nowhere' && expect 'is not a folder of the design'
 plant src/core/a.cpp "$(seq -f '// %g' 400)" && expect 'the file has more than 400 lines'
 plant src/core/a.cpp "$(seq -f '// %g' 397)" && accept
+for line in 'struct Part {' 'class Part final : public Whole {' 'enum class Part { a };'; do
+  fresh && printf 'namespace forge {\n%s\n' "$line" | tee "$copy/src/nn/a.hpp" > "$copy/src/train/a.hpp"
+  expect 'src/train/a.hpp:2: forge::Part is a type of src/nn/a.hpp, too'
+done
+for folder in nn train; do printf 'namespace forge {\nnamespace %s {\nstruct Part {\n};\n}  // namespace %s\n' $folder $folder > "$copy/src/$folder/a.hpp"; done
+printf 'struct Part<int> {\n};\n' | tee -a "$copy/src/nn/a.hpp" >> "$copy/src/train/a.hpp" && accept
+printf 'struct Whole {\n' | tee "$copy/src/device/a_host.hpp" > "$copy/src/device/a_cuda.hpp" && accept
 plant src/core/CMakeLists.txt 'file(GLOB sources *.cpp)' && expect 'GLOB'
 
 [ $failures -eq 0 ] && echo 'layering: every planted violation was found'

@@ -70,8 +70,8 @@ class SectionKeys {
   template <auto Member>
   Key& choice(const char* name, OnRestart rule, std::vector<std::string> words, const char* doc) {
     using Enum = std::remove_cvref_t<decltype((std::declval<Deck&>().*Section).*Member)>;
-    const Access<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
-                               [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
+    const ValueAccess<int> as_index{[](const Deck& d) { return static_cast<int>((d.*Section).*Member); },
+                                    [](Deck& d, int i) { (d.*Section).*Member = static_cast<Enum>(i); }};
     return add(name, rule, "", doc, ChoiceKey{as_index, std::move(words)});
   }
   Key& add(const char* name, OnRestart rule, const char* unit, const char* doc, decltype(Key::kind) kind) {
@@ -81,7 +81,7 @@ class SectionKeys {
 
  private:
   template <auto Member, class T>
-  static Access<T> access() {
+  static ValueAccess<T> access() {
     return {[](const Deck& d) -> T { return (d.*Section).*Member; },
             [](Deck& d, T value) { (d.*Section).*Member = std::move(value); }};
   }

@@ -14,73 +14,73 @@ namespace forge {
 
 // How a value of type T is read from and put into a Deck.
 template <class T>
-struct Access {
+struct ValueAccess {
   T (*get)(const Deck&);
   void (*set)(Deck&, T);
 };
 
 struct IntegerKey {
-  Access<std::int64_t> access;
+  ValueAccess<std::int64_t> access;
   std::int64_t least, most;  // inclusive
 };
 
 // Any 64-bit unsigned integer.
 struct UnsignedKey {
-  Access<std::uint64_t> access;
+  ValueAccess<std::uint64_t> access;
 };
 
 struct NumberKey {
-  Access<double> access;
+  ValueAccess<double> access;
   double least, most;  // most may be infinity
   bool above = false;  // the value must be greater than `least`, not equal
   bool below = false;  // the value must be less than `most`, not equal
 };
 
 struct FlagKey {
-  Access<bool> access;
+  ValueAccess<bool> access;
 };
 
 struct TextKey {
-  Access<std::string> access;
+  ValueAccess<std::string> access;
 };
 
 // A file or directory; relative paths start at the working directory.
 struct PathKey {
-  Access<std::string> access;
+  ValueAccess<std::string> access;
 };
 
 struct PathsKey {
-  Access<std::vector<std::string>> access;
+  ValueAccess<std::vector<std::string>> access;
 };
 
 // Distinct integers of a range, in ascending order.
 struct IntegersKey {
-  Access<std::vector<std::int64_t>> access;
+  ValueAccess<std::vector<std::int64_t>> access;
   std::int64_t least, most;  // inclusive
 };
 
 // One of several words; the value is the word's index, which is the enumerator's.
 struct ChoiceKey {
-  Access<int> access;
+  ValueAccess<int> access;
   std::vector<std::string> words;
 };
 
 // The parts of a mixture, and its phases: lists of maps (config/mixture_keys.hpp).
 struct SourcesKey {
-  Access<std::vector<SourceDeck>> access;
+  ValueAccess<std::vector<SourceDeck>> access;
 };
 struct PhasesKey {
-  Access<std::vector<PhaseDeck>> access;
+  ValueAccess<std::vector<PhaseDeck>> access;
 };
 
 // Batches of a run's parts (config/batch_ramp.hpp).
 struct RampKey {
-  Access<std::vector<RampDeck>> access;
+  ValueAccess<std::vector<RampDeck>> access;
 };
 
 // Tensors with an optimizer's rates of their own (config/group_keys.hpp).
 struct GroupsKey {
-  Access<std::vector<OptimizerGroup>> access;
+  ValueAccess<std::vector<OptimizerGroup>> access;
 };
 
 // When a deck must give a key.

@@ -151,14 +151,14 @@ class ValueReader {
   std::string illegal() const { return "= " + kind_of(node_) + ": legal: " + legal_values(key_); }
 
   template <class T, class Parse>
-  std::string number(const Access<T>& access, Parse parse) {
+  std::string number(const ValueAccess<T>& access, Parse parse) {
     if (!plain_scalar()) return illegal();
     const auto value = parse(node_.text);
     if (!value) return illegal();
     access.set(deck_, *value);
     return "";
   }
-  std::string text(const Access<std::string>& access) {
+  std::string text(const ValueAccess<std::string>& access) {
     if (node_.kind != YamlNode::Kind::scalar) return illegal();
     access.set(deck_, node_.text);
     return "";

@@ -168,13 +168,13 @@ class Scanner {
 
 }  // namespace
 
-JsonLine read_json_field(std::string_view line, std::string_view field, std::string& text, std::size_t& at) {
+JsonLineKind read_json_field(std::string_view line, std::string_view field, std::string& text, std::size_t& at) {
   Scanner scan(line);
-  JsonLine result = JsonLine::no_field;
+  JsonLineKind result = JsonLineKind::no_field;
   std::string key;
   const auto fail = [&] {
     at = scan.at();
-    return JsonLine::no_json;
+    return JsonLineKind::no_json;
   };
   scan.skip_spaces();
   if (!scan.take('{')) return fail();
@@ -188,7 +188,7 @@ JsonLine read_json_field(std::string_view line, std::string_view field, std::str
       scan.skip_spaces();
       const bool wanted = key == field;
       const bool is_text = scan.sees('"');
-      if (wanted) result = is_text ? JsonLine::found : JsonLine::other_type;
+      if (wanted) result = is_text ? JsonLineKind::found : JsonLineKind::other_type;
       if (!(wanted && is_text ? scan.string(&text) : scan.value(1))) return fail();
       scan.skip_spaces();
     } while (scan.take(','));

@@ -147,13 +147,13 @@ class RoundReader {
   std::uint64_t total_ = 0;
 };
 
-[[noreturn]] void refuse_line(const TokenizeTextOptions& options, const Task& task, std::int64_t line, JsonLine found,
-                              std::size_t at) {
+[[noreturn]] void refuse_line(const TokenizeTextOptions& options, const Task& task, std::int64_t line,
+                              JsonLineKind found, std::size_t at) {
   const std::string where = options.inputs[task.file] + ":" + std::to_string(line) + ": ";
-  if (found == JsonLine::no_json)
+  if (found == JsonLineKind::no_json)
     throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
   throw BadInput(where + "the field " + shown(options.field) +
-                 (found == JsonLine::no_field ? " is missing" : " is no text") +
+                 (found == JsonLineKind::no_field ? " is missing" : " is no text") +
                  "; legal: text; --field names another one");
 }
 
@@ -182,8 +182,8 @@ void use_lines(const TokenizeTextOptions& options, const Task& task, const Use& 
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     if (!is_valid_utf8(line)) line = repaired = replace_ill_formed(line);
     std::size_t at = 0;
-    const JsonLine found = read_json_field(line, options.field, text, at);
-    if (found != JsonLine::found) refuse_line(options, task, line_number, found, at);
+    const JsonLineKind found = read_json_field(line, options.field, text, at);
+    if (found != JsonLineKind::found) refuse_line(options, task, line_number, found, at);
     use(std::string_view(text));
   }
 }
@@ -312,9 +312,9 @@ std::optional<TokenFormat> format_of(OutputFormat format) {
 }
 
 // A token file from front to back: one that a killed run goes on with, or one of a format that has none of that.
-class Output {
+class DocumentOutput {
  public:
-  Output(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
+  DocumentOutput(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
     if (const auto format = format_of(options.format))
       formatted_ = TokenWriter::open(options.output, *format, tokenizer.vocabulary());
     else
@@ -350,7 +350,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
   const bool wide = options.format == OutputFormat::uint32 ||
                     (options.format != OutputFormat::uint16 && tokenizer.vocabulary() > 65536);
   const OutputLock lock(options.output);
-  Output writer(tokenizer, options, wide);
+  DocumentOutput writer(tokenizer, options, wide);
   TokenizeTextResult result = writer.resumed();
   result.wide = wide;
   const std::size_t round_bytes =

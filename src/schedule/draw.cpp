@@ -17,7 +17,7 @@ struct Box {
   Interval interval;
 };
 
-std::vector<Box> boxes_of(const Schedule& schedule, const Timeline& times, const DurationOf& duration, int rank) {
+std::vector<Box> boxes_of(const Schedule& schedule, const ScheduleTimes& times, const DurationOf& duration, int rank) {
   std::vector<Box> boxes;
   for (std::size_t i = 0; i < schedule.actions[to_size(rank)].size(); ++i) {
     const Action& action = schedule.actions[to_size(rank)][i];
@@ -47,7 +47,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-std::string caption(const Schedule& schedule, const Timeline& times) {
+std::string caption(const Schedule& schedule, const ScheduleTimes& times) {
   return schedule.name + ": " + std::to_string(schedule.ranks) + " ranks, " + std::to_string(schedule.chunks_per_rank) +
          (schedule.chunks_per_rank > 1 ? " chunks" : " chunk") + " each, " + std::to_string(schedule.microbatches) +
          " microbatches, bubble " + format("%.1f %%", 100 * times.bubble_share()) + " of " +
@@ -85,7 +85,7 @@ std::string colour(const Box& box) {
 }  // namespace
 
 std::string draw_text(const Schedule& schedule, const DurationOf& duration) {
-  const Timeline times = timeline(schedule, duration);
+  const ScheduleTimes times = timeline(schedule, duration);
   std::vector<std::vector<Box>> rows;
   double unit = times.makespan > 0 ? times.makespan : 1;
   std::size_t width = 0;
@@ -119,7 +119,7 @@ std::string draw_text(const Schedule& schedule, const DurationOf& duration) {
 }
 
 std::string draw_svg(const Schedule& schedule, const DurationOf& duration) {
-  const Timeline times = timeline(schedule, duration);
+  const ScheduleTimes times = timeline(schedule, duration);
   const double left = 64, top = 30, row_height = 24;
   const double slots = 3.0 * schedule.microbatches * schedule.chunks_per_rank + schedule.ranks;
   const double scale = times.makespan > 0 ? std::clamp(26 * slots, 400.0, 8000.0) / times.makespan : 1;

@@ -48,7 +48,7 @@ struct Posts {
 };
 using PostsByTime = std::map<long, Posts>;
 
-std::vector<PostsByTime> collect_posts(const Schedule& schedule, const Timeline& clock) {
+std::vector<PostsByTime> collect_posts(const Schedule& schedule, const ScheduleTimes& clock) {
   std::vector<PostsByTime> posts(to_size(schedule.ranks));
   for (int rank = 0; rank < schedule.ranks; ++rank)
     for (std::size_t i = 0; i < schedule.actions[to_size(rank)].size(); ++i) {
@@ -137,7 +137,7 @@ Schedule lower(const Schedule& compute) {
   require(!compute.lowered, "schedule: lowered twice");
   Schedule schedule = compute;
   for (int rank = 0; rank < schedule.ranks; ++rank) schedule.actions[to_size(rank)] = fuse(compute, rank);
-  const Timeline clock = timeline(schedule, uniform_durations(1, 1, 1));
+  const ScheduleTimes clock = timeline(schedule, uniform_durations(1, 1, 1));
   const std::vector<PostsByTime> posts = collect_posts(schedule, clock);
   const Schedule computed = schedule;
   for (int rank = 0; rank < schedule.ranks; ++rank)

@@ -72,13 +72,13 @@ DurationOf uniform_durations(double forward, double backward_input, double backw
   };
 }
 
-double Timeline::bubble_share() const {
+double ScheduleTimes::bubble_share() const {
   const double total = std::accumulate(busy.begin(), busy.end(), 0.0);
   return makespan > 0 ? 1 - total / (static_cast<double>(busy.size()) * makespan) : 0;
 }
 
-Timeline timeline(const Schedule& schedule, const DurationOf& duration, double transfer) {
-  Timeline result;
+ScheduleTimes timeline(const Schedule& schedule, const DurationOf& duration, double transfer) {
+  ScheduleTimes result;
   result.intervals.resize(to_size(schedule.ranks));
   result.busy.assign(to_size(schedule.ranks), 0.0);
   Clock clock(schedule, duration, transfer);

@@ -18,7 +18,7 @@ struct Interval {
 };
 
 // When every action of every rank runs if each rank follows its list without delay.
-struct Timeline {
+struct ScheduleTimes {
   std::vector<std::vector<Interval>> intervals;  // by rank and list position; start = end for all but compute
   std::vector<double> busy;                      // by rank: sum of compute
   double makespan = 0;
@@ -29,6 +29,6 @@ struct Timeline {
 
 // Transfers take `transfer` after the producer has ended; collectives take none. Throws Error where ranks wait for each
 // other.
-Timeline timeline(const Schedule& schedule, const DurationOf& duration, double transfer = 0);
+ScheduleTimes timeline(const Schedule& schedule, const DurationOf& duration, double transfer = 0);
 
 }  // namespace forge

@@ -228,21 +228,21 @@ TEST(TokenizeText, BadLinesAreNamed) {
   expect_mentions(refusal([&] { text_file_kind("x.parquet"); }), {"Parquet", "parquet_to_jsonl.py"});
 }
 
-TEST(JsonLine, ReadsTextsAsJsonDoes) {
+TEST(JsonLineKind, ReadsTextsAsJsonDoes) {
   std::string text;
   std::size_t at = 0;
   const auto read = [&](const std::string& line) { return read_json_field(line, "t", text, at); };
   EXPECT_EQ(read(R"({"a": [1, -2.5e3, {"t": "no"}], "t": "\u00e9\ud83d\ude00\n\"\\\/\ud800x", "z": null})"),
-            JsonLine::found);
+            JsonLineKind::found);
   EXPECT_EQ(text, "\xC3\xA9\xF0\x9F\x98\x80\n\"\\/\xEF\xBF\xBDx");
-  EXPECT_EQ(read(R"( {"t":"a","t":"b"} )"), JsonLine::found);
+  EXPECT_EQ(read(R"( {"t":"a","t":"b"} )"), JsonLineKind::found);
   EXPECT_EQ(text, "b");
-  EXPECT_EQ(read("{}"), JsonLine::no_field);
-  EXPECT_EQ(read(R"({"t": null})"), JsonLine::other_type);
+  EXPECT_EQ(read("{}"), JsonLineKind::no_field);
+  EXPECT_EQ(read(R"({"t": null})"), JsonLineKind::other_type);
   for (const char* bad : {"", "{", "{\"t\"}", "{\"t\":}", "{\"t\":\"a\"}x", "{\"t\":\"a\",}", "{\"t\":01}",
                           "{\"t\":\"\\x\"}", "{\"t\":1.}"})
-    EXPECT_EQ(read(bad), JsonLine::no_json) << bad;
-  EXPECT_EQ(read("{\"a\":" + std::string(100'000, '[')), JsonLine::no_json);
+    EXPECT_EQ(read(bad), JsonLineKind::no_json) << bad;
+  EXPECT_EQ(read("{\"a\":" + std::string(100'000, '[')), JsonLineKind::no_json);
 }
 
 }  // namespace
