@@ -1,3 +1,4 @@
+#include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 #include "config/router_score.hpp"
 
@@ -10,8 +11,7 @@ using enum OnRestart;
 using M = ModelDeck;
 using Keys = SectionKeys<&Deck::model>;
 
-constexpr std::int64_t most_width = 1'000'000, most_heads = 10'000, most_ffn = 10'000'000, most_experts = 65'536,
-                       most_layers = 10'000;
+constexpr std::int64_t most_experts = 65'536;
 
 void add_layout(Keys& k) {
   k.integer<&M::experts>("experts", stays, 0, most_experts, "", "experts of a layer, E; 0 = dense layers only");

@@ -1,4 +1,5 @@
 #include "config/family.hpp"
+#include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
 
 namespace forge {
@@ -9,10 +10,6 @@ using enum OnRestart;
 
 using M = ModelDeck;
 using Keys = SectionKeys<&Deck::model>;
-
-// Bounds keep every product of dimensions (parameters, FLOPs, bytes) within 64 bits.
-constexpr std::int64_t most_layers = 10'000, most_width = 1'000'000, most_heads = 10'000, most_ffn = 10'000'000,
-                       most_vocabulary = 100'000'000, most_positions = std::int64_t{1} << 40;
 
 void add_dimensions(Keys& k) {
   k.path<&M::hf>(

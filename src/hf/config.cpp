@@ -4,6 +4,7 @@
 #include <array>
 
 #include "config/family.hpp"
+#include "config/key_bounds.hpp"
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "hf/families.hpp"
@@ -16,9 +17,6 @@ namespace forge {
 using nlohmann::json;
 
 namespace {
-
-constexpr std::size_t most_config_bytes = 16u << 20;
-constexpr std::int64_t most_size = std::int64_t{1} << 31, most_positions = std::int64_t{1} << 40;
 
 // A list of words; empty when absent or wrong.
 std::vector<std::string> read_words(const JsonObject& config, const char* key) {

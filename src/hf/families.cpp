@@ -14,7 +14,6 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::int64_t most_size = std::int64_t{1} << 31;
 // What the class of deepseek_v3 adds in the norms of latents, whatever rms_norm_eps says.
 constexpr double deepseek_latent_epsilon = 1e-6;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,6 +8,10 @@
 #include "config/report.hpp"
 
 namespace forge {
+
+// Bounds of a config.json: of its bytes, and of a dimension.
+inline constexpr std::size_t most_config_bytes = 16u << 20;
+inline constexpr std::int64_t most_size = std::int64_t{1} << 31;
 
 struct JsonLimits {
   int depth = 32;

@@ -10,7 +10,6 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* section = "quantization_config";
-constexpr std::size_t most_config_bytes = 16u << 20;
 
 // A key with one legal word; `required`: its absence means something else.
 void check_word(const JsonObject& q, const char* key, const char* legal, bool required) {

@@ -1,6 +1,7 @@
 #include "hf/rope.hpp"
 
 #include "config/family.hpp"
+#include "config/key_bounds.hpp"
 #include "config/text.hpp"
 
 namespace forge {
@@ -8,8 +9,6 @@ namespace forge {
 using nlohmann::json;
 
 namespace {
-
-constexpr std::int64_t most_positions = std::int64_t{1} << 40;
 
 // The map that holds the parameters, nullptr when there is none, and its key.
 const json* find_parameters(const JsonObject& config, const char*& key) {
