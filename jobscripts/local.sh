@@ -19,7 +19,9 @@ cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 . "$root/jobscripts/job.sh"
 if [ -f "$root/CMakeLists.txt" ]; then
   "$root/jobscripts/setup.sh"
-  configured=$(cd "$root" && cmake --preset cpu 2>&1) || { printf '%s\n' "$configured" >&2; exit 1; }
+  # Of a build that is there already the choice is its owner's.
+  if [ ! -f "$root/build/cpu/CMakeCache.txt" ]; then unity=-DFORGE_UNITY=ON; fi
+  configured=$(cd "$root" && cmake --preset cpu ${unity:-} 2>&1) || { printf '%s\n' "$configured" >&2; exit 1; }
   cmake --build "$root/build/cpu" --target forge -j "$cores"
   forge=$root/build/cpu/forge
 else

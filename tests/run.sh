@@ -21,9 +21,10 @@ export OMP_WAIT_POLICY=passive CTEST_OUTPUT_ON_FAILURE=1
 # Two tests more than there are cores: many wait, for deadlines or a cluster of their own; those of several ranks, which count for
 # two, take a third of two cores on the average.
 slots=$((jobs + 2))
-failed=() parts=()
+failed=() parts=() unity=ON
 if [ "${1:-}" = --long ]; then
   export FORGE_LONG=1
+  unity=OFF
   shift
 fi
 
@@ -32,7 +33,7 @@ build() {
   local preset=$1
   shift
   local log=$root/build/$preset-configure.log
-  cmake --preset "$preset" -DFORGE_WERROR=ON -DFORGE_TESTS=ON \
+  cmake --preset "$preset" -DFORGE_WERROR=ON -DFORGE_TESTS=ON -DFORGE_UNITY="$unity" \
     ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"} ${cutlass:+-DFORGE_CUTLASS="$cutlass"} > "$log" 2>&1 || { cat "$log"; return 1; }
   cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
 }

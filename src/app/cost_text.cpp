@@ -17,7 +17,7 @@ namespace {
 enum class What { products, attention, rows, sends };
 constexpr std::array<const char*, 4> what_names{"products", "attention", "rows", "collectives"};
 
-struct Phase {
+struct CostPhase {
   double flops = 0, bytes = 0, floor = 0, expected = 0;
   std::int64_t launches = 0;
 };
@@ -41,7 +41,7 @@ double real(std::int64_t n) {
 }
 
 // `codes`: operands are of 8 bits.
-void add_product(Phase& phase, const Floors& floors, double m, double n, double k, double count, DType operands,
+void add_product(CostPhase& phase, const Floors& floors, double m, double n, double k, double count, DType operands,
                  DType result, bool codes = false) {
   const double flops = 2 * m * n * k, in = codes ? 1 : real(size_of(operands)), out = real(size_of(result)),
                bytes = (m * k + k * n) * in + m * n * out;
@@ -52,8 +52,8 @@ void add_product(Phase& phase, const Floors& floors, double m, double n, double 
 }
 
 // A library call, and a kernel, is a launch; products of experts are one each, or one together.
-void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Operations& o) {
-  Phase& products = phases[to_size(static_cast<int>(What::products))];
+void add_operations(std::array<CostPhase, 4>& phases, const Floors& floors, const Operations& o) {
+  CostPhase& products = phases[to_size(static_cast<int>(What::products))];
   for (const Product& p : o.products)
     add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result,
                 p.fp8 && o.c.fp8.tensor_cores);
@@ -64,13 +64,13 @@ void add_operations(std::array<Phase, 4>& phases, const Floors& floors, const Op
                 experts, p.operands, p.result, p.fp8 && o.c.fp8.tensor_cores);
     products.launches += p.launches();
   }
-  Phase& attention = phases[to_size(static_cast<int>(What::attention))];
+  CostPhase& attention = phases[to_size(static_cast<int>(What::attention))];
   for (const AttentionProduct& a : o.attention) {
     attention.flops += a.flops();
     attention.floor += floors.of(a.flops(), 0);
     attention.launches += a.launches();
   }
-  Phase& rows = phases[to_size(static_cast<int>(What::rows))];
+  CostPhase& rows = phases[to_size(static_cast<int>(What::rows))];
   for (const RowKernel& r : o.row_kernels) {
     const double bytes = real(r.read_bytes + r.written_bytes);
     rows.bytes += bytes;
@@ -104,7 +104,7 @@ class Table {
   void add(const Task& task) {
     const std::string name = phase_name(task);
     if (!phases_.contains(name)) order_.push_back(name);
-    std::array<Phase, 4>& phases = phases_[name];
+    std::array<CostPhase, 4>& phases = phases_[name];
     const Operations operations = operations_of(buffers_, setup_.share, task);
     count_reads_ += operations.count_reads;
     for (const ExpertProduct& p : operations.expert_products) described_ = described_ || p.described;
@@ -125,10 +125,10 @@ class Table {
 
   std::string text() const {
     std::string text;
-    Phase all;
+    CostPhase all;
     for (const std::string& name : order_)
       for (std::size_t w = 0; w < what_names.size(); ++w) {
-        const Phase& p = phases_.at(name)[w];
+        const CostPhase& p = phases_.at(name)[w];
         if (p.floor <= 0 && p.expected <= 0) continue;
         text += line(name, what_names[w], p);
         all.flops += p.flops;
@@ -150,7 +150,7 @@ class Table {
   }
 
  private:
-  static std::string line(const std::string& name, const char* what, const Phase& p) {
+  static std::string line(const std::string& name, const char* what, const CostPhase& p) {
     char text[160];
     std::snprintf(text, sizeof text, "  %-18s %-12s %12.3f %12.3f %9lld %12.3f %12.3f\n", name.c_str(), what,
                   p.flops / 1e12, p.bytes / 1e9, static_cast<long long>(p.launches), 1e3 * p.floor, 1e3 * p.expected);
@@ -162,7 +162,7 @@ class Table {
   Floors floors_;
   Machine floor_machine_;
   StepCost expected_, least_;
-  std::map<std::string, std::array<Phase, 4>> phases_;
+  std::map<std::string, std::array<CostPhase, 4>> phases_;
   std::vector<std::string> order_;
   std::int64_t count_reads_ = 0, flag_reads_ = 0;
   bool described_ = false;  // products of experts are CUTLASS's

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // What one problem in one precision came to; errors relative to the reference.
-struct Outcome {
+struct VerifyOutcome {
   double loss = 0, norm = 0, gradient = 0;  // largest over the steps, and over the parameters of step 1
   double loss_bound = 0, gradient_bound = 0;
   bool passed() const { return loss <= loss_bound && norm <= loss_bound && gradient <= gradient_bound; }
@@ -52,7 +52,7 @@ double gradient_error(Job<T>& job, const TrainingData& data, const std::string& 
 }
 
 template <class T>
-Outcome run_problem(const Deck& deck, const std::string& directory, const World& world) {
+VerifyOutcome run_problem(const Deck& deck, const std::string& directory, const World& world) {
   Watchdog& watchdog = world.watchdog();
   watchdog.set(deadlines_of(deck.machine));
   watchdog.start_other(0, "start");
@@ -62,7 +62,7 @@ Outcome run_problem(const Deck& deck, const std::string& directory, const World&
   const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::training, world);
   Job<T> job(setup, RunKind::training, world);
-  Outcome outcome;
+  VerifyOutcome outcome;
   outcome.loss_bound = loss_bound_of(deck.train.precision, exact, references["fp32"]);
   outcome.gradient_bound = deck.train.precision == PrecisionName::fp32 ? 1e-4 : 1e-11;
   watchdog.start_other(1, "gradients");
@@ -125,7 +125,7 @@ void run_verify(const CommandLine& line, const World& world) {
   if (speaks) std::printf("%-24s %-5s %10s %10s %10s %10s\n", "problem", "", "loss", "grad norm", "gradients", "bound");
   for (const auto& problem : problems)
     for (const auto& [precision, deck] : problem_decks(line, problem, world.size())) {
-      Outcome outcome;
+      VerifyOutcome outcome;
       with_compute_type(deck, [&]<class T>(std::type_identity<T>) { outcome = run_problem<T>(deck, problem, world); });
       ++run;
       failed += !outcome.passed();

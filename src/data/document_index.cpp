@@ -15,7 +15,7 @@ namespace forge {
 namespace {
 
 constexpr std::int64_t piece = 8192;  // numbers that are read at a time
-constexpr char magic[megatron_magic_bytes + 1] = "MMIDIDX\0\0";
+constexpr char megatron_magic[megatron_magic_bytes + 1] = "MMIDIDX\0\0";
 
 std::string number(std::int64_t value) {
   return std::to_string(value);
@@ -208,7 +208,7 @@ std::int64_t DocumentIndex::document_of(std::int64_t token) const {
 }
 
 bool has_megatron_magic(std::span<const std::byte> head) {
-  return head.size() >= megatron_magic_bytes && std::memcmp(head.data(), magic, megatron_magic_bytes) == 0;
+  return head.size() >= megatron_magic_bytes && std::memcmp(head.data(), megatron_magic, megatron_magic_bytes) == 0;
 }
 
 MegatronFile open_megatron_index(const std::string& path, const std::string& bin_path, std::int64_t bin_bytes) {

@@ -11,7 +11,7 @@ namespace forge {
 
 namespace {
 
-constexpr std::string_view magic = "\x93NUMPY";
+constexpr std::string_view npy_magic = "\x93NUMPY";
 
 // Reads the header's text, a Python dict literal of three entries, from left to right.
 class Reader {
@@ -140,8 +140,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
   const auto fail = [&](std::size_t offset, const std::string& what) {
     throw BadInput(path + ": .npy header at byte offset " + std::to_string(offset) + ": " + what);
   };
-  if (bytes.size() < magic.size() + 2) fail(bytes.size(), "the file ends before the version");
-  if (text(0, magic.size()) != magic) fail(0, "the magic string of an .npy file is missing");
+  if (bytes.size() < npy_magic.size() + 2) fail(bytes.size(), "the file ends before the version");
+  if (text(0, npy_magic.size()) != npy_magic) fail(0, "the magic string of an .npy file is missing");
   const std::size_t major = byte(6);
   if (major < 1 || major > 3 || byte(7) != 0)
     fail(6, "version " + std::to_string(major) + "." + std::to_string(byte(7)) + "; 1.0, 2.0 and 3.0 are read");

@@ -20,7 +20,7 @@ constexpr std::uint64_t header_words = 8, piece_words = 2, word = sizeof(std::ui
 constexpr std::uint64_t continues_bit = std::uint64_t{1} << 63;
 constexpr std::size_t flushed_words = 1 << 16;
 
-std::uint64_t magic() {
+std::uint64_t plan_magic() {
   std::uint64_t value;
   std::memcpy(&value, "forgepk1", sizeof value);
   return value;
@@ -40,7 +40,7 @@ PackingPlan PackingPlan::open(const std::string& path, std::uint64_t key, std::i
   const std::uint64_t bytes = plan.file_.size();
   if (bytes < sizeof head) plan.refuse(static_cast<std::int64_t>(bytes), "the file ends within the header of 64 bytes");
   plan.file_.read_at(0, head.data(), sizeof head);
-  if (head[0] != magic()) plan.refuse(0, "the magic string forgepk1 is missing");
+  if (head[0] != plan_magic()) plan.refuse(0, "the magic string forgepk1 is missing");
   if (head[1] != key || head[2] != static_cast<std::uint64_t>(T)) plan.refuse(8, "it belongs to other data");
   const std::uint64_t words = bytes / word - header_words, samples = head[3], pieces = head[4];
   const bool fits = bytes % word == 0 && pieces <= words / piece_words && samples < words &&
@@ -150,7 +150,7 @@ void PackingPlanWriter::finish() {
   flush();
   const auto as_word = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::array<std::uint64_t, header_words> head{
-      magic(), key_, as_word(T_), samples, as_word(pieces_), as_word(tokens_), as_word(documents_), 0};
+      plan_magic(), key_, as_word(T_), samples, as_word(pieces_), as_word(tokens_), as_word(documents_), 0};
   file_.write_at(0, head.data(), sizeof head);
   file_.commit_as(path_);
   finished_ = true;

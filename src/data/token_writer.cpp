@@ -18,17 +18,17 @@ constexpr std::int64_t npy_header = 128, llm_c_header = 1024;
 constexpr std::size_t flushed_bytes = 1 << 18;
 
 // A file that is written from front to back, and removed unless it is committed.
-class Output {
+class OutputFile {
  public:
-  Output(std::string path, std::int64_t start)
+  OutputFile(std::string path, std::int64_t start)
       : path_(std::move(path)),
         file_(FileHandle::open_to_write(partial())),
         written_(static_cast<std::uint64_t>(start)) {}
-  ~Output() {
+  ~OutputFile() {
     if (!committed_) std::remove(partial().c_str());
   }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
 
   template <class T>
   void put(T value) {
@@ -62,9 +62,9 @@ class Output {
   bool committed_ = false;
 };
 
-class Writer final : public TokenWriter {
+class FileTokenWriter final : public TokenWriter {
  public:
-  Writer(const std::string& path, TokenFormat format, std::int64_t vocabulary)
+  FileTokenWriter(const std::string& path, TokenFormat format, std::int64_t vocabulary)
       : path_(path),
         format_(format),
         vocabulary_(vocabulary),
@@ -125,7 +125,7 @@ class Writer final : public TokenWriter {
   }
   void finish_megatron() {
     const std::string index = path_.substr(0, path_.size() - 4) + ".idx";
-    Output out(index, 0);
+    OutputFile out(index, 0);
     const auto sequences = static_cast<std::int64_t>(lengths_.size());
     out.put_text(std::string("MMIDIDX\0\0", megatron_magic_bytes));
     out.put(std::uint64_t{1});
@@ -144,7 +144,7 @@ class Writer final : public TokenWriter {
     out.commit();
   }
   void finish_ds() {
-    Output index(path_ + ".index", 0), metadata(path_ + ".metadata", 0);
+    OutputFile index(path_ + ".index", 0), metadata(path_ + ".metadata", 0);
     std::int64_t end = 0;
     for (const std::int32_t length : lengths_) index.put(end += length);
     metadata.put_text(std::string("forge|") + (narrow_ ? "2" : "4") + "\n" + std::to_string(tokens_) + "\n" +
@@ -160,7 +160,7 @@ class Writer final : public TokenWriter {
   TokenFormat format_;
   std::int64_t vocabulary_;
   bool narrow_;
-  Output tokens_file_;
+  OutputFile tokens_file_;
   std::vector<std::int32_t> lengths_;  // of documents
   std::int64_t tokens_ = 0, ended_ = 0;
 };
@@ -179,7 +179,7 @@ std::unique_ptr<TokenWriter> TokenWriter::open(const std::string& path, TokenFor
     wrong("one that doesn't end in .npy, .idx or .ds");
   if (vocabulary < 1 || vocabulary > std::int64_t{1} << 31)
     throw BadInput("a vocabulary of " + std::to_string(vocabulary) + "; legal: 1 to 2147483648");
-  return std::make_unique<Writer>(path, format, vocabulary);
+  return std::make_unique<FileTokenWriter>(path, format, vocabulary);
 }
 
 TokenFormat token_format_named(const std::string& word) {

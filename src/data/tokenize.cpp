@@ -19,9 +19,9 @@ namespace {
 constexpr std::size_t piece_bytes = 1 << 16;
 
 // Turns bytes into tokens and writes them in pieces.
-class Writer {
+class ByteWriter {
  public:
-  Writer(FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
+  ByteWriter(FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
     tokens_.reserve(2 * piece_bytes);
   }
 
@@ -93,7 +93,7 @@ class Temporary {
   bool kept_ = false;
 };
 
-void append(Writer& writer, const std::string& path, std::vector<std::byte>& piece) {
+void append(ByteWriter& writer, const std::string& path, std::vector<std::byte>& piece) {
   const FileHandle input = FileHandle::open_to_read(path, "text");
   const std::uint64_t size = input.size();
   for (std::uint64_t offset = 0; offset < size;) {
@@ -119,7 +119,7 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   const OutputLock lock(options.output);
   Temporary temporary(options.output + ".partial");
   FileHandle out = FileHandle::open_to_write(temporary.path());
-  Writer writer(out, options.document_end);
+  ByteWriter writer(out, options.document_end);
   std::vector<std::byte> piece(piece_bytes);
   for (const std::string& input : options.inputs) append(writer, input, piece);
   if (writer.result().tokens == 0) throw BadInput("tokenize: the text is empty");

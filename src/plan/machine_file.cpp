@@ -20,16 +20,16 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double micro = 1e-6, giga = 1e9, tera = 1e12;
 
 // A map of the file, whose entries are taken one by one; what nobody took is unknown.
-class Section {
+class FileSection {
  public:
-  Section(const YamlNode& node, std::string name, const std::string& file, Report& report)
+  FileSection(const YamlNode& node, std::string name, const std::string& file, Report& report)
       : node_(&node), name_(std::move(name)), file_(file), report_(report), taken_(node.entries.size(), false) {
     if (node.kind != YamlNode::Kind::map && node.kind != YamlNode::Kind::unusable)
       fail(node, name_ + " must be a map of names and values");
   }
-  Section(const Section&) = delete;
-  Section(Section&&) = default;
-  ~Section() {
+  FileSection(const FileSection&) = delete;
+  FileSection(FileSection&&) = default;
+  ~FileSection() {
     for (std::size_t i = 0; i < taken_.size(); ++i)
       if (!taken_[i]) {
         const auto& entry = node_->entries[i];
@@ -46,10 +46,10 @@ class Section {
       }
     return nullptr;
   }
-  std::optional<Section> section(const std::string& name) {
+  std::optional<FileSection> section(const std::string& name) {
     const YamlNode* node = find(name);
     if (!node) return std::nullopt;
-    return std::optional<Section>(std::in_place, *node, path(name), file_, report_);
+    return std::optional<FileSection>(std::in_place, *node, path(name), file_, report_);
   }
 
   // A number of [least, most], times `unit`; stays what it is where the file doesn't have it.
@@ -108,7 +108,7 @@ class Section {
   std::vector<std::string> legal_;
 };
 
-void read_attention(Section& in, AttentionRates& to) {
+void read_attention(FileSection& in, AttentionRates& to) {
   in.numbers("tokens", to.tokens, 1, true);
   in.numbers("forward_tflops", to.forward, tera, false);
   in.numbers("backward_tflops", to.backward, tera, false);
@@ -116,7 +116,7 @@ void read_attention(Section& in, AttentionRates& to) {
                   "must have as many forward_tflops and backward_tflops as tokens");
 }
 
-void read_experts(Section& in, ExpertRates& to) {
+void read_experts(FileSection& in, ExpertRates& to) {
   in.numbers("rows", to.rows, 1, true);
   bool complete = !to.rows.empty();
   const char* const names[] = {"output_tflops", "input_gradient_tflops", "weight_gradient_tflops"};
@@ -128,7 +128,7 @@ void read_experts(Section& in, ExpertRates& to) {
                   "must have as many output_tflops, input_gradient_tflops and weight_gradient_tflops as rows");
 }
 
-void read_compute(Section& in, ComputeRates& to) {
+void read_compute(FileSection& in, ComputeRates& to) {
   WaveRates& w = to.waves;
   in.number("peak_tflops", w.peak, tera);
   in.number("launch_us", w.launch, micro);
@@ -181,7 +181,7 @@ void read_compute(Section& in, ComputeRates& to) {
 void read_protocols(const YamlNode* list, const std::string& name, std::vector<ProtocolRates>& to,
                     const std::string& file, Report& report) {
   for (const YamlNode& item : list->items) {
-    Section in(item, name, file, report);
+    FileSection in(item, name, file, report);
     ProtocolRates rates;
     in.number("latency_us", rates.latency, micro);
     in.number("rank_us", rates.per_rank, micro);
@@ -194,7 +194,7 @@ void read_protocols(const YamlNode* list, const std::string& name, std::vector<P
 
 void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Report& report) {
   for (const YamlNode::Entry& entry : map.entries) {
-    Section in(entry.value, "kernels." + entry.name, file, report);
+    FileSection in(entry.value, "kernels." + entry.name, file, report);
     KernelRates& rates = m.kernels[entry.name];
     in.number("launch_us", rates.launch, micro);
     in.number("gb_s", rates.bandwidth, giga);
@@ -203,7 +203,7 @@ void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Repo
 }
 
 // What machine.grouped: automatic takes of the kernels that compute all experts in one launch.
-void read_grouped(Section& in, Machine& m) {
+void read_grouped(FileSection& in, Machine& m) {
   std::string word = m.has_cutlass ? "cutlass" : "tensor_cores";
   in.text("grouped", word);
   in.require_that(word == "tensor_cores" || word == "cutlass",
@@ -211,7 +211,7 @@ void read_grouped(Section& in, Machine& m) {
   m.has_cutlass = word == "cutlass";
 }
 
-void read_network(Section& in, Machine& m) {
+void read_network(FileSection& in, Machine& m) {
   in.number("latency_us", m.network_latency, micro);
   in.number("rank_us", m.network_per_rank, micro);
   in.number("rank_us_gb", m.network_per_rank_byte, micro / giga);
@@ -229,7 +229,7 @@ void read_network(Section& in, Machine& m) {
   }
 }
 
-void read_parts(Section& in, Machine& m, const std::string& file, Report& report) {
+void read_parts(FileSection& in, Machine& m, const std::string& file, Report& report) {
   in.text("description", m.description);
   double memory_mib = 0;
   if (auto node = in.section("node")) {
@@ -305,13 +305,13 @@ void read_file(const std::string& file, const char* what, Read read) {
   Report report;
   YamlNode root;
   if (parse_yaml(read_text_file(file, most_yaml_bytes, what), file, root, report)) {
-    Section all(root, "", file, report);
+    FileSection all(root, "", file, report);
     read(all, report);
   }
   report.throw_if_any(file);
 }
 
-void read_parts(Section& in, Program& p) {
+void read_parts(FileSection& in, Program& p) {
   std::string description;
   double gradients = 1, at_once = 0;
   in.text("description", description);
@@ -343,7 +343,7 @@ constexpr int most_likes = 8;
 
 // `like`: a machine whose figures stand where this file has none.
 void read_machine_file(const std::string& file, int likes, Machine& machine) {
-  read_file(file, "the machine", [&](Section& in, Report& report) {
+  read_file(file, "the machine", [&](FileSection& in, Report& report) {
     std::string like;
     in.text("like", like);
     if (!like.empty()) {
@@ -375,7 +375,7 @@ Program read_program(const std::string& name) {
   const std::string file = file_of(name, "program", "programs");
   Program program;
   program.name = std::filesystem::path(file).stem().string();
-  read_file(file, "the program", [&](Section& in, Report&) { read_parts(in, program); });
+  read_file(file, "the program", [&](FileSection& in, Report&) { read_parts(in, program); });
   return program;
 }
 

@@ -108,10 +108,13 @@ def apply(root, mutation):
     return 0
 
 
-def draw(key, number, *mutations):
+def drawn(key, number, files):
     """Sorted by a hash of key and name: any two are as likely as others."""
-    by_key = sorted(mutations, key=lambda m: hashlib.sha256(f"{key} {pathlib.Path(m).stem}".encode()).digest())
-    print("\n".join(by_key[: int(number)]))
+    return sorted(files, key=lambda f: hashlib.sha256(f"{key} {pathlib.Path(f).stem}".encode()).digest())[:number]
+
+
+def draw(key, number, *mutations):
+    print("\n".join(drawn(key, int(number), mutations)))
     return 0
 
 
