@@ -32,36 +32,28 @@ OnFailure::~OnFailure() {
 
 Meeting::Meeting(std::shared_ptr<ThreadWorld> world, int size)
     : world_(world), size_(size), shown_(to_size(size)), on_failure_(std::move(world), [this] {
-        {
-          std::lock_guard lock(mutex_);
-          round_.fetch_or(failure);
-        }
-        round_.notify_all();
+        std::lock_guard lock(mutex_);
+        changed_.notify_all();
       }) {}
 
 void Meeting::arrive(bool may_fail) {
   std::unique_lock lock(mutex_);
   if (may_fail) world_->check();
-  std::uint32_t seen = round_.load();
-  const std::uint32_t mine = seen & ~failure;
+  const std::int64_t mine = round_;
   if (++arrived_ == size_) {
     arrived_ = 0;
-    round_.store(((mine + 1) & ~failure) | (seen & failure));
+    ++round_;
     lock.unlock();
-    round_.notify_all();
+    changed_.notify_all();
     return;
   }
-  while ((seen & ~failure) == mine) {
-    if (may_fail && (seen & failure)) {
-      // The round has not ended, and this rank's leaving it keeps it so.
-      --arrived_;
-      world_->check();
-    }
-    lock.unlock();
-    round_.wait(seen);
-    lock.lock();
-    seen = round_.load();
-  }
+  // Not an atomic's wait, which yields some times first: with more ranks than cores that takes time from those who
+  // compute.
+  changed_.wait(lock, [&] { return round_ != mine || (may_fail && world_->failed()); });
+  if (round_ != mine) return;
+  // The round has not ended, and this rank's leaving it keeps it so.
+  --arrived_;
+  world_->check();
 }
 
 Mailbox::Mailbox(std::shared_ptr<ThreadWorld> world)

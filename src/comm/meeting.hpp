@@ -72,13 +72,13 @@ class Meeting {
   // Returns when all ranks have arrived; withdraws and throws at a failure if it may.
   void arrive(bool may_fail);
 
-  static constexpr std::uint32_t failure = 1u << 31;
   std::shared_ptr<ThreadWorld> world_;
   int size_;
   std::vector<const void*> shown_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   int arrived_ = 0;
-  std::atomic<std::uint32_t> round_{0};  // its number modulo 2^31, and the failure bit
+  std::int64_t round_ = 0;
   OnFailure on_failure_;
 };
 
