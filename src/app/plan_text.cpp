@@ -5,6 +5,7 @@
 
 #include "config/schedule_name.hpp"
 #include "core/bytes.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "train/chrome_trace.hpp"
 #include "train/profile.hpp"
@@ -114,12 +115,12 @@ std::string neighbours_text(const Machine& machine, const Outcome& o, int most) 
     double seconds;
     bool fits;
   };
-  std::vector<Row> rows;
-  const auto world = static_cast<int>(ranks_of(o.deck.mesh));
-  for (const Neighbour& n : neighbours_of(o.deck, world)) {
-    const Outcome other = outcome_of(machine, n.deck);
-    rows.push_back({n.change, other.time.seconds, other.fits()});
-  }
+  const auto neighbours = neighbours_of(o.deck, static_cast<int>(ranks_of(o.deck.mesh)));
+  std::vector<Row> rows(neighbours.size());
+  in_parallel(rows.size(), [&](std::size_t i) {
+    const Outcome other = outcome_of(machine, neighbours[i].deck);
+    rows[i] = {neighbours[i].change, other.time.seconds, other.fits()};
+  });
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.fits != b.fits ? a.fits : a.seconds < b.seconds; });
   std::string text = "one change\n";

@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 
 #include "app/candidates.hpp"
@@ -11,6 +10,7 @@
 #include "config/keys.hpp"
 #include "config/text.hpp"
 #include "config/write.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "plan/search.hpp"
 #include "plan/warnings.hpp"
@@ -82,15 +82,8 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   CsvTable table = read_csv(read_text_file(line.candidates, std::size_t{64} << 20, "the candidates"), line.candidates);
   check_head(table, line.candidates);
   std::vector<Predicted> predicted(table.rows.size());
-  std::vector<std::exception_ptr> errors(predicted.size());  // of the machine: no row is to blame
-#pragma omp parallel for schedule(dynamic)
-  for (std::size_t r = 0; r < predicted.size(); ++r) try {
-      predicted[r] = predict_row(line, machine, table, table.rows[r]);
-    } catch (...) {
-      errors[r] = std::current_exception();
-    }
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  in_parallel(predicted.size(),
+              [&](std::size_t r) { predicted[r] = predict_row(line, machine, table, table.rows[r]); });
   for (const char* name : {"step_seconds", "low", "high", "tokens_per_second_per_rank", "peak_bytes", "legal", "fits"})
     table.head.push_back(name);
   for (std::size_t r = 0; r < predicted.size(); ++r) {

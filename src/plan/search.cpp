@@ -11,6 +11,7 @@
 
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
+#include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/units.plan.hpp"
@@ -238,10 +239,8 @@ class Search {
     std::size_t next = 0;
     constexpr std::size_t together = 8;
     for (; next < candidates_.size() && spent() < options_.seconds; next += together) {
-      const std::size_t end = std::min(next + together, candidates_.size());
-      std::vector<Evaluation> found(end - next);
-#pragma omp parallel for schedule(dynamic)
-      for (std::size_t i = next; i < end; ++i) found[i - next] = evaluate(candidates_[i]);
+      std::vector<Evaluation> found(std::min(together, candidates_.size() - next));
+      in_parallel(found.size(), [&](std::size_t i) { found[i] = evaluate(candidates_[next + i]); });
       for (Evaluation& evaluation : found) take(std::move(evaluation));
     }
     for (; next < candidates_.size(); ++next) ++(candidates_[next].seconds > worst() ? result_.bounded : result_.left);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
 #include <map>
 #include <queue>
+#include <span>
 #include <unordered_map>
 
 #include "core/error.hpp"
@@ -26,8 +26,10 @@ struct Operation {
   int task;
   std::int64_t meeting;  // −1: none
   int members;
-  Number before;              // of the same stream
-  std::vector<Number> waits;  // of other streams
+  Number before;                 // of the same stream
+  std::size_t waits, waits_end;  // of other streams: a part of the engine's list
+  // Of those that wait for its end: links in the engine's list; -1: none.
+  std::int64_t first_follower = -1, last_follower = -1;
   double start = -1, end = never;
   double speed = 0, since = 0;  // while it runs
   unsigned version = 0;         // of its place in the queue of ends
@@ -49,11 +51,20 @@ struct Host {
   bool queued = false;
 };
 
+// What its host gives a stream.
+bool is_operation(const Instruction& i) {
+  using Kind = Instruction::Kind;
+  return i.kind == Kind::run || i.kind == Kind::meet || i.kind == Kind::end_group;
+}
+
 class Engine {
  public:
   Engine(const std::vector<std::vector<Instruction>>& programs, const SimulatedMachine& machine)
       : programs_(programs), machine_(machine), hosts_(programs.size()), running_(programs.size()) {
-    operations_.push_back({});  // number 0
+    std::size_t count = 1;
+    for (const auto& program : programs) count += to_size(std::count_if(program.begin(), program.end(), is_operation));
+    operations_.reserve(count);  // so that none moves
+    operations_.push_back({});   // number 0
     operations_.front().end = 0;
     result_.ranks.resize(programs.size());
     result_.busy.assign(programs.size(), 0.0);
@@ -143,12 +154,11 @@ class Engine {
         return;
       case Instruction::Kind::begin_group:
         host.groups = true;
-        host.waits_of_group = std::move(host.waits_of_lane[lane]);
-        host.waits_of_lane[lane].clear();
-        return;
+        host.waits_of_group.swap(host.waits_of_lane[lane]);
+        return host.waits_of_lane[lane].clear();
       case Instruction::Kind::end_group:
         host.groups = false;
-        host.waits_of_lane[lane] = std::move(host.group);
+        host.waits_of_lane[lane].swap(host.group);
         host.group.clear();
         give(rank, i);
         for (const std::int64_t event : host.events_of_group) host.events[event] = host.tail[lane];
@@ -177,25 +187,35 @@ class Engine {
     const auto lane = to_size(i.lane);
     const auto number = static_cast<Number>(operations_.size());
     const bool meets = i.kind == Instruction::Kind::meet;
-    operations_.push_back({static_cast<int>(rank), i.lane, i.seconds, i.task, meets ? i.event : -1, i.members,
-                           host.tail[lane], std::move(host.waits_of_lane[lane])});
+    const std::size_t waits = waits_.size();
+    take_waits(host.waits_of_lane[lane]);
     host.waits_of_lane[lane].clear();
-    if (host.groups) {
-      std::vector<Number>& waits = operations_.back().waits;
-      waits.insert(waits.end(), host.waits_of_group.begin(), host.waits_of_group.end());
+    if (host.groups) take_waits(host.waits_of_group);
+    operations_.push_back({static_cast<int>(rank), i.lane, i.seconds, i.task, meets ? i.event : -1, i.members,
+                           host.tail[lane], waits, waits_.size()});
+    if (host.groups)
       host.group.push_back(number);
-    } else {
+    else
       host.tail[lane] = number;
-    }
     ++pending_;
     Operation& op = operations_.back();
     op.ready = now_;
-    const auto depends = [&](Number n) {
-      if (operations_[to_size(n)].end == never) followers_[n].push_back(number);
-    };
-    depends(op.before);
-    for (const Number n : op.waits) depends(n);
+    follow(op.before, number);
+    for (const Number n : waits_of(op)) follow(n, number);
     try_start(number);
+  }
+  void take_waits(const std::vector<Number>& of_host) { waits_.insert(waits_.end(), of_host.begin(), of_host.end()); }
+  std::span<const Number> waits_of(const Operation& op) const {
+    return std::span(waits_).subspan(op.waits, op.waits_end - op.waits);
+  }
+  // `follower` is tried when `number` ends, unless that has ended.
+  void follow(Number number, Number follower) {
+    Operation& op = operations_[to_size(number)];
+    if (op.end != never) return;
+    const auto link = static_cast<std::int64_t>(followers_.size());
+    (op.last_follower < 0 ? op.first_follower : followers_[to_size(op.last_follower)].next) = link;
+    op.last_follower = link;
+    followers_.push_back({follower, -1});
   }
 
   // ---- streams
@@ -203,9 +223,9 @@ class Engine {
   void try_start(Number number) {
     Operation& op = operations_[to_size(number)];
     if (op.start >= 0 || operations_[to_size(op.before)].end == never) return;
-    for (const Number n : op.waits)
+    for (const Number n : waits_of(op))
       if (operations_[to_size(n)].end == never) return;
-    for (const Number n : op.waits)
+    for (const Number n : waits_of(op))
       if (operations_[to_size(n)].end > std::max(op.ready, operations_[to_size(op.before)].end)) {
         op.ready = operations_[to_size(n)].end;
         op.waited_for = operations_[to_size(n)].lane;
@@ -220,6 +240,7 @@ class Engine {
       if (member.lane == Lane::compute && n != number) member.waited_for = Lane::transfers;
       start(n);
     }
+    meetings_.erase(op.meeting);
   }
 
   void start(Number number) {
@@ -249,11 +270,8 @@ class Engine {
       refresh(to_size(op.rank));
     const auto rank = to_size(op.rank);
     if (hosts_[rank].waits == number) wake(rank, now_);
-    if (const auto f = followers_.find(number); f != followers_.end()) {
-      const std::vector<Number> list = std::move(f->second);
-      followers_.erase(f);
-      for (const Number n : list) try_start(n);
-    }
+    for (std::int64_t link = op.first_follower; link >= 0; link = followers_[to_size(link)].next)
+      try_start(followers_[to_size(link)].follower);
   }
 
   void note(const Operation& op) {
@@ -287,11 +305,16 @@ class Engine {
   const std::vector<std::vector<Instruction>>& programs_;
   const SimulatedMachine& machine_;
   double now_ = 0;
-  std::deque<Operation> operations_;
+  std::vector<Operation> operations_;
+  std::vector<Number> waits_;  // of all operations
+  struct Follower {
+    Number follower;
+    std::int64_t next;
+  };
+  std::vector<Follower> followers_;
   std::vector<Host> hosts_;
   std::vector<std::vector<Number>> running_;  // by rank
   int running_count_ = 0, pending_ = 0;
-  std::unordered_map<Number, std::vector<Number>> followers_;
   std::map<std::int64_t, std::vector<Number>> meetings_;  // who has come
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   Simulated result_;
