@@ -92,12 +92,15 @@ void Routers<T>::set_biases(Stream& stream, const std::vector<double>& values) {
 }
 
 template <class T>
-std::vector<RouterReport> Routers<T>::read(Stream& stream, double scopes, double tokens) const {
+RouterReading<acc_t<T>> Routers<T>::copy(Stream& stream, Readback& readback) const {
+  return {readback.copy(stream, state_.sums), readback.copy(stream, state_.bias)};
+}
+
+template <class T>
+std::vector<RouterReport> Routers<T>::reports(const RouterReading<A>& read, double scopes, double tokens) const {
   std::vector<RouterReport> reports;
   if (!any()) return reports;
-  std::vector<double> sums(to_size(state_.sums.size()));
-  copy_to_host(stream, sums.data(), state_.sums.data, sums.size() * sizeof(double));
-  const std::vector<double> bias = read_biases(stream);  // waits
+  const auto& [sums, bias] = read;
   const std::int64_t experts = spec_.E(), width = state_.sums.columns();
   for (std::int64_t layer = 0; layer < state_.sums.rows(); ++layer) {
     if (!spec_.is_moe(layer)) continue;

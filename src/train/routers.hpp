@@ -1,13 +1,22 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "comm/mesh.hpp"
+#include "device/readback.hpp"
 #include "layout/row_share.hpp"
 #include "nn/context.hpp"
 #include "train/router_report.hpp"
 
 namespace forge {
+
+// Sums of a step, (layers, E + router_sum_count), and biases, (layers, E), on the host; empty where there are none.
+template <class A>
+struct RouterReading {
+  std::span<const double> sums;
+  std::span<const A> bias;
+};
 
 // The routers' state of a run: their biases, and the sums of a step, which every rank has for all layers once reduced.
 // Does nothing for a model without experts.
@@ -24,8 +33,10 @@ class Routers {
   void reduce(Stream& stream, Communicator& all);
   // bias += rate · sign(mean load − load); not after a step that was not finite.
   void update_biases(Stream& stream);
-  // Of the layers with experts, in order. Waits for the stream.
-  std::vector<RouterReport> read(Stream& stream, double scopes, double tokens) const;
+  // On its way to the host: reports() of it once the stream has been waited for.
+  RouterReading<A> copy(Stream& stream, Readback& readback) const;
+  // Of the layers with experts, in order.
+  std::vector<RouterReport> reports(const RouterReading<A>& read, double scopes, double tokens) const;
   // What the routers' losses add to total_loss.
   double loss(const std::vector<RouterReport>& reports) const;
 

@@ -80,6 +80,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
   update_ = update_tasks(share, setup_.spec.options.router_bias);
+  readback_ = Readback(readback_bytes());
   RunTasks run = run_tasks(share, setup_.schedule, setup_.smaller, setup_.buffers.recompute, stored.gradients);
   if (stored.gradients) steps_ = std::move(run.tasks);
   const PipelinePart part{share, std::move(run.tables), std::move(run.repeats)};
@@ -111,18 +112,6 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
     losses.per_label.push_back(n > 0 ? factor / static_cast<double>(n) : 0);
   }
   return losses;
-}
-
-template <class T>
-double Session<T>::read_mtp_loss(const LabelCounts& labels) {
-  if (run_.mtp_sums.empty()) return 0;
-  std::array<double, 2 * most_mtp_depths> sums;
-  copy_to_host(stream_, sums.data(), run_.mtp_sums.data, to_size(run_.mtp_sums.size()) * sizeof(double));
-  stream_.synchronize();
-  double loss = 0;
-  for (std::size_t k = 0; k < labels.mtp.size(); ++k)
-    if (labels.mtp[k] > 0) loss += sums[2 * k] / static_cast<double>(labels.mtp[k]);
-  return loss / static_cast<double>(labels.mtp.size());
 }
 
 template <class T>
@@ -178,8 +167,7 @@ StepResult Session<T>::update(Optimizer<T>& optimizer, std::int64_t number, cons
       routers_->update_biases(stream_);
   }
   optimizer.finish();
-  if (norms) result.norms = read_unit_norms(result.finite);
-  if (norms) result.fp8 = read_fp8_shares();
+  if (norms) read_unit_norms(result);
   return result;
 }
 
@@ -265,52 +253,6 @@ void Session<T>::clip() {
   if (!run_.peaks.empty()) mesh_.scalars().all_reduce_max(stream_, run_.peaks);
   mesh_.scalars().all_reduce(stream_, summed_to(3));
   finish_sums();
-}
-
-template <class T>
-std::vector<double> Session<T>::read_source_losses(const LabelCounts& labels) {
-  std::vector<double> losses(labels.sources.size());
-  if (losses.empty()) return losses;
-  copy_to_host(stream_, losses.data(), run_.scalars.data, losses.size() * sizeof(double));
-  stream_.synchronize();
-  for (std::size_t i = 0; i < losses.size(); ++i) losses[i] /= static_cast<double>(labels.sources[i]);
-  return losses;
-}
-
-template <class T>
-std::optional<LogitReport> Session<T>::read_logits(bool finite) {
-  if (run_.peaks.empty()) return {};
-  std::vector<acc_t<T>> peaks(to_size(run_.peaks.size()));
-  copy_to_host(stream_, peaks.data(), run_.peaks.data, peaks.size() * sizeof(acc_t<T>));
-  stream_.synchronize();
-  const double most = setup_.deck.optimizer.qk_clip;
-  LogitReport report{static_cast<double>(*std::max_element(peaks.begin(), peaks.end())), 0};
-  if (finite)
-    report.clipped_heads = std::count_if(peaks.begin(), peaks.end(), [&](acc_t<T> x) { return double(x) > most; });
-  return report;
-}
-
-template <class T>
-StepResult Session<T>::read_step(const LabelCounts& labels) {
-  StepScalars s;
-  copy_to_host(stream_, &s, scalars_.data, sizeof s);
-  stream_.synchronize();
-  const double n = static_cast<double>(std::max<std::int64_t>(labels.main, 1)), mtp_loss = read_mtp_loss(labels);
-  StepResult result{s.loss_sum / n,
-                    (s.loss_sum + setup_.deck.train.z_loss_coefficient * s.z_sum) / n +
-                        setup_.spec.options.mtp_loss_factor * mtp_loss,
-                    mtp_loss,
-                    std::sqrt(s.norm_squared),
-                    s.finite != 0,
-                    routers_->read(stream_, router_scopes(), tokens()),
-                    {},
-                    {},
-                    {},
-                    {}};
-  result.source_losses = read_source_losses(labels);
-  result.logits = read_logits(result.finite);
-  result.total_loss += routers_->loss(result.routers);
-  return result;
 }
 
 template <class T>

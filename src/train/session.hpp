@@ -7,6 +7,7 @@
 #include "core/heartbeat.hpp"
 #include "data/batch.hpp"
 #include "device/nvtx_range.hpp"
+#include "device/readback.hpp"
 #include "device/timeline.hpp"
 #include "kernels/attention_cudnn.hpp"
 #include "kernels/gemm.hpp"
@@ -148,15 +149,13 @@ class Session {
   void sum_losses();
   // Losses of a mixture's sources and all that follows them in one piece of memory, as far as `last`.
   View<double, 1> summed_to(std::int64_t last) const { return run_.scalars.slice(0, setup_.buffers.sources + last); }
-  // What multi-token prediction weighs in a step, by depth; and its mean loss. Waits for the stream.
+  // What multi-token prediction weighs in a step, by depth.
   MtpLosses mtp_losses(const LabelCounts& labels) const;
-  double read_mtp_loss(const LabelCounts& labels);
-  std::vector<double> read_source_losses(const LabelCounts& labels);
-  std::optional<LogitReport> read_logits(bool finite);
+  // Of all that read_step() reads, or all that the reports of norms do, whichever is more.
+  std::size_t readback_bytes() const;
   // Behind an update that leaves what it added where the gradients were.
   void add_unit_norms();
-  std::vector<NormReport> read_unit_norms(bool finite);
-  std::vector<Fp8Report> read_fp8_shares();
+  void read_unit_norms(StepResult& result);
   void add_norm();
   void exchange_weights();
   // Whether the task is one of the optimizer's; then it runs.
@@ -185,6 +184,7 @@ class Session {
   RunBuffers<T> run_;
   LineMoments<acc_t<T>> line_moments_;
   View<StepScalars, 1> scalars_;
+  Readback readback_{0};
 };
 
 }  // namespace forge

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace forge {
 
@@ -51,26 +52,11 @@ void Session<T>::add_unit_norms() {
   if (!run_.fp8_counts.empty()) mesh_.scalars().all_reduce(stream_, run_.fp8_counts);
 }
 
-// A step that wasn't finite has added nothing.
-template <class T>
-std::vector<NormReport> Session<T>::read_unit_norms(bool finite) {
-  std::vector<double> squares(to_size(run_.unit_norms.size()));
-  copy_to_host(stream_, squares.data(), run_.unit_norms.data, squares.size() * sizeof(double));
-  stream_.synchronize();
-  std::vector<NormReport> reports;
-  for (std::size_t u = 0; u < setup_.units.size(); ++u)
-    reports.push_back(
-        {name_in_reports(setup_.units[u]), std::sqrt(squares[2 * u]), finite ? std::sqrt(squares[2 * u + 1]) : 0});
-  return reports;
-}
+namespace {
 
-template <class T>
-std::vector<Fp8Report> Session<T>::read_fp8_shares() {
-  if (run_.fp8_counts.empty()) return {};
-  std::vector<double> counts(to_size(run_.fp8_counts.size()));
-  copy_to_host(stream_, counts.data(), run_.fp8_counts.data, counts.size() * sizeof(double));
-  stream_.synchronize();
+std::vector<Fp8Report> fp8_reports(std::span<const double> counts) {
   std::vector<Fp8Report> reports;
+  if (counts.empty()) return reports;
   const double* row = counts.data();
   for (const char* product : block_product_names)
     for (const char* tensor : rounded_tensor_names) {
@@ -80,10 +66,24 @@ std::vector<Fp8Report> Session<T>::read_fp8_shares() {
   return reports;
 }
 
-#define FORGE_INSTANTIATE(T)                                          \
-  template void Session<T>::add_unit_norms();                         \
-  template std::vector<NormReport> Session<T>::read_unit_norms(bool); \
-  template std::vector<Fp8Report> Session<T>::read_fp8_shares();
+}  // namespace
+
+// A step that wasn't finite has added nothing.
+template <class T>
+void Session<T>::read_unit_norms(StepResult& result) {
+  readback_.begin();
+  const std::span<const double> squares = readback_.copy(stream_, run_.unit_norms);
+  const std::span<const double> counts = readback_.copy(stream_, run_.fp8_counts);
+  stream_.synchronize();
+  for (std::size_t u = 0; u < setup_.units.size(); ++u)
+    result.norms.push_back({name_in_reports(setup_.units[u]), std::sqrt(squares[2 * u]),
+                            result.finite ? std::sqrt(squares[2 * u + 1]) : 0});
+  result.fp8 = fp8_reports(counts);
+}
+
+#define FORGE_INSTANTIATE(T)                  \
+  template void Session<T>::add_unit_norms(); \
+  template void Session<T>::read_unit_norms(StepResult&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 
