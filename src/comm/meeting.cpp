@@ -1,6 +1,11 @@
 #include "comm/meeting.hpp"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <limits>
 
 #include "comm/thread_communicator.hpp"
 #include "core/last_words.hpp"
@@ -30,27 +35,43 @@ OnFailure::~OnFailure() {
   world_->wakes_.erase(place_);
 }
 
+void WakeWord::sleep(std::uint32_t read) const {
+  syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, read, nullptr, nullptr, 0);
+}
+
+void WakeWord::wake_all() {
+  word_.fetch_add(1, std::memory_order_acq_rel);
+  syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+}
+
 Meeting::Meeting(std::shared_ptr<ThreadWorld> world, int size)
-    : world_(world), size_(size), shown_(to_size(size)), on_failure_(std::move(world), [this] {
-        std::lock_guard lock(mutex_);
-        changed_.notify_all();
-      }) {}
+    : world_(world),
+      size_(size),
+      shown_(to_size(size)),
+      on_failure_(std::move(world), [this] { changed_.wake_all(); }) {}
 
 void Meeting::arrive(bool may_fail) {
-  std::unique_lock lock(mutex_);
-  if (may_fail) world_->check();
-  const std::int64_t mine = round_;
-  if (++arrived_ == size_) {
-    arrived_ = 0;
-    ++round_;
-    lock.unlock();
-    changed_.notify_all();
-    return;
+  std::int64_t mine = 0;
+  {
+    std::unique_lock lock(mutex_);
+    if (may_fail) world_->check();
+    mine = round_.load();
+    if (++arrived_ == size_) {
+      arrived_ = 0;
+      round_.store(mine + 1);
+      lock.unlock();
+      changed_.wake_all();
+      return;
+    }
   }
-  // Not an atomic's wait, which yields some times first: with more ranks than cores that takes time from those who
-  // compute.
-  changed_.wait(lock, [&] { return round_ != mine || (may_fail && world_->failed()); });
-  if (round_ != mine) return;
+  for (;;) {
+    const std::uint32_t read = changed_.read();
+    if (round_.load() != mine) return;
+    if (may_fail && world_->failed()) break;
+    changed_.sleep(read);
+  }
+  std::lock_guard lock(mutex_);
+  if (round_.load() != mine) return;
   // The round has not ended, and this rank's leaving it keeps it so.
   --arrived_;
   world_->check();
@@ -59,45 +80,45 @@ void Meeting::arrive(bool may_fail) {
 Mailbox::Mailbox(std::shared_ptr<ThreadWorld> world)
     : world_(world), on_failure_(std::move(world), [this] {
         std::lock_guard lock(mutex_);
-        changed_.notify_all();
+        for (auto& [ranks, way] : ways_) way.changed.notify_all();
       }) {}
 
 void Mailbox::show(Message& message) {
   std::lock_guard lock(mutex_);
-  shown_[{message.from, message.to}].push_back(&message);
-  changed_.notify_all();
+  way(message).shown.push_back(&message);
+  way(message).changed.notify_all();
 }
 
 void Mailbox::wait(const Message& message) {
   using State = Message::State;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock,
-                [&] { return message.state == State::taken || (message.state == State::shown && world_->failed()); });
+  way(message).changed.wait(
+      lock, [&] { return message.state == State::taken || (message.state == State::shown && world_->failed()); });
   if (message.state == State::shown) world_->check();
 }
 
 void Mailbox::abandon(const Message& message) {
   std::unique_lock lock(mutex_);
-  std::erase(shown_[{message.from, message.to}], &message);
-  changed_.wait(lock, [&] { return message.state != Message::State::being_copied; });
+  std::erase(way(message).shown, &message);
+  way(message).changed.wait(lock, [&] { return message.state != Message::State::being_copied; });
 }
 
 void Mailbox::take(int from, int to, std::byte* data, std::size_t bytes) {
   std::unique_lock lock(mutex_);
-  auto& queue = shown_[{from, to}];
-  changed_.wait(lock, [&] { return !queue.empty() || world_->failed(); });
+  Way& here = ways_[{from, to}];
+  here.changed.wait(lock, [&] { return !here.shown.empty() || world_->failed(); });
   world_->check();
-  Message& message = *queue.front();
+  Message& message = *here.shown.front();
   if (message.bytes != bytes)
     throw Error("rank " + std::to_string(to) + " expects " + std::to_string(bytes) + " bytes of rank " +
                 std::to_string(from) + ", which sends " + std::to_string(message.bytes));
-  queue.pop_front();
+  here.shown.pop_front();
   message.state = Message::State::being_copied;
   lock.unlock();
   std::memcpy(data, message.data, bytes);
   lock.lock();
   message.state = Message::State::taken;
-  changed_.notify_all();
+  here.changed.notify_all();
 }
 
 }  // namespace forge

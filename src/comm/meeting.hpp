@@ -48,6 +48,20 @@ class OnFailure {
   std::list<std::function<void()>>::iterator place_;
 };
 
+// What threads sleep on until it changes, by Linux's futex: a condition variable's waiters would wake to queue for its
+// mutex, and an atomic's wait yields some times first, which takes time from those who compute where ranks are more
+// than cores.
+class WakeWord {
+ public:
+  std::uint32_t read() const { return word_.load(std::memory_order_acquire); }
+  // Returns at once when the word is no longer what was read, and now and then without any reason.
+  void sleep(std::uint32_t read) const;
+  void wake_all();
+
+ private:
+  std::atomic<std::uint32_t> word_{0};
+};
+
 // Where the ranks of a group meet: each shows what the others need, all read, and nobody leaves before all have read,
 // so that what was shown stays valid even when a rank fails meanwhile.
 class Meeting {
@@ -76,9 +90,9 @@ class Meeting {
   int size_;
   std::vector<const void*> shown_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   int arrived_ = 0;
-  std::int64_t round_ = 0;
+  std::atomic<std::int64_t> round_{0};
+  WakeWord changed_;
   OnFailure on_failure_;
 };
 
@@ -103,10 +117,16 @@ class Mailbox {
   void take(int from, int to, std::byte* data, std::size_t bytes);
 
  private:
+  // From one rank to another one: who waits elsewhere sleeps on.
+  struct Way {
+    std::deque<Message*> shown;
+    std::condition_variable changed;
+  };
+  Way& way(const Message& message) { return ways_[{message.from, message.to}]; }
+
   std::shared_ptr<ThreadWorld> world_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<int, int>, std::deque<Message*>> shown_;
+  std::map<std::pair<int, int>, Way> ways_;
   OnFailure on_failure_;
 };
 

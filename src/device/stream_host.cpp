@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -51,10 +54,13 @@ class WorkQueue {
 // A worker's queue of closures; `done` counts finished ones, so that an event is "queue position n was passed". Events
 // may outlive their stream.
 struct Event::Implementation {
+  static constexpr auto nobody = std::numeric_limits<std::uint64_t>::max();
+
   std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable more, less;  // of the worker, and of those who wait for it
   WorkQueue queue;
   std::uint64_t given = 0, done = 0;
+  std::uint64_t awaited = nobody;  // the first position that somebody waits for: work before it wakes nobody
   std::exception_ptr error;
   bool stopping = false;
 
@@ -64,18 +70,24 @@ struct Event::Implementation {
       queue.push({std::move(work), always});
       ++given;
     }
-    changed.notify_all();
+    more.notify_one();
   }
 
   void wait_for(std::uint64_t position) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done >= position; });
+    wait_for(position, lock);
+  }
+  void wait_for(std::uint64_t position, std::unique_lock<std::mutex>& lock) {
+    while (done < position) {
+      awaited = std::min(awaited, position);
+      less.wait(lock);
+    }
   }
 
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return stopping || !queue.empty(); });
+      more.wait(lock, [this] { return stopping || !queue.empty(); });
       if (queue.empty()) return;
       Work work = queue.pop();
       const bool failed = error != nullptr;
@@ -90,8 +102,9 @@ struct Event::Implementation {
       work.run.clear();
       lock.lock();
       if (thrown && !error) error = thrown;
-      ++done;
-      changed.notify_all();
+      if (++done < awaited) continue;
+      awaited = nobody;
+      less.notify_all();
     }
   }
 };
@@ -111,7 +124,7 @@ struct Stream::Implementation {
       std::lock_guard lock(queue->mutex);
       queue->stopping = true;
     }
-    queue->changed.notify_all();
+    queue->more.notify_one();
     worker.join();
   }
 };
@@ -142,7 +155,7 @@ void Stream::synchronize() {
   if (!impl_->queue) return;
   Event::Implementation& queue = *impl_->queue;
   std::unique_lock lock(queue.mutex);
-  queue.changed.wait(lock, [&] { return queue.done == queue.given; });
+  while (queue.done < queue.given) queue.wait_for(queue.given, lock);
   if (queue.error) std::rethrow_exception(std::exchange(queue.error, nullptr));
 }
 

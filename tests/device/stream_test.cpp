@@ -117,6 +117,33 @@ TEST(Event, may_be_recorded_again) {
   a.synchronize();
 }
 
+// Whoever waits for a point is woken there, and not before it, whatever others wait for.
+TEST(Event, wakes_each_waiter_at_its_own_point) {
+  constexpr int points = 8;
+  Stream s(1, Stream::Kind::Worker);
+  std::atomic<int> released = 0;
+  std::atomic<bool> passed[points] = {};
+  std::vector<Event> events(points);
+  for (int i = 0; i < points; ++i) {
+    s.submit([&released, i] {
+      while (released <= i) std::this_thread::yield();
+    });
+    events[static_cast<std::size_t>(i)].record(s);
+  }
+  std::vector<std::thread> waiters(points);
+  for (int i = points - 1; i >= 0; --i)
+    waiters[static_cast<std::size_t>(i)] = std::thread([&, i] {
+      events[static_cast<std::size_t>(i)].synchronize();
+      passed[i] = true;
+    });
+  for (int i = 0; i < points; ++i) {
+    released = i + 1;
+    waiters[static_cast<std::size_t>(i)].join();
+    for (int later = i + 1; later < points; ++later) EXPECT_FALSE(passed[later]);
+  }
+  s.synchronize();
+}
+
 // Where last words are wanted: the caller waits for something else, which never comes.
 TEST(StreamDeathTest, a_failure_is_told_before_anybody_asks) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
