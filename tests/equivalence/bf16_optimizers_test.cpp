@@ -113,7 +113,7 @@ void expect_within_rounding(OptimizerName name, StateType states, std::size_t st
     }
   References references;
   const auto check = [&](const LayoutCase& c) { return problem_of(c.deck, references); };
-  EXPECT_GE(cases.size(), 48 / stride);
+  EXPECT_GE(cases.size(), 48 / stride_of(stride));
   EXPECT_EQ(failures_of(cases, cases.size(), check), "") << row_of(name).word;
 }
 

@@ -29,11 +29,11 @@ TEST(ManyRanks, CoveringSetEqualsOne) {
 
 // There are 5 · 15 meshes of 3 · 2^2 ranks, and 70 of 2^4: the ways to deal the prime factors to five axes.
 TEST(ManyRanks, MeshesOfTwelveEqualOne) {
-  expect_one_rank(thinned(drawn_layouts(12, 1), 3), long_run() ? 75 : 25);
+  expect_one_rank(thinned(drawn_layouts(12, 1), 3), part_of(75, 3));
 }
 
 TEST(ManyRanks, MeshesOfSixteenEqualOne) {
-  expect_one_rank(thinned(drawn_layouts(16, 1), 3), long_run() ? 70 : 24);
+  expect_one_rank(thinned(drawn_layouts(16, 1), 3), part_of(70, 3));
 }
 
 // 32 ranks with two on each of five axes, and 64 with four on one of them.
@@ -56,11 +56,11 @@ TEST(ManyRanks, FiveAxesAtOnceEqualOne) {
     const TestModel& model = models[++number % models.size()];
     cases.push_back({model.name, layout_deck(model.deck, larger, choices[number * 13 % choices.size()], number)});
   }
-  expect_one_rank(thinned(cases, 2), long_run() ? 35 : 18);
+  expect_one_rank(thinned(cases, 2), part_of(35, 2));
 }
 
 TEST(ManyRanks, SomeMeshesOfTwentyFourEqualOne) {
-  expect_one_rank(thinned(drawn_layouts(24, 1), 8), long_run() ? 175 : 22);
+  expect_one_rank(thinned(drawn_layouts(24, 1), 8), part_of(175, 8));
 }
 
 }  // namespace

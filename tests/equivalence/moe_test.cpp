@@ -39,7 +39,7 @@ TEST(MoeManyRanks, MeshesOfTwelveAndSixteenEqualOne) {
   auto cases = drawn_moe_layouts(12, 1);
   const auto more = drawn_moe_layouts(16, 1);
   cases.insert(cases.end(), more.begin(), more.end());
-  EXPECT_EQ(differences_of(thinned(cases, 3), long_run() ? 75 + 70 : 49), "");
+  EXPECT_EQ(differences_of(thinned(cases, 3), part_of(75 + 70, 3)), "");
 }
 
 TEST(MoeManyRanks, SomeMeshesUpToSixtyFourEqualOne) {
@@ -48,7 +48,7 @@ TEST(MoeManyRanks, SomeMeshesUpToSixtyFourEqualOne) {
     const auto some = some_of(ranks, static_cast<std::size_t>(every), 1);
     cases.insert(cases.end(), some.begin(), some.end());
   }
-  EXPECT_EQ(differences_of(thinned(cases, 2), long_run() ? 74 : 37), "");
+  EXPECT_EQ(differences_of(thinned(cases, 2), part_of(74, 2)), "");
 }
 
 // Ten steps: losses, norms, parameters, biases of routers by what they choose, and the validation loss after them.
@@ -59,7 +59,7 @@ TEST(MoeTenSteps, EqualOneRank) {
   for (const LayoutCase& c : some_of(16, 12, 2)) cases.push_back({c.name, with_training(c.deck, 10)});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 10, 1e-9); };
-  EXPECT_EQ(failures_of(thinned(cases, 3), long_run() ? 96 + 6 : 34, check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 3), part_of(96 + 6, 3), check), "");
 }
 
 // Products of experts that find their rows' begins in the device's memory, as tensor cores do (machine.grouped), here

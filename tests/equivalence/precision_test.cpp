@@ -20,15 +20,15 @@ namespace {
 
 constexpr double eps64 = 0x1p-53, eps32 = 0x1p-24, eps_bf16 = 0x1p-8;
 
-// The sample, and how many layouts it has: a third of them all, and on an emulated device fewer.
+// The sample: a third of them all, and on an emulated device fewer; how many they are.
 #if defined(FORGE_VGPU)
 const std::vector<int> sampled_ranks{2, 4};
 constexpr std::size_t every = 10;
-const std::size_t sampled = long_run() ? 2 * (5 + 15) : 4;
+const std::size_t sampled = part_of(2 * (5 + 15), every);
 #else
 const std::vector<int> sampled_ranks{2, 4, 6, 8, 12};
 constexpr std::size_t every = 3;
-const std::size_t sampled = long_run() ? 2 * (5 + 15 + 25 + 35 + 75) : 104;
+const std::size_t sampled = part_of(2 * (5 + 15 + 25 + 35 + 75), every);
 #endif
 
 // One layout of every mesh of these numbers of ranks.

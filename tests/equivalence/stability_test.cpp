@@ -36,7 +36,7 @@ std::vector<LayoutCase> layouts_of(OptimizerName name) {
 }
 
 // Losses, norms, every parameter, the largest logits and each unit's norms.
-void expect_one_ranks(OptimizerName name, std::size_t stride, std::size_t least) {
+void expect_one_ranks(OptimizerName name, std::size_t stride) {
   References references;
   const auto check = [&](const LayoutCase& c) -> std::string {
     const std::string text = equals_one_rank(c.deck, references, steps, 1e-10);
@@ -44,19 +44,19 @@ void expect_one_ranks(OptimizerName name, std::size_t stride, std::size_t least)
     if (text.empty() && c.deck.optimizer.qk_clip > 0 && one.clipped_heads == 0) return "no head is clipped";
     return text;
   };
-  const auto all = layouts_of(name), cases = long_run() ? all : thinned(all, stride);
-  EXPECT_GE(cases.size(), least);
+  const auto all = layouts_of(name), cases = thinned(all, stride);
+  EXPECT_GE(all.size(), 144u);
   EXPECT_EQ(failures_of(cases, cases.size(), check), "");
 }
 
 TEST(Stability, AdamwEqualsOneRank) {
-  expect_one_ranks(OptimizerName::adamw, 12, 12);
+  expect_one_ranks(OptimizerName::adamw, 12);
 }
 TEST(Stability, MuonEqualsOneRank) {
-  expect_one_ranks(OptimizerName::muon, 20, 8);
+  expect_one_ranks(OptimizerName::muon, 20);
 }
 TEST(Stability, AdafactorEqualsOneRank) {
-  expect_one_ranks(OptimizerName::adafactor, 31, 5);
+  expect_one_ranks(OptimizerName::adafactor, 31);
 }
 
 // One layer, a rate of 0 and a batch that is all of the data: a step's only change is QK-clip, and the next step's

@@ -16,7 +16,7 @@ TEST(TenSteps, EqualOneRank) {
     for (LayoutCase c : drawn_layouts(ranks, 2)) cases.push_back({c.name, with_training(c.deck, steps)});
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
-  EXPECT_EQ(failures_of(thinned(cases, 4), long_run() ? 96 : 24, check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 4), part_of(96, 4), check), "");
 }
 
 TEST(TenSteps, OnMoreRanksEqualOneRank) {
@@ -28,7 +28,7 @@ TEST(TenSteps, OnMoreRanksEqualOneRank) {
   }
   References references;
   const auto check = [&](const LayoutCase& c) { return equals_one_rank(c.deck, references, steps, 1e-9); };
-  EXPECT_EQ(failures_of(thinned(cases, 2), long_run() ? 6 + 6 + 11 : 12, check), "");
+  EXPECT_EQ(failures_of(thinned(cases, 2), part_of(6 + 6 + 11, 2), check), "");
 }
 
 }  // namespace

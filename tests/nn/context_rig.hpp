@@ -329,11 +329,11 @@ inline void expect_traffic(const Traffic& before, const Traffic& after, const st
   }
 }
 
-// An emulated device is slow: there one of so many layouts, all of them in a long run.
+// An emulated device is slow: there one of so many layouts (stride_of).
 inline bool left_out([[maybe_unused]] int of_each) {
 #if defined(FORGE_VGPU)
   static int number = 0;
-  return !test::long_run() && number++ % of_each != 0;
+  return number++ % static_cast<int>(test::stride_of(static_cast<std::size_t>(of_each))) != 0;
 #else
   return false;
 #endif
