@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # job_scripts.sh FORGE: what the Slurm scripts do without Slurm: `forge show` accepts every deck with the arguments that each script
 # passes; which program they find; after which exit codes a job is started again, and when it isn't any more. In the place of Slurm stand
-# programs that write down how they are called. FORGE_LONG=1: every deck with every line of the sweep, else each third, drawn by the commit's
-# hash, with one line.
+# programs that write down how they are called. FORGE_LONG=1: every deck with every line of the sweep, else with one; with
+# FORGE_VOLUME=half each third deck, drawn by the commit's hash.
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
@@ -46,7 +46,7 @@ passed() { # PROGRAM
   awk -v program="$1" 'inside { print } $0 == program { inside = 1 }' "$work/srun"
 }
 scripts=0 shown=0 asked=0
-draw=$((16#$(git rev-parse --short=4 HEAD 2> /dev/null || echo 0) % 3))
+draw=$(draw_below 3)
 seen=()
 for script in gpu cpu container sweep; do
   lines=0
@@ -66,7 +66,7 @@ for script in gpu cpu container sweep; do
     seen+=(" ${arguments[*]} ")
     for deck in inputs/*.yaml; do
       asked=$((asked + 1))
-      is_long || [ $((asked % 3)) -eq $draw ] || continue
+      ! is_half || [ $((asked % 3)) -eq "$draw" ] || continue
       shown=$((shown + 1))
       "$forge" show "$deck" "${arguments[@]}" > "$work/shown" 2>&1 || { fail "slurm_$script.sh with $deck: $(tail -n 5 "$work/shown")"; continue; }
       [ "$(value "$work/shown" train seed)" = 77 ] || fail "slurm_$script.sh doesn't pass what stands behind the deck"
@@ -76,7 +76,7 @@ for script in gpu cpu container sweep; do
   done
 done
 least=$((2 * 62))
-is_long || least=$((least / 3))
+! is_half || least=$((least / 3))
 [ $scripts -ge 4 ] && [ $shown -ge $least ] || fail "only $scripts scripts and $shown decks"
 # What a deck doesn't say.
 name() { basename "$1" .yaml; }

@@ -10,8 +10,8 @@ all=$((2 * problems + fp8))
 
 # Emulated GPUs are slow: each third problem, drawn by the commit's hash, where tests/run.sh wants half of the volume; and what
 # `forge verify` compares is the same code in every build.
-if "$forge" version | grep -q "vgpu" && [ "${FORGE_VOLUME:-}" = half ]; then
-  draw=$((16#$(git rev-parse --short=4 HEAD 2> /dev/null || echo 0) % 3))
+if "$forge" version | grep -q "vgpu" && is_half; then
+  draw=$(draw_below 3)
   mapfile -t drawn < <(ls -d verify/*/ | awk -v draw="$draw" 'NR % 3 == draw')
   [ $((3 * ${#drawn[@]} + 3)) -ge $((problems + fp8)) ] || fail "only ${#drawn[@]} problems"
   expect 0 "agree with their references" "$forge" verify "${drawn[@]}"

@@ -61,7 +61,8 @@ void set_fp8(Deck& deck, std::size_t n) {
                           deck.train.fp8_recipe != Fp8Recipe::row;
 }
 
-// Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts; each seventh layout trains for some
+// Every mesh of 2 … 8 ranks, once of a dense model and once of one with experts, or each second of these layouts
+// (half_volume()); each seventh trains for some
 // steps, in turns with each optimizer. Each eleventh is in FP8.
 TEST(MpiLayouts, EqualOneRank) {
   const auto world = environment->make_world();
