@@ -1,6 +1,8 @@
 #include "plan/tasks.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -38,18 +40,34 @@ namespace {
 struct Step {
   Pass pass;
   int layer;
-  std::vector<std::size_t> acquires, releases;  // units, before and behind it
+  std::vector<std::size_t> acquires, releases;  // units whose parameters it reads: before and behind it
+  std::vector<std::size_t> completes,
+      completed;  // units whose gradients it adds to; of these, those that no later one does
 };
 
 bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
   return std::find(units.begin(), units.end(), unit) != units.end();
 }
 
+// The units that each step completes, and those of them that no later step of its pass does.
+void find_completed(const std::vector<StageLayer>& layers, std::vector<Step>& steps) {
+  std::vector<std::pair<Pass, std::size_t>> later;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    step->completes = units_completed(layers[to_size(step->layer)], step->pass);
+    for (const std::size_t unit : step->completes) {
+      const std::pair of_pass(step->pass, unit);
+      if (std::find(later.begin(), later.end(), of_pass) != later.end()) continue;
+      later.push_back(of_pass);
+      step->completed.push_back(unit);
+    }
+  }
+}
+
 std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool training) {
   std::vector<Step> steps;
   const auto add = [&](Pass pass, int l) {
     const StageLayer& layer = layers[to_size(l)];
-    if (does(layer, pass) && (training || !layer.trains_only())) steps.push_back({pass, l, {}, {}});
+    if (does(layer, pass) && (training || !layer.trains_only())) steps.push_back({pass, l, {}, {}, {}, {}});
   };
   const int n = static_cast<int>(layers.size());
   for (int l = 0; op == Op::forward && l < n; ++l) add(Pass::forward, l);
@@ -71,6 +89,7 @@ std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool tr
     last = &step;
   }
   if (last) last->releases.insert(last->releases.end(), held.begin(), held.end());
+  if (training) find_completed(layers, steps);
   return steps;
 }
 
@@ -83,7 +102,8 @@ class Writer {
         training_(training),
         recompute_(recompute),
         gathered_(share.units, !training),
-        cleared_(share.units.size(), -1) {
+        cleared_(share.units.size(), -1),
+        steps_(share.layers.size()) {
     for (int c = 0; c < pool_classes; ++c)
       gradients_.push_back(training ? gradient_pool(share.units, static_cast<PoolClass>(c)).buffers : 0);
     for (const Action& action : list_)
@@ -104,6 +124,12 @@ class Writer {
  private:
   const std::vector<StageLayer>& layers() const { return share_.layers[to_size(action_.chunk)]; }
   const StageContent& content() const { return share_.chunks[to_size(action_.chunk)]; }
+  // Those of a compute action, which are the same for every microbatch.
+  const std::vector<Step>& steps(const Action& action) {
+    auto& known = steps_[to_size(action.chunk)][to_size(static_cast<int>(action.op))];
+    if (!known) known = steps_of(share_.layers[to_size(action.chunk)], action.op, training_);
+    return *known;
+  }
 
   Task& add(TaskOp op, Regions reads = 0, Regions writes = 0) {
     tasks_.push_back({op, action_, -1, no_unit, -1, false, reads, writes});
@@ -153,9 +179,7 @@ class Writer {
     for (const std::size_t unit : steps[at].acquires) prefetch(unit);
   }
   // The first units of another action's pass.
-  void prefetch_first(const Action& reader) {
-    prefetch_next(steps_of(share_.layers[to_size(reader.chunk)], reader.op, training_), 0);
-  }
+  void prefetch_first(const Action& reader) { prefetch_next(steps(reader), 0); }
   // Before the passes that read parameters, one ahead of each chunk's turn.
   void prefetch_ahead() {
     const Action reader = readers_[reader_++];
@@ -186,33 +210,25 @@ class Writer {
       if (task->op == TaskOp::reduce_gradients) task->last = !std::exchange(seen[task->unit], 1);
     std::erase_if(tasks_, [](const Task& t) { return t.op == TaskOp::reduce_gradients && t.place < 0 && !t.last; });
   }
-  // Whether a later step of the same pass adds to the unit, too.
-  bool completed_later(const std::vector<Step>& steps, std::size_t at, std::size_t unit) const {
-    return std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(at) + 1, steps.end(), [&](const Step& s) {
-      return s.pass == steps[at].pass && contains(units_completed(layers()[to_size(s.layer)], s.pass), unit);
-    });
-  }
 
   // ---- layers
 
   void compute() {
     const bool reads_parameters = action_.op != Op::backward_weight;
     if (reads_parameters) prefetch_ahead();
-    const std::vector<Step> steps = steps_of(layers(), action_.op, training_);
+    const std::vector<Step>& all = steps(action_);
     if (action_.op == Op::forward) {
       const bool first = schedule_.stage_at(share_.pp_rank, action_.chunk) == 0;
       add(TaskOp::load_batch, 0, set_of(Region::saved) | (first ? set_of(Region::input) : 0u));
     }
     if (action_.op == Op::backward) add_frame(TaskOp::open, Kept::stream);
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      for (const std::size_t unit : steps[i].acquires) prefetch(unit);
-      for (const std::size_t unit : steps[i].acquires) use(unit);
-      if (!steps[i].acquires.empty()) prefetch_next(steps, i + 1);
-      step(steps[i]);
-      for (const std::size_t unit : steps[i].releases) release(unit);
-      if (!training_) continue;
-      for (const std::size_t unit : units_completed(layers()[to_size(steps[i].layer)], steps[i].pass))
-        if (!completed_later(steps, i, unit)) reduce(unit);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (const std::size_t unit : all[i].acquires) prefetch(unit);
+      for (const std::size_t unit : all[i].acquires) use(unit);
+      if (!all[i].acquires.empty()) prefetch_next(all, i + 1);
+      step(all[i]);
+      for (const std::size_t unit : all[i].releases) release(unit);
+      for (const std::size_t unit : all[i].completed) reduce(unit);
     }
     if (action_.op == Op::backward) add_frame(TaskOp::close, Kept::stream);
     if (computes_weight_gradient(action_.op))
@@ -227,8 +243,7 @@ class Writer {
     const bool fused = action_.op == Op::backward, frames = fused && layer.kind == LayerKind::block;
     const Regions read = set_of(Region::saved) | set_of(Region::input);
     const bool recomputed = recompute_ && recomputes(layer);
-    if (training_)
-      for (const std::size_t unit : units_completed(layer, step.pass)) clear(unit);
+    for (const std::size_t unit : step.completes) clear(unit);
     switch (step.pass) {
       case Pass::forward:
         if (is_private_state(content(), layer)) add_frame(TaskOp::open, Kept::state, step.layer);
@@ -285,6 +300,8 @@ class Writer {
   GatherPool gathered_;
   std::vector<int> gradients_, cleared_;  // places by class of pools; by unit, the place that it adds to
   std::array<int, pool_classes> next_{};
+  // By chunk and operation.
+  std::vector<std::array<std::optional<std::vector<Step>>, to_size(op_count)>> steps_;
 };
 
 }  // namespace

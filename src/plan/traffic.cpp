@@ -48,16 +48,25 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
   const GroupSizes sizes = group_sizes(whole, mesh, share);
   std::vector<std::pair<std::string, Traffic>> traffic(group_count);
   for (std::size_t g = 0; g < traffic.size(); ++g) traffic[g].first = name_of(static_cast<Group>(g));
-  const auto add_all = [&](const std::vector<Sent>& list) {
-    for (const Sent& s : list)
-      if (sizes[to_size(s.group)] > 1)
-        traffic[to_size(s.group)].second.add(s.collective, bytes_of(s, sizes) / s.times, s.times);
+  struct Call {
+    std::size_t group;
+    Collective collective;
+    std::int64_t bytes, times;
   };
-  PassMemo<std::vector<Sent>> known;
+  const auto calls_of = [&](const Task& task) {
+    std::vector<Call> calls;
+    for (const Sent& s : sends_of(c, share, task))
+      if (sizes[to_size(s.group)] > 1)
+        calls.push_back({to_size(s.group), s.collective, bytes_of(s, sizes) / s.times, s.times});
+    return calls;
+  };
+  PassMemo<std::vector<Call>> known;
+  const auto add_all = [&](const std::vector<Call>& calls) {
+    for (const Call& call : calls) traffic[call.group].second.add(call.collective, call.bytes, call.times);
+  };
   const auto add = [&](const Task& task) {
-    const auto make = [&] { return sends_of(c, share, task); };
     const LayerPass p = pass_of(task, share);
-    add_all(p.layer ? known.of(p, make) : make());
+    add_all(p.layer ? known.of(p, [&] { return calls_of(task); }) : calls_of(task));
   };
   for (const Task& task : step_tasks(share, schedule, c.recompute)) add(task);
   for (const Task& task : update_tasks(share, false)) add(task);
