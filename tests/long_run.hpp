@@ -15,15 +15,15 @@ inline bool environment_has(const char* name, std::string_view value) {
 inline bool long_run() {
   return environment_has("FORGE_LONG", "1");
 }
-// Half of that part: FORGE_VOLUME=half, as tests/run.sh sets it otherwise. Tests that look for planted mistakes have it
-// all.
-inline bool half_volume() {
-  return environment_has("FORGE_VOLUME", "half") && !long_run();
+// A third of that part: FORGE_VOLUME=third, as tests/run.sh sets it otherwise. Tests that look for planted mistakes
+// have it all.
+inline bool third_volume() {
+  return environment_has("FORGE_VOLUME", "third") && !long_run();
 }
 
 // The step from one case to the next that is taken, where a test takes every n-th.
 inline std::size_t stride_of(std::size_t n) {
-  return long_run() ? 1 : half_volume() ? 2 * n : n;
+  return long_run() ? 1 : third_volume() ? 3 * n : n;
 }
 
 // Every n-th of them by stride_of, from number `first` on.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deck_twins.sh FORGE dense|experts|DECK…: a small twin of every deck of inputs/ without or with experts (of each second one, drawn by
-# the commit's hash, with FORGE_VOLUME=half), or of the decks that are named, runs with ranks as threads: the same axes, halved until at
+# deck_twins.sh FORGE dense|experts|DECK…: a small twin of every deck of inputs/ without or with experts (of each third one, drawn by
+# the commit's hash, with FORGE_VOLUME=third), or of the decks that are named, runs with ranks as threads: the same axes, halved until at
 # most 32 ranks are left; the same schedule, split,
 # ZeRO stage, recomputation, context-parallel method, router and kind of model; tiny dimensions that leave remainders. In fp64,
 # or in fp8 with all else in fp64, its loss and gradient norm are those of one rank; then it trains for two steps in the deck's own precision, and saves.
@@ -85,7 +85,7 @@ whole_run() {
 
 kind=$1
 ran=0 seen=0
-draw=$(draw_below 2)
+draw=$(draw_below 3)
 case $kind in dense | experts) set -- inputs/*.yaml ;; esac
 for deck in "$@"; do
   [ "$deck" != inputs/quickstart.yaml ] || continue
@@ -95,7 +95,7 @@ for deck in "$@"; do
     dense | experts)
       [ "$has_experts" = "$kind" ] || continue
       seen=$((seen + 1))
-      ! is_half || [ $((seen % 2)) -eq "$draw" ] || continue
+      ! is_third || [ $((seen % 3)) -eq "$draw" ] || continue
       ;;
   esac
   twin "$deck"
@@ -105,7 +105,7 @@ case $kind in dense) least=34 ;; experts) least=28 ;; *) least=1 ;; esac
 case $kind in
   dense | experts)
     [ "$seen" -ge "$least" ] || fail "$seen decks, not $least"
-    ! is_half || least=$((least / 2))
+    ! is_third || least=$((least / 3))
     ;;
 esac
 [ "$ran" -ge "$least" ] || fail "$ran twins of decks, not $least"

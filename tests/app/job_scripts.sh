@@ -2,7 +2,7 @@
 # job_scripts.sh FORGE: what the Slurm scripts do without Slurm: `forge show` accepts every deck with the arguments that each script
 # passes; which program they find; after which exit codes a job is started again, and when it isn't any more. In the place of Slurm stand
 # programs that write down how they are called. FORGE_LONG=1: every deck with every line of the sweep, else with one; with
-# FORGE_VOLUME=half each third deck, drawn by the commit's hash.
+# FORGE_VOLUME=third each third deck, drawn by the commit's hash.
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
@@ -66,7 +66,7 @@ for script in gpu cpu container sweep; do
     seen+=(" ${arguments[*]} ")
     for deck in inputs/*.yaml; do
       asked=$((asked + 1))
-      ! is_half || [ $((asked % 3)) -eq "$draw" ] || continue
+      ! is_third || [ $((asked % 3)) -eq "$draw" ] || continue
       shown=$((shown + 1))
       "$forge" show "$deck" "${arguments[@]}" > "$work/shown" 2>&1 || { fail "slurm_$script.sh with $deck: $(tail -n 5 "$work/shown")"; continue; }
       [ "$(value "$work/shown" train seed)" = 77 ] || fail "slurm_$script.sh doesn't pass what stands behind the deck"
@@ -76,7 +76,7 @@ for script in gpu cpu container sweep; do
   done
 done
 least=$((2 * 62))
-! is_half || least=$((least / 3))
+! is_third || least=$((least / 3))
 [ $scripts -ge 4 ] && [ $shown -ge $least ] || fail "only $scripts scripts and $shown decks"
 # What a deck doesn't say.
 name() { basename "$1" .yaml; }

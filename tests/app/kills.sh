@@ -6,7 +6,7 @@
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
-kills=${2:-$(is_long && echo 200 || { is_half && echo 12 || echo 20; })}
+kills=${2:-$(is_long && echo 200 || { is_third && echo 8 || echo 20; })}
 seed=${FORGE_KILLS_SEED:-7}
 RANDOM=$seed
 last=60 keep=2

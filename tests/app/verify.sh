@@ -8,12 +8,12 @@ problems=30
 fp8=7  # once each, with all else in fp64
 all=$((2 * problems + fp8))
 
-# Emulated GPUs are slow: each third problem, drawn by the commit's hash, where tests/run.sh wants half of the volume; and what
+# Emulated GPUs are slow: each sixth problem, drawn by the commit's hash, where tests/run.sh wants a third of the volume; and what
 # `forge verify` compares is the same code in every build.
-if "$forge" version | grep -q "vgpu" && is_half; then
-  draw=$(draw_below 3)
-  mapfile -t drawn < <(ls -d verify/*/ | awk -v draw="$draw" 'NR % 3 == draw')
-  [ $((3 * ${#drawn[@]} + 3)) -ge $((problems + fp8)) ] || fail "only ${#drawn[@]} problems"
+if "$forge" version | grep -q "vgpu" && is_third; then
+  draw=$(draw_below 6)
+  mapfile -t drawn < <(ls -d verify/*/ | awk -v draw="$draw" 'NR % 6 == draw')
+  [ $((6 * ${#drawn[@]} + 6)) -ge $((problems + fp8)) ] || fail "only ${#drawn[@]} problems"
   expect 0 "agree with their references" "$forge" verify "${drawn[@]}"
   cat "$work/output"
   [ "$(grep -c " ok$" "$work/output")" -ge "${#drawn[@]}" ] || fail "not every problem of ${drawn[*]} agrees"

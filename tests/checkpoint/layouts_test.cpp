@@ -106,9 +106,9 @@ std::vector<Case> cases() {
   all.back().model.train.fp8_recipe = Fp8Recipe::delayed;
   all.back().model.train.fp8_history = 3;
 #endif
-  // Where half of the volume is wanted, every second model has one half of the layouts, and the others the other one.
-  for (std::size_t i = 0; i < all.size() && half_volume(); ++i)
-    if (all[i].layouts.size() > 10) all[i].layouts = thinned(all[i].layouts, 1, i % 2);
+  // Where a third of the volume is wanted, models have one third after the other of the layouts.
+  for (std::size_t i = 0; i < all.size() && third_volume(); ++i)
+    if (all[i].layouts.size() > 10) all[i].layouts = thinned(all[i].layouts, 1, i % 3);
   for (Case& c : all) c.model.train.global_batch_sequences = c.model.model.experts > 0 ? 12 : 16;
   return all;
 }
@@ -125,7 +125,7 @@ std::size_t layouts_of(const Case& c, [[maybe_unused]] std::size_t n) {
   const std::size_t stride = experts ? 14 : 9, first = 0;
 #else
   const std::size_t stride = in_fp8(c.model) ? 4 : row_of(c.model.optimizer.name).rotates ? 3 : 1;
-  const std::size_t first = stride == 1 && half_volume() ? n % 2 : 0;
+  const std::size_t first = stride == 1 && third_volume() ? n % 3 : 0;
 #endif
   return part_of(all - first, stride);
 }

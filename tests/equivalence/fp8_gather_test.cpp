@@ -64,9 +64,9 @@ std::vector<LayoutCase> layouts(Fp8Carrier carrier) {
 void expect_none(const std::vector<LayoutCase>& cases, std::size_t n, std::size_t expected,
                  const std::function<std::string(const LayoutCase&)>& check) {
   EXPECT_EQ(failures_of(thinned(cases, n),
-                        long_run()      ? cases.size()
-                        : half_volume() ? (expected + 1) / 2
-                                        : expected,
+                        long_run()       ? cases.size()
+                        : third_volume() ? (expected + 2) / 3
+                                         : expected,
                         check),
             "");
 }

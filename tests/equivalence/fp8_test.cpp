@@ -17,7 +17,7 @@
 namespace forge::test {
 namespace {
 
-const std::int64_t steps = half_volume() ? 4 : 10;
+const std::int64_t steps = third_volume() ? 4 : 10;
 
 // Whose scales come from the numbers at hand.
 constexpr Fp8Recipe recipes[] = {Fp8Recipe::current, Fp8Recipe::row, Fp8Recipe::block};

@@ -22,8 +22,8 @@ class MoeLayouts : public testing::TestWithParam<int> {};
 // Every mesh up to 8 ranks with every ep and etp, 272 of them, once or four times; models, ZeRO, recompute and schedule
 // are drawn.
 TEST_P(MoeLayouts, UpToEightRanksEqualOne) {
-  const auto cases = moe_layouts(8, long_run() ? 4 : 1, parts, GetParam());
-  EXPECT_EQ(differences_of(cases, long_run() ? 544 : 136), "");
+  const auto cases = thinned(moe_layouts(8, long_run() ? 4 : 1, parts, GetParam()), 1);
+  EXPECT_EQ(differences_of(cases, part_of(long_run() ? 544 : 136, 1)), "");
 }
 INSTANTIATE_TEST_SUITE_P(Parts, MoeLayouts, testing::Range(0, parts));
 

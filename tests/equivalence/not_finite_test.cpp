@@ -159,7 +159,7 @@ TEST(NotFinite, LeavesNoTraceInAnyOptimizer) {
     cases = thinned(cases, 3);
     for (LayoutCase& c : cases) c.deck.train.steps = 2;
     EXPECT_EQ(failures_of(cases, cases.size(), check), "") << row.word;
-    EXPECT_GE(cases.size(), half_volume() ? 3u : 5u);
+    EXPECT_GE(cases.size(), third_volume() ? 2u : 5u);
   }
 }
 

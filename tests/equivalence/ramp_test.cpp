@@ -34,7 +34,7 @@ TEST(BatchRamp, EqualsOneRank) {
   EXPECT_GE(cases.size(), 144u);
   const auto some = thinned(cases, 12);
   EXPECT_GE(std::count_if(some.begin(), some.end(), [](const LayoutCase& c) { return c.deck.mesh.pp > 1; }),
-            half_volume() ? 2 : 4);
+            third_volume() ? 1 : 4);
   EXPECT_EQ(failures_of(some, some.size(), check), "");
 }
 

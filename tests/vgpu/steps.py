@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """steps.py FORGE: what a steady step of training asks an emulated GPU for (docs/vgpu.md, "A steady step"): no memory, as many
 collectives as `forge show` says, and the copies and waits that are listed there; every step the same. And that a block launches
-what `forge show --cost` counts, and products of experts' codes as many kernels whatever the number of experts."""
+what `forge show --cost` counts, and products of experts' codes as many kernels whatever the number of experts. FORGE_STEPS=REGEX
+takes what matches alone of the names that are printed."""
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import sys
 import tempfile
 
 FORGE = sys.argv[1]
-HALF = os.environ.get("FORGE_VOLUME") == "half"  # of the volume: of most lists each second or third, drawn by the commit's hash
+THIRD = os.environ.get("FORGE_VOLUME") == "third"  # of the volume: of most lists each third, drawn by the commit's hash
 SETTINGS = ["machine.workspace_mib=1", "machine.peak_tflops=1", "optimizer.warmup_steps=0"]
 FEED = 6  # tokens, labels, positions, documents, samples, order of tokens
 FP8 = [  # recipes, with what else is launched for them
@@ -23,15 +24,27 @@ FP8 = [  # recipes, with what else is launched for them
     ("current", "train.fp8_experts=true"),
     ("block", "train.fp8_experts=true", "machine.fp8_products=tensor_cores"),
 ]
+ONLY = os.environ.get("FORGE_STEPS", "")
+BLOCK_MICROBATCHES = 2  # one clears sums of gradients, one adds to them
 FIRST, NEXT, LAST = 1, 2, 4  # steps of three runs: what happens at the beginning and the end is in all of them
 
 
-def drawn(rows, n):
-    """Each n-th, where half of the volume is wanted; sources without a repository have the first ones."""
-    if not HALF:
+def drawn(rows):
+    """Each third, where a third of the volume is wanted; sources without a repository have the first ones."""
+    if not THIRD:
         return rows
     commit = subprocess.run(["git", "rev-parse", "--short=4", "HEAD"], capture_output=True, text=True).stdout.strip() or "0"
-    return rows[int(commit, 16) % n::n]
+    return rows[int(commit, 16) % 3::3]
+
+
+def wanted(name):
+    """Whether FORGE_STEPS asks for it."""
+    asked = re.search(ONLY, name) is not None
+    wanted.found += asked
+    return asked
+
+
+wanted.found = 0
 
 
 def run(command, environment=None):
@@ -70,6 +83,8 @@ def planned_reads(deck):
 def check(name, problem, options, ranks, layers_with_experts, microbatches, blocks, reads=None, flags=0):
     """blocks: whether counts of rows go back to the device (mesh.ep); reads: passes in which the host waits for counts, of each
     layer with experts and microbatch: by default of both, forward and backward; flags: waits for what says that rows overflowed."""
+    if not wanted(name):
+        return
     deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks)]
     for setting in SETTINGS + options:
         deck += ["--set", setting]
@@ -122,24 +137,28 @@ def launches_of(deck):
 
 
 def check_block(name, deck, options, most=None, precision="bf16"):
-    """What one block more adds to a step of four microbatches, at most `most` for each. Returns it for one."""
-    settings = [*SETTINGS, f"train.precision={precision}", *options]
+    """What one block more adds to a step of two microbatches, at most `most` for each. Returns it."""
+    if not wanted(name):
+        return None
+    settings = [*SETTINGS, f"train.precision={precision}", f"train.global_batch_sequences={BLOCK_MICROBATCHES}", *options]
     two, three = (launches_of([deck, "--ranks", "1"] + [word for setting in [*settings, f"model.layers={n}"] for word in ("--set", setting)])
                   for n in (2, 3))
     counted, planned = (b - a for a, b in zip(two, three))
     if counted <= 0 or counted != planned:
-        sys.exit(f"{name}: a block launches {counted / 4}, not {planned / 4}")
-    if most and counted > 4 * most:
-        sys.exit(f"{name}: a block launches {counted / 4}, more than {most}")
-    print(f"{name}: a block launches {counted // 4} a microbatch")
+        sys.exit(f"{name}: a block launches {counted / BLOCK_MICROBATCHES}, not {planned / BLOCK_MICROBATCHES}")
+    if most and counted > BLOCK_MICROBATCHES * most:
+        sys.exit(f"{name}: a block launches {counted / BLOCK_MICROBATCHES}, more than {most}")
+    print(f"{name}: a block launches {counted // BLOCK_MICROBATCHES} a microbatch")
     return counted
 
 
 def check_codes_of_experts(deck, experts, microbatches):
     """Launches of a step for the products of experts' codes: one for each of gate and up together and down, and of each one's input
     gradient; and one for the codes of each operand, however many experts there are."""
+    if not wanted(f"codes of {experts} experts"):
+        return
     options = ["train.precision=fp8", "train.fp8_experts=true", "machine.fp8_products=tensor_cores", "model.forced_balance=true",
-               "model.expert_ffn=24", "model.layers=1", f"model.experts={experts}"]
+               "model.expert_ffn=24", "model.layers=1", f"model.experts={experts}", f"train.global_batch_sequences={microbatches}"]
     settings = [word for setting in [*SETTINGS, *options] for word in ("--set", setting)]
     first, following = (counts_of([deck, "--ranks", "1", *settings], n)[0] for n in (FIRST, NEXT))
     step = {key: n - first.get(key, 0) for key, n in following.items()}
@@ -155,18 +174,19 @@ def main():
     for name, model, options in drawn([
             ("dense, biases and QK-norm", "dense", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"]),
             ("dense, LayerNorm", "dense", ["model.norm=layernorm"]),
-            ("experts, one by one", "experts", ["model.forced_balance=true", "machine.grouped=library"])], 3):
+            ("experts, one by one", "experts", ["model.forced_balance=true", "machine.grouped=library"])]):
         check_block(name, f"tests/gpu/{model}.yaml", options)
     grouped = ["model.forced_balance=true", "machine.grouped=tensor_cores", "model.expert_ffn=24"]
     eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
-    if check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"]) != eight:
+    four = check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"])
+    if eight and four and eight != four:
         sys.exit("grouped products: launches of a block grow with the number of experts")
-    for recipe, *more in drawn(FP8, 3):
+    for recipe, *more in drawn(FP8):
         experts = "train.fp8_experts=true" in more
         options = [f"train.fp8_recipe={recipe}", *more, *(grouped if experts else [])]
         check_block(", ".join(["fp8", recipe, *more]), f"tests/gpu/{'experts' if experts else 'dense'}.yaml", options, precision="fp8")
     for experts in (4, 8):
-        check_codes_of_experts("tests/gpu/experts.yaml", experts, 4)
+        check_codes_of_experts("tests/gpu/experts.yaml", experts, BLOCK_MICROBATCHES)
     grouped = ["train.precision=bf16"]  # machine.grouped: automatic
     codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
     counts = [*grouped, "machine.dispatch_counts=device", "model.dispatch_rows=4"]
@@ -179,8 +199,10 @@ def main():
             ("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", single], 2, 0, 1, False),
             ("experts one by one, one rank", "mixtral", ["machine.grouped=library"], 1, 2, 2, False),
             ("experts, two ranks, counts on the device", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", single, *counts], 2, 2, 2, False, 0, 2),
-            ("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)], 2):
+            ("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)]):
         check(*step)
+    if not wanted.found:
+        sys.exit(f"FORGE_STEPS={ONLY} matches none of the names")
 
 
 main()

@@ -219,31 +219,45 @@ inline void load_panels(const std::uint8_t* panels, int panel_bytes, int first, 
   }
 }
 
-// d[16 x columns] = or += a[16 x depth] b, whose element (k, column) stands at k * of_k + column * of_column.
-VGPU_UNCHECKED inline void multiply_panels(VgpuLanes* w, const float* a, int depth, const float* b, int of_k,
-                                           int of_column, int columns, bool adds) {
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < columns; ++column) {
+// d[16 x columns] = or += a[16 x depth] b[depth x columns]: sums of an instruction's 16 are rounded once. Columns are inside,
+// where the compiler takes several at once.
+template <int columns>
+VGPU_UNCHECKED inline void multiply_panels(VgpuLanes* w, const float* a, int depth, const float* b, bool adds) {
+  static thread_local float totals[columns];
+  static thread_local double sums[columns];
+  for (int row = 0; row < 16; ++row) {
+    const auto d = [&](int column) -> float& {
       const int lane = row % 8 * 4 + column % 8 / 2;
-      float& d = get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2];
-      float total = adds ? d : 0;
-      for (int first = 0; first < depth; first += 16) {  // an instruction's sum, rounded once
-        double sum = static_cast<double>(total);
-        for (int k = first; k < first + 16; ++k)
-          sum += static_cast<double>(a[row * depth + k]) * static_cast<double>(b[k * of_k + column * of_column]);
-        total = static_cast<float>(sum);
+      return get<float*>(&w->in[lane][0])[column / 8 * 4 + row / 8 * 2 + column % 2];
+    };
+    for (int column = 0; column < columns; ++column) totals[column] = adds ? d(column) : 0;
+    for (int first = 0; first < depth; first += 16) {
+      for (int column = 0; column < columns; ++column) sums[column] = static_cast<double>(totals[column]);
+      for (int k = first; k < first + 16; ++k) {
+        const auto factor = static_cast<double>(a[row * depth + k]);
+        for (int column = 0; column < columns; ++column)
+          sums[column] += factor * static_cast<double>(b[k * columns + column]);
       }
-      d = total;
+      for (int column = 0; column < columns; ++column) totals[column] = static_cast<float>(sums[column]);
     }
+    for (int column = 0; column < columns; ++column) d(column) = totals[column];
+  }
+}
+
+template <int rows, int columns>
+VGPU_UNCHECKED inline void transpose_panels(const float* from, float* to) {
+  for (int row = 0; row < rows; ++row)
+    for (int column = 0; column < columns; ++column) to[column * rows + row] = from[row * columns + column];
 }
 
 template <int depth, int columns>
 void warpgroup_rows(VgpuLanes* w) {
-  static thread_local float a[16 * depth], b[columns * depth];
+  static thread_local float a[16 * depth], b[columns * depth], transposed[depth * columns];
   const std::uint32_t* in = w->in[0];
   load_panels(get<const std::uint8_t*>(in + 2), static_cast<int>(in[6]), 16 * static_cast<int>(in[8]), 16, depth, a);
   load_panels(get<const std::uint8_t*>(in + 4), static_cast<int>(in[7]), 0, columns, depth, b);
-  multiply_panels(w, a, depth, b, 1, depth, columns, false);
+  transpose_panels<columns, depth>(b, transposed);
+  multiply_panels<columns>(w, a, depth, transposed, false);
 }
 
 template <int k>
@@ -262,7 +276,7 @@ void warpgroup_weights(VgpuLanes* w) {
   const std::uint32_t* in = w->in[0];
   load_weights<k>(w, a);
   load_panels(get<const std::uint8_t*>(in + 4), static_cast<int>(in[6]), 0, 16 * k, columns, b);
-  multiply_panels(w, a, 16 * k, b, columns, 1, columns, true);
+  multiply_panels<columns>(w, a, 16 * k, b, true);
 }
 
 // 8 x 8 x 4 in fp64.
