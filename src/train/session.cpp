@@ -1,8 +1,6 @@
 #include "train/session.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <optional>
 
 #include "config/attention_kernel.hpp"

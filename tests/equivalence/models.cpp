@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "config/family.hpp"
 #include "config/router_score.hpp"
@@ -264,7 +265,8 @@ struct TokenFile {
   std::string path;
   TokenFile(std::int64_t vocabulary, std::int64_t tokens)
       : path(std::filesystem::temp_directory_path() /
-             ("forge_layouts_" + std::to_string(getpid()) + "_" + std::to_string(vocabulary) + ".bin")) {
+             ("forge_layouts_" + std::to_string(getpid()) + "_" + std::to_string(vocabulary) + "_" +
+              std::to_string(tokens) + ".bin")) {
     std::ofstream out(path, std::ios::binary);
     std::uint64_t last = 0;
     for (std::int64_t i = 0; i < tokens; ++i) {
@@ -282,8 +284,8 @@ struct TokenFile {
 }  // namespace
 
 std::string token_file(std::int64_t vocabulary, std::int64_t tokens) {
-  static std::map<std::int64_t, TokenFile> files;
-  return files.try_emplace(vocabulary, vocabulary, tokens).first->second.path;
+  static std::map<std::pair<std::int64_t, std::int64_t>, TokenFile> files;
+  return files.try_emplace({vocabulary, tokens}, vocabulary, tokens).first->second.path;
 }
 
 }  // namespace forge::test
