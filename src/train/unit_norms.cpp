@@ -45,7 +45,7 @@ void Session<T>::add_unit_norms() {
         add(s.copy, part, to);
       else
         add(s.master, part, to);
-      add(s.gradient, part, to + 1);
+      s.with_gradient([&](const auto& gradient) { add(gradient, part, to + 1); });
     }
   }
   mesh_.scalars().all_reduce(stream_, norms);

@@ -90,36 +90,60 @@ TEST(Stability, ClippedLogitsAreTheLimit) {
   }
 }
 
-// A step's norms by unit are those of the weights and of what has changed in them.
+// A step's norms by unit against those of the weights and of what has changed in them, relative to their squares.
+void expect_norms_of_weights(Deck deck, double weights_bound, double updates_bound) {
+  ASSERT_EQ(illegality(deck), "");
+  Deck start = one_rank(deck);
+  start.train.precision = PrecisionName::fp64;
+  start.optimizer.gradients = StateType::compute_default;
+  const Tensors before = initial_tensors(start);
+  const LayoutResult after = run_threads(deck, {.train_steps = 1});
+  double weights = 0, updates = 0, reported_weights = 0, reported_updates = 0;
+  for (const auto& [tensor, values] : after.parameters)
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      weights += values[i] * values[i];
+      updates += std::pow(values[i] - before.at(tensor)[i], 2);
+    }
+  ASSERT_EQ(after.reports.size(), 2u * (5 + 3));
+  for (std::size_t i = 0; i < after.reports.size(); i += 2) {
+    EXPECT_GT(after.reports[i + 1], 0) << i;
+    reported_weights += after.reports[i] * after.reports[i];
+    reported_updates += after.reports[i + 1] * after.reports[i + 1];
+  }
+  EXPECT_NEAR(reported_weights / weights, 1, weights_bound);
+  EXPECT_NEAR(reported_updates / updates, 1, updates_bound);
+}
+
+Deck one_step(OptimizerName name) {
+  Deck deck = one_rank(test_models()[0].deck);
+  deck.optimizer.name = name;
+  if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
+  deck.train.steps = 1;
+  deck.optimizer.warmup_steps = 0;
+  deck.output.norms_every_steps = 1;
+  return deck;
+}
+
 TEST(Stability, NormsAreThoseOfTheWeights) {
   for (const OptimizerName name :
        {OptimizerName::adamw, OptimizerName::lion, OptimizerName::sgd, OptimizerName::muon, OptimizerName::normuon,
         OptimizerName::adafactor, OptimizerName::schedule_free, OptimizerName::soap}) {
     SCOPED_TRACE(row_of(name).word);
-    Deck deck = test_models()[0].deck;
-    deck.optimizer.name = name;
-    if (row_of(name).averages) deck.optimizer.schedule = RateSchedule::constant;
-    deck.train.steps = 1;
-    deck.optimizer.warmup_steps = 0;
-    deck.output.norms_every_steps = 1;
-    deck = one_rank(deck);
-    ASSERT_EQ(illegality(deck), "");
-    const Tensors before = initial_tensors(deck);
-    const LayoutResult after = run_threads(deck, {.train_steps = 1});
-    double weights = 0, updates = 0, reported_weights = 0, reported_updates = 0;
-    for (const auto& [tensor, values] : after.parameters)
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        weights += values[i] * values[i];
-        updates += std::pow(values[i] - before.at(tensor)[i], 2);
-      }
-    ASSERT_EQ(after.reports.size(), 2u * (5 + 3));
-    for (std::size_t i = 0; i < after.reports.size(); i += 2) {
-      EXPECT_GT(after.reports[i + 1], 0) << i;
-      reported_weights += after.reports[i] * after.reports[i];
-      reported_updates += after.reports[i + 1] * after.reports[i + 1];
-    }
-    EXPECT_NEAR(reported_weights / weights, 1, 1e-12);
-    EXPECT_NEAR(reported_updates / updates, 1, 1e-10);
+    expect_norms_of_weights(one_step(name), 1e-12, 1e-10);
+  }
+}
+
+// What has changed in a weight stands where its gradient was, in bf16 here: rounded by at most 2^-8 of itself.
+TEST(Stability, NormsAreThoseOfTheWeightsWithGradientsInBf16) {
+  for (const OptimizerName name : {OptimizerName::adamw, OptimizerName::muon, OptimizerName::lion}) {
+    SCOPED_TRACE(row_of(name).word);
+    Deck deck = one_step(name);
+    deck.train.precision = PrecisionName::bf16;
+    deck.optimizer.gradients = StateType::bf16;
+    expect_norms_of_weights(deck, 1e-6, 0x1p-7);
+    deck.mesh.dp_shard = 2;
+    deck.train.zero_stage = 2;
+    expect_norms_of_weights(deck, 1e-6, 0x1p-7);
   }
 }
 
