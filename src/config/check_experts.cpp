@@ -79,8 +79,8 @@ void check_dispatch(const ModelDeck& m, Report& report) {
                "legal: all_to_all, or capacity_scope: sequence");
   if (m.capacity_factor == 0)
     check_unused(m, std::array{"capacity_drop", "capacity_scope"}, "without model.capacity_factor", report);
-  else
-    check_unused(m, std::array{"dispatch_rows"}, "with model.capacity_factor", report);
+  else if (m.capacity_scope == CapacityScope::rank)
+    check_unused(m, std::array{"dispatch_rows"}, "with model.capacity_scope = rank", report);
 }
 
 void check_expert_layers(const ModelDeck& m, Report& report) {

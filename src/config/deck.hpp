@@ -131,7 +131,7 @@ struct ModelDeck {
   CapacityDrop capacity_drop = CapacityDrop::position;
   CapacityScope capacity_scope = CapacityScope::sequence;
   DispatchMethod dispatch = DispatchMethod::all_to_all;
-  double dispatch_rows = 1.5;  // rows of a dropless round, times the balanced count
+  double dispatch_rows = 1.5;  // rows of a round, times the balanced count
 
   std::int64_t mtp_depth = 0;  // at most most_mtp_depths
   double mtp_loss_factor = 0.1;

@@ -1,5 +1,6 @@
 #include "nn/dispatch.plan.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace forge {
@@ -10,10 +11,10 @@ constexpr Collective all_gather = Collective::all_gather, reduce_scatter = Colle
                      all_to_all = Collective::all_to_all;
 
 std::int64_t at_least(double factor, std::int64_t balanced_assignments, std::int64_t parts) {
-  // A little less than the product, so that rounding of the factor doesn't add a row.
-  return std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(balanced_assignments) /
-                                                                    static_cast<double>(parts) * (1 - 1e-12))),
-                                1);
+  // A little less than the product, so that rounding of the factor doesn't add a row; a factor has no upper limit.
+  const double rows =
+      std::ceil(factor * static_cast<double>(balanced_assignments) / static_cast<double>(parts) * (1 - 1e-12));
+  return static_cast<std::int64_t>(std::clamp(rows, 1.0, 0x1p62));
 }
 
 }  // namespace

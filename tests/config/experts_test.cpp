@@ -99,8 +99,10 @@ TEST(Experts, KeysWithoutEffectAreRefused) {
                  {"with model.router_groups = 1"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.capacity_scope = CapacityScope::rank; },
                  {"without model.capacity_factor"});
-  expect_refused(moe_model(), [](ModelDeck& d) { d.capacity_factor = 1, d.dispatch_rows = 2; },
-                 {"model.dispatch_rows = 2 has no effect with model.capacity_factor"});
+  expect_refused(
+      moe_model(),
+      [](ModelDeck& d) { d.capacity_factor = 1, d.capacity_scope = CapacityScope::rank, d.dispatch_rows = 2; },
+      {"model.dispatch_rows = 2 has no effect with model.capacity_scope = rank"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.mtp_loss_factor = 1; }, {"without model.mtp_depth"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.rope_dim = 4; }, {"with model.attention = standard; legal: 0"});
   expect_refused(moe_model(), [](ModelDeck& d) { d.mlp_bias = true; }, {"model.mlp_bias = true", "no biases"});

@@ -59,8 +59,7 @@ void add_drawn(std::vector<LayoutCase>& cases) {
     for (const auto& list : {drawn_moe_layouts(ranks, 53), drawn_mtp_layouts(ranks, 2)})
       for (LayoutCase c : list) {
         if (illegality(c.deck).empty() && !shape_of(with_device_counts(c.deck)).pads) continue;
-        if (c.deck.model.capacity_factor == 0)
-          c.deck.model.dispatch_rows = 0.3 + 0.2 * static_cast<double>(cases.size() % 9);
+        c.deck.model.dispatch_rows = 0.3 + 0.2 * static_cast<double>(cases.size() % 9);
         cases.push_back(c);
       }
 }
@@ -99,7 +98,7 @@ TEST(DeviceCounts, LayoutsEqualOneRankWhateverOverflows) {
     for (int draw = 0; draw < 3; ++draw) {
       const std::size_t n = cases.size();
       LayoutCase c = drawn(model, n);
-      if (c.deck.model.capacity_factor == 0) c.deck.model.dispatch_rows = rows[(n + n / 3) % 3];
+      c.deck.model.dispatch_rows = rows[(n + n / 3) % 3];
       if (n % 4 == 0) c.deck = with_training(c.deck, 3);
       cases.push_back(c);
     }
@@ -142,7 +141,7 @@ void expect_same_bits(const Pair& runs, const std::string& name) {
 
 Deck small(const Deck& model, std::size_t n, double rows) {
   Deck deck = drawn({"", model}, n).deck;
-  if (deck.model.capacity_factor == 0) deck.model.dispatch_rows = rows;
+  deck.model.dispatch_rows = rows;
   return deck;
 }
 
