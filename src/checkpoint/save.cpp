@@ -36,10 +36,7 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
       partial = start_step(plan.directory, facts.step, nonce);
     });
     ranks.broadcast_host(partial, 0);
-    // The manifest has a row for each chunk: not more of them than a rank can hold, however large the model.
-    constexpr std::size_t most_chunks = std::size_t{1} << 24;
-    ShardOptions shards = plan.shards;
-    shards.least_bytes = std::max(shards.least_bytes, bytes_of(tensors) * to_size(ranks.size()) / most_chunks);
+    const ShardOptions shards = few_chunks(plan.shards, bytes_of(tensors) * to_size(ranks.size()));
     ShardIndex written;
     std::string index;
     together(ranks, [&] {

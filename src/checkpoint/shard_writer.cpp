@@ -181,6 +181,13 @@ std::int64_t eighth_of_rows(const Box& box) {
 
 }  // namespace
 
+ShardOptions few_chunks(ShardOptions options, std::size_t state_bytes) {
+  constexpr std::size_t most_chunks = std::size_t{1} << 24;
+  options.least_bytes = std::max(options.least_bytes, state_bytes / most_chunks);
+  options.most_bytes = std::max(options.most_bytes, options.least_bytes);
+  return options;
+}
+
 std::int64_t chunk_elements(const std::vector<StoredPiece>& pieces, std::size_t element_bytes, bool strips,
                             const ShardOptions& options) {
   std::int64_t elements = 0, grain = 0;

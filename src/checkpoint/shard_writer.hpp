@@ -22,6 +22,10 @@ struct ShardOptions {
   Heartbeat* heartbeat = nullptr;  // beats behind each chunk, and behind parts that are on the disk
 };
 
+// With chunks so large that a state of so many bytes has about 16 million at most: the manifest has a row for each, and
+// one rank holds it.
+ShardOptions few_chunks(ShardOptions options, std::size_t state_bytes);
+
 // Elements of a chunk of a dataset that has these pieces of a tensor. Where it can, a chunk ends wherever an eighth of
 // a piece's rows does (a strip's end, of a tensor in strips), as layouts cut there.
 std::int64_t chunk_elements(const std::vector<StoredPiece>& pieces, std::size_t element_bytes, bool strips,

@@ -92,5 +92,21 @@ TEST(Chunks, KeepTheLimits) {
     }
 }
 
+// A manifest's rows fit one rank, whatever a state's bytes: chunks outgrow 1 MiB where they must.
+TEST(Chunks, AreFewOfALargeState) {
+  const std::size_t gib = std::size_t{1} << 30;
+  for (const std::size_t state : {gib, 1024 * gib, 16 * 1024 * gib, 100 * 1024 * gib}) {
+    const ShardOptions options = few_chunks({}, state);
+    const std::int64_t rows = 1 << 20, columns = static_cast<std::int64_t>(state / 4) >> 20;
+    // As one tensor, and as 4,096 of them.
+    for (const std::int64_t tensors : {1, 4096}) {
+      const std::vector<StoredPiece> piece{{{{0, 0}, {rows / tensors, columns}}, 0}};
+      const std::int64_t chunk = chunk_elements(piece, 4, false, options), elements = rows / tensors * columns;
+      EXPECT_LE((elements + chunk - 1) / chunk * tensors, std::int64_t{2} << 24) << state << " bytes";
+    }
+    EXPECT_EQ(options.most_bytes > ShardOptions().most_bytes, state > 16 * 1024 * gib);
+  }
+}
+
 }  // namespace
 }  // namespace forge::test
