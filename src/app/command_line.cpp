@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.hpp"
+#include "data/output_lock.hpp"
 
 namespace forge {
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
 constexpr int most_imbalance = 1000;
+constexpr std::int64_t most_length = 1 << 24;
 
 struct VerbEntry {
   Verb verb;
@@ -270,7 +272,16 @@ void check_tokenize(const CommandLine& c) {
         "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
 }
 
+// Before anything is computed for them.
+void check_outputs(const CommandLine& c) {
+  const bool writes_files =
+      c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate || c.verb == Verb::tune;
+  for (const std::string* path : {&c.output, &c.json, &c.trace})
+    if (writes_files && !path->empty()) check_output({}, *path);
+}
+
 void check_values(const CommandLine& c) {
+  check_outputs(c);
   if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")
@@ -278,7 +289,8 @@ void check_values(const CommandLine& c) {
   if (c.verb == Verb::export_model && c.most_file_mib < 1) throw BadInput("--file-mib must be at least 1");
   if (c.verb != Verb::generate) return;
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
-  if (c.length < 1) throw BadInput("--length must be at least 1");
+  if (c.length < 1 || c.length > most_length)
+    throw BadInput("--length must be from 1 to " + std::to_string(most_length));
   if (!(c.temperature >= 0)) throw BadInput("--temperature must not be negative");
   if (c.top_k < 0) throw BadInput("--top-k must not be negative");
   if (!(c.top_p > 0 && c.top_p <= 1)) throw BadInput("--top-p must be above 0 and at most 1");

@@ -5,6 +5,7 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/export_hf.hpp"
 #include "checkpoint/torch_optimizer.hpp"
+#include "hf/tensor_directory.hpp"
 
 namespace forge {
 
@@ -23,6 +24,8 @@ void run_export(const CommandLine& line) {
                                                 : ExportType::fp32;
   if (line.optimizer) export_optimizer(checkpoint, line.output, most_file_bytes);
   export_hf(checkpoint, line.output, type, most_file_bytes);
+  // An earlier optimizer's state would be read beside this model.
+  if (!line.optimizer) remove_tensor_files(line.output, "optimizer");
   std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());
 }
 

@@ -10,6 +10,7 @@
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "hf/config.hpp"
+#include "hf/tensor_directory.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/report.hpp"
 #include "train/sampling.hpp"
@@ -73,6 +74,9 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
                    job.session->routers().read_biases(job.session->stream()));
   if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
   if (directory) copy_tokenizer(job.setup.deck.model, path);
+  if (directory)
+    remove_tensor_files(path, "model", {"model.safetensors"});  // of an earlier export, which readers would take
+  if (directory) remove_tensor_files(path, "optimizer");
   log.say("model written to " + path + "\n");
 }
 

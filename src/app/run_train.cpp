@@ -10,6 +10,7 @@
 #include "app/run_start.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
+#include "checkpoint/export_hf.hpp"
 #include "config/write.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
@@ -122,6 +123,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   data.check(setup);
   if (deck.output.sample_tokens > 0 && world.rank() == 0)
     ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");
+  if (deck.output.save_hf && world.rank() == 0) check_tokenizer(deck.model);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   setup = with_parameters_of(start, std::move(setup));

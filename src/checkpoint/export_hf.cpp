@@ -152,6 +152,13 @@ class Conversion {
 
 }  // namespace
 
+void check_tokenizer(const ModelDeck& model) {
+  std::error_code error;
+  if (!model.tokenizer.empty() && !fs::exists(model.tokenizer, error))
+    throw BadInput("model.tokenizer = " + model.tokenizer +
+                   ": there is no such file or directory; legal: a tokenizer's, or empty: model.hf's");
+}
+
 void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
   static constexpr const char* names[] = {"tokenizer.json",
                                           "tokenizer.model",
@@ -186,6 +193,7 @@ void export_hf(const std::string& checkpoint, const std::string& directory, Expo
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
+  check_tokenizer(deck.model);
   const bool fp8 = type == ExportType::fp8;
   if (fp8 && spec.options.family == Family::gpt2)
     throw BadInput(

@@ -19,6 +19,8 @@ enum class ExportType { fp32, bf16, fp8 };
 void export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes);
 
+// Throws BadInput where the deck names a tokenizer that isn't there.
+void check_tokenizer(const ModelDeck& model);
 // Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck
 // names none, nothing.
 void copy_tokenizer(const ModelDeck& model, const std::string& directory);

@@ -44,6 +44,8 @@ std::vector<std::int64_t> exact_weights(const std::vector<double>& weights) {
 std::vector<std::int64_t> whole_weights(const std::vector<double>& weights, const std::vector<std::string>& names) {
   if (std::vector<std::int64_t> exact = exact_weights(weights); !exact.empty()) return exact;
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (!std::isfinite(sum))
+    throw BadInput("data.sources: the weights' sum is " + format_exact(sum) + "; legal: smaller weights");
   std::vector<std::int64_t> whole;
   std::vector<double> remainders;
   for (const double weight : weights) {

@@ -71,10 +71,10 @@ bool is_of_stem(const std::string& name, const std::string& stem) {
 }
 
 // Files of an earlier model of the same stem, which readers would take in the place of this one or beside it.
-void remove_files_but(const TensorDirectory& directory, const std::vector<std::string>& written) {
-  for (const auto& entry : std::filesystem::directory_iterator(directory.path)) {
+void remove_files_but(const std::string& path, const std::string& stem, const std::vector<std::string>& written) {
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
     const std::string name = entry.path().filename();
-    if (is_of_stem(name, directory.stem) && std::find(written.begin(), written.end(), name) == written.end())
+    if (is_of_stem(name, stem) && std::find(written.begin(), written.end(), name) == written.end())
       std::filesystem::remove(entry.path());
   }
 }
@@ -107,9 +107,18 @@ void write_tensor_directory(const TensorDirectory& directory, const std::vector<
     write_text_file(prefix + written.back(), index_text(directory.stem, tensors, files));
   }
   try {
-    remove_files_but(directory, written);
+    remove_files_but(directory.path, directory.stem, written);
   } catch (const fs::filesystem_error& error) {
     throw IoFailed(directory.path + ": a file of an earlier model can't be removed: " + error.code().message());
+  }
+}
+
+void remove_tensor_files(const std::string& path, const std::string& stem, const std::vector<std::string>& kept) {
+  if (!std::filesystem::is_directory(path)) return;
+  try {
+    remove_files_but(path, stem, kept);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw IoFailed(path + ": " + error.code().message());
   }
 }
 

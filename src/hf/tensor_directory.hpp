@@ -23,4 +23,7 @@ struct TensorDirectory {
 void write_tensor_directory(const TensorDirectory& directory, const std::vector<TensorInfo>& tensors,
                             const std::function<std::vector<std::byte>(std::size_t)>& bytes_of);
 
+// Removes what files of such a stem are in a directory, but for those of these names. Throws IoFailed.
+void remove_tensor_files(const std::string& path, const std::string& stem, const std::vector<std::string>& kept = {});
+
 }  // namespace forge

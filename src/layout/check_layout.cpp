@@ -85,6 +85,22 @@ void check_sequence(const Deck& deck, Report& report) {
                        equation("mesh.tp", tp) + " (sequence parallelism cuts them)" + legal);
 }
 
+// Kernels number the rows of a microbatch on a rank in 32 bits, router_statistics pieces of 64 of them in 16.
+constexpr std::int64_t most_rows = 64 * ((std::int64_t{1} << 16) - 1);
+
+void check_rows(const Deck& deck, Report& report) {
+  const TrainDeck& t = deck.train;
+  const std::int64_t cp = deck.mesh.cp, of_sequence = t.sequence_tokens / cp,
+                     most = most_rows / std::max<std::int64_t>(of_sequence, 1);
+  if (t.microbatch_sequences <= most) return;
+  report.add("", equation("train.microbatch_sequences", t.microbatch_sequences) + " x " +
+                     equation("train.sequence_tokens", t.sequence_tokens) + " / " + equation("mesh.cp", cp) + " = " +
+                     std::to_string(t.microbatch_sequences * of_sequence) +
+                     " rows of a microbatch on a rank; legal: at most " + std::to_string(most_rows) +
+                     (most > 0 ? ", here microbatch_sequences up to " + std::to_string(most) + ", or more of cp"
+                               : ", so more of cp"));
+}
+
 // A rank's block of a sequence has whole groups of the rows that share scales in transposed copies.
 void check_transposed_groups(const Deck& deck, Report& report) {
   const TrainDeck& t = deck.train;
@@ -145,6 +161,7 @@ std::optional<MeshShape> check_layout(Deck& deck, std::int64_t ranks, Report& re
   check_batch(deck, report);
   check_tensor(deck, report);
   check_sequence(deck, report);
+  check_rows(deck, report);
   check_transposed_groups(deck, report);
   check_depth(deck, report);
   check_all_to_all(deck, report);

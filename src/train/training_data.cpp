@@ -4,6 +4,7 @@
 
 #include "config/mixture_keys.hpp"
 #include "config/report.hpp"
+#include "core/bytes.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 #include "train/trainer.hpp"
@@ -55,6 +56,10 @@ std::vector<std::int64_t> weights_of(const DataDeck& data, const PhaseDeck* phas
     for (const auto& [name, value] : phase ? phase->weights : std::vector<std::pair<std::string, double>>())
       if (name == source.name) weight = value;
     weights.push_back(data.temperature == 1 || weight == 0 ? weight : std::pow(weight, 1 / data.temperature));
+    if (weight > 0 && !std::isnormal(weights.back()))
+      throw BadInput("data.temperature = " + format_exact(data.temperature) + ": the weight of " + source.name + ", " +
+                     format_exact(weight) + ", to the power of 1 / temperature is " + format_exact(weights.back()) +
+                     "; legal: a temperature nearer to 1");
     names.push_back(source.name);
   }
   return whole_weights(weights, names);

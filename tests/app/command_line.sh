@@ -54,6 +54,26 @@ expect 2 "no problem of verification" "$forge" verify "$work"
 expect 2 "takes one input deck" "$forge" show "$deck" "$deck"
 expect 2 "no checkpoint.directory" "$forge" "$deck" --restart latest
 expect 2 "--output" "$forge" gradients "$deck"
+# outputs that would take the place of something else, before anything is computed
+mkfifo "$work/pipe"
+ln -s "$work/none" "$work/link"
+for verb in gradients calibrate; do
+  deck_of=("$deck")
+  [ $verb != calibrate ] || deck_of=()
+  expect 2 "$work/pipe is a device or a pipe" "$forge" $verb "${deck_of[@]}" --output "$work/pipe"
+  expect 2 "$work/link is a symbolic link" "$forge" $verb "${deck_of[@]}" --output "$work/link"
+  expect 2 "$work is a directory" "$forge" $verb "${deck_of[@]}" --output "$work"
+done
+expect 2 "$work/pipe is a device or a pipe" "$forge" plan inputs/7b_1gpu.yaml --machine h100_8 --json "$work/pipe"
+[ -p "$work/pipe" ] && [ -L "$work/link" ] || fail "a pipe or a link was replaced"
+rm "$work/pipe" "$work/link"
+expect 2 "--length must be from 1 to 16777216" "$forge" generate "$deck" --initial --tokens 1 --length 3000000000
+# a tokenizer that is nowhere, for the model's directory
+expect 2 "model.tokenizer = $work/none: there is no such file" "$forge" "$deck" --set "model.tokenizer=$work/none" --set output.save_hf=true
+# weights whose powers leave the range of numbers
+mixture=(--set "data.files=null" --set "data.sources=[{name: a, files: [$work/tokens.bin], weight: 0.7}, {name: b, files: [$work/tokens.bin], weight: 0.3}]")
+expect 2 "data.temperature = 0.001: the weight of b, 0.3, to the power of 1 / temperature is" timeout 60 "$forge" "$deck" "${mixture[@]}" --set data.temperature=1e-3
+expect 2 "data.temperature = 1e-300: the weight of a" timeout 60 "$forge" "$deck" "${mixture[@]}" --set data.temperature=1e-300
 expect 2 "--top-p" "$forge" generate "$deck" --prompt a --top-p 2
 expect 2 "needs --prompt" "$forge" generate "$deck"
 expect 2 "outside the vocabulary" "$forge" generate "$deck" --tokens 1,256

@@ -62,6 +62,11 @@ expect 0 "parameters of $work/kept/step_00000008" "$forge" generate "$deck" "${t
 expect 0 "written" "$forge" export "$work/kept" --output "$work/torch" --optimizer
 expect 0 "optimizer's state of $work/torch, behind 8 updates" "$forge" "$work/from_hf.yaml" --set "model.hf=$work/torch" \
   --set "checkpoint.optimizer_from=$work/torch" --set "output.directory=$work/torch_run"
+# a later export without it leaves none that would be taken for its own
+expect 0 "written" "$forge" export "$work/kept" --output "$work/torch"
+expect 2 "has neither optimizer.safetensors nor" "$forge" "$work/from_hf.yaml" --set "model.hf=$work/torch" \
+  --set "checkpoint.optimizer_from=$work/torch" --set "output.directory=$work/torch_run3"
+expect 0 "written" "$forge" export "$work/kept" --output "$work/torch" --optimizer
 expect 2 "without the parameters that it belongs to" "$forge" "$deck" --set "checkpoint.optimizer_from=$work/torch" --fresh
 expect 2 "state.model.norm.weight.momentum_buffer [16] is missing" "$forge" "$work/from_hf.yaml" --set optimizer.name=sgd \
   --set "checkpoint.optimizer_from=$work/torch" --set "output.directory=$work/torch_run2"

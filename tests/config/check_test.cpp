@@ -181,6 +181,17 @@ TEST(Check, SequenceCuts) {
   expect_refused(
       [](Deck& d) { d.mesh.tp = 4, d.mesh.cp = 2, d.train.sequence_tokens = 20, d.train.microbatch_sequences = 1; },
       {"= 10 rows are no multiple of mesh.tp = 4", "16 or 24"}, 8);
+  expect_refused(
+      [](Deck& d) {
+        d.train.sequence_tokens = 1 << 20, d.train.microbatch_sequences = d.train.global_batch_sequences = 4;
+      },
+      {"= 4 x train.sequence_tokens = 1048576 / mesh.cp = 1 = 4194304 rows",
+       "at most 4194240, here microbatch_sequences up to 3"});
+  expect_refused(
+      [](Deck& d) {
+        d.train.sequence_tokens = 1 << 24, d.train.microbatch_sequences = d.train.global_batch_sequences = 1;
+      },
+      {"16777216 rows of a microbatch on a rank", "so more of cp"});
   EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.tp = 4, d.train.sequence_tokens = 14; }, 4));
   EXPECT_NO_THROW(checked([](Deck& d) { d.mesh.cp_method = CpMethod::all_to_all; })) << "one rank: no effect";
 }

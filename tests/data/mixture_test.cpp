@@ -36,6 +36,7 @@ TEST(Mixture, WeightsBecomeWholeProportions) {
   EXPECT_LT(std::abs(static_cast<double>(many[1]) - 2.71828182845905 / sum * 65536), 1);
   EXPECT_EQ(whole({65535, 1}), (W{65535, 1}));
   expect_mentions(refusal([] { whole({1e9 + 1, 1}); }), {"s1", "65536", "temperature"});
+  expect_mentions(refusal([] { whole({1e308, 1.7e308}); }), {"sum is inf", "smaller weights"});
 }
 
 // Among the first t places of any phase each source stands weight · t / Σ weights times, to within less than one.
