@@ -169,7 +169,37 @@ void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::
   });
 }
 
-// Bin scope · E + expert; an assignment stays when fewer than `capacity` of its bin come before it.
+namespace {
+
+// Numbers in the opposite order of x: the largest x has the lowest.
+FORGE_INLINE std::uint64_t falling_key(double x) {
+  const auto bits = __builtin_bit_cast(std::uint64_t, x + 0.0), sign = std::uint64_t{1} << 63;  // -0 is 0
+  return bits & sign ? bits : ~bits & ~sign;
+}
+FORGE_INLINE std::uint64_t falling_key(float x) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x + 0.0f), sign = std::uint32_t{1} << 31;
+  return bits & sign ? bits : ~bits & ~sign;
+}
+
+// The smallest of n keys below 2^bits that at least `wanted` of them do not exceed, bit by bit from the highest one.
+// `wanted` becomes how many of the keys that are equal to it are among these. counts(k): whether key i is one.
+template <class Counts, class Key>
+FORGE_INLINE std::uint64_t select_key(Team team, std::int64_t n, int bits, std::int64_t& wanted, const Counts& counts,
+                                      const Key& key) {
+  const auto up_to = [&](std::uint64_t limit) {
+    return team.template sum<std::int64_t>(n, [=](std::int64_t i) { return counts(i) && key(i) <= limit ? 1 : 0; });
+  };
+  std::uint64_t found = 0;
+  for (int b = bits - 1; b >= 0; --b)
+    if (up_to(found | ((std::uint64_t{1} << b) - 1)) < wanted) found |= std::uint64_t{1} << b;
+  if (found > 0) wanted -= up_to(found - 1);
+  return found;
+}
+
+}  // namespace
+
+// Bin scope · E + expert. Of a bin with more than `capacity` assignments those stay that come before or at the last one
+// to stay, in the order of weight, position and row: it is found in so many passes over the bin as these have bits.
 template <class A>
 void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int32_t, 2> experts,
                    View<const A, 2> weights, View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,
@@ -181,25 +211,35 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
     const std::int64_t r = quotient(q, k), c = q - r * k;
     const std::int32_t e = experts.row(r)[c];
     w.bins.row(r)[c] = e < 0 || scope[r] < 0 ? -1 : static_cast<std::int32_t>(scope[r] * E + e);
+    kept.row(r)[c] = e;
   });
   moe_sort(stream, w.bins, w.sort, w.counts, w.offsets, w.order, w.place);
-  parallel_rows(stream, assignments, [=] FORGE_LAMBDA(std::int64_t q, Team team) {
-    const std::int64_t r = quotient(q, k), c = q - r * k;
-    const std::int32_t bin = w.bins.row(r)[c];
-    bool stays = bin < 0 || w.counts[bin] <= options.capacity;
-    if (!stays) {
-      const std::int32_t* others = w.order.data + w.offsets[bin];
-      const A mine = weights.row(r)[c];
-      const std::int32_t position = positions[r];
-      const auto before = team.template sum<std::int32_t>(w.counts[bin], [=](std::int64_t i) {
-        const std::int64_t other = others[i], s = quotient(other, k);
-        const A theirs = weights.row(s)[other - s * k];
-        const bool earlier = positions[s] < position || (positions[s] == position && s < r);
-        return by_probability && theirs != mine ? (theirs > mine ? 1 : 0) : (earlier ? 1 : 0);
-      });
-      stays = before < options.capacity;
-    }
-    if (team.leads()) kept.row(r)[c] = stays ? experts.row(r)[c] : -1;
+  const auto weight_of = one_by_one(weights);
+  const auto kept_of = one_by_one(kept);
+  parallel_rows(stream, options.scopes * E, [=] FORGE_LAMBDA(std::int64_t bin, Team team) {
+    const std::int64_t n = w.counts[bin];
+    if (n <= options.capacity) return;
+    const std::int32_t* others = w.order.data + w.offsets[bin];
+    const auto weight = [=](std::int64_t i) { return by_probability ? falling_key(weight_of[others[i]]) : 0; };
+    const auto row = [=](std::int64_t i) { return static_cast<std::uint64_t>(quotient(others[i], k)); };
+    const auto position = [=](std::int64_t i) { return static_cast<std::uint64_t>(positions[quotient(others[i], k)]); };
+    std::int64_t wanted = options.capacity;
+    const std::uint64_t last_weight =
+        by_probability && wanted > 0 ? select_key(
+                                           team, n, 8 * sizeof(A), wanted, [](std::int64_t) { return true; }, weight)
+                                     : 0;
+    const auto same_weight = [=](std::int64_t i) { return weight(i) == last_weight; };
+    const std::uint64_t last_position = wanted > 0 ? select_key(team, n, 31, wanted, same_weight, position) : 0;
+    const auto same = [=](std::int64_t i) { return same_weight(i) && position(i) == last_position; };
+    const std::uint64_t last_row = wanted > 0 ? select_key(team, n, 31, wanted, same, row) : 0;
+    const bool none = options.capacity < 1;
+    team.each(n, [=](std::int64_t i) {
+      const std::uint64_t of_weight = weight(i), at = position(i);
+      const bool stays = of_weight != last_weight ? of_weight < last_weight
+                         : at != last_position    ? at < last_position
+                                                  : row(i) <= last_row;
+      if (none || !stays) kept_of[others[i]] = -1;
+    });
   });
   const auto before = one_by_one(experts);
   const auto after = one_by_one(kept);
