@@ -199,8 +199,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
 
 template <class T>
 WholeTensors<T> Job<T>::whole_tensors() {
-  return {session->storage(), mesh, [this](int rank) { return rank_share(setup.model_share(), rank, false); },
-          session->heartbeat()};
+  return {session->storage(), mesh, session->heartbeat()};
 }
 
 #define FORGE_INSTANTIATE(T)                                                                \

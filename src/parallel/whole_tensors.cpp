@@ -12,32 +12,25 @@ namespace forge {
 
 namespace {
 
-std::size_t index_of(const RankShare& share, const Unit& unit) {
-  for (std::size_t u = 0; u < share.units.size(); ++u)
-    if (share.units[u].kind == unit.kind && share.units[u].layer == unit.layer) return u;
-  return share.units.size();
+void append_bytes(std::string& text, std::int64_t value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 }  // namespace
 
 template <class T>
-WholeTensors<T>::WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
-                              Heartbeat* heartbeat, std::int64_t piece_elements)
-    : storage_(storage),
-      mesh_(mesh),
-      own_(share_of(mesh.rank())),
-      heartbeat_(heartbeat),
-      piece_elements_(piece_elements) {
-  for (int r = 0; receives() && r < mesh.world().size(); ++r) shares_.push_back(share_of(r));
+std::size_t WholeTensors<T>::index_of(const Unit& unit) const {
+  std::size_t u = 0;
+  while (u < storage_.size() && !(storage_.local(u).kind == unit.kind && storage_.local(u).layer == unit.layer)) ++u;
+  return u;
 }
 
 template <class T>
-std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const RankShare& share, const Unit& unit,
-                                                                        std::size_t parameter) {
+std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_of(const Unit& unit, std::size_t parameter) const {
   std::vector<Piece> pieces;
-  const std::size_t u = index_of(share, unit);
-  if (u == share.units.size()) return pieces;
-  const LocalUnit& local = share.units[u];
+  const std::size_t u = index_of(unit);
+  if (u == storage_.size()) return pieces;
+  const LocalUnit& local = storage_.local(u);
   const std::int64_t state = local.state().begin;
   for (const Range& counted : counted_ranges(local))
     for (const Run& run : runs_of(local, counted))
@@ -57,7 +50,8 @@ std::vector<typename WholeTensors<T>::Piece> WholeTensors<T>::pieces_within(cons
   return within;
 }
 
-// The pieces' values, one behind the other: what spans them comes to the host in one copy.
+// Where the pieces stand in the tensor, and behind that their values, one behind the other: what spans them comes to
+// the host in one copy.
 template <class T>
 std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_t unit, TensorSource source,
                                     Stream& stream) const {
@@ -67,8 +61,15 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
     end = std::max(end, piece.state_begin + piece.count);
     count += piece.count;
   }
-  std::string text(to_size(count) * sizeof(A), '\0');
+  std::string text;
+  append_bytes(text, std::ssize(pieces));
+  for (const Piece& piece : pieces) {
+    append_bytes(text, piece.global);
+    append_bytes(text, piece.count);
+  }
   if (count == 0) return text;
+  const std::size_t head = text.size();
+  text.resize(head + to_size(count) * sizeof(A));
   const RankUnit<T>& s = storage_.unit(unit);
   std::vector<A> span(to_size(end - begin));
   const auto read = [&]<class V>(const V* from, std::vector<V>& to) {
@@ -83,7 +84,7 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
   } else {
     read((gradients ? s.gradient : s.master).data, span);
   }
-  char* to = text.data();
+  char* to = text.data() + head;
   for (const Piece& piece : pieces) {
     const std::size_t bytes = to_size(piece.count) * sizeof(A);
     std::memcpy(to, span.data() + (piece.state_begin - begin), bytes);
@@ -92,30 +93,46 @@ std::string WholeTensors<T>::packed(const std::vector<Piece>& pieces, std::size_
   return text;
 }
 
+// What a rank sends of a tensor's range, put where it belongs. Returns its elements.
+template <class T>
+std::int64_t WholeTensors<T>::place(const std::string& text, const Range& range, std::vector<A>& whole) {
+  const char* from = text.data();
+  const auto next = [&] {
+    std::int64_t value = 0;
+    require(from + sizeof value <= text.data() + text.size(), "a rank sends less of a tensor than it says");
+    std::memcpy(&value, from, sizeof value);
+    from += sizeof value;
+    return value;
+  };
+  std::vector<Range> pieces(to_size(next()));
+  for (Range& piece : pieces) {
+    piece.begin = next();
+    piece.end = piece.begin + next();
+  }
+  std::int64_t arrived = 0;
+  for (const Range& piece : pieces) {
+    const std::size_t bytes = to_size(piece.size()) * sizeof(A);
+    require(piece.begin >= range.begin && piece.end <= range.end && from + bytes <= text.data() + text.size(),
+            "a rank sends another part of a tensor than it says");
+    std::memcpy(whole.data() + piece.begin, from, bytes);
+    from += bytes;
+    arrived += piece.size();
+  }
+  return arrived;
+}
+
 template <class T>
 std::vector<typename WholeTensors<T>::A> WholeTensors<T>::collect(const Unit& unit, std::size_t parameter,
                                                                   TensorSource source, Stream& stream) {
   const std::int64_t elements = unit.parameters[parameter].elements();
-  const auto own = pieces_of(own_, unit, parameter);
-  const std::size_t own_unit = index_of(own_, unit);
-  std::vector<std::vector<Piece>> all;
-  for (const RankShare& share : shares_) all.push_back(pieces_of(share, unit, parameter));
+  const auto own = pieces_of(unit, parameter);
+  const std::size_t own_unit = index_of(unit);
   std::vector<A> whole(receives() ? to_size(elements) : 0);
   std::int64_t arrived = 0;
   for (std::int64_t begin = 0; begin < elements; begin += piece_elements_) {
     const Range range{begin, std::min(begin + piece_elements_, elements)};
-    std::size_t rank = 0;
-    const auto place = [&](const std::string& text) {
-      const char* from = text.data();
-      for (const Piece& piece : pieces_within(all[rank++], range)) {
-        const std::size_t bytes = to_size(piece.count) * sizeof(A);
-        require(from + bytes <= text.data() + text.size(), "a rank sends less of a tensor than it holds");
-        std::memcpy(whole.data() + piece.global, from, bytes);
-        from += bytes;
-        arrived += piece.count;
-      }
-    };
-    mesh_.world().collect_host(packed(pieces_within(own, range), own_unit, source, stream), 0, place);
+    mesh_.world().collect_host(packed(pieces_within(own, range), own_unit, source, stream), 0,
+                               [&](const std::string& text) { arrived += place(text, range, whole); });
     if (heartbeat_) heartbeat_->beat();
   }
   require(!receives() || arrived == elements, "the ranks together don't hold every element of a tensor once");

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -8,7 +7,6 @@
 #include "core/heartbeat.hpp"
 #include "device/memory.hpp"
 #include "parallel/storage.hpp"
-#include "plan/rank_share.hpp"
 
 namespace forge {
 
@@ -22,10 +20,10 @@ class WholeTensors {
  public:
   using A = acc_t<T>;
   static constexpr std::int64_t most_elements = 1 << 24;
-  // `share_of`: what any rank holds. The heartbeat, if any, beats behind each piece, which has `piece_elements` of the
-  // tensor.
-  WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, std::function<RankShare(int)> share_of,
-               Heartbeat* heartbeat = nullptr, std::int64_t piece_elements = most_elements);
+  // The heartbeat, if any, beats behind each piece, which has `piece_elements` of the tensor.
+  WholeTensors(const ParameterStorage<T>& storage, Mesh& mesh, Heartbeat* heartbeat = nullptr,
+               std::int64_t piece_elements = most_elements)
+      : storage_(storage), mesh_(mesh), heartbeat_(heartbeat), piece_elements_(piece_elements) {}
 
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }
@@ -36,16 +34,18 @@ class WholeTensors {
   struct Piece {
     std::int64_t state_begin, global, count;  // in the unit's state, in the tensor
   };
-  static std::vector<Piece> pieces_of(const RankShare& share, const Unit& unit, std::size_t parameter);
+  // The rank's own unit; as many as it has: none.
+  std::size_t index_of(const Unit& unit) const;
+  std::vector<Piece> pieces_of(const Unit& unit, std::size_t parameter) const;
   static std::vector<Piece> pieces_within(const std::vector<Piece>& pieces, const Range& elements);
   std::string packed(const std::vector<Piece>& pieces, std::size_t unit, TensorSource source, Stream& stream) const;
 
+  static std::int64_t place(const std::string& text, const Range& range, std::vector<A>& whole);
+
   const ParameterStorage<T>& storage_;
   Mesh& mesh_;
-  RankShare own_;
   Heartbeat* heartbeat_;
   std::int64_t piece_elements_;
-  std::vector<RankShare> shares_;  // of all ranks, where tensors are received
 };
 
 // The whole model's weights on the first rank, for generation; empty on the others. All ranks call it.

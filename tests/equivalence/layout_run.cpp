@@ -39,9 +39,7 @@ constexpr std::int64_t piece_elements = 200;  // several pieces of most tensors
 
 template <class T>
 Tensors collect(const RunSetup& setup, Session<T>& session, TensorSource source) {
-  WholeTensors<T> tensors(
-      session.storage(), session.mesh(), [&](int rank) { return rank_share(setup.model_share(), rank); }, nullptr,
-      piece_elements);
+  WholeTensors<T> tensors(session.storage(), session.mesh(), nullptr, piece_elements);
   Tensors whole;
   for (const Unit& unit : setup.units)
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
