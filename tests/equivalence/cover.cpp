@@ -170,7 +170,7 @@ std::vector<LayoutCase> drawn_mtp_layouts(int ranks, int draws, std::size_t stri
 Deck with_training(Deck deck, std::int64_t steps) {
   deck.train.steps = steps;
   deck.optimizer.warmup_steps = 3;
-  deck.data.validation_files = {token_file(deck.model.vocabulary, 2049)};
+  deck.data.validation_files = {token_file(deck.model.vocabulary, 4353)};
   deck.train.validate_every_steps = 4;
   deck.train.validation_sequences = 13;
   return deck;
