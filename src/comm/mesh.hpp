@@ -11,8 +11,9 @@
 
 namespace forge {
 
-// The communicators of a rank, all made here, once and in one order on every rank. A communicator serves one stream:
-// where two streams talk to the same ranks, there are two of them. Axes of one rank have groups of one rank.
+// The communicators of a rank, all made here, once and in one order on every rank. Streams that work side by
+// side have a communicator each, where they talk to the same ranks; one that two of them use serves one at a time. Axes
+// of one rank have groups of one rank.
 class Mesh {
  public:
   // `world`: all ranks, of MPI or of threads; the shape's product is its size.

@@ -39,7 +39,8 @@ struct RotationSizes {
   std::int64_t elements = 0, side = 0;
 };
 
-// Memory of an update: three matrices (m, n), two squares of the longest side, and the reflections of a side.
+// Memory of an update: three matrices (m, n), two squares of the longest side, the reflections of a side
+// and a number behind them.
 template <class A>
 struct RotationBuffers {
   View<A, 1> gradient, partial, rotated;

@@ -34,7 +34,7 @@ struct LayerGroups {
   Communicator* tp = nullptr;  // in the compute stream
   Communicator* cp = nullptr;  // in `stream` or in the compute stream, one at a time
   Stream* stream = nullptr;
-  Communicator* ep = nullptr;   // ranks with other experts, in the compute stream
+  Communicator* ep = nullptr;   // ranks with other experts, as cp
   Communicator* etp = nullptr;  // ranks with other columns of the same experts, likewise
 
   int tp_rank() const { return tp ? tp->rank() : 0; }

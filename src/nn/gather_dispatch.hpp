@@ -36,9 +36,9 @@ class GatherDispatch final : public Dispatch<T> {
   View<const std::int32_t, 1> order(int round) const;
   View<const std::int32_t, 2> places() const { return ctx_.device_counts ? s_.window : b_.place; }
   void cut_window();
-  // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
   // The codes of all ranks' rows, where the rows stand otherwise.
   View<std::uint8_t, 2> gather_codes(View<const T, 2> x, const ScaledOperand& rows);
+  // own(S, columns) of all ranks, by ep coordinate and etp coordinate; and the sum of all ranks' parts, own rows.
   template <class P>
   static void gather(Stream& stream, const LayerGroups& groups, View<const P, 2> own, View<P, 2> all);
   template <class P>

@@ -72,11 +72,6 @@ void adam_direction(Stream& stream, const OptimizerDeck& deck, const UpdateStep&
   });
 }
 
-template <class To, class From>
-void convert(Stream& stream, std::int64_t n, const From* from, To* to) {
-  parallel_for(stream, n, [=] FORGE_LAMBDA(std::int64_t i) { to[i] = To(from[i]); });
-}
-
 }  // namespace
 
 // Views of what is kept of a matrix, and of the memory.
@@ -141,7 +136,8 @@ void Rotation<T>::operator()(Stream& stream, const OptimizerDeck& deck, const Up
   const bool first = step.number == 1;
   const std::int64_t n = state.rows * state.columns;
   A *const gradient = buffers.gradient.data, *const rotated = buffers.rotated.data;
-  convert(stream, n, static_cast<const T*>(x.data), gradient);
+  const View<A, 1> whole_gradient = buffers.gradient.slice(0, n);
+  convert<T, A>(stream, x, whole_gradient);
   const auto covariance_of = [&](const View<A, 2>& covariance, const View<A, 2>& basis, bool of_rows) {
     const View<A, 2> g = matrix.whole(gradient), square(buffers.square.data, covariance.extents);
     product(stream, g, of_rows ? Transpose::no : Transpose::yes, g, of_rows ? Transpose::yes : Transpose::no, square);
@@ -163,7 +159,7 @@ void Rotation<T>::operator()(Stream& stream, const OptimizerDeck& deck, const Up
   else
     adam_direction(stream, deck, step, gradient, matrix.moment(state.second_moment()), rotated);
   rotate(stream, matrix, rotated, gradient, true);
-  convert(stream, n, gradient, x.data);
+  convert<A, T>(stream, whole_gradient, x);
   if ((step.number - 1) % deck.soap_basis_every_steps != 0) return;
   if (state.rotates_rows) refresh(stream, step, left, basis_left, buffers);
   if (state.rotates_columns) refresh(stream, step, right, basis_right, buffers);

@@ -41,24 +41,24 @@ struct Step {
   Pass pass;
   int layer;
   std::vector<std::size_t> acquires, releases;  // units whose parameters it reads: before and behind it
-  std::vector<std::size_t> completes,
-      completed;  // units whose gradients it adds to; of these, those that no later one does
+  std::vector<std::size_t> adds_to,
+      finishes;  // units to whose gradients it adds; of these, those that nothing adds to later
 };
 
 bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
   return std::find(units.begin(), units.end(), unit) != units.end();
 }
 
-// The units that each step completes, and those of them that no later step of its pass does.
-void find_completed(const std::vector<StageLayer>& layers, std::vector<Step>& steps) {
+// The units that each step adds gradients to, and those of them that no later step of its pass does.
+void find_finished(const std::vector<StageLayer>& layers, std::vector<Step>& steps) {
   std::vector<std::pair<Pass, std::size_t>> later;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    step->completes = units_completed(layers[to_size(step->layer)], step->pass);
-    for (const std::size_t unit : step->completes) {
+    step->adds_to = units_completed(layers[to_size(step->layer)], step->pass);
+    for (const std::size_t unit : step->adds_to) {
       const std::pair of_pass(step->pass, unit);
       if (std::find(later.begin(), later.end(), of_pass) != later.end()) continue;
       later.push_back(of_pass);
-      step->completed.push_back(unit);
+      step->finishes.push_back(unit);
     }
   }
 }
@@ -89,7 +89,7 @@ std::vector<Step> steps_of(const std::vector<StageLayer>& layers, Op op, bool tr
     last = &step;
   }
   if (last) last->releases.insert(last->releases.end(), held.begin(), held.end());
-  if (training) find_completed(layers, steps);
+  if (training) find_finished(layers, steps);
   return steps;
 }
 
@@ -228,7 +228,7 @@ class Writer {
       if (!all[i].acquires.empty()) prefetch_next(all, i + 1);
       step(all[i]);
       for (const std::size_t unit : all[i].releases) release(unit);
-      for (const std::size_t unit : all[i].completed) reduce(unit);
+      for (const std::size_t unit : all[i].finishes) reduce(unit);
     }
     if (action_.op == Op::backward) add_frame(TaskOp::close, Kept::stream);
     if (computes_weight_gradient(action_.op))
@@ -243,7 +243,7 @@ class Writer {
     const bool fused = action_.op == Op::backward, frames = fused && layer.kind == LayerKind::block;
     const Regions read = set_of(Region::saved) | set_of(Region::input);
     const bool recomputed = recompute_ && recomputes(layer);
-    for (const std::size_t unit : step.completes) clear(unit);
+    for (const std::size_t unit : step.adds_to) clear(unit);
     switch (step.pass) {
       case Pass::forward:
         if (is_private_state(content(), layer)) add_frame(TaskOp::open, Kept::state, step.layer);

@@ -99,8 +99,8 @@ struct LayerPass {
 };
 LayerPass pass_of(const Task& task, const RankShare& share);
 
-// The stream that a task gives its work to: of compute, parameters, gradients and transfers; "": it has none. Exchanges
-// within a layer, and behind it, are part of its task.
+// The stream that a task gives its work to: of compute, parameters, gradients, transfers and matrices; "": it has none.
+// Exchanges within a layer, and behind it, are part of its task.
 std::string_view stream_of(const Task& task);
 
 // "forward of a block": where memory is at its fullest.

@@ -62,8 +62,8 @@ class Session {
   // The scalars hold norm, clip coefficient and finiteness for the update.
   void compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels);
   // The step's scalars, for which it waits, with norms by unit where they are wanted; routers' biases by the step's
-  // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it does
-  // not wait.
+  // loads, where all was finite; and update number `number` (Optimizer::Update) with these gradients, for which it
+  // waits with norms alone.
   StepResult update(Optimizer<T>& optimizer, std::int64_t number, const StepRates& rates, const LabelCounts& labels,
                     bool norms = false);
   // Of that the weights alone.
