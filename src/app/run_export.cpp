@@ -23,7 +23,9 @@ void run_export(const CommandLine& line) {
                           : line.type == "bf16" ? ExportType::bf16
                                                 : ExportType::fp32;
   if (line.optimizer) export_optimizer(checkpoint, line.output, most_file_bytes);
-  export_hf(checkpoint, line.output, type, most_file_bytes);
+  if (!export_hf(checkpoint, line.output, type, most_file_bytes))
+    std::fprintf(stderr, "forge: the model's tokenizer is not where the checkpoint's deck has it, and not in %s\n",
+                 line.output.c_str());
   // An earlier optimizer's state would be read beside this model.
   if (!line.optimizer) remove_tensor_files(line.output, "optimizer");
   std::printf("%s written to %s\n", checkpoint.c_str(), line.output.c_str());

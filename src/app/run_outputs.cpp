@@ -72,11 +72,13 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
   write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
                    job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
                    job.session->routers().read_biases(job.session->stream()));
-  if (directory) directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
-  if (directory) copy_tokenizer(job.setup.deck.model, path);
-  if (directory)
-    remove_tensor_files(path, "model", {"model.safetensors"});  // of an earlier export, which readers would take
-  if (directory) remove_tensor_files(path, "optimizer");
+  if (directory) {
+    directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
+    copy_tokenizer(job.setup.deck.model, path);
+    // Files of an earlier export, which readers would take in the place of these or beside them.
+    remove_tensor_files(path, "model", {"model.safetensors"});
+    remove_tensor_files(path, "optimizer");
+  }
   log.say("model written to " + path + "\n");
 }
 

@@ -159,7 +159,7 @@ void check_tokenizer(const ModelDeck& model) {
                    ": there is no such file or directory; legal: a tokenizer's, or empty: model.hf's");
 }
 
-void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
+bool copy_tokenizer(const ModelDeck& model, const std::string& directory) {
   static constexpr const char* names[] = {"tokenizer.json",
                                           "tokenizer.model",
                                           "tokenizer_config.json",
@@ -177,23 +177,27 @@ void copy_tokenizer(const ModelDeck& model, const std::string& directory) {
     write_text_file(to.string(), text);
   };
   const std::string source = model.tokenizer.empty() ? model.hf : model.tokenizer;
-  if (source.empty()) return;
-  if (!fs::is_directory(source, error)) return copy(source);
+  if (source.empty()) return true;
+  if (!fs::exists(source, error)) return false;
+  if (!fs::is_directory(source, error)) {
+    copy(source);
+    return true;
+  }
   for (const char* name : names) copy(fs::path(source) / name);
   for (const auto& entry : fs::directory_iterator(source, error)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".tiktoken") || name.ends_with(".tiktoken.pattern")) copy(entry.path());
   }
+  return true;
 }
 
-void export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
+bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);
-  check_tokenizer(deck.model);
   const bool fp8 = type == ExportType::fp8;
   if (fp8 && spec.options.family == Family::gpt2)
     throw BadInput(
@@ -203,9 +207,10 @@ void export_hf(const std::string& checkpoint, const std::string& directory, Expo
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
   write_tensor_directory({directory, "model", most_file_bytes}, infos, Conversion(source, tensors));
-  copy_tokenizer(deck.model, directory);
+  const bool complete = copy_tokenizer(deck.model, directory);
   const Fp8Weights weights = fp8 ? fp8_weights(spec) : Fp8Weights{};
   write_text_file(directory + "/config.json", write_hf_config(spec.options, fp8 ? &weights : nullptr));
+  return complete;
 }
 
 }  // namespace forge

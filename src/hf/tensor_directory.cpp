@@ -114,9 +114,8 @@ void write_tensor_directory(const TensorDirectory& directory, const std::vector<
 }
 
 void remove_tensor_files(const std::string& path, const std::string& stem, const std::vector<std::string>& kept) {
-  if (!std::filesystem::is_directory(path)) return;
   try {
-    remove_files_but(path, stem, kept);
+    if (std::filesystem::is_directory(path)) remove_files_but(path, stem, kept);
   } catch (const std::filesystem::filesystem_error& error) {
     throw IoFailed(path + ": " + error.code().message());
   }

@@ -41,8 +41,8 @@ struct Step {
   Pass pass;
   int layer;
   std::vector<std::size_t> acquires, releases;  // units whose parameters it reads: before and behind it
-  std::vector<std::size_t> adds_to,
-      finishes;  // units to whose gradients it adds; of these, those that nothing adds to later
+  // Units to whose gradients it adds; of these, those that nothing in its pass adds to later.
+  std::vector<std::size_t> adds_to, finishes;
 };
 
 bool contains(const std::vector<std::size_t>& units, std::size_t unit) {

@@ -46,6 +46,11 @@ expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --checkpoint lat
 expect 0 "A rank " forge generate inputs/texts.yaml "${few[@]}" --initial --prompt "A rank " --length 5 --tokenizer runs/texts/hf
 expect 0 "written to" forge export checkpoints/texts --output exported
 cmp data/texts/tokenizer.json exported/tokenizer.json || fail "export has not copied the tokenizer"
+# on another machine, say
+mv data/texts/tokenizer.json data/texts/elsewhere.json
+expect 0 "the model's tokenizer is not where the checkpoint's deck has it" forge export checkpoints/texts --output exported_alone
+[ -s exported_alone/config.json ] || fail "a model was not exported without its tokenizer"
+mv data/texts/elsewhere.json data/texts/tokenizer.json
 expect 2 "the tokenizer none" forge generate inputs/texts.yaml "${few[@]}" --initial --prompt a --tokenizer none
 
 # what forge tokenize refuses
