@@ -9,18 +9,14 @@ enum class AttentionKernel : int {
   automatic,     // tensor_cores where they compute the deck's attention, else cuda_cores
   cuda_cores,    // every type: plain multiply-adds in fp32 or fp64
   tensor_cores,  // bf16 alone: products of bf16 with sums in fp32
-  cudnn,         // bf16 alone: cuDNN's where its masks say what is meant (model/cudnn_attention.hpp), else tensor_cores
-  // bf16 alone: as tensor_cores, on Hopper by warps of different tasks (kernels/attention_specialized.hpp)
-  warp_specialized
+  cudnn          // bf16 alone: cuDNN's where its masks say what is meant (model/cudnn_attention.hpp), else tensor_cores
 };
 
 // The deck's words for them, in this order.
-inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn",
-                                                   "warp_specialized"};
+inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn"};
 // Of bf16 alone, and without soft caps.
 inline constexpr bool on_tensor_cores(AttentionKernel kernel) {
-  return kernel == AttentionKernel::tensor_cores || kernel == AttentionKernel::cudnn ||
-         kernel == AttentionKernel::warp_specialized;
+  return kernel == AttentionKernel::tensor_cores || kernel == AttentionKernel::cudnn;
 }
 
 struct Deck;

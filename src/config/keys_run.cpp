@@ -332,8 +332,7 @@ void add_machine(std::vector<Key>& keys) {
       "kernels of attention on a GPU, except of generation; tensor_cores: bf16 without soft caps alone; automatic: "
       "these where they are legal, else cuda_cores; cudnn: that library's, of the same, for causal attention with or "
       "without a window over whole sequences, without documents, cp, dropout and qk_clip, with which tensor_cores "
-      "compute in its place; needs a larger workspace_mib; warp_specialized: as tensor_cores, by kernels on Hopper "
-      "whose warps have different tasks, which no GPU has run yet");
+      "compute in its place; needs a larger workspace_mib");
   k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "

@@ -142,6 +142,9 @@ namespace warpgroup_detail {
 #define FORGE_64(how)                                                                              \
   FORGE_32(how), FORGE_FOUR(how, 8), FORGE_FOUR(how, 9), FORGE_FOUR(how, 10), FORGE_FOUR(how, 11), \
       FORGE_FOUR(how, 12), FORGE_FOUR(how, 13), FORGE_FOUR(how, 14), FORGE_FOUR(how, 15)
+#define FORGE_96(how)                                                                                \
+  FORGE_64(how), FORGE_FOUR(how, 16), FORGE_FOUR(how, 17), FORGE_FOUR(how, 18), FORGE_FOUR(how, 19), \
+      FORGE_FOUR(how, 20), FORGE_FOUR(how, 21), FORGE_FOUR(how, 22), FORGE_FOUR(how, 23)
 #define FORGE_NAMES_16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 #define FORGE_NAMES_32                                                                                   \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%" \
@@ -150,6 +153,11 @@ namespace warpgroup_detail {
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%" \
   "27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%" \
   "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+#define FORGE_NAMES_96                                                                                   \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%" \
+  "27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%" \
+  "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%" \
+  "77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}"
 // One instruction: d(64, 8 j) = or += a(64, 16) b, with `a` in shared memory or in registers. What begins a sum doesn't
 // read d: a register that other instructions wrote would have to wait for all products under way.
 #define FORGE_MULTIPLY_16(j, columns, registers, a_operand, b_operand)                                               \
@@ -181,9 +189,17 @@ __device__ inline void multiply_16(float (&d)[16][4], const std::uint32_t (&a)[4
                : FORGE_64("+f")
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+__device__ inline void multiply_16(float (&d)[24][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 " FORGE_NAMES_96
+               ", {%96,%97,%98,%99}, %100, 1, 1, 1, 1;"
+               : FORGE_96("+f")
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef FORGE_NAMES_96
 #undef FORGE_NAMES_64
 #undef FORGE_NAMES_32
 #undef FORGE_NAMES_16
+#undef FORGE_96
 #undef FORGE_64
 #undef FORGE_32
 #undef FORGE_16

@@ -273,8 +273,7 @@ void backward_with_dropout(Stream& stream, const Problem<bf16>& p, const Gradien
 void backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
   check_scale(p);
   if (p.shape.dropout > 0) return backward_with_dropout(stream, p, g);
-  if (specialized_takes(p.shape, {p.q, p.k, p.v, g.d_o})) return specialized_backward(stream, p, g);
-  if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups()) return backward_of_groups(stream, p, g);
+  if (specialized_takes(p.shape, p.q, p.k, p.v, g.d_o)) return specialized_backward(stream, p, g);
   with_largest<KeysShape<64, 64, 64>, KeysShape<128, 128, 64, 1, 32>, KeysShape<192, 128, 32, 1, 16>,
                KeysShape<256, 256, 32, 2>, KeysShape<256, 256, 16, 2>>(
       p.n, [&]<class S>(S) { launch_keys<S, false>(stream, p, g); });

@@ -14,13 +14,13 @@ __device__ inline float lse_to_subtract(float lse) {
 
 // The queries that a block of keys goes through: tile by tile, all heads of a tile one after the other. They begin at a
 // multiple of their number.
-template <int tile_rows, int block_warps = warps>
+template <int tile_rows>
 struct QueryWalk {
-  TileList<tile_rows, false, block_warps> tiles;
+  TileList<tile_rows, false> tiles;
   int heads, head;
   Visit tile;
 
-  __device__ QueryWalk(const TileList<tile_rows, false, block_warps>& list, int first, int count)
+  __device__ QueryWalk(const TileList<tile_rows, false>& list, int first, int count)
       : tiles(list), heads(count), head(first), tile(tiles.next()) {}
   __device__ void next() {
     if (++head % heads != 0) return;
@@ -29,10 +29,7 @@ struct QueryWalk {
   }
 };
 
-// backward() by warps of different tasks (attention_specialized.hpp), where specialized_takes().
+// backward() by warpgroups (attention_specialized.hpp), where specialized_takes().
 void specialized_backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g);
-
-// backward() by products of warpgroups: without dropout, of heads up to group_head columns.
-void backward_of_groups(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g);
 
 }  // namespace forge::attention_mma

@@ -98,9 +98,7 @@ void forward(Stream& stream, const Problem<bf16>& p, View<bf16, 3> o, View<float
     return with_largest<ForwardShape<64, 64, 1, 64>, ForwardShape<128, 128, 1, 64>, ForwardShape<192, 128, 1, 32>,
                         ForwardShape<256, 256, 1, 32, 16>>(
         p.n, [&]<class S>(S) { launch_forward<S, true>(stream, p, o, lse, peak); });
-  if (specialized_takes(p.shape, {p.q, p.k, p.v})) return specialized_forward(stream, p, o, lse, peak);
-  if (p.n.D <= group_head && p.n.Dv <= group_head && device_has_warpgroups())
-    return forward_of_groups(stream, p, o, lse, peak);
+  if (specialized_takes(p.shape, p.q, p.k, p.v)) return specialized_forward(stream, p, o, lse, peak);
   with_largest<ForwardShape<64, 64, 2, 64>, ForwardShape<128, 128, 2, 64, 32>, ForwardShape<192, 128, 1, 64>,
                ForwardShape<192, 128, 1, 32>, ForwardShape<256, 256, 1, 64>, ForwardShape<256, 256, 1, 32, 16>>(
       p.n, [&]<class S>(S) { launch_forward<S, false>(stream, p, o, lse, peak); });

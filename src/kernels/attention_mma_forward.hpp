@@ -93,12 +93,8 @@ __device__ void scale_rows(const float (&factor)[m][2], float (&sum)[m][j][4]) {
       for (int e = 0; e < 4; ++e) sum[i][c][e] *= factor[i][e / 2];
 }
 
-// forward() by warps of different tasks (attention_specialized.hpp), where specialized_takes().
+// forward() by warpgroups (attention_specialized.hpp), where specialized_takes().
 void specialized_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
                          const View<float, 2>& peak);
-
-// forward() by products of warpgroups: without dropout, of heads up to group_head columns.
-void forward_of_groups(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
-                       const View<float, 2>& peak);
 
 }  // namespace forge::attention_mma

@@ -14,9 +14,6 @@ using namespace attention_detail;
 
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
-// Columns of the largest heads that products of warpgroups serve.
-constexpr std::int64_t group_head = 128;
-
 FORGE_HD constexpr unsigned tiles_of(std::int64_t rows, int tile) {
   return static_cast<unsigned>((rows + tile - 1) / tile);
 }

@@ -84,9 +84,8 @@ struct Visit {
 // block_threads tiles; the rows of the block itself, which the tiles stand against, and all rows of the other side,
 // with the two tensors whose tiles are loaded.
 struct ListMemory {
-  alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
-  std::uint32_t visible[most_warps], whole[most_warps];
-  unsigned char seen[32 * most_warps];
+  std::uint32_t visible[warps], whole[warps];
+  unsigned char seen[block_threads];
   Places own, others;
   HeadRows tensors[2];
   AttentionSpan own_span;
@@ -95,7 +94,7 @@ struct ListMemory {
 // The tiles of the other side that a block has to visit, in order: all but those that attention_visibility() rules out.
 // The spans of as many tiles as the block has threads are found at once, and the bits of 32 tiles that nobody sees are
 // passed over in one step. Every thread of the block makes the same calls.
-template <int tile_rows, bool tiles_are_keys, int block_warps = warps>
+template <int tile_rows, bool tiles_are_keys>
 class TileList {
  public:
   __device__ TileList(const Places& own, const Places& others, const HeadRows& a, const HeadRows& b,
@@ -121,10 +120,10 @@ class TileList {
 
   __device__ Visit next() {
     while (visible_ == 0) {
-      if (++word_ == block_warps) {
-        base_ += 32 * block_warps;
+      if (++word_ == warps) {
+        base_ += block_threads;
         if (base_ * tile_rows >= rows_) {
-          word_ = block_warps - 1, base_ -= 32 * block_warps;  // stays behind the last
+          word_ = warps - 1, base_ -= block_threads;  // stays behind the last
           return {-1};
         }
         refill();
@@ -163,7 +162,7 @@ class TileList {
       __syncthreads();  // all have passed on the bits before
       return exists ? seen(own, known_span(tile((base_ + thread) * tile_rows, tile_rows))) : Visibility::none;
     }
-    for (int t = warp(); t < 32 * block_warps && (base_ + t) * tile_rows < rows_; t += block_warps) {
+    for (int t = warp(); t < block_threads && (base_ + t) * tile_rows < rows_; t += warps) {
       const Visibility found = seen(own, warp_span(tile((base_ + t) * tile_rows, tile_rows)));
       if (lane() == 0) memory_->seen[t] = static_cast<unsigned char>(found);
     }

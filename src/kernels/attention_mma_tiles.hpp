@@ -13,7 +13,7 @@ namespace forge::attention_mma {
 
 using namespace attention_detail;
 
-constexpr int warps = 4, block_threads = 32 * warps, most_warps = 8;
+constexpr int warps = 4, block_threads = 32 * warps;
 
 __device__ inline int lane() {
   return static_cast<int>(threadIdx.x) % 32;

@@ -1,14 +1,16 @@
 #pragma once
 
 #include "device/mbarrier.hpp"
+#include "device/warpgroup.hpp"
 #include "kernels/attention_mma_backward.hpp"
 #include "kernels/attention_mma_forward.hpp"
-#include "kernels/attention_warpgroup.hpp"
 
-// What the kernels whose warps have different tasks share (warp specialization: Shah et al. 2024, FlashAttention-3,
-// section 3.1): some warps copy tiles to shared memory, two warpgroups multiply them, each at its own pace, so that
-// while one weighs scores the tensor cores have the other's products. Nobody meets at barriers of the block: copying
-// warps wait until both groups have done with what a tile replaces, and these wait until a tile is there.
+// What the kernels that multiply by warpgroups share. Their warps have different tasks (warp specialization: Shah et
+// al. 2024, FlashAttention-3, section 3.1): some copy tiles to shared memory, two warpgroups multiply them, each at its
+// own pace, so that while one weighs scores the tensor cores have the other's products. Nobody meets at barriers of the
+// block: copying warps wait until both groups have done with what a tile replaces, and these wait until a tile is
+// there. Four warps have 64 rows of a product, of which a warp has 16, and its lanes their columns as in
+// attention_mma_tiles.hpp.
 
 namespace forge::attention_mma {
 
@@ -19,8 +21,35 @@ constexpr int producer_registers = 24, consumer_registers = 240;
 static_assert(producer_warps * producer_registers + consumer_warps * consumer_registers <=
               specialized_warps * (65536 / specialized_threads / 8 * 8));
 
+constexpr int group_rows = 64;
+
+// A tile in panels of 64 columns: device/warpgroup.hpp says where its chunks stand.
+template <int rows_, int columns_>
+struct Panels {
+  static_assert(rows_ % 8 == 0 && columns_ % 64 == 0);
+  static constexpr int rows = rows_, columns = columns_, chunks = columns / 8, values_all = rows * columns;
+  static constexpr int row_values = 64, next_64_columns = 64 * rows, panel_bytes = 2 * next_64_columns;
+  bf16* values;
+
+  __device__ bf16* chunk(int row, int c) const {
+    return values + c / 8 * next_64_columns + row * row_values + (c % 8 ^ (row & 7)) * 8;
+  }
+  __device__ const bf16* row(int r) const { return values + r * row_values; }
+};
+
+// The left factor of a product, from the registers of another one's result.
+template <int j>
+__device__ void pack_words(const float (&x)[j][4], std::uint32_t (&words)[j / 2][4]) {
+#pragma unroll
+  for (int c = 0; c < j; ++c) {
+    words[c / 2][c % 2 * 2] = pack_bf16(x[c][0], x[c][1]);
+    words[c / 2][c % 2 * 2 + 1] = pack_bf16(x[c][2], x[c][3]);
+  }
+}
+
 // A block's dynamic shared memory. It begins at a multiple of panel_alignment where a kernel has no other, which these
 // count on, as they have no registers to look for one: prepare_panels() traps elsewhere.
+constexpr std::size_t panel_alignment = 1024;
 __device__ inline bf16* aligned_panels() {
   return static_cast<bf16*>(__builtin_assume_aligned(dynamic_shared(), panel_alignment));
 }
@@ -59,8 +88,8 @@ __device__ inline BlockRows rows_of_keys(const AttentionSizes& n, int rows) {
 }
 
 // The tiles of the other side that a block visits: a bit each, and whether all of its pairs count. Room for as many
-// rows as specialized_takes(), in tiles of 64.
-constexpr int most_tile_words = 64;
+// rows as specialized_takes(), in tiles of 32.
+constexpr int most_tile_words = 128;
 struct TileBits {
   std::uint32_t visible[most_tile_words], whole[most_tile_words];
 };
@@ -162,8 +191,8 @@ __device__ void wait_until_empty(Ring<places>& ring, const Turn<places>& turn, c
 }
 
 // Starts copying a part of a tile, one of `parts` alike: rows [0, count) of a head, from row `row` of a tensor on,
-// whose heads have the tile's columns and whose rows begin at multiples of 16 bytes; zeros behind them. A warp: eight
-// lanes take 128 bytes of a row.
+// whose heads and rows are multiples of 16 bytes; zeros behind them and behind their columns. A warp: eight lanes take
+// 128 bytes of a row.
 template <int parts, class T>
 __device__ void load_by_warp(const View<const bf16, 3>& x, std::int64_t row, int head, int count, const T& to,
                              int part) {
@@ -172,16 +201,16 @@ __device__ void load_by_warp(const View<const bf16, 3>& x, std::int64_t row, int
   int thread = lane(), step = static_cast<int>(8 * x.pitch);  // bytes of four rows
   compute_here(thread);                                       // each time: the copying warps have few registers
   compute_here(step);
-  const int own = part * rows + thread / 8, chunk = thread % 8;
+  const int own = part * rows + thread / 8, chunk = thread % 8, columns = static_cast<int>(x.extent(2));
   const auto* source =
-      reinterpret_cast<const unsigned char*>(x.data + (row + own) * x.pitch + head * T::columns + 8 * chunk);
+      reinterpret_cast<const unsigned char*>(x.data + (row + own) * x.pitch + head * columns + 8 * chunk);
   bf16* place = to.chunk(own, chunk);
   int left = count - own;
 #pragma unroll(parts > 1 ? 2 : 1)
   for (int r = 0; r < rows; r += 4, left -= 4, source += step) {
-    const int bytes = left > 0 ? 16 : 0;
 #pragma unroll
-    for (int c = 0; c < T::columns; c += 64) copy_async_16(place + c / 64 * T::next_64_columns, source + 2 * c, bytes);
+    for (int c = 0; c < T::columns; c += 64)
+      copy_async_16(place + c / 64 * T::next_64_columns, source + 2 * c, left > 0 && 8 * chunk + c < columns ? 16 : 0);
     // Four rows on; the chunk is the same xor 4.
     place = reinterpret_cast<bf16*>((reinterpret_cast<std::uintptr_t>(place) + 8 * T::row_values) ^ 64);
   }

@@ -1,7 +1,8 @@
 #include "device/warpgroup.hpp"
 #include "kernels/attention_specialized.hpp"
 
-// attention_warpgroup_backward.cpp's two kernels, by warps of different tasks.
+// attention_mma_backward.cpp's two kernels, by warps of different tasks: tiles come from shared memory, the rows of p
+// and z from the registers that they were computed in. No dropout, whose draws take registers.
 
 namespace forge::attention_mma {
 
@@ -9,11 +10,15 @@ namespace {
 
 // 128 keys of one head of keys against tiles of `tile` queries. A group's last products of a tile are computed while
 // the first ones of the next are waited for, so that a tile's place is free one tile later.
-template <int head_, int tile_>
+template <int head_, int value_head_, int tile_>
 struct SpecializedKeys {
-  static constexpr int head = head_, value_head = head_, tile = tile_, rows = group_rows * consumer_groups, places = 3;
-  using Own = Panels<rows, head>;
-  using Other = Panels<tile, head>;
+  static constexpr int head = head_, value_head = value_head_, tile = tile_, rows = group_rows * consumer_groups,
+                       places = 3;
+  using Keys = Panels<rows, head>;
+  using Values = Panels<rows, value_head>;
+  using Queries = Panels<tile, head>;
+  using Outputs = Panels<tile, value_head>;  // their gradients
+  static constexpr int place_values = Queries::values_all + Outputs::values_all;
   struct Control {
     BlockRows rows;
     TileBits bits;
@@ -22,20 +27,21 @@ struct SpecializedKeys {
     float statistics[places][2][tile];  // of the queries: lse, delta
   };
   static constexpr std::size_t bytes =
-      sizeof(bf16) * (2 * Own::values_all + 2 * places * Other::values_all) + sizeof(Control);
+      sizeof(bf16) * (Keys::values_all + Values::values_all + places * place_values) + sizeof(Control);
 };
 
 template <class S>
 struct KeysMemory {
   bf16* panels = aligned_panels();
 
-  // k (0) or v (1); of a place, q or u.
-  __device__ typename S::Own own(int i) const { return {panels + i * S::Own::values_all}; }
-  __device__ typename S::Other queries(int place, int i) const {
-    return {panels + 2 * S::Own::values_all + (2 * place + i) * S::Other::values_all};
+  __device__ typename S::Keys k() const { return {panels}; }
+  __device__ typename S::Values v() const { return {panels + S::Keys::values_all}; }
+  __device__ typename S::Queries q(int place) const {
+    return {panels + S::Keys::values_all + S::Values::values_all + place * S::place_values};
   }
+  __device__ typename S::Outputs u(int place) const { return {q(place).values + S::Queries::values_all}; }
   __device__ typename S::Control* control() const {
-    return reinterpret_cast<typename S::Control*>(queries(S::places, 0).values);
+    return reinterpret_cast<typename S::Control*>(q(S::places).values);
   }
 };
 
@@ -64,7 +70,10 @@ __device__ void produce_queries(const Problem<bf16>& p, const View<const bf16, 3
   typename S::Control* control = memory.control();
   const BlockRows& block = control->rows;
   const int rows = static_cast<int>(p.n.Tq);
-  load_by_warp<1>(keys, block.row_k, block.kv, block.count, memory.own(side), 0);
+  if constexpr (side == 0)
+    load_by_warp<1>(keys, block.row_k, block.kv, block.count, memory.k(), 0);
+  else
+    load_by_warp<1>(keys, block.row_k, block.kv, block.count, memory.v(), 0);
   announce(&control->own);
   TileWalk<S::tile> walk(&control->bits, rows);
   Turn<S::places> turn;
@@ -73,9 +82,14 @@ __device__ void produce_queries(const Problem<bf16>& p, const View<const bf16, 3
 #pragma unroll 1
   while (true) {
     wait_until_empty(control->queries, turn, at, side);
-    if (at.valid())
-      load_by_warp<1>(queries, block.row_q + at.first(), block.kv * group + head, rows - at.first(),
-                      memory.queries(turn.place(), side), 0);
+    const auto load = [&](const auto& to) {
+      load_by_warp<1>(queries, block.row_q + at.first(), block.kv * group + head, rows - at.first(), to, 0);
+    };
+    if constexpr (side == 0) {
+      if (at.valid()) load(memory.q(turn.place()));
+    } else {
+      if (at.valid()) load(memory.u(turn.place()));
+    }
     announce(control->queries.full + turn.place());
     if (!at.valid()) return;
     turn.next();
@@ -129,7 +143,7 @@ __device__ void consume_queries(const Problem<bf16>& p, const Gradients<bf16>& g
   typename S::Control* control = memory.control();
   const BlockRows& block = control->rows;
   const int row = 16 * warp();
-  float d_k[1][S::head / 8][4], d_v[1][S::head / 8][4];
+  float d_k[1][S::head / 8][4], d_v[1][S::value_head / 8][4];
   clear(d_k);
   clear(d_v);
   Turn<S::places> turn;
@@ -141,17 +155,18 @@ __device__ void consume_queries(const Problem<bf16>& p, const Gradients<bf16>& g
       compute_here(thread);  // what follows from it takes no registers from one tile to the next
       const int group_row = thread / 128 * group_rows;
       float s[1][j][4], d_p[1][j][4];
-      const typename S::Other q = memory.queries(turn.place(), 0), u = memory.queries(turn.place(), 1);
+      const typename S::Queries q = memory.q(turn.place());
+      const typename S::Outputs u = memory.u(turn.place());
       begin_warpgroup_products();
-      start_product_of_rows<S::head>(s[0], memory.own(0).row(group_row), S::Own::panel_bytes, q.values,
-                                     S::Other::panel_bytes);
+      start_product_of_rows<S::head>(s[0], memory.k().row(group_row), S::Keys::panel_bytes, q.values,
+                                     S::Queries::panel_bytes);
       finish_products<1>(d_v[0]);
       finish_products<1>(d_k[0]);
       if (!first) mbarrier_arrive_as_warp(control->queries.empty + turn.before().place());
       first = false;
       begin_warpgroup_products();
-      start_product_of_rows<S::head>(d_p[0], memory.own(1).row(group_row), S::Own::panel_bytes, u.values,
-                                     S::Other::panel_bytes);
+      start_product_of_rows<S::value_head>(d_p[0], memory.v().row(group_row), S::Values::panel_bytes, u.values,
+                                           S::Outputs::panel_bytes);
       const float* of_column = &control->statistics[turn.place()][0][2 * (thread % 4)];
       finish_products<1>(s[0]);
       if (!at.whole())
@@ -165,7 +180,7 @@ __device__ void consume_queries(const Problem<bf16>& p, const Gradients<bf16>& g
       std::uint32_t weights[j / 2][4], z[j / 2][4];
       pack_words(s[0], weights);
       begin_warpgroup_products();
-      start_product(d_v[0], weights, u.values, S::Other::panel_bytes);
+      start_product(d_v[0], weights, u.values, S::Outputs::panel_bytes);
       finish_products<1>(d_p[0]);
 #pragma unroll
       for (int t = 0; t < j; ++t)
@@ -173,7 +188,7 @@ __device__ void consume_queries(const Problem<bf16>& p, const Gradients<bf16>& g
         for (int e = 0; e < 4; ++e) d_p[0][t][e] = s[0][t][e] * (d_p[0][t][e] - of_column[S::tile + 8 * t + e % 2]);
       pack_words(d_p[0], z);
       begin_warpgroup_products();
-      start_product(d_k[0], z, q.values, S::Other::panel_bytes);
+      start_product(d_k[0], z, q.values, S::Queries::panel_bytes);
       turn.next();
       at = wait_until_full(control->queries, turn);
     } while (at.valid());
@@ -185,10 +200,9 @@ __device__ void consume_queries(const Problem<bf16>& p, const Gradients<bf16>& g
   __syncwarp();
   const float scale = static_cast<float>(p.shape.scale);
   const float scales[1][2] = {{scale, scale}}, ones[1][2] = {{1, 1}};
-  store_rows(d_k, scales, memory.own(0), row, head_rows(View<const bf16, 3>(g.d_k), block.row_k, block.kv), 0,
+  store_rows(d_k, scales, memory.k(), row, head_rows(View<const bf16, 3>(g.d_k), block.row_k, block.kv), 0,
              block.count);
-  store_rows(d_v, ones, memory.own(1), row, head_rows(View<const bf16, 3>(g.d_v), block.row_k, block.kv), 0,
-             block.count);
+  store_rows(d_v, ones, memory.v(), row, head_rows(View<const bf16, 3>(g.d_v), block.row_k, block.kv), 0, block.count);
 }
 
 template <class S>
@@ -209,11 +223,13 @@ __global__ void __launch_bounds__(specialized_threads, 1)
 
 // 128 queries of one head against tiles of `tile` keys. d_q's product of a tile is computed while the next one's scores
 // are waited for, so that of keys three tiles are there.
-template <int head_, int tile_>
+template <int head_, int value_head_, int tile_>
 struct SpecializedQueries {
-  static constexpr int head = head_, value_head = head_, tile = tile_, rows = group_rows * consumer_groups;
-  using Own = Panels<rows, head>;
-  using Other = Panels<tile, head>;
+  static constexpr int head = head_, value_head = value_head_, tile = tile_, rows = group_rows * consumer_groups;
+  using Queries = Panels<rows, head>;
+  using Outputs = Panels<rows, value_head>;  // their gradients
+  using Keys = Panels<tile, head>;
+  using Values = Panels<tile, value_head>;
   struct Control {
     alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
     BlockRows rows;
@@ -222,20 +238,22 @@ struct SpecializedQueries {
     Ring<3> keys;
     Ring<2> values;
   };
-  static constexpr std::size_t bytes = sizeof(bf16) * (2 * Own::values_all + 5 * Other::values_all) + sizeof(Control);
+  static constexpr std::size_t bytes =
+      sizeof(bf16) * (Queries::values_all + Outputs::values_all + 3 * Keys::values_all + 2 * Values::values_all) +
+      sizeof(Control);
 };
 
 template <class S>
 struct QueriesMemory {
   bf16* panels = aligned_panels();
 
-  __device__ typename S::Own q() const { return {panels}; }
-  __device__ typename S::Own u() const { return {panels + S::Own::values_all}; }
-  __device__ typename S::Other keys(int place) const {
-    return {panels + 2 * S::Own::values_all + place * S::Other::values_all};
+  __device__ typename S::Queries q() const { return {panels}; }
+  __device__ typename S::Outputs u() const { return {panels + S::Queries::values_all}; }
+  __device__ typename S::Keys keys(int place) const {
+    return {panels + S::Queries::values_all + S::Outputs::values_all + place * S::Keys::values_all};
   }
-  __device__ typename S::Other values(int place) const { return keys(3 + place); }
-  __device__ typename S::Control* control() const { return reinterpret_cast<typename S::Control*>(keys(5).values); }
+  __device__ typename S::Values values(int place) const { return {keys(3).values + place * S::Values::values_all}; }
+  __device__ typename S::Control* control() const { return reinterpret_cast<typename S::Control*>(values(2).values); }
 };
 
 template <class S>
@@ -272,17 +290,18 @@ __device__ void consume_keys(const Problem<bf16>& p, const Gradients<bf16>& g, c
     bool first = true;
     do {
       float s[1][j][4], d_p[1][j][4];
-      const typename S::Other k = memory.keys(of_keys.place()), v = memory.values(of_values.place());
+      const typename S::Keys k = memory.keys(of_keys.place());
+      const typename S::Values v = memory.values(of_values.place());
       begin_warpgroup_products();
-      start_product_of_rows<S::head>(s[0], memory.q().row(group_row), S::Own::panel_bytes, k.values,
-                                     S::Other::panel_bytes);
+      start_product_of_rows<S::head>(s[0], memory.q().row(group_row), S::Queries::panel_bytes, k.values,
+                                     S::Keys::panel_bytes);
       finish_products<1>(d_q[0]);
       if (!first) mbarrier_arrive_as_warp(control->keys.empty + of_keys.before().place());
       first = false;
       wait_until_full(control->values, of_values);
       begin_warpgroup_products();
-      start_product_of_rows<S::head>(d_p[0], memory.u().row(group_row), S::Own::panel_bytes, v.values,
-                                     S::Other::panel_bytes);
+      start_product_of_rows<S::value_head>(d_p[0], memory.u().row(group_row), S::Outputs::panel_bytes, v.values,
+                                           S::Values::panel_bytes);
       finish_products<1>(s[0]);
       if (!at.whole() || at.first() + S::tile > keys)
         hide<true>(OwnPlaces<1>(query_places(p.mask, block.row_q, block.count, block.first), row),
@@ -301,7 +320,7 @@ __device__ void consume_keys(const Problem<bf16>& p, const Gradients<bf16>& g, c
       std::uint32_t z[j / 2][4];
       pack_words(d_p[0], z);
       begin_warpgroup_products();
-      start_product(d_q[0], z, k.values, S::Other::panel_bytes);
+      start_product(d_q[0], z, k.values, S::Keys::panel_bytes);
       of_keys.next();
       of_values.next();
       at = wait_until_full(control->keys, of_keys);
@@ -346,9 +365,9 @@ void launch_queries(Stream& stream, const Problem<bf16>& p, const Gradients<bf16
 }  // namespace
 
 void specialized_backward(Stream& stream, const Problem<bf16>& p, const Gradients<bf16>& g) {
-  with_largest<SpecializedKeys<64, 64>, SpecializedKeys<128, 64>>(p.n,
-                                                                  [&]<class S>(S) { launch_keys<S>(stream, p, g); });
-  with_largest<SpecializedQueries<64, 128>, SpecializedQueries<128, 128>>(
+  with_largest<SpecializedKeys<64, 64, 64>, SpecializedKeys<128, 128, 64>, SpecializedKeys<192, 128, 32>>(
+      p.n, [&]<class S>(S) { launch_keys<S>(stream, p, g); });
+  with_largest<SpecializedQueries<64, 64, 128>, SpecializedQueries<128, 128, 128>, SpecializedQueries<192, 128, 64>>(
       p.n, [&]<class S>(S) { launch_queries<S>(stream, p, g); });
 }
 

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <initializer_list>
-
 #include "core/types.hpp"
 #include "kernels/attention.hpp"
 
 namespace forge {
 
-// Whether warps of different tasks compute a call with these operands (machine.attention: warp_specialized): on GPUs
-// that have products of warpgroups, without dropout, all heads of 64 or all of 128 columns, rows that begin at
-// multiples of 16 bytes, up to 131,072 of a sequence. Where they don't, tensor_cores do.
-bool specialized_takes(const AttentionShape& shape, std::initializer_list<View<const bf16, 3>> operands);
+// Whether warpgroups compute a call on tensor cores with these operands (attention_specialized.hpp), forward or, with
+// d_o, backward: on GPUs that have them, without dropout, keys of up to 192 columns and values of up to 128, which are
+// multiples of 16 bytes, like rows, of which a sequence has up to 131,072. Where they don't, products of warps do.
+bool specialized_takes(const AttentionShape& shape, View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
+                       View<const bf16, 3> d_o = {});
 
 }  // namespace forge

@@ -4,17 +4,20 @@
 #include "kernels/attention_specialized.hpp"
 #include "kernels/attention_specialized_calls.hpp"
 
-// attention_warpgroup_forward.cpp's sums, by warps of different tasks.
+// attention_mma_forward.cpp's kernel by warps of different tasks: tiles come from shared memory, the rows of p from the
+// registers that they were computed in. The sum of one tile's values is computed while the next one's scores become
+// weights (Shah et al. 2024, FlashAttention-3, section 3.2). No dropout, whose draws take registers.
 
 namespace forge {
 
-bool specialized_takes(const AttentionShape& shape, std::initializer_list<View<const bf16, 3>> operands) {
-  const std::int64_t head = operands.begin()->extent(2);
-  const bool fits = std::all_of(operands.begin(), operands.end(), [&](const View<const bf16, 3>& x) {
-    return x.extent(2) == head && x.pitch % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
-  });
-  return shape.kernel == AttentionKernel::warp_specialized && shape.dropout == 0 && (head == 64 || head == 128) &&
-         fits && std::max(shape.query_rows, shape.key_rows) <= 131072 && device_has_warpgroups();
+bool specialized_takes(const AttentionShape& shape, View<const bf16, 3> q, View<const bf16, 3> k, View<const bf16, 3> v,
+                       View<const bf16, 3> d_o) {
+  const auto fits = [](const View<const bf16, 3>& x, std::int64_t most) {
+    return x.extent(2) <= most && x.extent(2) % 8 == 0 && x.pitch % 8 == 0 &&
+           reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+  };
+  return fits(q, 192) && fits(k, 192) && fits(v, 128) && (d_o.empty() || fits(d_o, 128)) && shape.dropout == 0 &&
+         std::max(shape.query_rows, shape.key_rows) <= 131072 && device_has_warpgroups();
 }
 
 }  // namespace forge
@@ -24,11 +27,12 @@ namespace forge::attention_mma {
 namespace {
 
 // 128 queries of one head against tiles of `tile` keys.
-template <int head_, int tile_>
+template <int head_, int value_head_, int tile_>
 struct SpecializedForward {
-  static constexpr int head = head_, value_head = head_, tile = tile_, rows = group_rows * consumer_groups;
+  static constexpr int head = head_, value_head = value_head_, tile = tile_, rows = group_rows * consumer_groups;
   using Own = Panels<rows, head>;
-  using Other = Panels<tile, head>;
+  using Keys = Panels<tile, head>;
+  using Values = Panels<tile, value_head>;
   struct Control {
     alignas(16) float unread[4];  // device/warpgroup.hpp's compute_before_wait
     BlockRows rows;
@@ -36,7 +40,8 @@ struct SpecializedForward {
     Mbarrier own;
     Ring<2> keys, values;
   };
-  static constexpr std::size_t bytes = sizeof(bf16) * (Own::values_all + 4 * Other::values_all) + sizeof(Control);
+  static constexpr std::size_t bytes =
+      sizeof(bf16) * (Own::values_all + 2 * Keys::values_all + 2 * Values::values_all) + sizeof(Control);
 };
 
 // The block's shared memory.
@@ -45,13 +50,11 @@ struct ForwardMemory {
   bf16* panels = aligned_panels();
 
   __device__ typename S::Own q() const { return {panels}; }
-  __device__ typename S::Other keys(int place) const {
-    return {panels + S::Own::values_all + place * S::Other::values_all};
+  __device__ typename S::Keys keys(int place) const {
+    return {panels + S::Own::values_all + place * S::Keys::values_all};
   }
-  __device__ typename S::Other values(int place) const { return keys(2 + place); }
-  __device__ typename S::Control* control() const {
-    return reinterpret_cast<typename S::Control*>(panels + S::Own::values_all + 4 * S::Other::values_all);
-  }
+  __device__ typename S::Values values(int place) const { return {keys(2).values + place * S::Values::values_all}; }
+  __device__ typename S::Control* control() const { return reinterpret_cast<typename S::Control*>(values(2).values); }
 };
 
 template <class S>
@@ -72,16 +75,16 @@ __device__ void consume(const Problem<bf16>& p, const View<bf16, 3>& o, const Vi
   typename S::Control* control = memory.control();
   const BlockRows& rows = control->rows;
   const int row = 16 * warp(), group_row = row / group_rows * group_rows, keys = static_cast<int>(p.n.Tk);
-  float s[1][j][4], sum[1][S::head / 8][4], keep[1][2];
+  float s[1][j][4], sum[1][S::value_head / 8][4], keep[1][2];
   std::uint32_t weights[j / 2][4];
   Softmax<1, j> softmax(factors.exponent);
   clear(sum);
   const auto start_scores = [&](int place) {
     start_product_of_rows<S::head>(s[0], memory.q().row(group_row), S::Own::panel_bytes, memory.keys(place).values,
-                                   S::Other::panel_bytes);
+                                   S::Keys::panel_bytes);
   };
   const auto start_sum = [&](int place) {
-    start_product(sum[0], weights, memory.values(place).values, S::Other::panel_bytes);
+    start_product(sum[0], weights, memory.values(place).values, S::Values::panel_bytes);
   };
   const auto weigh = [&](const Visit& at) {
     if (!at.whole() || at.first() + S::tile > keys)
@@ -155,7 +158,7 @@ void launch_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>&
 
 void specialized_forward(Stream& stream, const Problem<bf16>& p, const View<bf16, 3>& o, const View<float, 2>& lse,
                          const View<float, 2>& peak) {
-  with_largest<SpecializedForward<64, 128>, SpecializedForward<128, 128>>(
+  with_largest<SpecializedForward<64, 64, 128>, SpecializedForward<128, 128, 128>, SpecializedForward<192, 128, 128>>(
       p.n, [&]<class S>(S) { launch_forward<S>(stream, p, o, lse, peak); });
 }
 

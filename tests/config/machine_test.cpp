@@ -25,19 +25,15 @@ TEST(CheckMachine, TensorCoresComputeInBf16) {
                  {"machine.attention = tensor_cores with model.attention_soft_cap = 50"});
 }
 
-TEST(CheckMachine, OthersOfTensorCoresComputeInBf16Too) {
-  for (const auto& [kernel, word] :
-       {std::pair{AttentionKernel::cudnn, "machine.attention = cudnn"},
-        std::pair{AttentionKernel::warp_specialized, "machine.attention = warp_specialized"}}) {
-    const auto deck = [&](PrecisionName precision) {
-      return [=](Deck& d) { d.train.precision = precision, d.machine.attention = kernel; };
-    };
-    expect_refused(deck(PrecisionName::fp32), {(std::string(word) + " without train.precision = bf16").c_str()});
-    EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
-    EXPECT_NO_THROW(checked(deck(PrecisionName::fp8)));
-    expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
-                   {(std::string(word) + " with model.attention_soft_cap = 50").c_str()});
-  }
+TEST(CheckMachine, CudnnComputesInBf16Too) {
+  const auto deck = [](PrecisionName precision) {
+    return [=](Deck& d) { d.train.precision = precision, d.machine.attention = AttentionKernel::cudnn; };
+  };
+  expect_refused(deck(PrecisionName::fp32), {"machine.attention = cudnn without train.precision = bf16"});
+  EXPECT_NO_THROW(checked(deck(PrecisionName::bf16)));
+  EXPECT_NO_THROW(checked(deck(PrecisionName::fp8)));
+  expect_refused([&](Deck& d) { deck(PrecisionName::bf16)(d), d.model.attention_soft_cap = 50; },
+                 {"machine.attention = cudnn with model.attention_soft_cap = 50"});
 }
 
 TEST(CheckMachine, AutomaticAttentionIsByTensorCoresWhereTheyAreLegal) {

@@ -77,10 +77,9 @@ def types_of(rest):
 def plain(mangled):
     """attention_mma forward_kernel<128,128,2,64,32,0> of a kernel's symbol; swiglu_forward<bf16> of one over rows; others by
     their symbol."""
-    for kernels, pattern in (("attention_groups", r"(forward|keys|queries)_kernel_of_groups"), ("attention_tasks", r"specialized_(forward|keys|queries)_kernel")):
-        found = re.search(rf"attention_mma.*?{pattern}(.*?)EEEv", mangled)
-        if found:
-            return f"{kernels} {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
+    found = re.search(r"attention_mma.*?specialized_(forward|keys|queries)_kernel(.*?)EEEv", mangled)
+    if found:
+        return f"attention_tasks {found[1]}<{','.join(re.findall(r'Li(-?[0-9]+)E', found[2] + 'E'))}>"
     found = re.search(r"attention_mma.*?(forward_kernel|keys_kernel|queries_kernel)(.*?)EEEv", mangled)
     if found:
         return f"attention_mma {found[1]}<{','.join(re.findall(r'L[ib](-?[0-9]+)E', found[2] + 'E'))}>"
@@ -121,15 +120,15 @@ def registers(instructions):
 
 
 # Kernels of attention that compute exponentials while the last product runs. Those of keys have other products to start.
-HIDDEN = re.compile(r"attention_(groups|tasks) (forward|queries)<")
+HIDDEN = re.compile(r"attention_tasks (?:forward|queries)<.*,([0-9]+)>")
 
 
-def waits_early(instructions):
+def waits_early(instructions, tile):
     """Whether the wait for the last product stands ahead of the exponentials that it is to hide: between each wait for all
-    but one, which has the scores, and the next one for all, there are those of 64 scores at least."""
+    but one, which has the scores, and the next one for all, there are those of a thread's scores, of a tile of so many rows."""
     waits = [i for i, line in enumerate(instructions) if "WARPGROUP.DEPBAR" in line]
     pairs = [(i, j) for i, j in zip(waits, waits[1:]) if "0x1" in instructions[i] and "0x0" in instructions[j]]
-    return not any(sum("MUFU.EX2" in line for line in instructions[i:j]) >= 64 for i, j in pairs)
+    return not any(sum("MUFU.EX2" in line for line in instructions[i:j]) >= tile // 2 for i, j in pairs)
 
 
 def problems(name, instructions, architecture):
@@ -145,10 +144,10 @@ def problems(name, instructions, architecture):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
     grouped = name in WARPGROUPS and architecture == "90a"
-    hgmma = grouped or name.startswith(("attention_groups", "attention_tasks"))
+    hgmma = grouped or name.startswith("attention_tasks")
     if hgmma and not count(r"\bHGMMA\b"):
         yield "no HGMMA"
-    if HIDDEN.match(name) and waits_early(instructions):
+    if (hidden := HIDDEN.match(name)) and waits_early(instructions, int(hidden[1])):
         yield "waits for a product ahead of the exponentials that it is to hide"
     if (rows or codes or hmma or hgmma) and (spills := count(r"\b(STL|LDL)\b")):
         yield f"{spills} accesses to local memory"
@@ -164,7 +163,7 @@ def problems(name, instructions, architecture):
 
 def codes_of(path, architecture):
     """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
-    if "attention_warpgroup" in path or "attention_specialized" in path:
+    if "attention_specialized" in path:
         return ["90a"]
     return [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]
 
@@ -195,7 +194,7 @@ def main():
         if judges and not any(k.startswith(name + "<") and (name in EXPECTED or "bf16" in k) for k in names):
             print(f"{name}: no such kernel for sm_{architecture}")
             failed = True
-    for kernel in (f"{kernels} {kernel}" for kernels in ("attention_groups", "attention_tasks") for kernel in ("forward", "keys", "queries")):
+    for kernel in (f"attention_tasks {kernel}" for kernel in ("forward", "keys", "queries")):
         if judges and not any(name.startswith(f"{kernel}<") for name in names):
             print(f"{kernel}: no such kernel")
             failed = True

@@ -69,7 +69,7 @@ def better_attention(lines):
         return sum(s for (d, _), s in seconds[kernel].items() if d == direction)
 
     ratios = [f"{kernel} forward {of('cuda_cores', 'forward') / of(kernel, 'forward'):.2f}, backward {of('cuda_cores', 'backward') / of(kernel, 'backward'):.2f}"
-              for kernel in ("tensor_cores", "warp_specialized", "cudnn") if kernel in seconds]
+              for kernel in ("tensor_cores", "cudnn") if kernel in seconds]
     best = min(seconds, key=lambda kernel: sum(seconds[kernel].values()))
     return ["", f"machine.attention against cuda_cores, all sizes together: {'; '.join(ratios)}. By time the default should be {best}; the kernels' tests "
                 "of the part \"tests\" decide whether it may."]
@@ -141,7 +141,7 @@ def steps(folder):
         peer = [r for r in results if r["model"] == model and r["contender"] == "pytorch"]
         if forge and peer:
             lines += ["", f"{model}: forge / {peer[0]['label']}: {peer[0]['seconds'] / min(forge):.2f}"]
-            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_specialized", "forge_cudnn", "forge_own_experts", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
+            lines[-1] += "".join(f"; {r['label']}: {peer[0]['seconds'] / r['seconds']:.2f}" for r in results if r["model"] == model and r["contender"] in ("forge_cudnn", "forge_own_experts", "forge_tuned", "forge_fp8", "forge_cuda_cores"))
             lines[-1] += f" (forge's runs {' and '.join(f'{1e3 * s:.1f}' for s in forge)} ms)"
     return lines
 

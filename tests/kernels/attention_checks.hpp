@@ -18,7 +18,7 @@ struct Computed {
 
 using Types = testing::Types<
 #if defined(FORGE_CUDA)
-    Computed<bf16, AttentionKernel::tensor_cores>, Computed<bf16, AttentionKernel::warp_specialized>,
+    Computed<bf16, AttentionKernel::tensor_cores>,
 #endif
     Computed<double, AttentionKernel::cuda_cores>, Computed<float, AttentionKernel::cuda_cores>,
     Computed<bf16, AttentionKernel::cuda_cores>>;

@@ -5,20 +5,19 @@
 #include "attention_checks.hpp"
 #include "kernels/attention_specialized_calls.hpp"
 
-// Attention by warps of different tasks (machine.attention: warp_specialized) on a GPU that has products of warpgroups,
-// against the reference. Each case is one that these kernels take, which is checked, too: others go to the kernels of
-// tensor_cores without a word.
+// Attention by warpgroups on a GPU that has them, against the reference. Each case is one that these kernels take,
+// which is checked, too: others go to products of warps without a word.
 
 namespace forge::reference {
 
 namespace {
 
-using Specialized = Computed<bf16, AttentionKernel::warp_specialized>;
+using Specialized = Computed<bf16, AttentionKernel::tensor_cores>;
 
 bool takes(Sizes n) {
   n.kernel = Specialized::kernel, n.aligned = true;
   const Case<bf16> c(n);
-  return specialized_takes(c.shape(), {c.q.view(), c.k.view(), c.v.view(), c.u.view()});
+  return specialized_takes(c.shape(), c.q.view(), c.k.view(), c.v.view(), c.u.view());
 }
 
 void check_taken(const Sizes& n) {
@@ -40,6 +39,13 @@ TEST_F(AttentionByTasks, SequencesAndHeads) {
     check_taken({.B = 2, .Tq = T, .Tk = T, .H = 2, .K = 2, .D = 64, .Dv = 64});
   check_taken({.Tq = 560, .Tk = 560, .H = 2, .K = 1, .D = 64, .Dv = 64});
   for (const std::int64_t T : {63, 260}) check_taken({.Tq = T, .Tk = T, .H = 3, .K = 1, .D = 128, .Dv = 128});
+}
+
+// Of each kernel's largest and of less, and of as many columns in keys as in values, and not.
+TEST_F(AttentionByTasks, HeadSizes) {
+  for (const auto& [D, Dv] : {std::pair{8, 8}, {80, 80}, {96, 64}, {136, 128}, {192, 16}})
+    check_taken({.Tq = 63, .Tk = 63, .H = 2, .K = 1, .D = D, .Dv = Dv});
+  check_taken({.Tq = 280, .Tk = 280, .H = 2, .K = 1, .D = 192, .Dv = 128, .window = 150});
 }
 
 TEST_F(AttentionByTasks, QueriesBehindKeys) {
@@ -65,14 +71,14 @@ TEST_F(AttentionByTasks, NothingToSee) {
   check_taken({.Tq = 40, .Tk = 400, .H = 2, .K = 1, .D = 64, .Dv = 64});
 }
 
-TEST_F(AttentionByTasks, LeavesTheRestToTensorCores) {
-  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 32, .Dv = 32}));
-  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 128, .Dv = 64}));
+TEST_F(AttentionByTasks, LeavesTheRestToProductsOfWarps) {
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 36, .Dv = 36}));
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 64, .Dv = 136}));
+  EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 200, .Dv = 128}));
   EXPECT_FALSE(takes({.Tq = 8, .Tk = 8, .D = 64, .Dv = 64, .dropout = 0.1}));
   EXPECT_FALSE(takes({.Tq = 8, .Tk = 131073, .D = 64, .Dv = 64}));
-  check<Specialized>({.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 80, .Dv = 80});
-  check<Computed<bf16, AttentionKernel::warp_specialized, false>>(
-      {.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 64, .Dv = 64});
+  check<Specialized>({.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 200, .Dv = 80});
+  check<Computed<bf16, AttentionKernel::tensor_cores, false>>({.Tq = 70, .Tk = 70, .H = 2, .K = 1, .D = 64, .Dv = 64});
 }
 
 }  // namespace
