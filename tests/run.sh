@@ -2,12 +2,12 @@
 # tests/run.sh [--long] [CTEST OPTIONS]: installs what is missing, builds, and runs every test; ends with 0 when all of it
 # passed. --long takes all of what is a part otherwise (docs/testing.md): hours.
 #   1. cpu preset, warnings as errors: every test with one of the labels cpu, mpi, slurm, equivalence, verify, format, layering, docs.
-#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 20 seconds of
+#   2. asan preset: the tests that read untrusted files (deck, config.json, safetensors, token files, checkpoints), and 10 seconds of
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
-#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, 48 layouts and two planted
-#      mistakes drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
+#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, some 18 layouts and a planted
+#      mistake drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.
 set -euo pipefail
@@ -92,7 +92,7 @@ run_vgpu() {
   fi
   build vgpu "${targets[@]}" || return 1
   FORGE_SAMPLE=$(git rev-parse HEAD 2> /dev/null || true) ctest --test-dir build/vgpu -j "$slots" --no-tests=error "${chosen[@]}" &&
-    FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device 2
+    FORGE_VGPU_TIMEOUT_SECONDS=60 tests/mutations/drawn.sh build/vgpu device
 }
 
 # The emulated GPU's own threads. The sanitizer leaves room for few devices.

@@ -235,6 +235,12 @@ def check_fit(work):
     refused("--output is where", "plan", deck, "--machine", "h200_4", "--output", "y.csv")
 
 
+def calibrates():
+    """Half a minute of two cores: where a third of the volume is wanted, of each third commit, by its hash."""
+    commit = subprocess.run(["git", "rev-parse", "--short=4", "HEAD"], capture_output=True, text=True).stdout.strip() or "0"
+    return not THIRD or int(commit, 16) % 3 == 0
+
+
 def check_calibration(work):
     """Two ranks measure this machine; the file is read back, and a deck is planned with it."""
     machine = work / "measured.yaml"
@@ -263,7 +269,8 @@ def main():
         check_profile(work)
         check_fit(work)
         check_wrong_input(work)
-        check_calibration(work)
+        if calibrates():
+            check_calibration(work)
     print(f"{len(decks)} decks; {len(failures)} failures")
     sys.exit(bool(failures))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh PROGRAM: fuzzes for FORGE_FUZZ_SECONDS (20; 60 with FORGE_LONG=1), from seeds that the program writes itself. What fails is kept, and named.
+# run.sh PROGRAM: fuzzes for FORGE_FUZZ_SECONDS (10; 60 with FORGE_LONG=1), from seeds that the program writes itself. What fails is kept, and named.
 set -euo pipefail
 program=$1
-seconds=${FORGE_FUZZ_SECONDS:-$([ "${FORGE_LONG:-0}" = 1 ] && echo 60 || echo 20)}
+seconds=${FORGE_FUZZ_SECONDS:-$([ "${FORGE_LONG:-0}" = 1 ] && echo 60 || echo 10)}
 seed=${FORGE_FUZZ_SEED:-1}
 work=$(mktemp -d)
 pid=0 # of the program, which leaves its files behind when it crashes

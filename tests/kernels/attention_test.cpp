@@ -227,24 +227,26 @@ TYPED_TEST(Attention, NotANumber) {
     for (int d = 0; d < 8; ++d) EXPECT_EQ(std::isnan(o.at(r, 0)[d]), r == 66);
 }
 
-// Threads of a CPU's kernels.
+// Threads of a CPU's kernels, and rows enough for them.
 #if defined(FORGE_CUDA)
 const std::vector<int> numbers_of_threads{1};
+constexpr std::int64_t rows_of_threads = 50;
 #else
 const std::vector<int> numbers_of_threads{1, 2, 3, 8};
+constexpr std::int64_t rows_of_threads = 200;
 #endif
 
 // Same bits from every number of threads, inline or in a worker, and with d_q summed in place.
 TYPED_TEST(Attention, ThreadsDoNotChangeBits) {
   using T = typename TypeParam::Type;
   const Sizes n{.B = 2,
-                .Tq = 200,
-                .Tk = 200,
+                .Tq = rows_of_threads,
+                .Tk = rows_of_threads,
                 .H = 6,
                 .K = 2,
                 .D = 20,
                 .Dv = 20,
-                .window = 90,
+                .window = rows_of_threads * 9 / 20,
                 .dropout = 0.1,
                 .kernel = TypeParam::kernel,
                 .aligned = TypeParam::aligned};

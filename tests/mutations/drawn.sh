@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# tests/mutations/drawn.sh BUILD [FOLDER NUMBER]: plants so many mistakes of a folder beside this file (default: two of those
+# tests/mutations/drawn.sh BUILD [FOLDER NUMBER]: plants so many mistakes of a folder beside this file (default: one of those
 # here), drawn by the commit's hash, in a copy of this build, whose own tests CTest runs; with FORGE_LONG=1 all of them. See run.sh.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-folder=${2:-.} number=${3:-2}
+folder=${2:-.} number=${3:-1}
 mutations=("$here/$folder"/*.mutation)
 names=()
 name() { for mutation in "$@"; do names+=("$folder/$(basename "$mutation" .mutation)"); done; }
