@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "config/check_parts.hpp"
 #include "config/family.hpp"
@@ -95,6 +97,18 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
   check_family(model, report);
   if (model.load_weights && model.hf.empty())
     report.add("", "model.load_weights = true without model.hf; legal: false, or give model.hf");
+}
+
+void check_epsilons(const Deck& deck, Report& report) {
+  if (deck.train.precision == PrecisionName::fp64) return;
+  const std::pair<const char*, double> epsilons[] = {{"model.norm_epsilon", deck.model.norm_epsilon},
+                                                     {"model.latent_norm_epsilon", deck.model.latent_norm_epsilon},
+                                                     {"optimizer.epsilon", deck.optimizer.epsilon}};
+  for (const auto& [key, value] : epsilons)
+    if (value < static_cast<double>(std::numeric_limits<float>::min()))
+      report.add("",
+                 std::string(key) + " = " + format_exact(value) +
+                     " is 0 in fp32, which this precision computes in; legal: at least 1.2e-38, or precision: fp64");
 }
 
 std::string nearest_multiples(std::int64_t value, std::int64_t unit) {

@@ -85,6 +85,17 @@ TEST(Check, Positions) {
       {"rope_high_frequency_factor = 4", "more than"});
 }
 
+TEST(Check, EpsilonsAreAboveZeroInFp32) {
+  const auto tiny = [](PrecisionName precision, double ModelDeck::*key) {
+    return [=](Deck& d) { d.train.precision = precision, d.model.*key = 1e-39; };
+  };
+  for (const auto key : {&ModelDeck::norm_epsilon, &ModelDeck::latent_norm_epsilon}) {
+    expect_refused(tiny(PrecisionName::bf16, key), {"norm_epsilon = 1e-39 is 0 in fp32", "at least 1.2e-38"});
+    EXPECT_NO_THROW(checked(tiny(PrecisionName::fp64, &ModelDeck::norm_epsilon)));
+  }
+  expect_refused([](Deck& d) { d.optimizer.epsilon = 1e-50; }, {"optimizer.epsilon = 1e-50 is 0 in fp32"});
+}
+
 TEST(Check, WindowAndFamily) {
   expect_refused([](Deck& d) { d.model.sliding_window_layer = 1; }, {"sliding_window_layer = 1", "no effect"});
   expect_refused([](Deck& d) { d.model.sliding_window = 4, d.model.sliding_window_layer = 2; },
