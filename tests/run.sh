@@ -6,7 +6,7 @@
 #      libFuzzer on each of three kinds, where clang is (--long: a minute); FORGE_FUZZ_SECONDS for more.
 #   3. cuda preset, where nvcc is: forge is compiled and linked for one architecture; where a GPU is too, with all tests for all
 #      of the preset's architectures, and the tests run on it (label gpu). CUTLASS's kernels only there and with --long.
-#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, some 18 layouts and a planted
+#   4. vgpu preset (docs/vgpu.md): the CUDA sources on an emulated GPU: all kernels, networks, a sixth of verify, 16 to 18 layouts and a planted
 #      mistake drawn by the commit. With --long all of the preset's tests and mistakes, and preset vgpu-tsan: its own threads under ThreadSanitizer.
 # JOBS sets how many compilers run at once (default: the cores); of tests it is two more. The last lines are what was skipped, and the wall
 # and processor seconds of each part.

@@ -376,7 +376,7 @@ std::set<std::string> check_values(Deck& deck, Needs needs, bool has_model, Repo
     return std::none_of(sections.begin(), sections.end(), [&](const char* name) { return bad.count(name) > 0; });
   };
   if (good({"model", "train"})) check_model(deck.model, deck.train.sequence_tokens, report);
-  if (good({"model", "train", "optimizer"})) check_epsilons(deck, report);
+  if (good({"model", "train", "optimizer"})) check_epsilons(deck, needs == Needs::training, report);
   check_start(deck, report);
   if (good({"train", "machine"})) check_machine(deck, report);
   if (good({"model", "train"})) check_fp8(deck, report);

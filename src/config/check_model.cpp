@@ -99,16 +99,16 @@ void check_model(ModelDeck& model, std::int64_t sequence_tokens, Report& report)
     report.add("", "model.load_weights = true without model.hf; legal: false, or give model.hf");
 }
 
-void check_epsilons(const Deck& deck, Report& report) {
+void check_epsilons(const Deck& deck, bool trains, Report& report) {
   if (deck.train.precision == PrecisionName::fp64) return;
   const std::pair<const char*, double> epsilons[] = {{"model.norm_epsilon", deck.model.norm_epsilon},
                                                      {"model.latent_norm_epsilon", deck.model.latent_norm_epsilon},
-                                                     {"optimizer.epsilon", deck.optimizer.epsilon}};
+                                                     {"optimizer.epsilon", trains ? deck.optimizer.epsilon : 1}};
   for (const auto& [key, value] : epsilons)
     if (value < static_cast<double>(std::numeric_limits<float>::min()))
-      report.add("",
-                 std::string(key) + " = " + format_exact(value) +
-                     " is 0 in fp32, which this precision computes in; legal: at least 1.2e-38, or precision: fp64");
+      report.add("", std::string(key) + " = " + format_exact(value) +
+                         " is below the numbers of fp32 that keep their digits, in which all but fp64 computes; legal: "
+                         "at least 1.2e-38, or precision: fp64");
 }
 
 std::string nearest_multiples(std::int64_t value, std::int64_t unit) {

@@ -4,6 +4,7 @@
 #include "device/warpgroup.hpp"
 #include "kernels/attention_mma_backward.hpp"
 #include "kernels/attention_mma_forward.hpp"
+#include "kernels/attention_specialized_calls.hpp"
 
 // What the kernels that multiply by warpgroups share. Their warps have different tasks (warp specialization: Shah et
 // al. 2024, FlashAttention-3, section 3.1): some copy tiles to shared memory, two warpgroups multiply them, each at its
@@ -87,8 +88,7 @@ __device__ inline BlockRows rows_of_keys(const AttentionSizes& n, int rows) {
           b * static_cast<int>(n.Tk) + first};
 }
 
-// The tiles of the other side that a block visits: a bit each, and whether all of its pairs count. Room for as many
-// rows as specialized_takes(), in tiles of 32.
+// The tiles of the other side that a block visits: a bit each, and whether all of its pairs count.
 constexpr int most_tile_words = 128;
 struct TileBits {
   std::uint32_t visible[most_tile_words], whole[most_tile_words];
@@ -98,6 +98,7 @@ struct TileBits {
 // needn't be read, or the rows of one tile.
 template <int tile_rows, bool tiles_are_keys>
 __device__ void find_tiles(const Places& own, const Places& others, std::int64_t window, TileBits* bits) {
+  static_assert(32 * tile_rows * most_tile_words >= specialized_rows);
   const AttentionSpan own_span = warp_span(own);
   const int tiles = (others.count + tile_rows - 1) / tile_rows, words = max((tiles + 31) / 32, 1);
   const auto seen = [&](const AttentionSpan& span) {

@@ -17,7 +17,7 @@ bool specialized_takes(const AttentionShape& shape, View<const bf16, 3> q, View<
            reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
   };
   return fits(q, 192) && fits(k, 192) && fits(v, 128) && (d_o.empty() || fits(d_o, 128)) && shape.dropout == 0 &&
-         std::max(shape.query_rows, shape.key_rows) <= 131072 && device_has_warpgroups();
+         std::max(shape.query_rows, shape.key_rows) <= specialized_rows && device_has_warpgroups();
 }
 
 }  // namespace forge

@@ -89,11 +89,11 @@ TEST(Check, EpsilonsAreAboveZeroInFp32) {
   const auto tiny = [](PrecisionName precision, double ModelDeck::*key) {
     return [=](Deck& d) { d.train.precision = precision, d.model.*key = 1e-39; };
   };
-  for (const auto key : {&ModelDeck::norm_epsilon, &ModelDeck::latent_norm_epsilon}) {
-    expect_refused(tiny(PrecisionName::bf16, key), {"norm_epsilon = 1e-39 is 0 in fp32", "at least 1.2e-38"});
-    EXPECT_NO_THROW(checked(tiny(PrecisionName::fp64, &ModelDeck::norm_epsilon)));
-  }
-  expect_refused([](Deck& d) { d.optimizer.epsilon = 1e-50; }, {"optimizer.epsilon = 1e-50 is 0 in fp32"});
+  for (const auto& [key, name] : {std::pair{&ModelDeck::norm_epsilon, "model.norm_epsilon = 1e-39 is below"},
+                                  {&ModelDeck::latent_norm_epsilon, "model.latent_norm_epsilon = 1e-39 is below"}})
+    expect_refused(tiny(PrecisionName::bf16, key), {name, "at least 1.2e-38"});
+  EXPECT_NO_THROW(checked(tiny(PrecisionName::fp64, &ModelDeck::norm_epsilon)));
+  expect_refused([](Deck& d) { d.optimizer.epsilon = 1e-50; }, {"optimizer.epsilon = 1e-50 is below"});
 }
 
 TEST(Check, WindowAndFamily) {

@@ -2,7 +2,7 @@
 # tests/extending/run.sh [--build BUILD] [NAME…]: applies each worked example of docs/extending.md (all, or the named ones) to a copy of the
 # sources and of a build with its objects, compiles what it changes, and runs the tests that it names. Ends with 1 where an example no
 # longer applies, doesn't compile, changes more sources than it says (their lines in CMakeLists.txt aside), or fails. --drawn: one, by the commit's hash, and all with
-# FORGE_LONG=1.
+# FORGE_LONG=1; of tests/run.sh without --long one in each third commit.
 #   BUILD  relative to the repository (default: build/cpu)
 #   WORK   folder of the copy, kept (default: a temporary one)
 #   JOBS   compilers at once (default: the cores)
@@ -31,6 +31,11 @@ mutate() { python3 "$here/../mutations/mutate.py" "$@"; }
 examples=("$here"/*.patch)
 [ $# -eq 0 ] || examples=("${@/#/$here/}") examples=("${examples[@]/%/.patch}")
 if [ -n "$drawn" ] && [ "${FORGE_LONG:-}" != 1 ]; then
+  . "$root/tests/volume.sh"
+  if is_third && [ "$(draw_below 3)" -ne 0 ]; then
+    echo "this commit draws a planted mistake (tests/mutations/drawn.sh)"
+    exit 0
+  fi
   # Sources without a repository are drawn by what they are.
   key=$(git -C "$root" rev-parse HEAD 2> /dev/null || cat "$root"/src/*/*.cpp | sha256sum)
   mapfile -t examples < <(mutate draw "$key" 1 "${examples[@]}")
