@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "attention_case.hpp"
 
@@ -22,6 +23,15 @@ using Types = testing::Types<
 #endif
     Computed<double, AttentionKernel::cuda_cores>, Computed<float, AttentionKernel::cuda_cores>,
     Computed<bf16, AttentionKernel::cuda_cores>>;
+
+// Runs both passes: o, lse and the three gradients, to be compared to the bit.
+template <class T>
+std::vector<std::vector<double>> results_of(Case<T>& c) {
+  c.run_forward();
+  c.run_backward();
+  const Gradients d = c.gradients();
+  return {c.o.read(c.stream).values, c.lse.read(c.stream).values, d.q.values, d.k.values, d.v.values};
+}
 
 // |got − want| <= relative · magnitude, everywhere. NaN fails.
 inline void expect_close(const Heads& got, const Heads& want, const Heads& magnitude, double relative,

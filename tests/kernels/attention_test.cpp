@@ -257,11 +257,7 @@ TYPED_TEST(Attention, ThreadsDoNotChangeBits) {
   for (const int threads : numbers_of_threads) {
     for (const auto kind : {Stream::Kind::Inline, Stream::Kind::Worker}) {
       Case<T> c(n, threads, kind);
-      c.run_forward();
-      c.run_backward();
-      const Gradients d = c.gradients();
-      const std::vector<std::vector<double>> now{c.o.read(c.stream).values, c.lse.read(c.stream).values, d.q.values,
-                                                 d.k.values, d.v.values};
+      const std::vector<std::vector<double>> now = results_of(c);
       if (first.empty()) first = now;
       EXPECT_EQ(now, first) << threads << " threads";
       if constexpr (std::is_same_v<T, acc_t<T>>) {
@@ -304,10 +300,7 @@ TEST(AttentionOnTensorCores, RowsInOrderAreSeenAsTheirPositionsSay) {
       Sizes n = sizes;
       n.kernel = AttentionKernel::tensor_cores, n.aligned = true, n.in_order = in_order;
       Case<bf16> c(n);
-      c.run_forward();
-      c.run_backward();
-      const Gradients g = c.gradients();
-      all[in_order] = {c.o.read(c.stream).values, c.lse.read(c.stream).values, g.q.values, g.k.values, g.v.values};
+      all[in_order] = results_of(c);
     }
     ASSERT_EQ(all[0], all[1]);
   }
