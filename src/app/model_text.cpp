@@ -4,6 +4,7 @@
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/byte_alphabet.hpp"
+#include "tokenizer/files.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/report.hpp"
 

@@ -18,6 +18,7 @@
 #include "hf/tensor_directory.hpp"
 #include "model/parameters.hpp"
 #include "nn/units.plan.hpp"
+#include "tokenizer/files.hpp"
 
 namespace forge {
 
@@ -160,34 +161,21 @@ void check_tokenizer(const ModelDeck& model) {
 }
 
 bool copy_tokenizer(const ModelDeck& model, const std::string& directory) {
-  static constexpr const char* names[] = {"tokenizer.json",
-                                          "tokenizer.model",
-                                          "tokenizer_config.json",
-                                          "vocab.json",
-                                          "merges.txt",
-                                          "added_tokens.json",
-                                          "chat_template.jinja",
-                                          "special_tokens_map.json",
-                                          "generation_config.json"};
   std::error_code error;
-  const auto copy = [&](const fs::path& from) {
-    const fs::path to = fs::path(directory) / from.filename();
-    if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
-    const std::string text = read_text_file(from.string(), std::size_t{1} << 30, "the tokenizer");
-    write_text_file(to.string(), text);
-  };
   const std::string source = model.tokenizer.empty() ? model.hf : model.tokenizer;
   if (source.empty()) return true;
   if (!fs::exists(source, error)) return false;
-  if (!fs::is_directory(source, error)) {
-    copy(source);
-    return true;
-  }
-  for (const char* name : names) copy(fs::path(source) / name);
-  for (const auto& entry : fs::directory_iterator(source, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".tiktoken") || name.ends_with(".tiktoken.pattern")) copy(entry.path());
-  }
+  const bool is_directory = fs::is_directory(source, error);
+  const fs::path root = is_directory ? fs::path(source) : fs::path(source).parent_path();
+  const auto copy = [&](const fs::path& from) {
+    const fs::path to = fs::path(directory) / from.lexically_relative(root);
+    if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
+    const std::string text = read_text_file(from.string(), std::size_t{1} << 30, "the tokenizer");
+    fs::create_directories(to.parent_path(), error);
+    write_text_file(to.string(), text);
+  };
+  for (const std::string& file : tokenizer_files(source)) copy(file);
+  if (is_directory) copy(root / "generation_config.json");
   return true;
 }
 

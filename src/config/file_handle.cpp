@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "config/path_hint.hpp"
 #include "core/error.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
@@ -42,7 +43,9 @@ FileHandle FileHandle::open_to_read(const std::string& path, const std::string& 
   io_call("open", path);
   // Without O_NONBLOCK a named pipe would wait for a writer for ever.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw BadInput(what + " " + path + ": " + std::strerror(errno));
+  if (const int error = errno; descriptor < 0)
+    throw BadInput(what + " " + path + ": " + std::strerror(error) +
+                   (error == ENOENT ? path_hint(path, PathUse::file) : ""));
   FileHandle file(descriptor, path);
   struct stat status;
   if (::fstat(descriptor, &status) != 0) fail("stat", path, errno);

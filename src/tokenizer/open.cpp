@@ -3,6 +3,7 @@
 
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "tokenizer/files.hpp"
 #include "tokenizer/readers.hpp"
 
 namespace forge {
@@ -20,18 +21,6 @@ std::string read(const std::string& path, std::size_t most = most_file_bytes) {
 bool exists(const std::string& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
-}
-
-// The only file of a directory whose name ends so; "": there is none.
-std::string only_file(const std::string& directory, const std::string& end) {
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error))
-    if (entry.path().filename().string().ends_with(end)) found.push_back(entry.path().string());
-  if (error) throw BadInput("the tokenizer " + directory + ": " + error.message());
-  if (found.size() < 2) return found.empty() ? "" : found.front();
-  std::sort(found.begin(), found.end());
-  throw BadInput("the tokenizer " + directory + ": has " + found[0] + " and " + found[1] + "; legal: the file itself");
 }
 
 std::string pattern_of(const std::string& path, const std::string& pattern) {
@@ -67,23 +56,12 @@ std::string usual_document_end(const TokenizerParts& parts) {
 
 }  // namespace
 
-bool has_tokenizer(const std::string& directory) {
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored)) return false;
-  for (const char* name : {"/tokenizer.json", "/tokenizer.model"})
-    if (exists(directory + name)) return true;
-  return !only_file(directory, ".tiktoken").empty();
-}
-
 Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   std::error_code ignored;
   const bool directory = fs::is_directory(path, ignored);
   std::string file = path;
   if (directory) {
-    file = exists(path + "/tokenizer.json")    ? path + "/tokenizer.json"
-           : exists(path + "/tokenizer.model") ? path + "/tokenizer.model"
-                                               : only_file(path, ".tiktoken");
-    if (file.empty()) file = only_file(path, ".model");
+    file = main_tokenizer_file(path);
     if (file.empty())
       throw BadInput("the tokenizer " + path +
                      ": a directory without tokenizer.json, tokenizer.model and a .tiktoken file; legal: one of them");

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view space_symbol = "\xE2\x96\x81";
 
-std::uint8_t byte_at(std::string_view text, std::size_t at) {
+std::uint8_t byte_of(std::string_view text, std::size_t at) {
   return static_cast<std::uint8_t>(text[at]);
 }
 
@@ -37,7 +37,7 @@ class Rules {
     std::int32_t node = 0;
     bool in_symbol = !symbols_.empty();
     for (std::size_t i = 0; in_symbol && i < start.size(); ++i) {
-      node = symbols_.step(node, byte_at(start, i));
+      node = symbols_.step(node, byte_of(start, i));
       in_symbol = node != ByteTrie::none;
       if (in_symbol && symbols_.value(node) != ByteTrie::none) return false;
     }
@@ -48,7 +48,7 @@ class Rules {
     map_.add_followers(start, bytes);
     std::int32_t node = symbols_.empty() ? ByteTrie::none : 0;
     for (std::size_t i = 0; node != ByteTrie::none && i < start.size(); ++i)
-      node = symbols_.step(node, byte_at(start, i));
+      node = symbols_.step(node, byte_of(start, i));
     for (std::size_t b = 0; node != ByteTrie::none && b < bytes.size(); ++b)
       if (symbols_.step(node, static_cast<std::uint8_t>(b)) != ByteTrie::none) bytes.set(b);
   }
@@ -59,7 +59,7 @@ class Rules {
     if (symbols_.empty()) return bytes;
     std::int32_t node = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
-      node = symbols_.step(node, byte_at(text, i));
+      node = symbols_.step(node, byte_of(text, i));
       if (node == ByteTrie::none) break;
       if (symbols_.value(node) != ByteTrie::none) bytes = i + 1;
     }
@@ -86,7 +86,7 @@ class Fates {
   bool stays(char32_t c, std::string_view text, std::size_t end) const {
     if (c >= 0x10000) return blocks_[(c - 0x10000) / block_characters];
     if (characters_[c]) return true;
-    return alone_[c] && (end == text.size() || !followers_[byte_at(text, end)]);
+    return alone_[c] && (end == text.size() || !followers_[byte_of(text, end)]);
   }
 
  private:
@@ -169,7 +169,7 @@ class SentencePieceNormalizer : public Normalizer {
     };
     while (at + 1 < text.size()) {
       if (held + most_bytes > sizeof buffer) out.append(buffer, std::exchange(held, 0));
-      const std::uint8_t a = byte_at(text, at), b = byte_at(text, at + 1);
+      const std::uint8_t a = byte_of(text, at), b = byte_of(text, at + 1);
       if (a < 0x80) {
         if (fates_.ascii_stays(a, b)) {
           buffer[held++] = text[at++];

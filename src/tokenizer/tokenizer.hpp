@@ -67,9 +67,6 @@ class Tokenizer {
   TokenizerParts parts_;
 };
 
-// Whether a directory has a file that Tokenizer::open would take.
-bool has_tokenizer(const std::string& directory);
-
 // Texts to ids, for one thread.
 class Encoder {
  public:

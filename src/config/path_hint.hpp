@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace forge {
+
+// Whether a path that isn't there may be meant as a name at the Hugging Face hub.
+enum class PathUse { file, model };
+
+// The rest of a message "…: No such file or directory", beginning with "; ": why a path names nothing that is there
+// (~, a variable, a URL, a pattern, a hub's name, a link that leads nowhere), or for a relative path the directory in
+// which it was looked for. "": the path exists, or there is nothing to say.
+std::string path_hint(const std::string& path, PathUse use = PathUse::model);
+
+}  // namespace forge

@@ -1,0 +1,63 @@
+#include "config/path_hint.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace forge {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string hint(const std::string& path) {
+  return path_hint(path, PathUse::file);
+}
+
+TEST(PathHint, SaysWhyAPathNamesNothing) {
+  const std::pair<const char*, const char*> cases[] = {{"", "empty"},
+                                                       {"~/x.bin", "~ is not expanded"},
+                                                       {"~", "~ is not expanded"},
+                                                       {"$HOME/x.bin", "variables are not expanded"},
+                                                       {"/data/${USER}/x", "variables are not expanded"},
+                                                       {"https://host/x.bin", "URLs are not fetched"},
+                                                       {"s3://bucket/x.bin", "URLs are not fetched"},
+                                                       {"hf://datasets/x", "URLs are not fetched"},
+                                                       {"https:/host/x.bin", "URLs are not fetched"},
+                                                       {"data/*.bin", "patterns are not expanded"},
+                                                       {"data/part?.bin", "patterns are not expanded"},
+                                                       {"data/[ab].bin", "patterns are not expanded"},
+                                                       {"data/{a,b}.bin", "patterns are not expanded"}};
+  for (const auto& [path, text] : cases) {
+    EXPECT_NE(hint(path).find(text), std::string::npos) << path << ": " << hint(path);
+    EXPECT_EQ(hint(path).rfind("; ", 0), 0u) << path;
+  }
+}
+
+TEST(PathHint, NamesTheWorkingDirectoryOfARelativePath) {
+  EXPECT_EQ(hint("no/such.bin"), "; looked for in the working directory, " + fs::current_path().string());
+  EXPECT_EQ(hint("/no/such.bin"), "");
+  EXPECT_EQ(hint("."), "");
+}
+
+TEST(PathHint, NamesALinkThatLeadsNowhere) {
+  const fs::path link = fs::temp_directory_path() / ("path_hint_" + std::to_string(::getpid()));
+  fs::create_symlink("no_such_target", link);
+  EXPECT_EQ(hint(link.string()), "; it is a link to no_such_target, which isn't there");
+  fs::remove(link);
+}
+
+TEST(PathHint, KnowsNamesOfTheHub) {
+  for (const char* name : {"gpt2", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5", "Qwen/Qwen2.5-0.5B-Instruct", "a/b_c"}) {
+    EXPECT_NE(path_hint(name).find("`hf download " + std::string(name) + "`"), std::string::npos) << path_hint(name);
+    EXPECT_EQ(hint(name).find("hf download"), std::string::npos);
+  }
+  for (const char* name : {"/gpt2", "./gpt2", "../gpt2", "a/b/c", "model.safetensors", "data/train.bin", "a/",
+                           "deck.yaml", "a b", "x.tiktoken"})
+    EXPECT_EQ(path_hint(name).find("hf download"), std::string::npos) << name;
+}
+
+}  // namespace
+}  // namespace forge
