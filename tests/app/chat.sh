@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# chat.sh FORGE: chats become token files with a mask, and a deck fine-tunes a Hugging Face directory on them, packed. Where Python has no
-# A stand-in for transformers, which is no package of Debian, has the template.
+# chat.sh FORGE: chats become token files with a mask, and a deck fine-tunes a Hugging Face directory on them, packed.
+# A stand-in for transformers, which is no package of Debian, has the templates.
 set -euo pipefail
 forge=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,29 +8,53 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 prepare=(env "PYTHONPATH=$work/stub" "$python" jobscripts/prepare_chat.py)
 
-# Bytes; "<role>" is 256 + the role's number, 255 ends a turn.
-mkdir "$work/stub" "$work/tokenizer"
+# Bytes; \1, \2 and \3 are roles, 256 to 258, and \4 ends a turn, 259. A template is a list of words.
+mkdir "$work/stub"
+touch "$work/stub/jinja2.py"
 cat > "$work/stub/transformers.py" << 'PY'
+import os
+
 class Tokenizer:
-    chat_template = "{% for m in messages %}…{% endfor %}"
-    def __init__(self, directory):
-        if directory.endswith("marks"):
-            self.chat_template += "{% generation %}{% endgeneration %}"
+    is_fast, eos_token, all_special_ids = True, "\4", [256, 257, 258, 259]
+    def __init__(self, directory, local_files_only):
+        path = os.path.join(directory, "chat_template.jinja")
+        self.chat_template = open(path).read() if os.path.exists(path) else None
     def __len__(self):
         return 260
-    def apply_chat_template(self, messages, tokenize, return_dict, add_generation_prompt=False, return_assistant_tokens_mask=False):
-        roles, ids, mask = {"system": 256, "user": 257, "assistant": 258}, [], []
-        for m in messages:
-            turn = [roles[m["role"]], *m["content"].encode(), 255]
-            ids += turn
+    def convert_ids_to_tokens(self, i):
+        return chr(i - 255)
+    def __call__(self, text, add_special_tokens, return_offsets_mapping=False):
+        ids, starts = [], []
+        for at, c in enumerate(text):
+            codes = [255 + ord(c)] if "\0" < c < "\5" else list(c.encode())
+            ids += codes
+            starts += [(at, at + 1)] * len(codes)
+        return {"input_ids": ids, "offset_mapping": starts}
+    def apply_chat_template(self, messages, tokenize, return_dict=False, add_generation_prompt=False, return_assistant_tokens_mask=False, tools=None):
+        words = self.chat_template.split()
+        if not messages and "plain" not in words:
+            raise IndexError("messages[0]")
+        roles, text, mask = {"system": "\1", "user": "\2", "assistant": "\3"}, "", []
+        for i, m in enumerate(messages):
+            content = m["content"] or ""
+            if "raises" in words and m["role"] == "system":
+                raise ValueError("no system message")
+            if "thinks" in words and m["role"] == "assistant" and i < len(messages) - 1:
+                content = content.split("</think>")[-1]
+            turn = roles[m["role"]] + content + ("" if "open" in words else "\4")
+            text += turn
             mask += [0] + [int(m["role"] == "assistant")] * (len(turn) - 1)
         if add_generation_prompt:
-            ids, mask = ids + [258], mask + [0]
-        return {"input_ids": ids, "assistant_masks": mask}
+            text, mask = text + "\3", mask + [0]
+        return {"input_ids": self(text, False)["input_ids"], "assistant_masks": mask} if tokenize else text
 
 class AutoTokenizer:
     from_pretrained = Tokenizer
 PY
+for template in "plain" "marks endgeneration plain" "open" "thinks" "raises" "none"; do
+  mkdir "$work/${template%% *}"
+  [ "$template" = none ] || echo "$template" > "$work/${template%% *}/chat_template.jinja"
+done
 "$python" - "$work/chats.jsonl" << 'PY'
 import json, random, sys
 random.seed(1)
@@ -43,10 +67,10 @@ with open(sys.argv[1], "w") as out:
             chat += [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
         out.write(json.dumps({"messages": chat}) + "\n")
 PY
-expect 0 "300 chats" "${prepare[@]}" "$work/tokenizer" "$work/chats.jsonl" --output "$work/chat.bin"
-expect 0 "300 chats" "${prepare[@]}" "$work/tokenizer/marks" "$work/chats.jsonl" --output "$work/marks.bin"
+expect 0 "300 chats" "${prepare[@]}" "$work/plain" "$work/chats.jsonl" --output "$work/chat.bin"
+expect 0 "300 chats" "${prepare[@]}" "$work/marks" "$work/chats.jsonl" --output "$work/marks.bin"
 for end in bin idx mask.npy; do
-  cmp -s "$work/chat.$end" "$work/marks.$end" || fail "marks and prefixes differ in .$end"
+  cmp -s "$work/chat.$end" "$work/marks.$end" || fail "marks and places differ in .$end"
 done
 # a label is what an assistant said, and the end of its turn
 "$python" - "$work" << 'PY' || fail "the mask has other labels"
@@ -55,14 +79,65 @@ work = sys.argv[1]
 ids = memoryview(open(f"{work}/chat.bin", "rb").read()).cast("H")
 mask = open(f"{work}/chat.mask.npy", "rb").read()[-len(ids):]
 said = [m["content"] for line in open(f"{work}/chats.jsonl") for m in json.loads(line)["messages"] if m["role"] == "assistant"]
-kept = bytes(i for i, m in zip(ids, mask) if m)
-assert kept == b"".join(s.encode() + b"\xff" for s in said)
+assert [i for i, m in zip(ids, mask) if m] == [i for s in said for i in [*s.encode(), 259]]
 PY
-echo '{"messages": [{"role": "user", "content": "x"}]}' > "$work/bad.jsonl"
-expect 1 "bad.jsonl:1: no turn of the assistant" "${prepare[@]}" "$work/tokenizer" "$work/bad.jsonl" --output "$work/bad.bin"
-echo '{"messages": 5' > "$work/bad.jsonl"
-expect 1 "bad.jsonl:1: no JSON object" "${prepare[@]}" "$work/tokenizer" "$work/bad.jsonl" --output "$work/bad.bin"
-[ -z "$(ls "$work" | grep -E 'bad\.(bin|idx|mask)|partial')" ] || fail "a failure left files behind"
+
+# labels_of TEMPLATE TEXT LABELS [LINE…]: the chats as text, marks as digits, and their labels.
+labels_of() {
+  local template=$1 text=$2 labels=$3
+  shift 3
+  printf '%s\n' "${@:1:1}" > "$work/line.jsonl"
+  expect 0 "1 chats" "${prepare[@]}" "$work/$template" "$work/line.jsonl" --output "$work/one.bin" "${@:2}"
+  "$python" - "$work" "$text" "$labels" << 'PY' || fail "$template: other labels of ${*:1:1}"
+import sys
+work, text, labels = sys.argv[1:]
+ids = memoryview(open(f"{work}/one.bin", "rb").read()).cast("H")
+mask = open(f"{work}/one.mask.npy", "rb").read()[-len(ids):]
+shown = lambda kept: b"".join(str(i - 255).encode() if i > 255 else bytes([i]) for i in kept).decode()
+assert (shown(ids), shown(i for i, m in zip(ids, mask) if m)) == (text, labels), (shown(ids), shown(i for i, m in zip(ids, mask) if m))
+PY
+}
+q='{"role": "user", "content": "q"}'
+labels_of plain 2q43a4 a4 "{\"messages\": [$q, {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}]}]}"
+labels_of thinks 3hi42q43a4 hi4a4 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"hi\"}, $q, {\"role\": \"assistant\", \"content\": \"a\"}]}"
+labels_of open 2q3a2q3b a2b "{\"messages\": [$q, {\"role\": \"assistant\", \"content\": \"a\"}, $q, {\"role\": \"assistant\", \"content\": \"b\"}]}"
+labels_of plain 2q43a4 a4 '{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}'
+labels_of plain 2q43a4 a4 '{"prompt": "q", "completion": "a"}'
+labels_of plain 2q�43a4 a4 '{"prompt": "q\ud83d", "completion": "a"}'
+labels_of plain 2q�43a4 a4 "$(printf '{"prompt": "q\xe9", "completion": "a"}')"
+labels_of none 2q43a4 a4 '{"prompt": "q", "completion": "a"}' --chat-template "$work/plain/chat_template.jinja"
+cmp -s "$work/one_tokenizer/chat_template.jinja" "$work/plain/chat_template.jinja" || fail "the template isn't in the tokenizer for the deck"
+thinking="{\"messages\": [$q, {\"role\": \"assistant\", \"content\": \"<think>w</think>a\"}, $q, {\"role\": \"assistant\", \"content\": \"b\"}]}"
+labels_of thinks 2q43a42q43b4 b4 "$thinking"
+grep -q "1 earlier turns have no labels" "$work/output" || fail "turns that are rewritten are not counted"
+echo "$thinking" > "$work/line.jsonl"
+expect 0 "2 chats" "${prepare[@]}" "$work/thinks" "$work/line.jsonl" --output "$work/one.bin" --every-turn
+
+# files, and bad chats: named, counted and limited
+gzip -c "$work/chats.jsonl" > "$work/chats.other"
+expect 0 "300 chats" "${prepare[@]}" "$work/plain" "$work/chats.other" --output "$work/packed.bin"
+cmp -s "$work/chat.bin" "$work/packed.bin" || fail "compressed chats are others"
+{ cat "$work/chats.jsonl"; echo '{"text": "x", "id": 3}'; echo '{"messages": 5'; } > "$work/some.jsonl"
+expect 0 "2 of 302 chats are left out" "${prepare[@]}" "$work/plain" "$work/some.jsonl" --output "$work/some.bin"
+grep -q "some.jsonl:301: no messages; its keys are text, id" "$work/output" || fail "no keys of a line: $(cat "$work/output")"
+grep -q "some.jsonl:302: no JSON object" "$work/output" || fail "no line that isn't JSON: $(cat "$work/output")"
+expect 2 "legal: at most 0.5 %" "${prepare[@]}" "$work/plain" "$work/some.jsonl" --output "$work/bad.bin" --most-bad 0.5
+expect 2 "the template fails: no system message" "${prepare[@]}" "$work/raises" "$work/chats.jsonl" --output "$work/bad.bin"
+bad_line() { # CODE TEXT TEMPLATE LINE
+  printf '%s\n' "$4" > "$work/bad.jsonl"
+  expect "$1" "$2" "${prepare[@]}" "$work/$3" "$work/bad.jsonl" --output "$work/bad.bin"
+}
+bad_line 2 "bad.jsonl:1: no turn of the assistant" plain '{"messages": [{"role": "user", "content": "x"}]}'
+bad_line 2 "a part of a content is of the type image_url" plain '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}'
+bad_line 2 "a turn from someone; legal: human" plain '{"conversations": [{"from": "someone", "value": "x"}]}'
+bad_line 2 "puts no special token behind any turn" open '{"prompt": "q", "completion": "a"}'
+bad_line 2 "has no chat template; legal: --chat-template" none '{"prompt": "q", "completion": "a"}'
+expect 2 "hf download org/model" "${prepare[@]}" org/model "$work/chats.jsonl" --output "$work/bad.bin"
+expect 2 "no_such.jsonl" "${prepare[@]}" "$work/plain" "$work/no_such.jsonl" --output "$work/bad.bin"
+mkdir "$work/empty"
+echo 'raise ImportError("no", name="transformers")' > "$work/empty/transformers.py"
+expect 2 "the package transformers is missing: pip install -r" env "PYTHONPATH=$work/empty" "$python" jobscripts/prepare_chat.py "$work/plain" "$work/chats.jsonl" --output "$work/bad.bin"
+[ -z "$(ls "$work" | grep -E 'bad\.(bin|idx|mask)|bad_|partial')" ] || fail "a failure left files behind"
 
 # a model to begin with, then fine-tuning
 cat > "$work/first.yaml" << YAML
