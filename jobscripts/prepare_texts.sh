@@ -1,26 +1,66 @@
 #!/usr/bin/env bash
-# jobscripts/prepare_texts.sh TEXTS [DIRECTORY [IDS]]: makes DIRECTORY/tokenizer.json (a byte-level BPE of IDS ids, default 4096), train.bin
-# and validation.bin (default data/texts) from the .txt files of the folder TEXTS and below it. Every hundredth file is held out for
-# validation, or the last one where there are fewer. Each file is a document, which ends with id 0. Does nothing when all three are there.
+# jobscripts/prepare_texts.sh TEXTS [DIRECTORY [IDS]] [--ext txt,md,…]: makes DIRECTORY/tokenizer.json (a byte-level BPE of IDS ids, default
+# 4096), train.bin and validation.bin (default data/texts) from the files of the folder TEXTS and below it with these endings (default txt),
+# and says which it leaves out. Every hundredth file is held out for validation, or the last one where there are fewer. Each file is a
+# document, which ends with id 0. Where all three are there, made of the same files, nothing is done; made of others, that is an error.
 #
 # FORGE names the forge program (default: this tree's, or the one on the PATH).
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
-texts=${1:?usage: jobscripts/prepare_texts.sh TEXTS [DIRECTORY [IDS]]}
-directory=${2:-data/texts}
-ids=${3:-4096}
+refuse() {
+  echo "prepare_texts: $*" >&2
+  exit 2
+}
+usage="usage: jobscripts/prepare_texts.sh TEXTS [DIRECTORY [IDS]] [--ext txt,md,…]"
+words=() endings=txt
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) echo "$usage" && exit 0 ;;
+    --ext) [ $# -ge 2 ] || refuse "--ext: legal: endings, such as --ext txt,md"; endings=$2; shift ;;
+    --ext=*) endings=${1#--ext=} ;;
+    -*) refuse "$1: $usage" ;;
+    *) words+=("$1") ;;
+  esac
+  shift
+done
+[ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 3 ] || refuse "$usage"
+texts=${words[0]} directory=${words[1]:-data/texts} ids=${words[2]:-4096}
+[ -d "$texts" ] || refuse "$texts is no folder here ($PWD); legal: a folder of texts"
+[[ $ids =~ ^[1-9][0-9]*$ ]] || refuse "IDS = $ids; legal: a number of ids, such as 4096"
+IFS=, read -r -a list <<< "${endings//./}"
+[ "${#list[@]}" -gt 0 ] || refuse "--ext: legal: endings, such as --ext txt,md"
+names=()
+for ending in "${list[@]}"; do
+  [[ $ending =~ ^[A-Za-z0-9_+-]+$ ]] || refuse "--ext $endings: legal: endings apart by commas, such as --ext txt,md"
+  names+=(-o -iname "*.$ending")
+done
 
+mapfile -d '' -t files < <(find "$texts" -type f \( "${names[@]:1}" \) -size +0 -print0 | sort -z)
+# Endings of the others, the most frequent first: "1917 .rst, 2 without".
+left=$(find "$texts" -type f -size +0 ! \( "${names[@]:1}" \) -printf '%f\n' | awk '
+  { n = split(tolower($0), part, "."); ending = n > 1 && part[n] != "" && part[n - 1] part[n] != part[n] ? "." part[n] : "without"; count[ending]++ }
+  END { for (e in count) print count[e], e }' | sort -k1,1nr -k2 | head -n 8 | paste -sd, | sed 's/,/, /g')
+said="${#files[@]} files (.${endings//,/, .}) of $texts${left:+; left out: $left (--ext ENDINGS takes others)}"
+[ "${#files[@]}" -ge 2 ] || refuse "$said; at least two with text are needed, one of them for validation"
+
+source="$(realpath "$texts")
+$endings
+$ids
+$(printf '%s\0' "${files[@]}" | xargs -0 stat -c '%n %s %Y' | sha256sum | cut -c 1-64)"
 if [ -f "$directory/tokenizer.json" ] && [ -f "$directory/train.bin" ] && [ -f "$directory/validation.bin" ]; then
-  exit 0
+  made=$(cat "$directory/source" 2> /dev/null) || made="files that nobody wrote down"
+  if [ "$made" = "$source" ]; then
+    echo "$directory is made of $said already"
+    exit 0
+  fi
+  mapfile -t was <<< "$made"
+  refuse "$directory is there already, made of ${was[0]}${was[1]:+ (--ext ${was[1]}, ${was[2]} ids)}, not of these ${#files[@]} files as they are now;" \
+    "legal: another directory, or remove that one"
 fi
 . "$root/jobscripts/job.sh"
 forge=$(find_forge cpu)
-mapfile -d '' -t files < <(find "$texts" -type f -name '*.txt' -size +0 -print0 | sort -z)
-if [ "${#files[@]}" -lt 2 ]; then
-  echo "prepare_texts: $texts has ${#files[@]} .txt files with text; at least two are needed, one of them for validation" >&2
-  exit 2
-fi
+echo "$said"
 train=() validation=()
 for i in "${!files[@]}"; do
   if [ $((i % 100)) -eq 99 ]; then validation+=("${files[i]}"); else train+=("${files[i]}"); fi
@@ -30,6 +70,7 @@ if [ "${#validation[@]}" -eq 0 ]; then
   unset 'train[-1]'
 fi
 mkdir -p "$directory"
+rm -f "$directory/source"
 # A folder may have more files than a command line holds.
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
@@ -39,3 +80,4 @@ printf '%s\0' "${validation[@]}" > "$lists/validation"
 for part in train validation; do
   "$forge" tokenize --files-from "$lists/$part" --tokenizer "$directory/tokenizer.json" --document-end --output "$directory/$part.bin"
 done
+printf '%s\n' "$source" > "$directory/source"
