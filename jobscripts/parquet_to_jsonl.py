@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """jobscripts/parquet_to_jsonl.py FILES.parquet [--field text] --output FILE.jsonl[.gz]: the texts of one column of Parquet files, which
 --field names, as lines {"text": …} for `forge tokenize`; a name that ends in .gz is compressed. Rows without text are left out. Needs
-pyarrow (pip install pyarrow). Nothing is left behind by a failure."""
+pyarrow (pip install -r jobscripts/requirements.txt). Nothing is left behind by a failure."""
 import argparse
 import gzip
 import json
@@ -13,6 +13,11 @@ ROWS = 256  # that are in memory at a time
 
 class Refused(Exception):
     pass
+
+
+def refuse(text, code):
+    print(f"parquet_to_jsonl: {text}", file=sys.stderr)
+    sys.exit(code)
 
 
 def texts(name, field, parquet):
@@ -44,7 +49,7 @@ def main():
     try:
         import pyarrow.parquet as parquet
     except ImportError:
-        sys.exit("parquet_to_jsonl: pyarrow is needed: pip install pyarrow")
+        refuse("the package pyarrow is missing: pip install -r jobscripts/requirements.txt", 2)
     partial = options.output + ".partial"
     rows = 0
     try:
@@ -55,8 +60,10 @@ def main():
                     out.write(json.dumps({"text": text}) + "\n")
                     rows += 1
         os.replace(partial, options.output)
-    except (Refused, OSError) as error:
-        sys.exit(f"parquet_to_jsonl: {error}")
+    except Refused as error:
+        refuse(error, 2)
+    except OSError as error:
+        refuse(error, 5)
     finally:
         if os.path.exists(partial):
             os.remove(partial)

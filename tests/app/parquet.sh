@@ -58,10 +58,10 @@ expect 0 "1 texts" "${convert[@]}" "$work/b.parquet" --field content --output "$
 expect 0 "527 documents" "$forge" tokenize "$work/a.jsonl.gz" "$work/b.jsonl" --tokenizer tests/tokenizer/data/gpt2 --output "$work/x.bin"
 
 expect 2 "legal: a name that ends in .jsonl" "${convert[@]}" "$work/a.parquet" --output "$work/c.txt"
-expect 1 "no column content; legal: --field with one of text, number" "${convert[@]}" "$work/a.parquet" --field content --output "$work/c.jsonl"
-expect 1 "row 0 of the column number is int; legal: text" "${convert[@]}" "$work/a.parquet" --field number --output "$work/c.jsonl"
-expect 1 "expected.jsonl: no Parquet file" "${convert[@]}" "$work/a.parquet" "$work/expected.jsonl" --output "$work/c.jsonl.gz"
-expect 1 "none.parquet: no Parquet file" "${convert[@]}" "$work/none.parquet" --output "$work/c.jsonl"
+expect 2 "no column content; legal: --field with one of text, number" "${convert[@]}" "$work/a.parquet" --field content --output "$work/c.jsonl"
+expect 2 "row 0 of the column number is int; legal: text" "${convert[@]}" "$work/a.parquet" --field number --output "$work/c.jsonl"
+expect 2 "expected.jsonl: no Parquet file" "${convert[@]}" "$work/a.parquet" "$work/expected.jsonl" --output "$work/c.jsonl.gz"
+expect 2 "none.parquet: no Parquet file" "${convert[@]}" "$work/none.parquet" --output "$work/c.jsonl"
 [ -z "$(find "$work" -name 'c.*')" ] || fail "a failure leaves $(find "$work" -name 'c.*')"
 for more in "--tokenizer tests/tokenizer/data/gpt2" ""; do
   read -ra words <<< "$more"
