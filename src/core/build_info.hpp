@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+namespace forge {
+
+// Of the sources that were built: "62228b2c1a3f", or "62228b2c1a3f with changes"; "unknown revision" where they came
+// without a git repository of their own. Found at each build; only what links it is made anew.
+std::string program_revision();
+
+// "0.7.0": a library that doesn't say it itself.
+std::string yaml_cpp_version();
+
+}  // namespace forge
