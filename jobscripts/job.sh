@@ -75,13 +75,17 @@ newest_step() {
 # counts_as_hopeless CODE: counts a failure, and whether it was the last that is allowed. The file has the number of failures and the
 # newest step at the last one.
 counts_as_hopeless() {
-  local failures=0 step=-1 newest most=${FORGE_MOST_FAILURES:-5}
+  local failures=0 step=-1 newest new most=${FORGE_MOST_FAILURES:-5}
   newest=$(newest_step)
-  [ ! -e "$FORGE_JOB_FILE.failures" ] || read -r failures step < "$FORGE_JOB_FILE.failures"
+  # Bash executes what stands in a number's place: of a file that somebody else may have written it takes numbers alone.
+  [ ! -f "$FORGE_JOB_FILE.failures" ] || read -r failures step < "$FORGE_JOB_FILE.failures"
+  [[ $failures =~ ^[0-9]{1,6}$ && $step =~ ^(-1|[0-9]{1,18})$ ]] || failures=0 step=-1
+  failures=$((10#$failures))
   [ "$newest" -le "$step" ] || failures=0
   failures=$((failures + 1))
   echo "job.sh: code $1, failure $failures of at most $most in a row without a checkpoint newer than step $newest" >&2
   [ $failures -lt "$most" ] || return 0
-  echo "$failures $newest" > "$FORGE_JOB_FILE.failures.tmp" && mv "$FORGE_JOB_FILE.failures.tmp" "$FORGE_JOB_FILE.failures" && return 1
+  # Under a name of its own first: a link that stands there isn't followed.
+  new=$(mktemp "$FORGE_JOB_FILE.XXXXXX" 2> /dev/null) && echo "$failures $newest" > "$new" && mv -T "$new" "$FORGE_JOB_FILE.failures" && return 1
   echo "job.sh: failures can't be counted in $FORGE_JOB_FILE.failures" >&2
 }

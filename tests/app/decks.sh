@@ -24,6 +24,11 @@ for deck in inputs/*.yaml; do
   b=$(value "$work/shown" train microbatch_sequences)
   data=$((replicate * shard))
   m=$((global / (b * data)))
+  # How each of its token files is made.
+  sed '/^[^#]/,$d' "$deck" > "$work/head"
+  for file in $(sed -nE 's/^  (validation_)?files: \[([^]]*)\].*/\2/p' "$deck" | tr -d ,); do
+    grep -qF -- "${file%/*}" "$work/head" || fail "$deck doesn't say how $file is made"
+  done
   batch="# batch: $global sequences of $(value "$work/shown" train sequence_tokens) tokens = $data data-parallel x $m microbatch$([ "$m" -eq 1 ] || echo es) x $b"
   grep -qxF "$batch" "$deck" || fail "$deck doesn't say: $batch"
   # GPUs of 80 GB, or of 141 GB where the deck says so, less what drivers and libraries take; decks for any number of

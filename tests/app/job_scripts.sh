@@ -180,6 +180,22 @@ fails 0 "" && ended
 fails 86 "failure 1 of at most 3"
 restarts=0 fails 86 "failure 1 of at most 3" && requeued
 fails 86 "failure 2 of at most 3" && fails 86 "" && ended
+# A file of failures that somebody else wrote is no program, and a link there isn't followed.
+for planted in "a[\$(touch $work/executed)] 3" "1 x[\$(touch $work/executed)]" "" "08 -1" "-5 2" "$(printf '%0200d' 7) 3"; do
+  fails 86 "failure 1 of at most 3"
+  echo "$planted" > "$work/place/runs/jobs/17.failures"
+  fails 86 "failure" && requeued
+  [ ! -e "$work/executed" ] || fail "executed: $planted"
+  fails 0 "" && ended
+done
+fails 86 "failure 1 of at most 3"
+echo "mine" > "$work/victim"
+rm "$work/place/runs/jobs/17.failures"
+for name in 17.failures 17.failures.tmp; do ln -s "$work/victim" "$work/place/runs/jobs/$name"; done
+fails 86 "failure 1 of at most 3" && requeued
+[ "$(cat "$work/victim")" = mine ] || fail "a link is followed"
+rm "$work/place/runs/jobs/17.failures.tmp"
+fails 0 "" && ended
 # Without FORGE_MOST_FAILURES five. Another job's failures are its own.
 variables=(FORGE="$work/named")
 for n in 1 2 3 4; do fails 86 "failure $n of at most 5" && requeued; done
