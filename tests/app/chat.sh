@@ -149,17 +149,16 @@ output: {directory: $work/first, save_hf: true}
 machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
 YAML
 expect 0 "step" "$forge" "$work/first.yaml"
-cat > "$work/chat.yaml" << YAML
-model: {hf: $work/first/hf, load_weights: true}
-train: {steps: 60, global_batch_sequences: 8, sequence_tokens: 64, precision: fp64, seed: 3}
-optimizer: {learning_rate: 1e-2, warmup_steps: 5}
-data: {files: [$work/chat.bin], mask_files: [$work/chat.mask.npy], document_ends: index, packing: best_fit, positions: document, order: shuffled}
-output: {directory: $work/run, every_steps: 20}
-machine: {workspace_mib: 1, peak_tflops: 1, threads: 1}
-YAML
-expect 0 "300 documents packed into" "$forge" "$work/chat.yaml"
+deck=(inputs/finetune/chat.yaml)
+for setting in "model.hf=$work/first/hf" "model.tokenizer=" "data.files=[$work/chat.bin]" "data.mask_files=[$work/chat.mask.npy]" train.steps=60 \
+  train.sequence_tokens=64 train.precision=fp64 train.seed=3 train.microbatch_sequences=1 optimizer.learning_rate=1e-2 optimizer.warmup_steps=5 \
+  "output.directory=$work/run" output.save_hf=false "checkpoint.directory=$work/saved" machine.workspace_mib=1 machine.peak_tflops=1 machine.threads=1; do
+  deck+=(--set "$setting")
+done
+expect 0 "300 documents packed into" "$forge" "${deck[@]}"
+rm -rf "$work/saved"
 cp "$work/run/metrics.jsonl" "$work/one"
-expect 0 "300 documents packed into" mpirun -n 4 "$forge" "$work/chat.yaml" --set mesh.cp=2 --set mesh.pp=2 --set data.order=shuffled
+expect 0 "300 documents packed into" mpirun -n 4 "$forge" "${deck[@]}" --set mesh.cp=2 --set mesh.pp=2
 "$python" - "$work/one" "$work/run/metrics.jsonl" << 'PY' || fail "fine-tuning differs on four ranks, or learns nothing"
 import json, sys
 one, four = ([json.loads(line)["loss"] for line in open(name)] for name in sys.argv[1:3])
