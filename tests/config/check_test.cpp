@@ -107,7 +107,7 @@ TEST(Check, WindowAndFamily) {
 }
 
 TEST(Check, Optimizer) {
-  expect_refused([](Deck& d) { d.optimizer.warmup_steps = 11; }, {"warmup_steps = 11", "train.steps = 10"});
+  EXPECT_NO_THROW(checked([](Deck& d) { d.optimizer.warmup_steps = 11; })) << "a run that is cut short";
   expect_refused(
       [](Deck& d) {
         d.optimizer.schedule = RateSchedule::wsd, d.optimizer.warmup_steps = 4, d.optimizer.decay_steps = 7;
@@ -242,8 +242,9 @@ TEST(Check, ZeroStagesAndAccumulation) {
 TEST(Check, Schedules) {
   for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
                           ScheduleName::zero_bubble, ScheduleName::zb_v})
-    for (const std::int64_t pp : {1, 2, 4}) {  // more stages than layers, too
-      const Deck deck = checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp; }, static_cast<int>(pp));
+    for (const std::int64_t pp : {1, 2, 4}) {
+      const Deck deck = checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp, d.model.layers = 8; },
+                                static_cast<int>(pp));
       EXPECT_EQ(deck.schedule.virtual_stages, name == ScheduleName::zb_v ? 2 : 1);
     }
   const auto interleaved = [](std::int64_t pp, std::int64_t chunks) {
@@ -251,8 +252,11 @@ TEST(Check, Schedules) {
       d.schedule.name = ScheduleName::interleaved, d.schedule.virtual_stages = chunks, d.mesh.pp = pp;
     };
   };
-  EXPECT_NO_THROW(checked(interleaved(2, 3), 2));
-  EXPECT_NO_THROW(checked(interleaved(1, 3), 1));
+  const auto of_layers = [](std::int64_t layers, auto change) {
+    return [=](Deck& d) { d.model.layers = layers, change(d); };
+  };
+  EXPECT_NO_THROW(checked(of_layers(6, interleaved(2, 3)), 2));
+  EXPECT_NO_THROW(checked(of_layers(3, interleaved(1, 3)), 1));
   expect_refused(interleaved(3, 2), {"schedule.name interleaved", "M = 4", "nearest legal M", "3 or 6"}, 3);
   expect_refused([](Deck& d) { d.schedule.virtual_stages = 2; }, {"virtual_stages = 2", "schedule.name: interleaved"});
   expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.virtual_stages = 3; },
@@ -266,7 +270,21 @@ TEST(Check, Splits) {
     EXPECT_NO_THROW(checked([&](Deck& d) { d.schedule.split = split, d.mesh.pp = 3; }, 3)) << split;
   expect_refused([](Deck& d) { d.schedule.split = "Et|L", d.mesh.pp = 2; },
                  {"schedule.split", "1 layers t", "must be 2"}, 2);
-  expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split \"evn\"", "legal are even, balanced"});
+  expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split 'evn'", "legal are even, balanced"});
+}
+
+// A stage that holds nothing is a mistake, but where the split is written out.
+TEST(Check, MoreStagesThanLayers) {
+  const auto of = [](std::int64_t pp, const char* split, ScheduleName name) {
+    return [=](Deck& d) { d.mesh.pp = pp, d.schedule.split = split, d.schedule.name = name; };
+  };
+  const ScheduleName plain = ScheduleName::one_f_one_b;
+  EXPECT_NO_THROW(checked(of(3, "even", plain), 3)) << "the last stage has the head";
+  EXPECT_NO_THROW(checked(of(4, "balanced", plain), 4)) << "embedding, two layers, head";
+  EXPECT_NO_THROW(checked(of(8, "Ett|||||||L", plain), 8));
+  expect_refused(of(4, "even", plain), {"mesh.pp = 4 = 4 stages for model.layers = 2", "1 stage would", "at most 3"}, 4);
+  expect_refused(of(8, "balanced", plain), {"8 stages for model.layers = 2", "4 stages would", "at most 4 stages"}, 8);
+  expect_refused(of(4, "even", ScheduleName::zb_v), {"mesh.pp = 4 x 2 chunks = 8 stages", "written out"}, 4);
 }
 
 TEST(Check, MultiTokenPrediction) {
@@ -305,6 +323,17 @@ TEST(Check, CheckpointKeysNeedADirectory) {
         d.checkpoint.keep_every_steps = 3;
       },
       {"checkpoint.keep_every_steps = 3 with checkpoint.keep_last = 0"});
+}
+
+// One value stands for the section.
+TEST(Check, NothingIsSavedWhereTheDirectoryIsNone) {
+  const Deck deck = checked([](Deck& d) {
+    d.checkpoint.directory = "none", d.checkpoint.every_steps = 5, d.checkpoint.keep_last = 2;
+    d.output.save_hf = true, d.model.norm = NormKind::layernorm;  // such a model has no name there
+  });
+  EXPECT_EQ(deck.checkpoint.directory, "");
+  EXPECT_EQ(deck.checkpoint.every_steps, 0);
+  EXPECT_FALSE(deck.output.save_hf);
 }
 
 TEST(Check, OneReportForAllErrors) {
