@@ -107,8 +107,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
                     verb == Verb::plan || verb == Verb::generate || verb == Verb::verify || verb == Verb::tune;
   if (deck)
-    o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
-                    "set a key of the deck, as in --set train.steps=20 or --set 'data.files=[a.bin, b.bin]'; repeatable");
+    o.add_options()(
+        "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
+        "set a key of the deck, as in --set train.steps=20 or --set 'data.files=[a.bin, b.bin]'; repeatable");
   if (verb == Verb::train)
     o.add_options()("restart", po::value(&c.restart)->value_name("latest|DIR"),
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(

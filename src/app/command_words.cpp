@@ -38,7 +38,7 @@ bool asks_for_help(std::vector<std::string>& words, CommandLine& c) {
     c.verb = Verb::version;
     return true;
   }
-  if (words.front() == "help" && (words.size() == 1 || is_help(words[1]))) {
+  if (words.front() == "help" && words.size() == 1) {
     c.verb = Verb::help;
     return true;
   }

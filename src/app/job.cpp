@@ -54,9 +54,10 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
     what = "empty";
   }
   if (!what.empty())
-    throw BadInput(file + " is no deck: it is " + what +
-                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
-                   "in data.files, checkpoints by --restart or checkpoint.model_from");
+    throw BadInput(
+        file + " is no deck: it is " + what +
+        "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
+        "in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
 // Where a directory is given in the place of a deck.

@@ -40,8 +40,8 @@ void run_help(const CommandLine& line) {
 }
 
 void run_version() {
-  std::printf("%s\nrevision   %s\nlibraries  %s, HDF5 %s, %s, yaml-cpp %s, Boost %s, zlib %s", build_description().c_str(),
-              program_revision().c_str(), mpi_version().c_str(), hdf5_version().c_str(),
+  std::printf("%s\nrevision   %s\nlibraries  %s, HDF5 %s, %s, yaml-cpp %s, Boost %s, zlib %s",
+              build_description().c_str(), program_revision().c_str(), mpi_version().c_str(), hdf5_version().c_str(),
               products_library_version().c_str(), yaml_cpp_version().c_str(), boost_version().c_str(),
               zlib_library_version().c_str());
   if (const std::string device = device_library(); !device.empty())

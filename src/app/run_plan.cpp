@@ -53,8 +53,8 @@ void check_head(const CsvTable& table, const std::string& source) {
     const std::string section = name.substr(0, dot), key = dot == std::string::npos ? "" : name.substr(dot + 1);
     const std::string near = suggest_key(section, key).text;
     if (!find_key(section, key))
-      throw BadInput(source + ":1: column " + shown(name) +
-                     " is no key of the deck" + (near.empty() ? "" : "; " + near));
+      throw BadInput(source + ":1: column " + shown(name) + " is no key of the deck" +
+                     (near.empty() ? "" : "; " + near));
   }
 }
 

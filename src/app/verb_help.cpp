@@ -133,7 +133,8 @@ std::string help_of_name(const std::string& name) {
   const bool dot_behind = name.size() > 1 && name.back() == '.';
   const std::string section = dot_behind ? name.substr(0, name.size() - 1) : name;
   if (!dot_behind && verbs().contains(name))
-    return verb_help(name) + (is_section(name) ? "\n`forge help " + name + ".` has the deck's section of this name.\n" : "");
+    return verb_help(name) +
+           (is_section(name) ? "\n`forge help " + name + ".` has the deck's section of this name.\n" : "");
   if (is_section(section)) return help_text(section);
   const std::size_t dot = name.find('.');
   if (std::string keys = help_of_keys(dot == std::string::npos ? "" : name.substr(0, dot),

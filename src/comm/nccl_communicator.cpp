@@ -198,7 +198,8 @@ void set_nccl_environment(int rank) {
 std::string nccl_version() {
   int version = 0;
   nccl_check(ncclGetVersion(&version), "ncclGetVersion");
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace forge

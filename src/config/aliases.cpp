@@ -12,10 +12,12 @@ namespace {
 constexpr const char* batch_rule =
     "microbatches of a step follow: train.global_batch_sequences / (train.microbatch_sequences x data-parallel ranks)";
 constexpr const char* data_parallel =
-    "data-parallel ranks are mesh.dp_shard (-1: what the other axes leave) and mesh.dp_replicate; FSDP is mesh.dp_shard "
+    "data-parallel ranks are mesh.dp_shard (-1: what the other axes leave) and mesh.dp_replicate; FSDP is "
+    "mesh.dp_shard "
     "with train.zero_stage: 3";
 constexpr const char* no_adapters = "forge has no adapters (LoRA): all parameters are trained";
-constexpr const char* no_preferences = "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
+constexpr const char* no_preferences =
+    "forge has no preference losses (DPO, PPO, GRPO): it trains on the next token alone";
 constexpr const char* no_trackers =
     "forge has no trackers: every step stands in metrics.jsonl of output.directory, a JSON object a line";
 constexpr const char* run_length = "a run is as long as train.steps says; its head says how many epochs that is";
@@ -85,8 +87,8 @@ constexpr std::array key_aliases = {
     Alias{"hiddendropout attentiondropout attndropout residpdrop attnpdrop embdpdrop", "model.dropout", ""},
     Alias{"windowsize attentionwindow", "model.sliding_window", ""},
     Alias{"numexperts nexperts numlocalexperts nroutedexperts nummoeexperts", "model.experts", ""},
-    Alias{"numexpertspertok moeroutertopk topk moetopk nactivatedexperts numexpertspertoken",
-          "model.experts_per_token", ""},
+    Alias{"numexpertspertok moeroutertopk topk moetopk nactivatedexperts numexpertspertoken", "model.experts_per_token",
+          ""},
     Alias{"moeintermediatesize moeffnhiddensize", "model.expert_ffn", ""},
     Alias{"nsharedexperts numsharedexperts", "model.shared_expert_ffn", "the width of all of them together"},
     Alias{"routerauxlosscoef moeauxlosscoeff auxlosscoef auxlosscoeff loadbalanceloss",
@@ -112,9 +114,10 @@ constexpr std::array key_aliases = {
     Alias{"gradientaccumulationsteps gradaccumsteps gradaccum gradacc gradientaccumulation accumulategradbatches "
           "batchaccumulationperreplica accumsteps nummicrobatches",
           "", batch_rule},
-    Alias{"seqlen seqlength sequencelength blocksize contextlength maxseqlen maxlength maxseqlength contextwindow ctxlen "
-          "nctx context contextsize",
-          "train.sequence_tokens", ""},
+    Alias{
+        "seqlen seqlength sequencelength blocksize contextlength maxseqlen maxlength maxseqlength contextwindow ctxlen "
+        "nctx context contextsize",
+        "train.sequence_tokens", ""},
     Alias{"randomseed rngseed", "train.seed", ""},
     Alias{"fp16 float16 half", "train.precision", "bf16, fp32, fp64 or fp8: forge has no fp16"},
     Alias{"dtype bf16 bfloat16 mixedprecision amp fp8 float8 torchdtype paramdtype paramsdtype mixedprecisionparam",
@@ -124,9 +127,10 @@ constexpr std::array key_aliases = {
           "train.recompute", ""},
     Alias{"zero zerostage zerooptimization distributedoptimizer usedistributedoptimizer shardingstrategy deepspeed",
           "train.zero_stage", ""},
-    Alias{"evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval evalfreq "
-          "valevery validateevery",
-          "train.validate_every_steps", ""},
+    Alias{
+        "evalinterval evalsteps evalevery evaluationinterval valinterval valcheckinterval validationinterval evalfreq "
+        "valevery validateevery",
+        "train.validate_every_steps", ""},
     Alias{"evaliters evalbatches limitvalbatches", "train.validation_sequences", ""},
     Alias{"zloss zlossweight", "train.z_loss_coefficient", ""},
     Alias{"loss lossfn lossfunction criterion labelsmoothing", "",
@@ -191,13 +195,24 @@ constexpr std::array key_aliases = {
 
 // Whatever follows such a beginning.
 constexpr std::array beginnings = {
-    Alias{"lora", "", no_adapters},        Alias{"qlora", "", no_adapters},    Alias{"peft", "", no_adapters},
-    Alias{"adapter", "", no_adapters},     Alias{"targetmodules", "", no_adapters},
-    Alias{"dpo", "", no_preferences},      Alias{"ppo", "", no_preferences},   Alias{"grpo", "", no_preferences},
-    Alias{"rlhf", "", no_preferences},     Alias{"rewardmodel", "", no_preferences},
-    Alias{"wandb", "", no_trackers},       Alias{"usewandb", "", no_trackers}, Alias{"enablewandb", "", no_trackers},
-    Alias{"tensorboard", "", no_trackers}, Alias{"enabletensorboard", "", no_trackers},
-    Alias{"mlflow", "", no_trackers},      Alias{"reportto", "", no_trackers}, Alias{"comet", "", no_trackers},
+    Alias{"lora", "", no_adapters},
+    Alias{"qlora", "", no_adapters},
+    Alias{"peft", "", no_adapters},
+    Alias{"adapter", "", no_adapters},
+    Alias{"targetmodules", "", no_adapters},
+    Alias{"dpo", "", no_preferences},
+    Alias{"ppo", "", no_preferences},
+    Alias{"grpo", "", no_preferences},
+    Alias{"rlhf", "", no_preferences},
+    Alias{"rewardmodel", "", no_preferences},
+    Alias{"wandb", "", no_trackers},
+    Alias{"usewandb", "", no_trackers},
+    Alias{"enablewandb", "", no_trackers},
+    Alias{"tensorboard", "", no_trackers},
+    Alias{"enabletensorboard", "", no_trackers},
+    Alias{"mlflow", "", no_trackers},
+    Alias{"reportto", "", no_trackers},
+    Alias{"comet", "", no_trackers},
     Alias{"usetensorboard", "", no_trackers},
 };
 
@@ -220,7 +235,8 @@ constexpr std::array aliases_of_sections = {
     Alias{"activationcheckpoint activationcheckpointing", "", "what backward recomputes is train.recompute"},
     Alias{"float8 quantize mixedprecision", "", "the arithmetic is train.precision"},
     Alias{"profiling profile profiler", "", "a step's timeline is output.profile"},
-    Alias{"generation sampling sample", "", "a sample at the end is output.sample_tokens; `forge generate` makes others"},
+    Alias{"generation sampling sample", "",
+          "a sample at the end is output.sample_tokens; `forge generate` makes others"},
     Alias{"compile", "", "nothing is compiled at run time: kernels are those of the build"},
     Alias{"deepspeed", "", "the layout is the section mesh, with train.zero_stage"},
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "config/attention_kernel.hpp"
 #include "config/batch_ramp.hpp"
@@ -13,6 +12,7 @@
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
+#include "config/save_nothing.hpp"
 #include "config/schedule_name.hpp"
 #include "config/text.hpp"
 
@@ -36,18 +36,6 @@ std::set<std::string> check_ranges(const Deck& deck, Needs needs, bool with_mode
   }
   if (!with_model) sections.insert("model");
   return sections;
-}
-
-// checkpoint.directory: none stands for the whole section, but for where the initial values come from, and for the
-// model that is written at the end.
-void save_nothing_where_none(Deck& deck) {
-  if (deck.checkpoint.directory != "none") return;
-  CheckpointDeck nothing;
-  nothing.model_from = deck.checkpoint.model_from;
-  nothing.optimizer_from = deck.checkpoint.optimizer_from;
-  nothing.reset_optimizer = deck.checkpoint.reset_optimizer;
-  deck.checkpoint = std::move(nothing);
-  deck.output.save_hf = false;
 }
 
 // A key that rules what isn't done would be ignored.

@@ -138,9 +138,9 @@ void check_experts(ModelDeck& m, Report& report) {
   if (m.experts == 0) return check_unused(m, expert_keys, "without model.experts", report);
   if (m.expert_ffn == 0) m.expert_ffn = m.ffn;
   if (m.experts_per_token < 1 || m.experts_per_token > std::min(m.experts, most_expert_choices)) {
-    report.add("",
-               equation("model.experts_per_token", m.experts_per_token) + "; legal: 1 to " +
-                   (m.experts <= most_expert_choices ? equation("model.experts", m.experts) : std::to_string(most_expert_choices)));
+    report.add("", equation("model.experts_per_token", m.experts_per_token) + "; legal: 1 to " +
+                       (m.experts <= most_expert_choices ? equation("model.experts", m.experts)
+                                                         : std::to_string(most_expert_choices)));
     return;
   }
   if (m.shared_expert_ffn == 0)

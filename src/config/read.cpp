@@ -232,7 +232,7 @@ class DeckReader {
   std::map<const Key*, std::string> names_;  // under which the deck has them
   std::set<std::string> broken_;             // sections that are no maps
   int looked_for_ = 0;
-  std::set<std::string> misnamed_;           // keys that stand under another name
+  std::set<std::string> misnamed_;  // keys that stand under another name
 };
 
 }  // namespace

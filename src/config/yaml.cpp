@@ -61,8 +61,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
-    if (!add_hint(text_, name_, mark.line, report_))
-      report_.add(place(name_, mark), "a second document; legal: one");
+    if (!add_hint(text_, name_, mark.line, report_)) report_.add(place(name_, mark), "a second document; legal: one");
     throw Stop{};
   }
   void OnDocumentEnd() override {}

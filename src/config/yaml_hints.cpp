@@ -80,9 +80,7 @@ class Lines {
   }
 
  private:
-  std::string here(const std::string& what) const {
-    return what + ", " + shown(trimmed_right(lines_[at_]));
-  }
+  std::string here(const std::string& what) const { return what + ", " + shown(trimmed_right(lines_[at_])); }
   static Text trimmed_right(Text line) {
     while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.remove_suffix(1);
     return line;
@@ -113,7 +111,8 @@ class Lines {
       if (static_cast<std::ptrdiff_t>(indent) > block_) return "";
       block_ = -1;
     }
-    if (depth_ == 0 && line.substr(0, indent).find('\t') != Text::npos) return here("a tab indents the line") + "; legal: spaces";
+    if (depth_ == 0 && line.substr(0, indent).find('\t') != Text::npos)
+      return here("a tab indents the line") + "; legal: spaces";
     const Text code = trimmed(without_comment(line));
     if (code.empty() || code == "---" || code == "...") return "";
     if (depth_ > 0) return follow(code), "";
@@ -127,7 +126,8 @@ class Lines {
     if (n == 0) return "";
     const Text rest = code.substr(n);
     const bool key = rest.starts_with(':') && (rest.size() == 1 || rest[1] == ' ' || rest[1] == '\t');
-    if (is_assignment(code)) return here("= stands where YAML has a colon") + "; legal: '" + std::string(code.substr(0, n)) + ": VALUE'";
+    if (is_assignment(code))
+      return here("= stands where YAML has a colon") + "; legal: '" + std::string(code.substr(0, n)) + ": VALUE'";
     if (!key && rest.starts_with(':')) return here("no space behind the colon") + "; legal: 'KEY: VALUE'";
     if (!key && (rest.empty() || rest[0] == ' ')) return here("no colon behind the key") + "; legal: 'KEY: VALUE'";
     if (!key) return "";

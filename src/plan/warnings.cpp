@@ -48,9 +48,10 @@ class Warnings {
   // A trial of a few steps.
   void of_rate() {
     if (deck_.optimizer.warmup_steps > deck_.train.steps)
-      list_.push_back(line("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
-                           "before the rate is optimizer.learning_rate",
-                           whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
+      list_.push_back(
+          line("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
+               "before the rate is optimizer.learning_rate",
+               whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
   }
 
   // etp divides tp, and lies inside where tp does.

@@ -77,7 +77,8 @@ void check_ramp_schedules(const Deck& deck, std::int64_t unit, Report& report) {
 
 // A stage that only hands on what it gets is somebody's intention where the split is written out, else a mistake.
 void check_stages(const Deck& deck, const std::vector<StageContent>& stages) {
-  const auto empty = std::count_if(stages.begin(), stages.end(), [](const StageContent& s) { return s.passes_through(); });
+  const auto empty =
+      std::count_if(stages.begin(), stages.end(), [](const StageContent& s) { return s.passes_through(); });
   if (empty == 0) return;
   const std::int64_t chunks = static_cast<std::int64_t>(stages.size()) / deck.mesh.pp;
   throw BadInput(equation("mesh.pp", deck.mesh.pp) + (chunks > 1 ? " x " + counted(chunks, "chunk") : "") + " = " +

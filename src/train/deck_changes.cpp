@@ -36,8 +36,8 @@ std::string or_later(const Key& key, std::int64_t step) {
 // A key that a deck leaves to others of its keys: it changes with them, and nobody set it.
 bool is_derived(const Deck& deck, const Key& key) {
   const bool decay = key.section == "optimizer" && key.name == "decay_steps";
-  return decay && deck.optimizer.decay_steps ==
-                      std::max<std::int64_t>(deck.train.steps - deck.optimizer.warmup_steps, 0);
+  return decay &&
+         deck.optimizer.decay_steps == std::max<std::int64_t>(deck.train.steps - deck.optimizer.warmup_steps, 0);
 }
 
 bool resets_optimizer(const Deck& now, const Deck& then) {

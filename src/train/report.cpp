@@ -39,9 +39,10 @@ std::string work_text(const RunSetup& s) {
 
 std::string batch_text(const RunSetup& s) {
   const TrainDeck& t = s.deck.train;
-  return counted(t.global_batch_sequences, "sequence") + " of " + counted(t.sequence_tokens, "token") + " a step = " +
-         counted(s.replicas(), "rank") + " x " + counted(s.microbatches, "microbatch", "microbatches") + " x " +
-         std::to_string(t.microbatch_sequences) + (s.batches.text().empty() ? "" : "; ramp: " + s.batches.text());
+  return counted(t.global_batch_sequences, "sequence") + " of " + counted(t.sequence_tokens, "token") +
+         " a step = " + counted(s.replicas(), "rank") + " x " + counted(s.microbatches, "microbatch", "microbatches") +
+         " x " + std::to_string(t.microbatch_sequences) +
+         (s.batches.text().empty() ? "" : "; ramp: " + s.batches.text());
 }
 
 std::string memory_text(const std::array<std::size_t, category_count>& bytes) {
@@ -70,9 +71,9 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   const double epochs =
       static_cast<double>(s.batches.before(s.deck.train.steps + 1)) / static_cast<double>(f.training_samples);
   std::string out = build_description() + "\n";
-  out += titled_line("machine", format("%s (%s), ", f.device.name, f.device.features) + counted(f.device.cores, "core") +
-                                "; " + counted(f.ranks, "rank") + " on " + counted(f.nodes, "node") + ", " +
-                                counted(f.threads, "thread") + " each");
+  out += titled_line("machine", format("%s (%s), ", f.device.name, f.device.features) +
+                                    counted(f.device.cores, "core") + "; " + counted(f.ranks, "rank") + " on " +
+                                    counted(f.nodes, "node") + ", " + counted(f.threads, "thread") + " each");
   out += titled_line("peak",
                      format("%sFLOP/s, %s", format_flops(f.peak_flops).c_str(),
                             f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));

@@ -225,8 +225,8 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
         if (!changes.illegal.empty())
           throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " + text_of(changes.illegal));
         if (data != found.facts().data)
-          throw BadInput("other data: data.files or data.sources hold " + data + "; the checkpoint " + path +
-                         " was trained on " + found.facts().data +
+          throw BadInput("other data: " + std::string(deck.data.sources.empty() ? "data.files" : "data.sources") +
+                         " hold " + data + "; the checkpoint " + path + " was trained on " + found.facts().data +
                          ". A restart goes on in the same data; legal: those files, or a new training with "
                          "checkpoint.model_from: " +
                          path + ", and another checkpoint.directory");

@@ -12,7 +12,7 @@ scratch = tempfile.TemporaryDirectory()
 failures, counts, printed = [], {}, {}
 WRONG_LINE = re.compile(r"unrecognised option|is invalid|required argument|takes (one|at most|no|the)|neither a verb|"
                         r"exclude each other|must be|legal are|legal is|is no token id|is missing")
-NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened")
+NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
 VERBS = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "tune", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
 PLACES = ("inputs/", "docs/", "tests/", "jobscripts/", "verify/", "src/", ".ci/")
 
@@ -292,7 +292,7 @@ def main():
     for name in ("inputs", "docs", "tests", "jobscripts", "verify", "src"):
         os.symlink(os.path.join(root, name), os.path.join(scratch.name, name))
     for verb in VERBS:  # examples of help
-        examples = run([verb, "--help"])[1].split("for example:")[1].split("options:")[0]
+        examples = run([verb, "--help"])[1].partition("for example:")[2].split("options:")[0]
         for line in examples.split("\n"):
             if line.strip():
                 check_command(f"forge {verb} --help: {line.strip()}", line.strip(), "")

@@ -78,15 +78,16 @@ TEST(Read, BadOptions) {
 
 // Nothing of an option is cut.
 TEST(Read, OptionsAreTakenAsTyped) {
-  for (const char* text : {"x #3", "a: b", "&x", "*x", "!x", "|", "> x", "%5", "- x", " x", "x ", "[x]", "{x}", "@x", "`x`", "x\ty",
-                           "\"x\" y", "'x' y", "? x", "x:", "#", "---", "\"x #3"})
+  for (const char* text : {"x #3", "a: b", "&x",  "*x",   "!x",      "|",     "> x", "%5", "- x", " x",  "x ",    "[x]",
+                           "{x}",  "@x",   "`x`", "x\ty", "\"x\" y", "'x' y", "? x", "x:", "#",   "---", "\"x #3"})
     EXPECT_EQ(with({std::string("output.sample_prompt=") + text}).output.sample_prompt, text);
   EXPECT_EQ(with({"output.directory=runs/x #3"}).output.directory, "runs/x #3");
   EXPECT_EQ(with({"output.sample_prompt='x #3'"}).output.sample_prompt, "x #3");
   EXPECT_EQ(with({"output.sample_prompt=\"a\\nb\""}).output.sample_prompt, "a\nb");
   for (const char* text : {"", "~", "null"})
     EXPECT_EQ(with({std::string("model.tokenizer=") + text}).model.tokenizer, "") << text;
-  for (const char* text : {"%5", "5 #x", "#5", "&a 3", "!!int 3", "*a", "| 3", "1\n---\n2", "--- 3", "3 ...", "'3'", "? 3"})
+  for (const char* text :
+       {"%5", "5 #x", "#5", "&a 3", "!!int 3", "*a", "| 3", "1\n---\n2", "--- 3", "3 ...", "'3'", "? 3"})
     expect_bad_input([&] { with({std::string("train.seed=") + text}); }, {"--set train.seed", "legal: integer"});
   for (const char* text : {"[a.bin] #3", "[a.bin, x #3]", "[a.bin] b.bin", "[a.bin", "{a: b}", "a.bin"})
     expect_bad_input([&] { with({std::string("data.files=") + text}); }, {"--set data.files"});
@@ -98,8 +99,7 @@ TEST(Read, WhatIsReportedIsNotMissingToo) {
   const auto message = [](const std::string& text) {
     return test::message_of([&] { read_deck(text, "deck.yaml", {}, Needs::training); });
   };
-  const std::string rest =
-      "train: {steps: 1, global_batch_sequences: 1, sequence_tokens: 8}\noutput: {directory: x}\n";
+  const std::string rest = "train: {steps: 1, global_batch_sequences: 1, sequence_tokens: 8}\noutput: {directory: x}\n";
   const std::string model = "model: {layers: 1, width: 8, heads: 1, ffn: 8, vocabulary: 9}\n";
   for (const std::string& text :
        {model + rest + "optimizer: {lr: 1}\ndata: {files: [a]}\n",
