@@ -4,9 +4,11 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <charconv>
-#include <map>
 #include <sstream>
 
+#include "app/command_words.hpp"
+#include "app/verb_help.hpp"
+#include "config/text.hpp"
 #include "core/error.hpp"
 #include "data/output_lock.hpp"
 
@@ -19,32 +21,6 @@ namespace {
 constexpr int most_thread_ranks = 1024, most_shown_ranks = 1 << 20, most_best = 1000;
 constexpr int most_imbalance = 1000;
 constexpr std::int64_t most_length = 1 << 24;
-
-struct VerbEntry {
-  Verb verb;
-  const char* arguments;
-  const char* purpose;
-};
-
-const std::map<std::string, VerbEntry>& verbs() {
-  static const std::map<std::string, VerbEntry> table{
-      {"train", {Verb::train, "DECK", "train (the verb may be left out)"}},
-      {"gradients", {Verb::gradients, "DECK", "write every gradient of step 1 to --output, a safetensors file"}},
-      {"evaluate",
-       {Verb::evaluate, "DECK", "loss, perplexity and bits per byte of a trained model on the validation files"}},
-      {"show", {Verb::show, "DECK", "parameters, FLOPs, memory and schedule of the resolved deck"}},
-      {"plan", {Verb::plan, "DECK", "time and memory of a step on a machine, and the layouts that are fastest there"}},
-      {"calibrate", {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started"}},
-      {"tune", {Verb::tune, "DECK", "measure the algorithms of a step's products on GPUs, into --output"}},
-      {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
-      {"generate", {Verb::generate, "DECK", "continue a prompt with a trained model"}},
-      {"tokenize", {Verb::tokenize, "TEXT…", "make a token file from text, or train a tokenizer"}},
-      {"verify", {Verb::verify, "[PROBLEM…]", "run the problems of verify/ and compare with their references"}},
-      {"verify-checkpoint", {Verb::verify_checkpoint, "DIR", "read and verify every byte of a checkpoint"}},
-      {"help", {Verb::help, "[SECTION]", "the deck's keys, all or of one section"}},
-      {"version", {Verb::version, "", "build and libraries"}}};
-  return table;
-}
 
 // Verbs that may run several ranks in one process.
 bool takes_thread_ranks(Verb verb) {
@@ -131,8 +107,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
   const bool deck = verb == Verb::train || verb == Verb::gradients || verb == Verb::evaluate || verb == Verb::show ||
                     verb == Verb::plan || verb == Verb::generate || verb == Verb::verify || verb == Verb::tune;
   if (deck)
-    o.add_options()("set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
-                    "set a key of the deck; the value is read as YAML; repeatable");
+    o.add_options()(
+        "set", po::value(&c.set)->composing()->value_name("KEY=VALUE"),
+        "set a key of the deck, as in --set train.steps=20 or --set 'data.files=[a.bin, b.bin]'; repeatable");
   if (verb == Verb::train)
     o.add_options()("restart", po::value(&c.restart)->value_name("latest|DIR"),
                     "go on from the newest checkpoint of checkpoint.directory that is whole, or from this one")(
@@ -166,12 +143,6 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "top-p", po::value(&c.top_p)->value_name("X"), "draw among the likeliest of this mass (default 1: all)")(
         "seed", po::value(&c.sampling_seed)->value_name("N"), "of the draws (default 0)");
   return o;
-}
-
-std::string list_of_verbs() {
-  std::string list;
-  for (const auto& [name, entry] : verbs()) list += (list.empty() ? "" : ", ") + name;
-  return list;
 }
 
 void read_tokens(const std::string& text, CommandLine& c) {
@@ -226,16 +197,18 @@ void check_count(const CommandLine& c, const std::string& verb) {
   const std::size_t n = c.inputs.size();
   const bool one = c.verb == Verb::train || c.verb == Verb::gradients || c.verb == Verb::evaluate ||
                    c.verb == Verb::show || c.verb == Verb::plan || c.verb == Verb::generate || c.verb == Verb::tune;
+  const std::string more = "; `forge " + verb + " --help` has an example";
   if (one && n != 1)
-    throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) + "\n" + usage());
+    throw BadInput("forge " + verb + " takes one input deck, not " + std::to_string(n) +
+                   (n > 1 ? ": " + joined(c.inputs) : "") + word_hint(verb, c.inputs) + more);
   if (c.verb == Verb::tokenize && n == 0 && c.files_from.empty())
-    throw BadInput("forge tokenize takes the text files to read\n" + usage());
+    throw BadInput("forge tokenize takes the text files to read" + more);
   if (c.verb == Verb::verify_checkpoint && n != 1)
     throw BadInput(
         "forge verify-checkpoint takes one directory: a checkpoint, or checkpoint.directory with all of them");
   if (c.verb == Verb::export_model && n != 1)
     throw BadInput("forge export takes one checkpoint, or checkpoint.directory for the newest one");
-  if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one section");
+  if (c.verb == Verb::help && n > 1) throw BadInput("forge help takes at most one name, of a verb, a section or a key");
   if (c.verb == Verb::calibrate && n > 0) throw BadInput("forge calibrate takes no deck");
   if (c.verb == Verb::version && n > 0) throw BadInput("forge version takes no arguments");
 }
@@ -298,22 +271,9 @@ void check_values(const CommandLine& c) {
 
 }  // namespace
 
-CommandLine parse_command_line(int argc, const char* const* argv) {
-  CommandLine c;
-  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  if (words.empty()) throw BadInput("no input deck\n" + usage());
-  if (words.front() == "--help" || words.front() == "-h") words.front() = "help";
-  if (words.front() == "--version") words.front() = "version";
-  std::string verb = "train";
-  if (verbs().contains(words.front())) {
-    verb = words.front();
-    words.erase(words.begin());
-  } else if (words.front().find('.') == std::string::npos && words.front().find('/') == std::string::npos &&
-             words.front().rfind("-", 0) != 0) {
-    throw BadInput("'" + words.front() + "' is neither a verb nor a deck; verbs: " + list_of_verbs());
-  }
-  c.verb = verbs().at(verb).verb;
+namespace {
 
+void parse_options(const std::string& verb, const std::vector<std::string>& words, CommandLine& c) {
   po::options_description options = options_of(c.verb, c), all;
   all.add(options).add_options()("input", po::value(&c.inputs));
   po::positional_options_description positional;
@@ -331,26 +291,39 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     check_given(values, c);
+  } catch (const po::unknown_option& error) {
+    const std::string hint = option_hint(verb, error.get_option_name());
+    throw BadInput("forge " + verb + ": " + error.what() + (hint.empty() ? option_list(verb) : hint));
   } catch (const po::error& error) {
-    std::stringstream legal;
-    legal << options;
-    throw BadInput("forge " + verb + ": " + error.what() + "\n" + legal.str());
+    throw BadInput("forge " + verb + ": " + error.what() + "; `forge " + verb + " --help` has the options");
   }
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine c;
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty()) throw BadInput("no input deck\n" + usage());
+  if (asks_for_help(words, c)) return c;
+  const std::string verb = take_verb(words);
+  c.verb = verbs().at(verb).verb;
+  if (c.verb == Verb::train) complete_restart(words);
+  parse_options(verb, words, c);
   check_count(c, verb);
   check_values(c);
   return c;
 }
 
-std::string usage() {
-  std::stringstream out;
-  out << "usage: forge DECK [--set KEY=VALUE …]\n       forge VERB ARGUMENTS [options]\n\nverbs:\n";
-  for (const auto& [name, entry] : verbs()) {
-    std::string head = "  " + name + " " + entry.arguments;
-    head.resize(std::max<std::size_t>(head.size() + 1, 26), ' ');
-    out << head << entry.purpose << "\n";
+std::vector<OptionText> option_texts(Verb verb) {
+  CommandLine ignored;
+  std::vector<OptionText> texts;
+  const po::options_description options = options_of(verb, ignored);
+  for (const auto& option : options.options()) {
+    const std::string value = option->format_parameter();
+    texts.push_back({"--" + option->long_name() + (value.empty() ? "" : " " + value), option->description()});
   }
-  out << "\nA deck is a YAML file; `forge help` lists its keys.\n";
-  return out.str();
+  return texts;
 }
 
 }  // namespace forge

@@ -26,7 +26,7 @@ enum class Verb {
 // The command line as values. What a verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
-  std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; a section of help
+  std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; what help is asked for
   std::vector<std::string> set;     // --set key=value
   std::string output;               // gradients, tokenize, plan, calibrate; the directory of export
   int ranks = 0;                    // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
@@ -77,8 +77,5 @@ struct CommandLine {
 
 // Throws BadInput naming the option and what would be legal.
 CommandLine parse_command_line(int argc, const char* const* argv);
-
-// "usage: forge …" with every verb and its options.
-std::string usage();
 
 }  // namespace forge

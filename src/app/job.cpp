@@ -3,8 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,9 +18,11 @@
 #include "app/trained_model.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "checkpoint/torch_optimizer.hpp"
+#include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "config/write.hpp"
 #include "config/yaml.hpp"
+#include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "layout/local_units.hpp"
@@ -50,16 +54,36 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
     what = "empty";
   }
   if (!what.empty())
-    throw BadInput(file + " is no deck: it is " + what +
-                   "; legal: a YAML file in UTF-8, sections of keys, which `forge help` lists. Token files are named "
-                   "in data.files, checkpoints by --restart or checkpoint.model_from");
+    throw BadInput(
+        file + " is no deck: it is " + what +
+        "; legal: a YAML file in UTF-8, sections of keys, which `forge help keys` lists. Token files are named "
+        "in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
+// Where a directory is given in the place of a deck.
+std::string directory_hint(const std::string& directory) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
+  if (has("config.json")) return "; to train its model, name it in a deck as model.hf, with model.load_weights: true";
+  if (has(manifest_name) || has("latest")) return "; to go on from it, give the deck and --restart " + directory;
+  if (has("deck.yaml")) return "; it has " + directory + "/deck.yaml";
+  return "";
+}
+
+// A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.
 std::string read_text(const std::string& file) {
+  std::error_code unknown;
+  const std::filesystem::file_status status = std::filesystem::status(file, unknown);
+  if (std::filesystem::is_directory(status))
+    throw BadInput("the deck " + file + " is a directory; legal: the path of a YAML file" + directory_hint(file));
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw BadInput(file + " is no deck: it is " +
+                   (std::filesystem::is_character_file(status) ? "a device" : "a pipe or a socket") +
+                   "; legal: a YAML file, which each rank can read as often as it wants");
   std::ifstream in(file, std::ios::binary);
-  if (std::filesystem::is_directory(file))
-    throw BadInput("the deck " + file + " is a directory; give the path of a YAML file");
-  if (!in) throw BadInput("cannot open the deck " + file + "; give the path of a YAML file");
+  if (!in) {
+    const int error = errno;
+    throw BadInput("cannot open the deck " + file + ": " + std::strerror(error) + path_hint(file, PathUse::file));
+  }
   std::string text(most_yaml_bytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(to_size(in.gcount()));
@@ -80,11 +104,8 @@ void check_srun(const MeshDeck& mesh, const World& world) {
   if (!std::getenv("SLURM_STEP_ID") || mesh.dp_shard == -1) return;  // -1 takes what there is
   const std::int64_t asked = ranks_of(mesh);
   if (world.size() >= asked || asked % world.nodes() != 0) return;
-  const auto count = [](std::int64_t n, const std::string& what) {
-    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
-  };
-  throw BadInput("the deck's mesh has " + count(asked, "rank") + ", but srun started " + count(world.size(), "rank") +
-                 " on " + count(world.nodes(), "node") +
+  throw BadInput("the deck's mesh has " + counted(asked, "rank") + ", but srun started " +
+                 counted(world.size(), "rank") + " on " + counted(world.nodes(), "node") +
                  "; the option that is missing: --ntasks-per-node=" + std::to_string(asked / world.nodes()));
 }
 

@@ -33,9 +33,9 @@ std::string traffic_report(Mesh& mesh) {
 template <class T>
 std::string memory_report(Job<T>& job, std::size_t outside) {
   const Arena& arena = job.session->arena();
-  return "memory of rank 0: planned " + std::to_string(job.memory.total()) + " B, high-water mark " +
-         std::to_string(arena.high_water()) + " B; resident on the host " + std::to_string(host_memory().peak) +
-         " B, of which " + std::to_string(outside) + " B outside at the start\n";
+  return "memory of rank 0: planned " + format_bytes(job.memory.total()) + ", high-water mark " +
+         format_bytes(arena.high_water()) + "; resident on the host " + format_bytes(host_memory().peak) +
+         ", of which " + format_bytes(outside) + " outside at the start\n";
 }
 
 // What the trained model writes after output.sample_prompt; all ranks.

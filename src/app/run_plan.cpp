@@ -8,6 +8,7 @@
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/keys.hpp"
+#include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "config/write.hpp"
 #include "core/in_parallel.hpp"
@@ -50,9 +51,10 @@ void check_head(const CsvTable& table, const std::string& source) {
   for (const std::string& name : table.head) {
     const std::size_t dot = name.find('.');
     const std::string section = name.substr(0, dot), key = dot == std::string::npos ? "" : name.substr(dot + 1);
+    const std::string near = suggest_key(section, key).text;
     if (!find_key(section, key))
-      throw BadInput(source + ":1: column " + shown(name) +
-                     " is no key of the deck; nearest: " + nearest_key(section, key));
+      throw BadInput(source + ":1: column " + shown(name) + " is no key of the deck" +
+                     (near.empty() ? "" : "; " + near));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "app/verbs.hpp"
 #include "config/write.hpp"
 #include "core/bytes.hpp"
+#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "plan/operations.hpp"
@@ -207,7 +208,7 @@ void print_layout(const CommandLine& line, const Deck& deck) {
   const ModelSpec spec = resolve_model(deck.model);
   const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   const Schedule schedule = shown_schedule(deck);
-  std::printf("mesh of %d ranks\n%s\n%s\n%s", mesh.world(), mesh_table(mesh, 0).c_str(),
+  std::printf("mesh of %s\n%s\n%s\n%s", counted(mesh.world(), "rank").c_str(), mesh_table(mesh, 0).c_str(),
               stage_table(deck, spec, schedule).c_str(), schedule_line(deck, spec, schedule).c_str());
   if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, deck, schedule).c_str());
   std::printf("\n");

@@ -102,7 +102,8 @@ void write_header(const std::string& header, const Start& start, const Deck& dec
     directory->write_file("job_info", header);
   }
   if (progress.step >= deck.train.steps)
-    log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) + "\n");
+    log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) +
+            "; to go on, raise it: --set train.steps=" + std::to_string(2 * deck.train.steps) + "\n");
 }
 
 // Null where the deck has none.

@@ -84,13 +84,16 @@ VerifyOutcome run_problem(const Deck& deck, const std::string& directory, const 
 }
 
 std::vector<std::string> problems_of(const CommandLine& line) {
-  for (const std::string& problem : line.inputs)
+  std::vector<std::string> problems;
+  for (std::string problem : line.inputs) {
+    if (!fs::exists(problem) && fs::exists("verify/" + problem)) problem = "verify/" + problem;
     for (const char* file : {"/input.yaml", "/reference.yaml"})
       if (!fs::exists(problem + file))
         throw BadInput(problem + " is no problem of verification, as there is no " + problem + file +
-                       "; legal: folders with both, such as verify/llama");
-  if (!line.inputs.empty()) return line.inputs;
-  std::vector<std::string> problems;
+                       "; legal: folders with both, such as verify/llama, or a name below verify/");
+    problems.push_back(std::move(problem));
+  }
+  if (!problems.empty()) return problems;
   if (fs::is_directory("verify"))
     for (const auto& entry : fs::directory_iterator("verify"))
       if (fs::exists(entry.path() / "input.yaml") && fs::exists(entry.path() / "reference.yaml"))

@@ -4,6 +4,7 @@
 #include "app/job.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
+#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "nn/units.plan.hpp"
 #include "train/report.hpp"
@@ -22,9 +23,9 @@ std::string value_of(const Deck& deck, const char* section, const char* name) {
 
 std::string layout(const RunSetup& s) {
   const MeshShape& m = s.mesh;
-  std::string text = number(m.world()) + (m.world() == 1 ? " rank" : " ranks") + " = pp " + number(m.pp) +
-                     " x dp_replicate " + number(m.dp_replicate) + " x dp_shard " + number(m.dp_shard) + " x cp " +
-                     number(m.cp) + " x tp " + number(m.tp);
+  std::string text = counted(m.world(), "rank") + " = pp " + number(m.pp) + " x dp_replicate " +
+                     number(m.dp_replicate) + " x dp_shard " + number(m.dp_shard) + " x cp " + number(m.cp) + " x tp " +
+                     number(m.tp);
   if (s.spec.E() > 0)
     text += "; experts: pp " + number(m.pp) + " x edp " + number(m.edp) + " x ep " + number(m.ep) + " x etp " +
             number(m.etp);
@@ -34,9 +35,9 @@ std::string layout(const RunSetup& s) {
 std::string training(const RunSetup& s) {
   const Deck& d = s.deck;
   const double tokens = static_cast<double>(s.tokens_through(d.train.steps));
-  return number(d.train.steps) + " steps, " + format_count(tokens) + " tokens; " + value_of(d, "train", "precision") +
-         ", zero_stage " + number(d.train.zero_stage) + ", recompute " + value_of(d, "train", "recompute") +
-         ", schedule " + s.schedule.name;
+  return counted(d.train.steps, "step") + ", " + format_count(tokens) + " tokens; " +
+         value_of(d, "train", "precision") + ", zero_stage " + number(d.train.zero_stage) + ", recompute " +
+         value_of(d, "train", "recompute") + ", schedule " + s.schedule.name;
 }
 
 }  // namespace

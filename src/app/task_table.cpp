@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/bytes.hpp"
+#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "plan/operations.hpp"
 #include "plan/placement.hpp"
@@ -70,7 +71,7 @@ class Words {
 
   std::string flops_by(const Task& task) const {
     const double flops = operations_of(setup_.buffers, share_, task).flops();
-    return flops > 0 ? format_count(flops) : "";
+    return flops > 0 ? format_flops(flops) : "";
   }
   std::string sent_by(const Task& task) const {
     std::map<Group, std::int64_t> bytes;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/library_version.hpp"
 #include "core/error.hpp"
 #include "core/faults.hpp"
 
@@ -126,6 +127,13 @@ Hid checked_chunks(const std::vector<hsize_t>& chunk, const std::string& file) {
   check_hdf5(H5Pset_fletcher32(list), "H5Pset_fletcher32", file);
   check_hdf5(H5Pset_obj_track_times(list, 0), "H5Pset_obj_track_times", file);
   return list;
+}
+
+std::string hdf5_version() {
+  const Hdf5Lock lock;
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
 }
 
 }  // namespace forge

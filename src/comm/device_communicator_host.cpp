@@ -1,4 +1,5 @@
 #include "comm/device_communicator.hpp"
+#include "comm/library_versions.hpp"
 
 namespace forge {
 
@@ -11,5 +12,9 @@ bool devices_are_shared() {
 }
 
 void set_nccl_environment(int) {}
+
+std::string nccl_version() {
+  return "";
+}
 
 }  // namespace forge

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/device_communicator.hpp"
+#include "comm/library_versions.hpp"
 #include "comm/nccl_monitor.hpp"
 #include "core/to_size.hpp"
 
@@ -192,6 +193,13 @@ void set_nccl_environment(int rank) {
   set("NCCL_NVLS_ENABLE", "0");
   set("NCCL_RAS_ENABLE", "0");
   set("NCCL_MAX_CTAS", "2");
+}
+
+std::string nccl_version() {
+  int version = 0;
+  nccl_check(ncclGetVersion(&version), "ncclGetVersion");
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace forge

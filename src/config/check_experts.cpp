@@ -4,6 +4,7 @@
 #include "config/check_parts.hpp"
 #include "config/grouped_products.hpp"
 #include "config/keys.hpp"
+#include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
 #include "core/bytes.hpp"
 
@@ -23,9 +24,6 @@ void check_unused(const ModelDeck& m, const std::array<const char*, N>& names, c
                          "; legal: " + default_text(key));
   }
 }
-
-// What the kernels of routers keep of a row (kernels/router.cpp, permute.cpp).
-constexpr std::int64_t most_choices = 64, most_groups = 64;
 
 constexpr std::array latent_keys = {"q_lora",    "kv_lora",         "nope_dim",           "rope_dim",
                                     "value_dim", "rope_interleave", "latent_norm_epsilon"};
@@ -47,8 +45,8 @@ void check_router(ModelDeck& m, Report& report) {
   if (m.router_groups_used == 0) m.router_groups_used = m.router_groups;
   const std::string experts = equation("model.experts", m.experts),
                     groups = equation("model.router_groups", m.router_groups);
-  if (m.router_groups > most_groups) {
-    report.add("", groups + "; legal: at most " + std::to_string(most_groups));
+  if (m.router_groups > most_router_groups) {
+    report.add("", groups + "; legal: at most " + std::to_string(most_router_groups));
     return;
   }
   if (m.experts % m.router_groups != 0) {
@@ -139,10 +137,10 @@ void check_experts(ModelDeck& m, Report& report) {
   if (m.mtp_depth == 0) check_unused(m, std::array{"mtp_loss_factor"}, "without model.mtp_depth", report);
   if (m.experts == 0) return check_unused(m, expert_keys, "without model.experts", report);
   if (m.expert_ffn == 0) m.expert_ffn = m.ffn;
-  if (m.experts_per_token < 1 || m.experts_per_token > std::min(m.experts, most_choices)) {
-    report.add("",
-               equation("model.experts_per_token", m.experts_per_token) + "; legal: 1 to " +
-                   (m.experts <= most_choices ? equation("model.experts", m.experts) : std::to_string(most_choices)));
+  if (m.experts_per_token < 1 || m.experts_per_token > std::min(m.experts, most_expert_choices)) {
+    report.add("", equation("model.experts_per_token", m.experts_per_token) + "; legal: 1 to " +
+                       (m.experts <= most_expert_choices ? equation("model.experts", m.experts)
+                                                         : std::to_string(most_expert_choices)));
     return;
   }
   if (m.shared_expert_ffn == 0)

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "config/batch_ramp.hpp"
 #include "config/group_keys.hpp"
 #include "config/key_builder.hpp"
 #include "config/mixture_keys.hpp"
+#include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -54,6 +56,12 @@ bool in_range(const NumberKey& key, double x) {
   return std::isfinite(x) && (key.above ? x > key.least : x >= key.least) && (key.below ? x < key.most : x <= key.most);
 }
 
+// A value in a message: a list can be as long as a deck.
+std::string at_most(const std::string& text) {
+  constexpr std::size_t most = 200;
+  return text.size() > most ? text.substr(0, most) + "..." : text;
+}
+
 }  // namespace
 
 std::string text_problem(const std::string& text, bool path) {
@@ -86,31 +94,23 @@ const std::vector<Key>& all_keys() {
 }
 
 const Key* find_key(const std::string& section, const std::string& name) {
-  for (const auto& key : all_keys())
-    if (key.section == section && (key.name == name || (!name.empty() && key.former_name == name))) return &key;
-  return nullptr;
+  static const std::unordered_map<std::string, const Key*> known = [] {
+    std::unordered_map<std::string, const Key*> names;
+    for (const auto& key : all_keys()) names.emplace(key.qualified(), &key);
+    for (const auto& key : all_keys())
+      if (!key.former_name.empty()) names.emplace(key.section + "." + key.former_name, &key);
+    return names;
+  }();
+  const auto found = known.find(section + "." + name);
+  return found == known.end() ? nullptr : found->second;
 }
 
 std::string nearest_key(const std::string& section, const std::string& name) {
-  const std::string qualified = section + "." + name;
-  std::string best;
-  std::size_t best_distance = ~std::size_t{0};
-  for (const auto& key : all_keys()) {
-    std::size_t distance = edit_distance(qualified, key.qualified());
-    if (key.section != section) distance = std::min(distance, edit_distance(name, key.name) + 1);
-    if (distance < best_distance) best_distance = distance, best = key.qualified();
-  }
-  return best;
+  return suggest_key(section, name).key;
 }
 
 std::string nearest_section(const std::string& name) {
-  std::string best;
-  std::size_t best_distance = ~std::size_t{0};
-  for (const auto& section : all_sections()) {
-    const std::size_t distance = edit_distance(name, section.name);
-    if (distance < best_distance) best_distance = distance, best = section.name;
-  }
-  return best;
+  return suggest_section(name);
 }
 
 std::string legal_values(const Key& key) {
@@ -167,7 +167,7 @@ std::string compared_text(const Key& key, const Deck& deck) {
 std::string range_problem(const Key& key, const Deck& deck, bool needed) {
   if (!needed && is_default(key, deck)) return "";
   const auto must_be = [&](bool holds) {
-    return holds ? std::string() : "= " + value_text(key, deck) + ": legal: " + legal_values(key);
+    return holds ? std::string() : "= " + at_most(value_text(key, deck)) + ": legal: " + legal_values(key);
   };
   return std::visit(
       Overloaded{

@@ -1,5 +1,6 @@
 #include "config/key_bounds.hpp"
 #include "config/key_builder.hpp"
+#include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
 
 namespace forge {
@@ -15,7 +16,7 @@ constexpr std::int64_t most_experts = 65'536;
 
 void add_layout(Keys& k) {
   k.integer<&M::experts>("experts", stays, 0, most_experts, "", "experts of a layer, E; 0 = dense layers only");
-  k.integer<&M::experts_per_token>("experts_per_token", stays, 0, most_experts, "",
+  k.integer<&M::experts_per_token>("experts_per_token", stays, 0, most_expert_choices, "",
                                    "experts that a token goes to; at least 1 with experts");
   k.integer<&M::expert_ffn>("expert_ffn", stays, 0, most_ffn, "", "inner width of an expert; 0 = ffn");
   k.integer<&M::shared_expert_ffn>("shared_expert_ffn", stays, 0, most_ffn, "",
@@ -36,9 +37,9 @@ void add_router(Keys& k) {
                              router_score_doc);
   k.flag<&M::router_renormalise>("router_renormalise", stays, "divide a token's weights by their sum");
   k.number<&M::router_scale>("router_scale", stays, more_than(0), "factor of a token's weights, after renormalising");
-  k.integer<&M::router_groups>("router_groups", stays, 1, most_experts, "",
+  k.integer<&M::router_groups>("router_groups", stays, 1, most_router_groups, "",
                                "groups of neighbouring experts, of which a token uses only some; divides experts");
-  k.integer<&M::router_groups_used>("router_groups_used", stays, 0, most_experts, "",
+  k.integer<&M::router_groups_used>("router_groups_used", stays, 0, most_router_groups, "",
                                     "groups that a token uses; 0 = all");
   k.choice<&M::router_group_score>("router_group_score", stays, {"top2_sum", "max"},
                                    "what ranks a group: the sum of its two best scores, or the best");

@@ -170,7 +170,7 @@ void add_rates(SectionKeys<&Deck::optimizer>& k) {
       "of the learning rate after warm-up (docs/optimizers.md); wsd stays, then decays over the last "
       "decay_steps; `forge show DECK --rates` draws it");
   k.integer<&O::warmup_steps>("warmup_steps", may_change, 0, most_steps, "",
-                              "steps of linear warm-up; at most train.steps");
+                              "steps of linear warm-up; a shorter run ends within it");
   k.integer<&O::decay_steps>("decay_steps", may_change, 0, most_steps, "",
                              "steps of the decay; 0 = train.steps - warmup_steps");
   k.number<&O::min_ratio>("min_ratio", may_change, from_to(0, 1), "where the decay ends, as a share of learning_rate");
@@ -256,7 +256,8 @@ void add_checkpoint(std::vector<Key>& keys) {
   SectionKeys<&Deck::checkpoint> k("checkpoint", keys);
   k.path<&C::directory>("directory", may_change,
                         "where step_00001000 and so on go, one at the end of the run in any case; empty = "
-                        "nothing is saved");
+                        "nothing is saved; none = nothing, whatever the section's other keys and output.save_hf say: "
+                        "`--set checkpoint.directory=none` for a trial");
   k.integer<&C::every_steps>("every_steps", may_change, 0, most_steps, "",
                              "steps between two of them; 0 = not by steps");
   k.integer<&C::every_seconds>("every_seconds", may_change, 0, most_steps, "",

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "config/keys.hpp"
+#include "config/option_value.hpp"
+#include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "config/yaml.hpp"
+#include "config/yaml_hints.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -39,11 +43,15 @@ class DeckReader {
   DeckReader(std::string file, const std::vector<std::string>& options) : file_(std::move(file)), options_(options) {}
 
   Deck read(const std::string& text, Needs needs) {
+    text_ = &text;
     bool usable = parse_yaml(text, file_, root_, report_);
     if (usable && root_.kind != YamlNode::Kind::map && root_.kind != YamlNode::Kind::null) {
-      report_.add(place(root_), "must be a map of sections: " + section_names());
+      report_.add(place(root_), "must be a map of sections: " + section_names() + hint_of(root_));
       usable = false;
     }
+    if (options_.size() > most_settings)
+      throw BadInput("--set: " + std::to_string(options_.size()) + " of them; legal: at most " +
+                     std::to_string(most_settings) + ", more belong into the deck");
     for (std::size_t i = 0; i < options_.size(); ++i) apply_option(static_cast<int>(i));
     for (const auto& section : root_.entries) read_section(section);
     if (usable) check_required(needs);
@@ -64,19 +72,33 @@ class DeckReader {
     return joined(names);
   }
 
+  // What a person mistook where the text is YAML, but of another shape.
+  template <class Node>
+  std::string hint_of(const Node& at) const {
+    if (at.option >= 0) return "";
+    const YamlHint hint = yaml_hint(*text_, at.line + 1);
+    if (hint.text.empty()) return "";
+    return (hint.line > 0 ? "; line " + std::to_string(hint.line) + ": " : "; ") + hint.text;
+  }
+
   // Puts the value of "section.key=value" where the file would have it.
   void apply_option(int index) {
     const std::string& option = options_[to_size(index)];
     const auto equals = option.find('='), dot = option.find('.');
     if (equals == std::string::npos || dot >= equals || option.find('.', dot + 1) < equals) {
-      report_.add("--set " + option.substr(0, 200), "legal: --set section.key=value");
+      const std::string key = is_section(option.substr(0, equals)) ? "" : key_named(option.substr(0, equals));
+      report_.add("--set " + option.substr(0, 200),
+                  "legal: --set " + (key.empty() ? "section.key" : key) +
+                      (equals == std::string::npos || key.empty() ? "=value" : option.substr(equals, 200)));
       return;
     }
+    const std::string section = option.substr(0, dot), name = option.substr(dot + 1, equals - dot - 1);
     YamlNode value;
-    if (!parse_yaml(option.substr(equals + 1), "--set " + option.substr(0, equals), value, report_)) return;
+    if (!read_option(option.substr(equals + 1), "--set " + option.substr(0, equals), find_key(section, name), value,
+                     report_))
+      return;
     value.option = index;
     value.line = value.column = 0;
-    const std::string section = option.substr(0, dot), name = option.substr(dot + 1, equals - dot - 1);
     if (YamlNode* keys = section_for_option(section, index)) {
       YamlNode::Entry entry{name, 0, 0, index, std::move(value)};
       if (YamlNode::Entry* old = find_key_entry(*keys, section, name))
@@ -101,23 +123,45 @@ class DeckReader {
 
   void read_section(const YamlNode::Entry& section) {
     if (!is_section(section.name)) {
-      const bool one_key = section.value.kind == YamlNode::Kind::scalar || section.value.kind == YamlNode::Kind::list;
-      report_.add(place(section), shown(section.name) + ": unknown section; " +
-                                      (one_key ? "nearest known key: " + nearest_key("", section.name)
-                                               : "nearest known section: " + nearest_section(section.name)));
+      report_.add(place(section), shown(section.name) + ": unknown section" + instead_of_section(section));
       return;
     }
-    if (section.value.kind == YamlNode::Kind::scalar || section.value.kind == YamlNode::Kind::list)
-      report_.add(place(section), section.name + ": must be a map of keys");
+    if (section.value.kind == YamlNode::Kind::unusable) broken_.insert(section.name);
+    if (section.value.kind == YamlNode::Kind::scalar || section.value.kind == YamlNode::Kind::list) {
+      report_.add(place(section), section.name + ": must be a map of keys" + hint_of(section.value));
+      broken_.insert(section.name);
+    }
     for (const auto& entry : section.value.entries) read_key(section.name, entry);
+  }
+
+  // Beyond what a report shows nobody looks for what may be meant.
+  bool looks() { return ++looked_for_ <= 100; }
+
+  std::string instead_of_section(const YamlNode::Entry& section) {
+    if (!looks()) return "";
+    const bool one_key = section.value.kind == YamlNode::Kind::scalar || section.value.kind == YamlNode::Kind::list;
+    if (one_key)
+      if (const Suggestion key = suggest_key("", section.name); !key.text.empty()) return instead(key);
+    const std::string near = suggest_section(section.name);
+    return "; " + (near.empty() ? "legal: " + section_names() : near);
+  }
+
+  std::string instead_of_key(const std::string& section, const std::string& name) {
+    const Suggestion near = suggest_key(section, name);
+    return near.text.empty() ? "; " + keys_of_section(section) : instead(near);
+  }
+
+  std::string instead(const Suggestion& key) {
+    if (!key.key.empty()) misnamed_.insert(key.key);
+    return "; " + key.text;
   }
 
   void read_key(const std::string& section, const YamlNode::Entry& entry) {
     const Key* key = find_key(section, entry.name);
     if (!key) {
       const std::string name = section + "." + entry.name;
-      report_.add(place(entry), (name.size() > 80 ? shown(name) : name) +
-                                    ": unknown key; nearest known key: " + nearest_key(section, entry.name));
+      report_.add(place(entry), (name.size() > 80 ? shown(name) : name) + ": unknown key" +
+                                    (looks() ? instead_of_key(section, entry.name) : ""));
       return;
     }
     const auto [seen, first] = names_.emplace(key, entry.name);
@@ -127,6 +171,7 @@ class DeckReader {
                                     key->qualified() + "; legal: " + key->name + " alone");
       return;
     }
+    if (entry.value.kind == YamlNode::Kind::unusable) given_[key] = {place(entry.value), false};
     if (entry.value.kind == YamlNode::Kind::null || entry.value.kind == YamlNode::Kind::unusable) return;
     const std::string problem = read_value(*key, entry.value, deck_);
     if (!problem.empty()) report_.add(place(entry.value), key->qualified() + " " + problem);
@@ -134,13 +179,29 @@ class DeckReader {
     if (section == "model") deck_.model.given.push_back(key->name);
   }
 
+  bool is_given(const char* section, const char* name) const {
+    return given_.count(find_key(section, name)) > 0 || broken_.count(section) > 0;
+  }
+
+  // What was meant for a key and is reported already isn't missing.
+  bool is_missed(const Key& key, Needs needs) const {
+    if (broken_.count(key.section) > 0 || misnamed_.count(key.qualified()) > 0) return false;
+    switch (key.required) {
+      case Required::training:
+        return needs == Needs::training;
+      case Required::files:
+        return needs == Needs::training && !is_given("data", "sources");
+      case Required::dimension:
+        return !is_given("model", "hf") || (given_.at(find_key("model", "hf")).good && deck_.model.hf.empty());
+      case Required::never:
+        break;
+    }
+    return false;
+  }
+
   void check_required(Needs needs) {
     for (const auto& key : all_keys()) {
-      const bool needed = key.required == Required::training    ? needs == Needs::training
-                          : key.required == Required::files     ? needs == Needs::training && deck_.data.sources.empty()
-                          : key.required == Required::dimension ? deck_.model.hf.empty()
-                                                                : false;
-      if (!needed) continue;
+      if (!is_missed(key, needs)) continue;
       const auto given = given_.find(&key);
       if (given == given_.end()) {
         report_.add(file_, key.qualified() + " is missing: " + key.doc + "; legal: " + legal_values(key) +
@@ -159,13 +220,19 @@ class DeckReader {
     bool good;  // else already reported
   };
 
+  static constexpr std::size_t most_settings = 1000;
+
   std::string file_;
+  const std::string* text_ = nullptr;
   const std::vector<std::string>& options_;
   YamlNode root_;
   Report report_;
   Deck deck_;
   std::map<const Key*, Given> given_;
   std::map<const Key*, std::string> names_;  // under which the deck has them
+  std::set<std::string> broken_;             // sections that are no maps
+  int looked_for_ = 0;
+  std::set<std::string> misnamed_;  // keys that stand under another name
 };
 
 }  // namespace

@@ -2,13 +2,11 @@
 
 #include "config/keys.hpp"
 #include "config/text.hpp"
-#include "core/error.hpp"
+#include "config/wrap.hpp"
 
 namespace forge {
 
 namespace {
-
-constexpr std::size_t help_columns = 100;
 
 const char* requirement_text(const Key& key) {
   switch (key.required) {
@@ -28,29 +26,16 @@ std::string default_or_required(const Key& key) {
   return key.required == Required::never ? "default " + default_text(key) : requirement_text(key);
 }
 
-// Breaks a text at spaces into lines that start with `indent`.
-std::string wrapped(const std::string& text, const std::string& indent) {
-  std::string result, line = indent;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    if (line.size() > indent.size() && line.size() + 1 + (end - begin) > help_columns) {
-      result += line + "\n";
-      line = indent;
-    }
-    line += (line.size() > indent.size() ? " " : "") + text.substr(begin, end - begin);
-    begin = end + 1;
-  }
-  return result + line + "\n";
+std::string help_of(const Key& key) {
+  return "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") + "; " +
+         default_or_required(key) + (key.on_restart == OnRestart::stays ? "; stays at a restart" : "") + "\n" +
+         wrapped(key.doc + (key.former_name.empty() ? "" : "; formerly " + key.former_name), "      ");
 }
 
 std::string help_of(const SectionInfo& section) {
-  std::string text = section.name + ": " + section.doc + "\n";
-  for (const auto& key : all_keys()) {
-    if (key.section != section.name) continue;
-    text += "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") +
-            "; " + default_or_required(key) + (key.on_restart == OnRestart::stays ? "; stays at a restart" : "") + "\n";
-    text += wrapped(key.doc + (key.former_name.empty() ? "" : "; formerly " + key.former_name), "      ");
-  }
+  std::string text = wrapped(section.name + ": " + section.doc, "");
+  for (const auto& key : all_keys())
+    if (key.section == section.name) text += help_of(key);
   return text;
 }
 
@@ -75,13 +60,17 @@ std::string write_deck(const Deck& deck) {
 
 std::string help_text(const std::string& section) {
   std::string text;
-  std::vector<std::string> names;
-  for (const auto& info : all_sections()) {
-    names.push_back(info.name);
+  for (const auto& info : all_sections())
     if (section.empty() || section == info.name) text += (text.empty() ? "" : "\n") + help_of(info);
-  }
-  if (text.empty()) throw BadInput("help " + shown(section) + ": no such section; legal: " + joined(names));
   return text;
+}
+
+std::string help_of_keys(const std::string& section, const std::string& name) {
+  std::string text;
+  for (const auto& key : all_keys())
+    if ((section.empty() || key.section == section) && (key.name == name || key.former_name == name))
+      text += help_of(key);
+  return name.empty() ? "" : text;
 }
 
 std::string inputs_markdown() {
@@ -95,9 +84,11 @@ std::string inputs_markdown() {
       "aliases, "
       "tags, second documents or duplicate keys. A missing, null or empty section or key means defaults. An unknown "
       "key is "
-      "an error that names the nearest known one; all errors come in one report, with file:line:column. "
-      "`--set section.key=value` changes a key; it may be given several times, its value is read as YAML "
-      "(`--set data.files=[a.bin]`), the last one wins. Relative paths start at the working directory.\n\n"
+      "an error that names what is meant, also by names of other programs; all errors come in one report, with "
+      "file:line:column. "
+      "`--set section.key=value` changes a key; it may be given several times, the last one wins. A text or path is "
+      "taken as typed, other values are YAML "
+      "(`--set data.files=[a.bin]`). Relative paths start at the working directory.\n\n"
       "Integers are decimal digits without leading zeros, or a decimal number that is whole (1e6). Numbers are finite. "
       "Truth values are `true` and `false`. Numbers and truth values in quotes are texts, and refused.\n\n"
       "Column restart: whether a run that goes on from a checkpoint may have another value than the checkpoint; one "

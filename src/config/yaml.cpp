@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "config/text.hpp"
+#include "config/yaml_hints.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -21,6 +22,14 @@ struct Stop {};
 
 std::string place(const std::string& name, const YAML::Mark& mark) {
   return name + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+}
+
+// What a person mistook in a text that isn't YAML; false: nothing is known.
+bool add_hint(const std::string& text, const std::string& name, int last, Report& report) {
+  const YamlHint hint = yaml_hint(text, last);
+  if (hint.text.empty()) return false;
+  report.add(hint.line > 0 ? name + ":" + std::to_string(hint.line) : name, "not YAML: " + hint.text);
+  return true;
 }
 
 // The byte at a mark, 0 behind the end.
@@ -46,13 +55,13 @@ class Source {
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(const std::string& text, const std::string& name, Report& report)
-      : source_(text), name_(name), report_(report) {}
+      : text_(text), source_(text), name_(name), report_(report) {}
 
   YamlNode take_root() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ == 1) return;
-    report_.add(place(name_, mark), "a second document; legal: one");
+    if (!add_hint(text_, name_, mark.line, report_)) report_.add(place(name_, mark), "a second document; legal: one");
     throw Stop{};
   }
   void OnDocumentEnd() override {}
@@ -139,7 +148,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   [[noreturn]] void refuse_key(const YAML::Mark& mark) {
-    report_.add(place(name_, mark), "a key that is not a name; legal: name: value");
+    if (!add_hint(text_, name_, mark.line + 1, report_))
+      report_.add(place(name_, mark), "a key that is not a name; legal: name: value");
     throw Stop{};
   }
 
@@ -169,6 +179,7 @@ class TreeBuilder : public YAML::EventHandler {
     frame.has_key = false;
   }
 
+  const std::string& text_;
   Source source_;
   const std::string& name_;
   Report& report_;
@@ -210,7 +221,8 @@ bool parse_yaml(const std::string& text, const std::string& name, YamlNode& root
   } catch (const Stop&) {
     return false;
   } catch (const YAML::Exception& e) {
-    report.add(place(name, e.mark), "not YAML: " + e.msg);
+    if (!add_hint(text, name, e.mark.line + 1, report))
+      report.add(place(name, e.mark), "not YAML: " + e.msg + ", " + shown_line(text, e.mark.line + 1));
     return false;
   }
   root = builder.take_root();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/counts.hpp"
+
 namespace forge {
 
 namespace {
@@ -25,11 +27,27 @@ std::string format_bytes(std::uint64_t bytes) {
   return print("%.2f %s", value, units[unit]);
 }
 
-std::string format_count(double count) {
-  const char* units[] = {"", " k", " M", " G", " T", " P", " E"};
-  int unit = 0;
-  while (count >= 1000 && unit < 6) count /= 1000, ++unit;
+namespace {
+
+template <std::size_t N>
+std::string with_unit(double count, const char* const (&units)[N]) {
+  std::size_t unit = 0;
+  while (count >= 1000 && unit + 1 < N) count /= 1000, ++unit;
   return print(unit == 0 && count == std::floor(count) ? "%.0f%s" : "%.2f%s", count, units[unit]);
+}
+
+}  // namespace
+
+std::string format_count(double count) {
+  return with_unit(count, {"", " k", " M", " B", " T"});
+}
+
+std::string format_flops(double flops) {
+  return with_unit(flops, {"", " k", " M", " G", " T", " P", " E"});
+}
+
+std::string counted(std::int64_t count, const std::string& one, const std::string& several) {
+  return std::to_string(count) + " " + (count == 1 ? one : several.empty() ? one + "s" : several);
 }
 
 std::string format_seconds(double seconds) {

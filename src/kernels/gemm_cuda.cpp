@@ -13,6 +13,7 @@
 #include "kernels/fp8_matmul.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grouped_cutlass.hpp"
+#include "kernels/library_version.hpp"
 #include "kernels/product_algorithms.hpp"
 #include "kernels/scale.hpp"
 
@@ -198,6 +199,9 @@ Gemm::~Gemm() = default;
 
 std::string products_library() {
   return "cuBLASLt " + std::to_string(cublasLtGetVersion());
+}
+std::string products_library_version() {
+  return products_library();
 }
 void Gemm::use(const ProductAlgorithms& algorithms) {
   impl_->known = &algorithms;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "core/error.hpp"
+#include "kernels/library_version.hpp"
 
 namespace forge {
 
@@ -134,5 +135,11 @@ template bool Bf16Matmul::operator()(int, std::int64_t, std::int64_t, std::int64
                                      float, float*, std::int64_t, void*, std::size_t);
 template bool Bf16Matmul::operator()(int, std::int64_t, std::int64_t, std::int64_t, float, Operand<bf16>, Operand<bf16>,
                                      float, bf16*, std::int64_t, void*, std::size_t);
+
+std::string products_library_version() {
+  const dnnl_version_t& version = *dnnl_version();
+  return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+         std::to_string(version.patch);
+}
 
 }  // namespace forge

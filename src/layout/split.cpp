@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
@@ -53,7 +54,7 @@ class LayoutReader {
   static constexpr int most_depth = 8;
 
   [[noreturn]] void fail(std::size_t position, const std::string& rule) const {
-    throw BadInput("schedule.split \"" + text_ + "\", position " + std::to_string(position + 1) + ": " + rule);
+    throw BadInput("schedule.split " + shown(text_) + ", position " + std::to_string(position + 1) + ": " + rule);
   }
 
   // Appends items until the end or a ')'.

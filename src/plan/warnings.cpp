@@ -35,6 +35,7 @@ class Warnings {
   Warnings(const RunSetup& setup, const Site& site) : setup_(setup), deck_(setup.deck), site_(site) {}
 
   std::vector<std::string> all() {
+    of_rate();
     of_nodes();
     of_schedule();
     of_sequence();
@@ -44,6 +45,15 @@ class Warnings {
   }
 
  private:
+  // A trial of a few steps.
+  void of_rate() {
+    if (deck_.optimizer.warmup_steps > deck_.train.steps)
+      list_.push_back(
+          line("optimizer.warmup_steps = %lld with train.steps = %lld: the run ends within its warm-up, "
+               "before the rate is optimizer.learning_rate",
+               whole(deck_.optimizer.warmup_steps), whole(deck_.train.steps)));
+  }
+
   // etp divides tp, and lies inside where tp does.
   void of_nodes() {
     const Placement tp = placements(setup_.mesh, 0, groups_of(setup_), site_.ranks_per_node)[to_size(Group::tp)];

@@ -6,6 +6,7 @@
 #include "config/batch_ramp.hpp"
 #include "config/check.hpp"
 #include "config/check_parts.hpp"
+#include "core/counts.hpp"
 #include "hf/config.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/split.hpp"
@@ -74,6 +75,19 @@ void check_ramp_schedules(const Deck& deck, std::int64_t unit, Report& report) {
   }
 }
 
+// A stage that only hands on what it gets is somebody's intention where the split is written out, else a mistake.
+void check_stages(const Deck& deck, const std::vector<StageContent>& stages) {
+  const auto empty =
+      std::count_if(stages.begin(), stages.end(), [](const StageContent& s) { return s.passes_through(); });
+  if (empty == 0) return;
+  const std::int64_t chunks = static_cast<std::int64_t>(stages.size()) / deck.mesh.pp;
+  throw BadInput(equation("mesh.pp", deck.mesh.pp) + (chunks > 1 ? " x " + counted(chunks, "chunk") : "") + " = " +
+                 counted(static_cast<std::int64_t>(stages.size()), "stage") + " for " +
+                 equation("model.layers", deck.model.layers) + ": " + counted(empty, "stage") + " would hold nothing" +
+                 "; legal: at most " + counted(static_cast<std::int64_t>(stages.size()) - empty, "stage") +
+                 ", or a schedule.split that is written out, such as \"Et*4|||L\"");
+}
+
 void check_schedule(Deck& deck, Report& report) {
   const std::int64_t unit = deck.train.microbatch_sequences * deck.mesh.dp_replicate * deck.mesh.dp_shard;
   const bool whole = deck.train.global_batch_sequences % unit == 0;  // else reported
@@ -89,8 +103,9 @@ void check_schedule(Deck& deck, Report& report) {
     if (good) check_ramp_schedules(deck, unit, report);
   }
   report_of(report, [&] {
-    split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages),
-                 static_cast<int>(deck.model.mtp_depth));
+    const auto split = split_layers(deck.schedule.split, static_cast<int>(deck.model.layers), static_cast<int>(stages),
+                                    static_cast<int>(deck.model.mtp_depth));
+    if (deck.schedule.split == "even" || deck.schedule.split == "balanced") check_stages(deck, split);
   });
 }
 

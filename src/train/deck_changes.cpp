@@ -33,6 +33,13 @@ std::string or_later(const Key& key, std::int64_t step) {
                        : "";
 }
 
+// A key that a deck leaves to others of its keys: it changes with them, and nobody set it.
+bool is_derived(const Deck& deck, const Key& key) {
+  const bool decay = key.section == "optimizer" && key.name == "decay_steps";
+  return decay &&
+         deck.optimizer.decay_steps == std::max<std::int64_t>(deck.train.steps - deck.optimizer.warmup_steps, 0);
+}
+
 bool resets_optimizer(const Deck& now, const Deck& then) {
   return now.checkpoint.reset_optimizer && !then.checkpoint.reset_optimizer;
 }
@@ -68,6 +75,7 @@ DeckChanges deck_changes(const Deck& now, const std::string& checkpoint_deck, co
   for (const Key& key : all_keys()) {
     const std::string ours = value_text(key, now), theirs = value_text(key, as_written);
     if (ours == theirs || (!section.empty() && key.section != section)) continue;
+    if (is_derived(now, key) && is_derived(as_written, key)) continue;
     const bool same = is_batch(key) ? same_batches : compared_text(key, now_begun) == compared_text(key, then);
     const bool legal = same || (key.on_restart == OnRestart::may_change && !defines_averages(then, key)) ||
                        (resets_optimizer(now, then) && key.section == "optimizer");

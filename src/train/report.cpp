@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "core/bytes.hpp"
+#include "core/counts.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 
@@ -32,15 +33,15 @@ std::string model_text(const RunSetup& s) {
 }
 
 std::string work_text(const RunSetup& s) {
-  return format_count(training_flops_per_token(s.spec, s.deck.train.sequence_tokens)) +
+  return format_flops(training_flops_per_token(s.spec, s.deck.train.sequence_tokens)) +
          "FLOP a token, forward and backward";
 }
 
 std::string batch_text(const RunSetup& s) {
-  return format("%lld sequences of %lld tokens a step = %d ranks x %d microbatches x %lld",
-                static_cast<long long>(s.deck.train.global_batch_sequences),
-                static_cast<long long>(s.deck.train.sequence_tokens), s.replicas(), s.microbatches,
-                static_cast<long long>(s.deck.train.microbatch_sequences)) +
+  const TrainDeck& t = s.deck.train;
+  return counted(t.global_batch_sequences, "sequence") + " of " + counted(t.sequence_tokens, "token") +
+         " a step = " + counted(s.replicas(), "rank") + " x " + counted(s.microbatches, "microbatch", "microbatches") +
+         " x " + std::to_string(t.microbatch_sequences) +
          (s.batches.text().empty() ? "" : "; ramp: " + s.batches.text());
 }
 
@@ -70,18 +71,19 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   const double epochs =
       static_cast<double>(s.batches.before(s.deck.train.steps + 1)) / static_cast<double>(f.training_samples);
   std::string out = build_description() + "\n";
-  out += titled_line("machine", format("%s (%s), %d cores; %d ranks on %d nodes, %d threads each", f.device.name,
-                                       f.device.features, f.device.cores, f.ranks, f.nodes, f.threads));
+  out += titled_line("machine", format("%s (%s), ", f.device.name, f.device.features) +
+                                    counted(f.device.cores, "core") + "; " + counted(f.ranks, "rank") + " on " +
+                                    counted(f.nodes, "node") + ", " + counted(f.threads, "thread") + " each");
   out += titled_line("peak",
-                     format("%sFLOP/s, %s", format_count(f.peak_flops).c_str(),
+                     format("%sFLOP/s, %s", format_flops(f.peak_flops).c_str(),
                             f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));
   out += titled_line("model", model_text(s));
   out += titled_line("work", work_text(s));
   out += titled_line("batch", batch_text(s));
-  std::size_t files = s.deck.data.files.size();
-  for (const SourceDeck& source : s.deck.data.sources) files += source.files.size();
-  out += titled_line("data", format("%s tokens in %zu files; %.2f epochs",
-                                    format_count(static_cast<double>(f.training_tokens)).c_str(), files, epochs));
+  auto files = static_cast<std::int64_t>(s.deck.data.files.size());
+  for (const SourceDeck& source : s.deck.data.sources) files += static_cast<std::int64_t>(source.files.size());
+  out += titled_line("data", format_count(static_cast<double>(f.training_tokens)) + " tokens in " +
+                                 counted(files, "file") + format("; %.2f epochs", epochs));
   for (const std::string& line : f.data) out += titled_line("", line);
   out += titled_line("memory", memory_text(f.memory));
   return out;

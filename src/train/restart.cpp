@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "checkpoint/directory.hpp"
+#include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -34,7 +35,7 @@ std::vector<std::string> checkpoints_at(const std::string& path, const std::stri
   const auto steps = committed_steps(from);
   if (steps.empty())
     throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
-                        ") nor a directory of checkpoints");
+                        ") nor a directory of checkpoints" + path_hint(from, PathUse::file));
   return paths_of(steps);
 }
 
@@ -224,8 +225,11 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
         if (!changes.illegal.empty())
           throw BadInput("the deck has other values than the checkpoint " + path + ":\n  " + text_of(changes.illegal));
         if (data != found.facts().data)
-          throw BadInput("data.files hold " + data + "; the checkpoint " + path + " was trained on " +
-                         found.facts().data);
+          throw BadInput("other data: " + std::string(deck.data.sources.empty() ? "data.files" : "data.sources") +
+                         " hold " + data + "; the checkpoint " + path + " was trained on " + found.facts().data +
+                         ". A restart goes on in the same data; legal: those files, or a new training with "
+                         "checkpoint.model_from: " +
+                         path + ", and another checkpoint.directory");
       },
       notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });

@@ -188,8 +188,8 @@ void Trainer<T>::report(const StepRecord& record) {
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +
-                    " steps in a row (train.max_not_finite_steps); the parameters are " + "those after update " +
-                    std::to_string(updates_),
+                    " steps in a row (train.max_not_finite_steps); the parameters are those after update " +
+                    std::to_string(updates_) + "; try a smaller optimizer.learning_rate, or a longer warm-up",
                 ExitCode::not_finite);
 }
 

@@ -36,7 +36,7 @@ iconv -t UTF-16LE < "$deck" | cat <(printf '\xff\xfe') - > "$work/utf16.yaml"
 head -c 1100000 < <(yes '# a line') > "$work/long.yaml"
 no_deck "$work/tokens.bin" "binary (byte 0x00 at offset 1)"
 no_deck "$work/saved/step_00000003/shard_00000.h5" "binary (byte 0x1a at offset 6)"
-no_deck /dev/zero "binary (byte 0x00 at offset 0)"
+no_deck /dev/zero "a device"
 no_deck "$forge" "binary (byte 0x7f at offset 0)"
 no_deck "$work/empty.yaml" empty
 no_deck "$work/blank.yaml" empty
@@ -81,7 +81,7 @@ expect 2 "--checkpoint: legal are latest and a directory" "$forge" evaluate "$de
 expect 2 "unrecognised option" "$forge" gradients "$deck" --initial --output "$work/g.st"
 expect 2 "--bytes must be at least 1" "$forge" evaluate "$deck" --initial --bytes 0
 expect 2 "runs as one rank" mpirun -n 2 "$forge" generate "$deck" --initial --prompt a
-expect 0 "train.sequence_tokens" "$forge" help train
+expect 0 "train.sequence_tokens" "$forge" help train.
 expect 2 "optimizer" "$forge" help optimiser
 expect 0 "forge " "$forge" version
 
@@ -278,7 +278,7 @@ expect 0 "3/3" mpirun -n 2 "$forge" "$deck"
 [ -e "$work/run/metrics.1.jsonl" ] || fail "the metrics of the run before were not moved aside"
 cp "$work/run/metrics.jsonl" "$work/two.jsonl"
 if has_thread_ranks; then
-  expect 0 "2 ranks on 1 nodes" "$forge" "$deck" --ranks 2
+  expect 0 "2 ranks on 1 node," "$forge" "$deck" --ranks 2
   expect 0 "loss" "$forge" evaluate "$deck" --initial --ranks 2 --set train.validation_sequences=4
 fi
 expect 0 "3/3" "$forge" "$work/run/deck.yaml" --set "output.directory=$work/again" --set mesh.dp_shard=1

@@ -81,7 +81,7 @@ expect 2 "data.phases = " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$wo
 expect 2 "data.sources = " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
   --set "data.sources=$(sed 's/weight: 3/weight: 4/' "$work/sources")"
 tr 'e' 'f' < "$work/raw.bin" > "$work/changed.bin"
-expect 2 "data.files hold plain: " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
+expect 2 "data.sources hold plain: " "$forge" "$deck" "${mix[@]}" "${on[@]}" --restart "$work/saved/step_00000003" \
   --set "data.sources=$(sed "s:raw.bin:changed.bin:" "$work/sources")"
 mv "$work/raw.bin" "$work/moved.bin"
 rm -rf "$work/other" "$work/other_run"

@@ -21,8 +21,9 @@ done
 expect 0 "written" "$forge" "$deck" "${small[@]}" --set train.steps=1 --set output.save_hf=true \
   --set "checkpoint.directory=$work/saved"
 grep -q "peak .*measured" "$work/output" || fail "the training run measures no peak: $(cat "$work/output")"
-planned=$(sed -n 's/.*planned \([0-9]*\) B, high-water mark \1 B.*/\1/p' "$work/output")
-[ -n "$planned" ] || fail "no planned memory that is the mark: $(cat "$work/output")"
+planned() { "$forge" show "$deck" "${small[@]}" "$@" | awk '$1 == "peak" && $3 == "B" { print $2 }'; }
+grep -q 'planned \([0-9.]* [KMG]iB\), high-water mark \1;' "$work/output" || fail "no planned memory that is the mark: $(cat "$work/output")"
+planned=$(planned --set train.steps=1 --set output.save_hf=true)
 [ "$(of_all_devices allocations)" = 2 ] || fail "training allocates $(of_all_devices allocations) times"
 [ "$(of_all_devices 'allocated bytes')" = $((2 * planned)) ] || fail "training allocates other than twice the planned $planned B: $(cat "$work/report")"
 # Export needs no device: a node without any is one whose settings are refused at the first call.
@@ -31,7 +32,6 @@ FORGE_VGPU_DEVICES=0 expect 0 "written to" "$forge" export "$work/saved" --outpu
 unset FORGE_VGPU_REPORT
 
 # A device with less than the deck plans, and more than it plans with selective recompute. 256 MiB are left to libraries.
-planned() { "$forge" show "$deck" "${small[@]}" "$@" | awk '$1 == "peak" && $3 == "B" { print $2 }'; }
 none=$(planned) selective=$(planned --set train.recompute=selective)
 [ "$selective" -lt "$none" ] || fail "selective recompute takes $selective B, none $none B"
 between=$(awk -v a="$none" -v b="$selective" 'BEGIN { printf "%.9f", ((a + b) / 2 + 256 * 2^20) / 2^30 }')

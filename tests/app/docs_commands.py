@@ -12,7 +12,8 @@ scratch = tempfile.TemporaryDirectory()
 failures, counts, printed = [], {}, {}
 WRONG_LINE = re.compile(r"unrecognised option|is invalid|required argument|takes (one|at most|no|the)|neither a verb|"
                         r"exclude each other|must be|legal are|legal is|is no token id|is missing")
-NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened")
+NOT_THERE = re.compile(r"cannot open|No such file|neither a checkpoint|no problem|has no input\.yaml|cannot be opened|measures products on GPUs")
+VERBS = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "tune", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
 PLACES = ("inputs/", "docs/", "tests/", "jobscripts/", "verify/", "src/", ".ci/")
 
 
@@ -88,7 +89,7 @@ def substituted(words):
             if out and out[-1] == "--set":
                 out.pop()
             continue
-        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "GPU": "h100-80", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
+        word = {"DECK": "deck.yaml", "N": "2", "RANK": "0", "GPU": "h100-80", "VERB": "show", "NAME|FILE": "h100_8", "DIR": "decks", "X": "1", "SECTION": "train", "key=value": "train.steps=1",
                 "KEY=VALUE": "train.steps=1"}.get(word, word)
         if word.endswith("…") and out and out[-1] == "--set":
             out.pop()
@@ -101,14 +102,14 @@ def check_forge(where, words, ranks, quoted):
     typed = substituted(words)
     if typed[0].startswith("--"):  # options of training, without a deck
         typed.insert(0, "none.yaml")
-    verbs = ("train", "gradients", "evaluate", "show", "plan", "calibrate", "tune", "export", "generate", "tokenize", "verify", "verify-checkpoint", "help", "version")
-    verb = typed[0] if typed and typed[0] in verbs else "train"
+    verb = typed[0] if typed and typed[0] in VERBS else "train"
     there = [word for word in typed if word.endswith(".yaml") and os.path.exists(os.path.join(scratch.name, word))]
     told = verb
     if verb == "train" and there:
         rest = [word for word in typed if word not in ("train", "--fresh")]
         if "--restart" in rest:
-            del rest[rest.index("--restart"):rest.index("--restart") + 2]
+            at = rest.index("--restart")  # alone, or with where from
+            del rest[at:at + (2 if rest[at + 1:] and not rest[at + 1].startswith("-") else 1)]
         code, output = run(["show", *rest, *(["--ranks", str(ranks)] if ranks else [])])
         if code != 0:
             fail(where, f"forge show refuses it: {flat(output)}")
@@ -290,6 +291,11 @@ def check_table(doc, header, rows):
 def main():
     for name in ("inputs", "docs", "tests", "jobscripts", "verify", "src"):
         os.symlink(os.path.join(root, name), os.path.join(scratch.name, name))
+    for verb in VERBS:  # examples of help
+        examples = run([verb, "--help"])[1].partition("for example:")[2].split("options:")[0]
+        for line in examples.split("\n"):
+            if line.strip():
+                check_command(f"forge {verb} --help: {line.strip()}", line.strip(), "")
     docs = ["README.md", "verify/README.md", *sorted(glob.glob("docs/*.md")), *sorted(glob.glob("tests/*/README.md"))]
     for doc in docs:
         text = read(doc)

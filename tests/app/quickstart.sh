@@ -43,8 +43,9 @@ output: {directory: $work/large}
 machine: {workspace_mib: 1, peak_tflops: 1}
 YAML
 expect 0 "high-water mark" "$forge" "$work/large.yaml"
-sed -n 's/.*planned \([0-9]*\) B, high-water mark \([0-9]*\) B; .* host \([0-9]*\) B, of which \([0-9]*\) B.*/\1 \2 \3 \4/p' \
-  "$work/output" > "$work/memory"
+number='\([0-9.]*\) \([KMG]\)iB'
+sed -n "s/.*planned $number, high-water mark $number; .* host $number, of which $number.*/\1\2 \3\4 \5\6 \7\8/p" "$work/output" |
+  numfmt --from=iec --field=1-4 > "$work/memory"
 awk '{ d = ($3 - $4) / $2 - 1; ok = $1 == $2 && d * d < 0.05 * 0.05; print "memory:", $0, "deviation", d } END { exit !ok }' \
   "$work/memory" || fail "resident memory and the arena's mark differ: $(cat "$work/memory")"
 finish

@@ -107,7 +107,7 @@ TEST(Check, WindowAndFamily) {
 }
 
 TEST(Check, Optimizer) {
-  expect_refused([](Deck& d) { d.optimizer.warmup_steps = 11; }, {"warmup_steps = 11", "train.steps = 10"});
+  EXPECT_NO_THROW(checked([](Deck& d) { d.optimizer.warmup_steps = 11; })) << "a run that is cut short";
   expect_refused(
       [](Deck& d) {
         d.optimizer.schedule = RateSchedule::wsd, d.optimizer.warmup_steps = 4, d.optimizer.decay_steps = 7;
@@ -242,8 +242,9 @@ TEST(Check, ZeroStagesAndAccumulation) {
 TEST(Check, Schedules) {
   for (const auto name : {ScheduleName::gpipe, ScheduleName::one_f_one_b, ScheduleName::interleaved,
                           ScheduleName::zero_bubble, ScheduleName::zb_v})
-    for (const std::int64_t pp : {1, 2, 4}) {  // more stages than layers, too
-      const Deck deck = checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp; }, static_cast<int>(pp));
+    for (const std::int64_t pp : {1, 2, 4}) {
+      const Deck deck =
+          checked([&](Deck& d) { d.schedule.name = name, d.mesh.pp = pp, d.model.layers = 8; }, static_cast<int>(pp));
       EXPECT_EQ(deck.schedule.virtual_stages, name == ScheduleName::zb_v ? 2 : 1);
     }
   const auto interleaved = [](std::int64_t pp, std::int64_t chunks) {
@@ -251,8 +252,11 @@ TEST(Check, Schedules) {
       d.schedule.name = ScheduleName::interleaved, d.schedule.virtual_stages = chunks, d.mesh.pp = pp;
     };
   };
-  EXPECT_NO_THROW(checked(interleaved(2, 3), 2));
-  EXPECT_NO_THROW(checked(interleaved(1, 3), 1));
+  const auto of_layers = [](std::int64_t layers, auto change) {
+    return [=](Deck& d) { d.model.layers = layers, change(d); };
+  };
+  EXPECT_NO_THROW(checked(of_layers(6, interleaved(2, 3)), 2));
+  EXPECT_NO_THROW(checked(of_layers(3, interleaved(1, 3)), 1));
   expect_refused(interleaved(3, 2), {"schedule.name interleaved", "M = 4", "nearest legal M", "3 or 6"}, 3);
   expect_refused([](Deck& d) { d.schedule.virtual_stages = 2; }, {"virtual_stages = 2", "schedule.name: interleaved"});
   expect_refused([](Deck& d) { d.schedule.name = ScheduleName::zb_v, d.schedule.virtual_stages = 3; },
@@ -266,7 +270,7 @@ TEST(Check, Splits) {
     EXPECT_NO_THROW(checked([&](Deck& d) { d.schedule.split = split, d.mesh.pp = 3; }, 3)) << split;
   expect_refused([](Deck& d) { d.schedule.split = "Et|L", d.mesh.pp = 2; },
                  {"schedule.split", "1 layers t", "must be 2"}, 2);
-  expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split \"evn\"", "legal are even, balanced"});
+  expect_refused([](Deck& d) { d.schedule.split = "evn"; }, {"schedule.split 'evn'", "legal are even, balanced"});
 }
 
 TEST(Check, MultiTokenPrediction) {

@@ -170,15 +170,6 @@ TEST(Keys, WordsFollowTheEnumerators) {
   EXPECT_EQ(word("data", "order"), "shuffled");
 }
 
-TEST(Keys, NearestKeyIsWhatWasMeant) {
-  EXPECT_EQ(nearest_key("model", "layrs"), "model.layers");
-  EXPECT_EQ(nearest_key("model", "headz"), "model.heads");
-  EXPECT_EQ(nearest_key("train", "learning_rate"), "optimizer.learning_rate");
-  EXPECT_EQ(nearest_key("trian", "steps"), "train.steps");
-  EXPECT_EQ(nearest_key("train", "step"), "train.steps");
-  EXPECT_EQ(nearest_section("optimiser"), "optimizer");
-}
-
 TEST(Keys, EditDistance) {
   EXPECT_EQ(edit_distance("", "abc"), 3u);
   EXPECT_EQ(edit_distance("abc", "abc"), 0u);

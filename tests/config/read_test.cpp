@@ -67,12 +67,51 @@ TEST(Read, OptionsChangeMakeAndRepeat) {
 }
 
 TEST(Read, BadOptions) {
-  for (const char* option : {"train=3", "steps=3", "train.steps", "a.b.c=3", "=", "."})
+  for (const char* option : {"train=3", "a.b.c=3", "=", "."})
     expect_bad_input([&] { with({option}); }, {"--set", "legal: --set section.key=value", option});
+  expect_bad_input([] { with({"steps=3"}); }, {"--set steps=3", "legal: --set train.steps=3"});
+  expect_bad_input([] { with({"train.steps"}); }, {"--set train.steps", "legal: --set train.steps=value"});
   expect_bad_input([] { with({"train.steps=\"1"}); }, {"--set train.steps", "not YAML"});
-  expect_bad_input([] { with({"train.steps=&a 3"}); }, {"--set train.steps", "anchor"});
   expect_bad_input([] { with({"train.steps=x"}); }, {"--set train.steps=x", "legal: integer"});
-  expect_bad_input([] { with({"train.steps=1\n---\n2"}); }, {"second document"});
+  expect_bad_input([] { with(std::vector<std::string>(1001, "train.steps=1")); }, {"1001 of them", "at most 1000"});
+}
+
+// Nothing of an option is cut.
+TEST(Read, OptionsAreTakenAsTyped) {
+  for (const char* text : {"x #3", "a: b", "&x",  "*x",   "!x",      "|",     "> x", "%5", "- x", " x",  "x ",    "[x]",
+                           "{x}",  "@x",   "`x`", "x\ty", "\"x\" y", "'x' y", "? x", "x:", "#",   "---", "\"x #3"})
+    EXPECT_EQ(with({std::string("output.sample_prompt=") + text}).output.sample_prompt, text);
+  EXPECT_EQ(with({"output.directory=runs/x #3"}).output.directory, "runs/x #3");
+  EXPECT_EQ(with({"output.sample_prompt='x #3'"}).output.sample_prompt, "x #3");
+  EXPECT_EQ(with({"output.sample_prompt=\"a\\nb\""}).output.sample_prompt, "a\nb");
+  for (const char* text : {"", "~", "null"})
+    EXPECT_EQ(with({std::string("model.tokenizer=") + text}).model.tokenizer, "") << text;
+  for (const char* text :
+       {"%5", "5 #x", "#5", "&a 3", "!!int 3", "*a", "| 3", "1\n---\n2", "--- 3", "3 ...", "'3'", "? 3"})
+    expect_bad_input([&] { with({std::string("train.seed=") + text}); }, {"--set train.seed", "legal: integer"});
+  for (const char* text : {"[a.bin] #3", "[a.bin, x #3]", "[a.bin] b.bin", "[a.bin", "{a: b}", "a.bin"})
+    expect_bad_input([&] { with({std::string("data.files=") + text}); }, {"--set data.files"});
+  EXPECT_EQ(with({"data.files=[a.bin, 'x #3', y#4]"}).data.files, (std::vector<std::string>{"a.bin", "x #3", "y#4"}));
+}
+
+// One error for one mistake.
+TEST(Read, WhatIsReportedIsNotMissingToo) {
+  const auto message = [](const std::string& text) {
+    return test::message_of([&] { read_deck(text, "deck.yaml", {}, Needs::training); });
+  };
+  const std::string rest = "train: {steps: 1, global_batch_sequences: 1, sequence_tokens: 8}\noutput: {directory: x}\n";
+  const std::string model = "model: {layers: 1, width: 8, heads: 1, ffn: 8, vocabulary: 9}\n";
+  for (const std::string& text :
+       {model + rest + "optimizer: {lr: 1}\ndata: {files: [a]}\n",
+        model + rest + "optimizer: {learning_rate: 1}\ndata: {sources: [{name: 'a b', files: [x]}]}\n",
+        model + rest + "optimizer: {learning_rate: 1}\ndata: a.bin\n",
+        model + rest + "optimizer: {learning_rate: [1]}\ndata: {files: [a]}\n",
+        rest + "model: {hf: [x]}\noptimizer: {learning_rate: 1}\ndata: {files: [a]}\n",
+        rest + "model: 7\noptimizer: {learning_rate: 1}\ndata: {files: [a]}\n"}) {
+    EXPECT_EQ(message(text).find("errors"), std::string::npos) << message(text);
+    EXPECT_EQ(message(text).find("is missing"), std::string::npos) << message(text);
+    EXPECT_NE(message(text), "");
+  }
 }
 
 TEST(Read, UnknownKeysNameTheNearest) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/bytes.hpp"
+#include "core/counts.hpp"
 #include "core/random.hpp"
 
 namespace forge {
@@ -30,7 +31,13 @@ TEST(Format, counts) {
   EXPECT_EQ(format_count(0), "0");
   EXPECT_EQ(format_count(812), "812");
   EXPECT_EQ(format_count(4700000), "4.70 M");
-  EXPECT_EQ(format_count(1.2e9), "1.20 G");
+  EXPECT_EQ(format_count(1.2e9), "1.20 B");
+  EXPECT_EQ(format_count(3.4e15), "3400.00 T");
+  EXPECT_EQ(format_flops(1.2e9), "1.20 G");
+  EXPECT_EQ(format_flops(3.4e15), "3.40 P");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(2, "batch", "batches"), "2 batches");
 }
 
 TEST(Format, seconds) {

@@ -1,11 +1,13 @@
 #include "enumerate.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "config/schedule_name.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "layout/mesh_shape.hpp"
+#include "layout/split.hpp"
 #include "models.hpp"
 #include "schedule/check_deck.hpp"
 
@@ -140,7 +142,26 @@ Deck layout_deck(Deck deck, const MeshDeck& mesh, const Choice& choice, std::siz
   return deck;
 }
 
+namespace {
+
+// Stages that hold nothing are legal where the split is written out.
+void write_out_empty_stages(Deck& deck) {
+  const std::string& split = deck.schedule.split;
+  if (split != "even" && split != "balanced") return;
+  const auto stages = split_layers(split, static_cast<int>(deck.model.layers), static_cast<int>(stages_of(deck)),
+                                   static_cast<int>(deck.model.mtp_depth));
+  if (std::none_of(stages.begin(), stages.end(), [](const StageContent& s) { return s.passes_through(); })) return;
+  std::string text = "E";
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    text += (s > 0 ? "|" : "") + std::string(static_cast<std::size_t>(stages[s].layers), 't') +
+            std::string(static_cast<std::size_t>(stages[s].mtp_layers), 'm');
+  deck.schedule.split = text + "L";
+}
+
+}  // namespace
+
 std::string illegality(Deck& deck) {
+  write_out_empty_stages(deck);
   try {
     Deck checked = deck;
     check_deck(checked, static_cast<int>(ranks_of(deck.mesh)));

@@ -100,7 +100,7 @@ std::string refusal(const std::string& split, int layers, int stages, int mtp = 
 TEST(Split, RefusalsNamePositionAndRule) {
   const auto expect = [](const std::string& split, int layers, int stages, const char* position, const char* rule) {
     const std::string text = refusal(split, layers, stages);
-    EXPECT_NE(text.find("schedule.split \"" + split + "\", position " + position + ":"), std::string::npos) << text;
+    EXPECT_NE(text.find("schedule.split '" + split + "', position " + position + ":"), std::string::npos) << text;
     EXPECT_NE(text.find(rule), std::string::npos) << text;
   };
   expect("evne", 4, 2, "1", "legal are even, balanced");

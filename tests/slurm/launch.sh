@@ -8,7 +8,7 @@ forge=$1
 write_deck plain 20
 expect 0 "8 ranks on 8 nodes" srun -N 8 --mpi=pmix "$forge" "$work/plain.yaml"
 write_deck local 20
-expect 0 "8 ranks on 1 nodes" mpirun -n 8 "$forge" "$work/local.yaml"
+expect 0 "8 ranks on 1 node" mpirun -n 8 "$forge" "$work/local.yaml"
 same_run "$work/local" "$work/plain"
 nothing_left
 
@@ -24,7 +24,7 @@ PATH=$installed/bin:$PATH expect 0 "saved step_00000005" salloc -N 8 --ntasks-pe
   bash -c 'srun -N 8 forge inputs/moe_32gpu.yaml "$@"' srun "${small[@]}"
 grep -q "32 ranks on 8 nodes" "$work/output" || fail "not 32 ranks: $(cat "$work/output")"
 cd "$work"
-expect 0 "32 ranks on 1 nodes" mpirun -n 32 "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}" \
+expect 0 "32 ranks on 1 node" mpirun -n 32 "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}" \
   --set "output.directory=$work/twin_local.run" --set "checkpoint.directory=$work/twin_local"
 mv "$installed/share/forge/checkpoints/moe_32gpu" "$work/twin"
 mv "$installed/share/forge/runs/moe_32gpu" "$work/twin.run"

@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "app/verb_help.hpp"
+#include "config/suggest.hpp"
+#include "config/text.hpp"
+
+namespace forge {
+
+namespace {
+
+// What other programs call something, and what forge has for it; names without "_" and "-".
+struct Meaning {
+  const char* names;
+  const char* text;
+};
+
+constexpr std::array verb_meanings = {
+    Meaning{"eval evaluation validate val test perplexity ppl", "evaluate"},
+    Meaning{"sample infer inference predict complete completion chat serve run gen", "generate"},
+    Meaning{"resume continue restart", "train, with --restart"},
+    Meaning{"fit finetune pretrain pretraining launch start sft", "train"},
+    Meaning{"convert save tohf hf", "export"},
+    Meaning{"info inspect summary memory describe print config", "show"},
+    Meaning{"estimate predicttime search autotune optimise optimize simulate", "plan"},
+    Meaning{"bench benchmark measure", "calibrate, or tune on GPUs"},
+    Meaning{"preprocess prepare encode tokenise tok traintokenizer bpe", "tokenize"},
+    Meaning{"check fsck verifycheckpoints checkpoint", "verify-checkpoint"},
+    Meaning{"selftest tests", "verify"},
+    Meaning{"usage man keys options", "help"},
+};
+
+constexpr std::array option_meanings = {
+    Meaning{"resume continue resumefrom resumefromcheckpoint autoresume load restartfrom",
+            "--restart (alone: from the newest checkpoint)"},
+    Meaning{"config configfile configpath cfg c f deck input jobconfigfile yaml", "the deck's path, without an option"},
+    Meaning{"n np nproc nprocs nprocpernode numprocesses worldsize ngpus gpus numgpus",
+            "a launcher (mpirun -n N forge …), or --ranks N with ranks as threads"},
+    Meaning{"maxnewtokens maxtokens maxlength numtokens npredict", "--length N of forge generate"},
+    Meaning{"temp", "--temperature X of forge generate"},
+    Meaning{"dryrun noop check", "forge show DECK, which starts nothing"},
+    Meaning{"model modelpath ckpt checkpointpath checkpointdir", "--checkpoint DIR of evaluate and generate"},
+    Meaning{"out outputfile o", "--output"},
+    Meaning{"force overwrite", "--fresh: earlier checkpoints are moved aside"},
+    Meaning{"verbose quiet debug loglevel", "output.every_steps of the deck: steps between lines of the log"},
+    Meaning{"device cpu cuda", "a build for each: build/cpu/forge computes on CPUs, build/cuda/forge on GPUs"},
+};
+
+template <std::size_t N>
+const char* meaning_of(const std::array<Meaning, N>& meanings, const std::string& name) {
+  for (const Meaning& meaning : meanings)
+    if (has_word(meaning.names, name)) return meaning.text;
+  return nullptr;
+}
+
+// "--restart latest|DIR" without its value.
+std::string name_of(const OptionText& option) {
+  return option.form.substr(0, option.form.find(' '));
+}
+
+// Of the options of one verb the nearest that has at most so many other letters.
+std::string own_option(Verb verb, const std::string& name, std::size_t most) {
+  std::string best;
+  std::size_t least = ~std::size_t{0};
+  for (const OptionText& option : option_texts(verb)) {
+    const std::string own = letters_of(name_of(option));
+    const std::size_t distance = edit_distance(own, name);
+    if (distance <= most && distance < least) least = distance, best = name_of(option);
+  }
+  return best;
+}
+
+std::string verbs_with(const std::string& name) {
+  std::vector<std::string> found;
+  for (const auto& [verb, entry] : verbs())
+    for (const OptionText& option : option_texts(entry.verb))
+      if (letters_of(name_of(option)) == name) found.push_back(verb);
+  return joined(found);
+}
+
+bool takes_settings(Verb verb) {
+  const std::vector<OptionText> options = option_texts(verb);
+  return std::any_of(options.begin(), options.end(), [](const OptionText& o) { return name_of(o) == "--set"; });
+}
+
+}  // namespace
+
+std::string unknown_verb_text(const std::string& word) {
+  std::vector<std::string> names;
+  std::string near;
+  for (const auto& [name, entry] : verbs()) {
+    names.push_back(name);
+    if (edit_distance(name, word) <= far_enough(word)) near = name;
+  }
+  if (const char* meaning = meaning_of(verb_meanings, letters_of(word))) near = meaning;
+  return shown(word) + " is neither a verb nor a deck" + (near.empty() ? "" : "; did you mean " + near + "?") +
+         "; verbs: " + joined(names);
+}
+
+std::string option_list(const std::string& verb) {
+  std::vector<std::string> names;
+  for (const OptionText& option : option_texts(verbs().at(verb).verb)) names.push_back(name_of(option));
+  return names.empty() ? "; legal: none" : "; legal: " + joined(names) + " (`forge " + verb + " --help`)";
+}
+
+std::string option_hint(const std::string& verb, const std::string& option) {
+  const std::string text = option.substr(std::min(option.find_first_not_of('-'), option.size()));
+  const std::string name = text.substr(0, text.find('=')), letters = letters_of(name);
+  const Verb of = verbs().at(verb).verb;
+  const bool settings = takes_settings(of);
+  const auto to_set = [&](Naming naming) {
+    const std::string key = settings ? key_named(name, naming) : "";
+    return key.empty() ? "" : "; legal: --set " + key + "=VALUE";
+  };
+  if (const std::string own = own_option(of, letters, 0); !own.empty()) return "; did you mean " + own + "?";
+  if (const char* meaning = meaning_of(option_meanings, letters)) return std::string("; forge has ") + meaning;
+  if (const std::string key = to_set(Naming::spelling); !key.empty()) return key;
+  if (const std::string own = own_option(of, letters, far_enough(letters)); !own.empty())
+    return "; did you mean " + own + "?";
+  if (const std::string key = to_set(Naming::meaning); !key.empty()) return key;
+  if (const std::string others = verbs_with(letters); !others.empty())
+    return "; it belongs to " + others + option_list(verb);
+  const std::size_t dot = name.find('.');
+  const std::string section = dot == std::string::npos ? "" : name.substr(0, dot);
+  const Suggestion key = suggest_key(section, dot == std::string::npos ? name : name.substr(dot + 1));
+  if (!settings || key.text.empty()) return "";
+  return key.key.empty() ? "; " + key.text : "; legal: --set " + key.key + "=VALUE";
+}
+
+std::string word_hint(const std::string& verb, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (const std::size_t equals = word.find('='); equals != std::string::npos && words.size() > 1) {
+      const std::string key = key_named(word.substr(0, equals));
+      return "; assignments stand behind --set: --set " + (key.empty() ? word : key + word.substr(equals));
+    }
+    if (words.size() > 1 && i == 0 && verb == "train" && verbs().contains(word))
+      return "; a verb stands in front of all options: forge " + word + " …";
+  }
+  return "";
+}
+
+}  // namespace forge

@@ -1,0 +1,147 @@
+#include "app/verb_help.hpp"
+
+#include <algorithm>
+
+#include "config/keys.hpp"
+#include "config/suggest.hpp"
+#include "config/text.hpp"
+#include "config/wrap.hpp"
+#include "config/write.hpp"
+#include "core/error.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::size_t most_left_columns = 30;
+
+// Rows of two columns, the right one wrapped.
+std::string table(const std::vector<OptionText>& rows) {
+  std::size_t left = 0;
+  for (const OptionText& row : rows) left = std::max(left, std::min(text_columns(row.form), most_left_columns));
+  const std::string indent(left + 4, ' ');
+  std::string text;
+  for (const OptionText& row : rows) {
+    const std::size_t columns = text_columns(row.form);
+    const std::string right = wrapped(row.meaning, indent);
+    text += "  " + row.form;
+    text += columns > left ? "\n" + right : std::string(left - columns + 2, ' ') + right.substr(indent.size());
+  }
+  return text;
+}
+
+bool is_section(const std::string& name) {
+  const auto& sections = all_sections();
+  return std::any_of(sections.begin(), sections.end(), [&](const SectionInfo& s) { return s.name == name; });
+}
+
+}  // namespace
+
+const std::map<std::string, VerbEntry>& verbs() {
+  static const std::map<std::string, VerbEntry> entries{
+      {"train",
+       {Verb::train,
+        "DECK",
+        "train (the verb may be left out)",
+        {"forge inputs/quickstart.yaml --set train.steps=20", "forge inputs/quickstart.yaml --restart"}}},
+      {"gradients",
+       {Verb::gradients,
+        "DECK",
+        "write every gradient of step 1 to --output, a safetensors file",
+        {"forge gradients verify/llama/input.yaml --output gradients.safetensors"}}},
+      {"evaluate",
+       {Verb::evaluate,
+        "DECK",
+        "loss, perplexity and bits per byte of a trained model on the validation files",
+        {"forge evaluate inputs/quickstart.yaml --checkpoint latest"}}},
+      {"show",
+       {Verb::show,
+        "DECK",
+        "parameters, FLOPs, memory and schedule of the resolved deck",
+        {"forge show inputs/quickstart.yaml", "forge show inputs/7b_4gpu.yaml --gpu h100-80"}}},
+      {"plan",
+       {Verb::plan,
+        "DECK",
+        "time and memory of a step on a machine, and the layouts that are fastest there",
+        {"forge plan inputs/7b_4gpu.yaml --machine h100_8 --search"}}},
+      {"calibrate",
+       {Verb::calibrate,
+        "",
+        "measure this machine for forge plan, with the ranks that are started",
+        {"forge calibrate"}}},
+      {"tune",
+       {Verb::tune,
+        "DECK",
+        "measure the algorithms of a step's products on GPUs, into --output",
+        {"forge tune inputs/7b_1gpu.yaml --output products.txt"}}},
+      {"export",
+       {Verb::export_model,
+        "DIR",
+        "write a checkpoint's model to --output, a Hugging Face directory",
+        {"forge export checkpoints/quickstart --output model"}}},
+      {"generate",
+       {Verb::generate,
+        "DECK",
+        "continue a prompt with a trained model",
+        {"forge generate inputs/quickstart.yaml --checkpoint latest --prompt 'It was'"}}},
+      {"tokenize",
+       {Verb::tokenize,
+        "TEXT…",
+        "make a token file from text, or train a tokenizer",
+        {"forge tokenize book.txt --tokenizer tokenizer.json --output tokens.bin",
+         "forge tokenize book.txt --train-bpe 4096 --output tokenizer.json"}}},
+      {"verify",
+       {Verb::verify,
+        "[PROBLEM…]",
+        "run the problems of verify/ and compare with their references",
+        {"forge verify llama"}}},
+      {"verify-checkpoint",
+       {Verb::verify_checkpoint,
+        "DIR",
+        "read and verify every byte of a checkpoint",
+        {"forge verify-checkpoint checkpoints/quickstart"}}},
+      {"help",
+       {Verb::help,
+        "[VERB|SECTION|KEY|keys]",
+        "a verb, the deck's keys of a section, one key, or all keys",
+        {"forge help optimizer", "forge help learning_rate"}}},
+      {"version", {Verb::version, "", "build, git revision and libraries", {"forge version"}}}};
+  return entries;
+}
+
+std::string usage() {
+  std::vector<OptionText> rows;
+  for (const auto& [name, entry] : verbs())
+    rows.push_back({name + (*entry.arguments ? " " : "") + (entry.verb == Verb::help ? "[NAME]" : entry.arguments),
+                    entry.purpose});
+  return "usage: forge DECK [--set KEY=VALUE …]\n       forge VERB ARGUMENTS [options]\n\n" + table(rows) +
+         "\nA deck is a YAML file. `forge VERB --help` has a verb's options and an example, `forge help SECTION`,\n"
+         "`forge help KEY` and `forge help keys` the deck's keys.\n";
+}
+
+std::string verb_help(const std::string& verb) {
+  const VerbEntry& entry = verbs().at(verb);
+  const std::vector<OptionText> options = option_texts(entry.verb);
+  std::string text = "usage: forge " + verb + (*entry.arguments ? " " : "") + entry.arguments +
+                     (options.empty() ? "" : " [options]") + "\n" + wrapped(entry.purpose, "  ") + "\nfor example:\n";
+  for (const char* example : entry.examples) text += std::string("  ") + example + "\n";
+  return text + (options.empty() ? "" : "\noptions:\n" + table(options));
+}
+
+std::string help_of_name(const std::string& name) {
+  if (name == "keys") return help_text();
+  const bool dot_behind = name.size() > 1 && name.back() == '.';
+  const std::string section = dot_behind ? name.substr(0, name.size() - 1) : name;
+  if (!dot_behind && verbs().contains(name))
+    return verb_help(name) +
+           (is_section(name) ? "\n`forge help " + name + ".` has the deck's section of this name.\n" : "");
+  if (is_section(section)) return help_text(section);
+  const std::size_t dot = name.find('.');
+  if (std::string keys = help_of_keys(dot == std::string::npos ? "" : name.substr(0, dot),
+                                      dot == std::string::npos ? name : name.substr(dot + 1));
+      !keys.empty())
+    return keys;
+  throw BadInput("help " + shown(name) + ": neither a verb nor a section or key of the deck" + help_suggestion(name));
+}
+
+}  // namespace forge

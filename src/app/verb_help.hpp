@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/command_line.hpp"
+
+namespace forge {
+
+// A verb as help shows it.
+struct VerbEntry {
+  Verb verb;
+  const char* arguments;
+  const char* purpose;
+  std::vector<const char*> examples;
+};
+const std::map<std::string, VerbEntry>& verbs();
+
+// An option as help shows it: "--set KEY=VALUE", and what it does.
+struct OptionText {
+  std::string form, meaning;
+};
+// In the order of the options' declaration (command_line.cpp).
+std::vector<OptionText> option_texts(Verb verb);
+
+// `forge help`: every verb in a line, and where more stands.
+std::string usage();
+// `forge VERB --help`: usage, examples and options.
+std::string verb_help(const std::string& verb);
+// `forge help NAME`: a verb, a section of the deck ("train." where a verb has its name), a key, or "keys" for all of
+// them. BadInput names what is near.
+std::string help_of_name(const std::string& name);
+
+// The error of a first word that is neither a verb nor a deck, with the verb that is meant.
+std::string unknown_verb_text(const std::string& word);
+// What to do in the place of an option that a verb doesn't take; "" where nobody can know.
+std::string option_hint(const std::string& verb, const std::string& option);
+// "; legal: --set, --ranks, …": of a verb.
+std::string option_list(const std::string& verb);
+// What to do about a word that a verb has no place for: an assignment without --set, a verb behind its options.
+std::string word_hint(const std::string& verb, const std::vector<std::string>& words);
+
+}  // namespace forge

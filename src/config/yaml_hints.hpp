@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+namespace forge {
+
+// Why a text isn't the YAML that its writer meant, as far as its `last` line (from 1), where the parser stopped: a tab,
+// an indentation, a colon that is missing, another format. A guess at what a person mistook: the parser alone says what
+// is YAML.
+struct YamlHint {
+  int line = 0;      // from 1; 0: of the whole text
+  std::string text;  // "a tab indents the line, '\x09layers: 2'; legal: spaces"; empty where nothing looks wrong
+};
+YamlHint yaml_hint(const std::string& text, int last);
+
+// "'  layers: 2'": a line of a text.
+std::string shown_line(const std::string& text, int line);
+
+}  // namespace forge
