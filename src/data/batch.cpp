@@ -72,7 +72,7 @@ void HostBatch::allocate(std::int64_t microbatches, std::int64_t microbatch, std
 }
 
 LabelCounts HostBatch::label_counts() const {
-  LabelCounts counts(label_count);
+  LabelCounts counts{label_count, token_count, {}, {}};
   counts.sources = source_labels;
   for (const ShiftedRows& depth : shifted) counts.mtp.push_back(depth.label_count);
   return counts;
@@ -85,19 +85,21 @@ BatchFiller::BatchFiller(std::int64_t sequence_tokens, std::int64_t vocabulary, 
 void BatchFiller::write_rows(HostBatch& batch, std::int64_t row, std::int64_t place, std::size_t source) {
   const auto length = to_size(batch.local_tokens());
   const std::size_t begin = to_size(row) * length;
+  const auto sample_of = [&](std::int32_t position) { return position < sample_.filled ? place : -1; };
+  batch.token_count += sample_.filled;
   for (std::size_t i = begin; i < begin + length; ++i) {
     const auto t = to_size(batch.positions[i]);
     batch.tokens[i] = own_token(sample_.tokens[t], batch.share.vocabulary);
     batch.labels[i] = sample_.labels[t];
     batch.documents[i] = sample_.documents[t];
-    batch.samples[i] = place;
+    batch.samples[i] = sample_of(batch.positions[i]);
     if (batch.share.document_positions) batch.document_positions[i] = sample_.positions[t];
     if (batch.share.sources) batch.sources[i] = static_cast<std::int32_t>(source);
   }
   for (int rank = 0; rank < batch.share.cp && batch.share.cp > 1; ++rank)
     for (std::size_t i = key_row(batch, rank, row), end = i + length; i < end; ++i) {
       batch.key_documents[i] = sample_.documents[to_size(batch.key_positions[i])];
-      if (!batch.key_samples.empty()) batch.key_samples[i] = place;
+      if (!batch.key_samples.empty()) batch.key_samples[i] = sample_of(batch.key_positions[i]);
     }
   for (std::int64_t depth = 1; depth <= batch.share.mtp_depth; ++depth) write_shifted(batch, row, depth);
 }
@@ -138,11 +140,12 @@ void BatchFiller::fill_padding(HostBatch& batch, std::int64_t row) {
   std::fill(sample_.labels.begin(), sample_.labels.end(), masked_label);
   std::fill(sample_.documents.begin(), sample_.documents.end(), 0);
   std::iota(sample_.positions.begin(), sample_.positions.end(), 0);
+  sample_.filled = 0;
   write_rows(batch, row, -1, 0);
 }
 
 void BatchFiller::begin(HostBatch& batch) {
-  batch.label_count = 0;
+  batch.label_count = batch.token_count = 0;
   batch.source_labels = {};
   for (std::size_t i = 0; i < sources_; ++i) batch.source_labels.push_back(0);
   for (ShiftedRows& depth : batch.shifted) depth.label_count = 0;

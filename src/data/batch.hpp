@@ -17,10 +17,11 @@ namespace forge {
 // A token whose row of the table another tensor-parallel rank has.
 inline constexpr std::int32_t foreign_token = -1;
 
-// Labels of a step or a batch that aren't masked: of the model, and of each depth of multi-token prediction.
+// Of a step or a batch, all tokens of documents; and labels that aren't masked: of the model, and of each depth of
+// multi-token prediction.
 struct LabelCounts {
-  LabelCounts(std::int64_t labels = 0) : main(labels) {}
-  std::int64_t main;
+  std::int64_t main = 0;
+  std::int64_t tokens = 0;
   ShortList<std::int64_t, most_mtp_depths> mtp;
   ShortList<std::int64_t, most_sources> sources;  // of a mixture: of the model's labels, those of each source
 };
@@ -35,7 +36,10 @@ struct ShiftedRows {
   std::int64_t label_count = 0;
 };
 
-// What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. It is A
+// What a rank's share of a step looks like on the host, as rows: all that the model sees of the data. A row is a token
+// of a document, its label masked or not, or filler: what stands behind the documents of a packed sample, and all of a
+// sequence of padding. Filler has no label, is in a document of its own, and changes nothing of the others' losses,
+// routing, scales or gradients. It is A
 // microbatches of b sequences, of each of which the rank computes Tc = T / cp tokens; microbatch m is rows
 // [m b Tc, (m + 1) b Tc).
 struct HostBatch {
@@ -50,7 +54,7 @@ struct HostBatch {
   PinnedVector<std::int32_t> document_positions;  // (B·Tc)
   PinnedVector<std::int32_t> sources;             // (B·Tc) number of the row's source, where share.sources says so
   PinnedVector<std::int32_t> documents;           // (B·Tc) from 0 in every sequence
-  PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: padding
+  PinnedVector<std::int64_t> samples;  // (B·Tc) place of the row's sequence in the run's order; −1: filler
   // The rows of all cp ranks, where cp > 1: of each microbatch (cp, b, Tc), with all_to_all (b, cp, Tc).
   PinnedVector<std::int32_t> key_positions, key_documents;  // (B·T)
   PinnedVector<std::int64_t> key_samples;                   // (B·T) all_to_all only
@@ -59,6 +63,7 @@ struct HostBatch {
   PinnedVector<std::int32_t> token_order;               // (A, b·Tc)
   PinnedVector<std::int32_t> position_order;            // (A, b·Tc/tp)
   std::int64_t label_count = 0;                         // labels of the sequences, all cp ranks', that aren't masked
+  std::int64_t token_count = 0;                         // tokens of the sequences' documents, all cp ranks'
   std::vector<ShiftedRows> shifted;                     // by depth of multi-token prediction, from 1
   ShortList<std::int64_t, most_sources> source_labels;  // of label_count, by source; empty: not apart
 

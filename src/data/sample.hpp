@@ -18,13 +18,15 @@ struct Sample {
         labels(to_size(T)),
         documents(to_size(T)),
         positions(to_size(T)),
-        kept(to_size(T + 1)) {}
+        kept(to_size(T + 1)),
+        filled(T) {}
 
   std::vector<std::int32_t> tokens;     // (T + 1) inputs; the last one is no input, but may be the last label
   std::vector<std::int32_t> labels;     // (T) what follows; masked_label: no loss
   std::vector<std::int32_t> documents;  // (T) ascending, from 0
   std::vector<std::int32_t> positions;  // (T) from 0 in each document
   std::vector<std::uint8_t> kept;       // (T + 1) scratch: whether a token may be a label
+  std::int64_t filled;                  // the first so many tokens are documents'; behind them stands filler
 };
 
 // Samples that are read as pieces of so many tokens: documents end with them, positions begin with them.

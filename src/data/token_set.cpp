@@ -140,6 +140,7 @@ void TokenSet::read_cut(std::int64_t sample, Sample& out) const {
   files_[place.file].read(first, out.tokens, options_.vocabulary);
   read_mask(place.file, first, 0, out.kept.size(), out);
   mark_documents(place.file, first, out);
+  out.filled = sequence_tokens();
   std::int32_t document = 0, position = 0;
   for (std::size_t t = 0; t < out.labels.size(); ++t) {
     const bool ends = out.documents[t] != 0;

@@ -164,6 +164,7 @@ void TokenSet::read_packed(std::int64_t sample, Sample& out) const {
       ++i;
     }
   }
+  out.filled = static_cast<std::int64_t>(at);
   if (at < out.labels.size() || out.labels.back() == masked_label) out.tokens.back() = 0;
   for (std::int32_t position = 0; at < out.labels.size(); ++at) {
     out.tokens[at] = 0;

@@ -55,7 +55,7 @@ template <class A>
 void clear_peaks(Stream&, View<A, 2> largest);
 // largest(H) ← max(largest, max over rows of peak(R, H)).
 template <class A>
-void add_peaks(Stream&, View<const A, 2> peak, View<A, 1> largest);
+void add_peaks(Stream&, View<const A, 2> peak, View<const std::int64_t, 1> samples, View<A, 1> largest);
 
 // delta(B·Tq, H) = Σ_d d_o · o: what the backward needs of o.
 template <class T>

@@ -79,11 +79,12 @@ void attention_merge(Stream& stream, View<S, 3> o_a, View<acc_t<T>, 2> lse_a, Vi
 }
 
 template <class A>
-void add_peaks(Stream& stream, View<const A, 2> peak, View<A, 1> largest) {
+void add_peaks(Stream& stream, View<const A, 2> peak, View<const std::int64_t, 1> samples, View<A, 1> largest) {
   require(peak.columns() == largest.rows(), "add_peaks: heads differ");
   const std::int64_t rows = peak.rows();
   parallel_rows(stream, peak.columns(), row_width<A>(rows), [=] FORGE_LAMBDA(std::int64_t h, Team team) {
-    const A most = team.template max<A>(rows, [=](std::int64_t r) { return peak.row(r)[h]; });
+    const A none = -static_cast<A>(INFINITY);
+    const A most = team.template max<A>(rows, [=](std::int64_t r) { return samples[r] < 0 ? none : peak.row(r)[h]; });
     if (team.leads() && most > largest[h]) largest[h] = most;
   });
 }
@@ -94,8 +95,8 @@ void clear_peaks(Stream& stream, View<A, 2> largest) {
 }
 template void clear_peaks<double>(Stream&, View<double, 2>);
 template void clear_peaks<float>(Stream&, View<float, 2>);
-template void add_peaks<double>(Stream&, View<const double, 2>, View<double, 1>);
-template void add_peaks<float>(Stream&, View<const float, 2>, View<float, 1>);
+template void add_peaks<double>(Stream&, View<const double, 2>, View<const std::int64_t, 1>, View<double, 1>);
+template void add_peaks<float>(Stream&, View<const float, 2>, View<const std::int64_t, 1>, View<float, 1>);
 
 #define FORGE_ATTENTION(T)                                                                          \
   template void attention_delta<T>(Stream&, View<const T, 3>, View<const T, 3>, View<acc_t<T>, 2>); \

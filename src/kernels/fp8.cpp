@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/error.hpp"
 #include "core/fp8.hpp"
 #include "device/parallel.hpp"
 #include "kernels/largest.hpp"
@@ -27,37 +28,46 @@ FORGE_INLINE std::int64_t row_group(const ScaleLines& rows, std::int64_t lines, 
   return matrix * rows.count + rows.group_of(r - matrix * lines);
 }
 
+// Rows that have no part in scales.
+struct Filler {
+  const std::int64_t* samples;
+
+  explicit Filler(View<const std::int64_t, 1> of) : samples(of.data) {}
+  FORGE_INLINE bool has(std::int64_t r) const { return samples && samples[r] < 0; }
+};
+
 // out(R, column groups): of each row.
 template <class T>
-void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, float* out) {
+void amax_of_rows(Stream& stream, View<const T, 2> x, ScaleLines columns, Filler filler, float* out) {
   const std::int64_t groups = columns.count;
   parallel_rows(stream, x.rows(), groups, row_width<T>(x.columns() < columns.each ? x.columns() : columns.each),
                 [=] FORGE_LAMBDA(std::int64_t r, std::int64_t g, Team team) {
                   const ScaleLines::Range here = columns.lines_of(g);
                   const float most = team.template max<float>(
                       here.end - here.begin, [](const T& v) { return magnitude(v); }, x.row(r) + here.begin);
-                  if (team.leads()) out[r * groups + g] = most > 0 ? most : 0;
+                  if (team.leads()) out[r * groups + g] = most > 0 && !filler.has(r) ? most : 0;
                 });
 }
 
 // amax(matrices, row groups, groups) from in(matrices, R, groups).
 void amax_of_groups(Stream& stream, std::int64_t matrices, std::int64_t lines, ScaleLines rows, std::int64_t groups,
-                    const float* in, float* amax) {
+                    Filler filler, const float* in, float* amax) {
   parallel_rows(
       stream, matrices * rows.count * groups, row_width<float>(rows.each), [=] FORGE_LAMBDA(std::int64_t i, Team team) {
         const std::int64_t row_group = quotient(i, groups), c = i - row_group * groups;
         const std::int64_t matrix = quotient(row_group, rows.count);
         const ScaleLines::Range here = rows.lines_of(row_group - matrix * rows.count);
         const float* const first = in + (matrix * lines + here.begin) * groups + c;
-        const float most =
-            team.template max<float>(here.end - here.begin, [=](std::int64_t j) { return first[j * groups]; });
+        const auto of_line = [=](std::int64_t j) { return filler.has(here.begin + j) ? 0 : first[j * groups]; };
+        const float most = team.template max<float>(here.end - here.begin, of_line);
         if (team.leads()) amax[i] = most > 0 ? most : 0;
       });
 }
 
 // amax(matrices, row groups, N): a group for each column.
 template <class T>
-void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, ScaleLines rows, float* amax) {
+void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, ScaleLines rows, Filler filler,
+                     float* amax) {
   const std::int64_t n = x.columns(), lines = x.rows() / matrices;
   parallel_for(stream, matrices * rows.count * n, [=] FORGE_LAMBDA(std::int64_t i) {
     const std::int64_t row_group = quotient(i, n), c = i - row_group * n;
@@ -65,6 +75,7 @@ void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, 
     const ScaleLines::Range here = rows.lines_of(row_group - matrix * rows.count);
     float most = 0;
     for (std::int64_t r = here.begin; r < here.end; ++r) {
+      if (filler.has(r)) continue;
       const float a = magnitude(x.row(matrix * lines + r)[c]);
       most = a > most ? a : most;
     }
@@ -76,16 +87,21 @@ void amax_of_columns(Stream& stream, std::int64_t matrices, View<const T, 2> x, 
 
 template <class T>
 void fp8_amax(Stream& stream, View<const T, 2> x, const ScaledOperand& operand, View<float, 1> partials,
-              View<float, 1> amax, std::int64_t matrices) {
+              View<float, 1> amax, std::int64_t matrices, View<const std::int64_t, 1> samples) {
   const std::int64_t lines = x.rows() / matrices;
-  if (operand.by_row.alone(lines)) return amax_of_rows<T>(stream, x, operand.by_column, amax.data);
-  if (operand.by_column.alone(x.columns())) return amax_of_columns<T>(stream, matrices, x, operand.by_row, amax.data);
-  amax_of_rows<T>(stream, x, operand.by_column, partials.data);
-  amax_of_groups(stream, matrices, lines, operand.by_row, operand.by_column.count, partials.data, amax.data);
+  require(samples.empty() || (matrices == 1 && samples.rows() == lines), "fp8_amax: shapes differ");
+  const Filler filler(samples), none({});
+  if (operand.by_row.alone(lines)) return amax_of_rows<T>(stream, x, operand.by_column, none, amax.data);
+  if (operand.by_column.alone(x.columns()))
+    return amax_of_columns<T>(stream, matrices, x, operand.by_row, filler, amax.data);
+  amax_of_rows<T>(stream, x, operand.by_column, filler, partials.data);
+  amax_of_groups(stream, matrices, lines, operand.by_row, operand.by_column.count, none, partials.data, amax.data);
 }
 
-void fp8_amax_of_rows(Stream& stream, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax) {
-  amax_of_groups(stream, 1, rows.rows(), operand.by_row, 1, rows.data, amax.data);
+void fp8_amax_of_rows(Stream& stream, View<const float, 1> rows, const ScaledOperand& operand, View<float, 1> amax,
+                      View<const std::int64_t, 1> samples) {
+  const Filler filler(operand.by_row.alone(rows.rows()) ? View<const std::int64_t, 1>() : samples);
+  amax_of_groups(stream, 1, rows.rows(), operand.by_row, 1, filler, rows.data, amax.data);
 }
 
 void fp8_amax_of_ranks(Stream& stream, int ranks, View<const float, 1> gathered, View<float, 1> amax) {
@@ -123,7 +139,7 @@ void fp8_round(Stream& stream, View<const T, 2> x, const ScaledOperand& operand,
 
 #define FORGE_INSTANTIATE(T)                                                                                          \
   template void fp8_amax<T>(Stream&, View<const T, 2>, const ScaledOperand&, View<float, 1>, View<float, 1>,          \
-                            std::int64_t);                                                                            \
+                            std::int64_t, View<const std::int64_t, 1>);                                               \
   template void fp8_round<T>(Stream&, View<const T, 2>, const ScaledOperand&, bool, View<const float, 1>, View<T, 2>, \
                              std::int64_t);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)

@@ -45,13 +45,14 @@ void add_strips(Stream& stream, double numbers, double times, View<double, 1> pa
 template <class T>
 void fp8_count(Stream& stream, View<const T, 2> x, std::int64_t rows, std::int64_t columns,
                const ScaledOperand& operand, bool exact, View<const float, 1> amax, View<double, 1> partials,
-               View<double, 1> counts) {
+               View<double, 1> counts, View<const std::int64_t, 1> samples) {
   using A = acc_t<T>;
   const ScaleLines by_row = operand.by_row, by_column = operand.by_column;
   const Fp8Format format = operand.format;
   parallel_rows(stream, strips, row_width<T>(columns), [=] FORGE_LAMBDA(std::int64_t strip, Team team) {
     double beyond = 0, lost = 0;
     for (std::int64_t r = strip; r < rows; r += strips) {
+      if (!samples.empty() && samples[r] < 0) continue;
       const T* row = x.row(r);
       const float* scales = amax.data + by_row.group_of(r) * by_column.count;
       const auto scaled = [=](std::int64_t j) {
@@ -66,7 +67,12 @@ void fp8_count(Stream& stream, View<const T, 2> x, std::int64_t rows, std::int64
       partials[strips + strip] = lost;
     }
   });
-  add_strips(stream, double(rows) * double(columns), 1, partials, counts);
+  add_strips(stream, samples.empty() ? double(rows) * double(columns) : 0, 1, partials, counts);
+  if (samples.empty()) return;
+  parallel_rows(stream, 1, [=] FORGE_LAMBDA(std::int64_t, Team team) {
+    const double of_documents = team.template sum<double>(rows, [=](std::int64_t r) { return samples[r] < 0 ? 0 : 1; });
+    if (team.leads()) counts[0] += of_documents * double(columns);
+  });
 }
 
 template <class T>
@@ -107,10 +113,10 @@ void fp8_count_of_part(Stream& stream, View<const T, 1> x, std::int64_t first, c
   add_strips(stream, double(numbers), double(times), partials, counts);
 }
 
-#define FORGE_INSTANTIATE(T)                                                                                      \
-  template void fp8_count<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, const ScaledOperand&, bool,   \
-                             View<const float, 1>, View<double, 1>, View<double, 1>);                             \
-  template void fp8_count_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, std::int64_t, \
+#define FORGE_INSTANTIATE(T)                                                                                       \
+  template void fp8_count<T>(Stream&, View<const T, 2>, std::int64_t, std::int64_t, const ScaledOperand&, bool,    \
+                             View<const float, 1>, View<double, 1>, View<double, 1>, View<const std::int64_t, 1>); \
+  template void fp8_count_of_part<T>(Stream&, View<const T, 1>, std::int64_t, const ScaledOperand&, std::int64_t,  \
                                      std::int64_t, bool, View<const float, 1>, View<double, 1>, View<double, 1>);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE

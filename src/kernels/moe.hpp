@@ -10,8 +10,9 @@
 
 // The kernels of a mixture-of-experts layer: router, its losses, permutation, capacity. The grouped products are in
 // gemm.hpp. E = experts, k = chosen ones of a row, an assignment = (row, choice), number r·k + c, P = R·k assignments;
-// A = acc_t of the compute type: a router's arithmetic is fp32, or fp64 in fp64. Expert −1: a dropped assignment.
-// Nothing here depends on the number of threads, and the lower index wins every tie.
+// A = acc_t of the compute type: a router's arithmetic is fp32, or fp64 in fp64. Expert −1: a dropped assignment; a row
+// whose choices are −1 before any were dropped is filler (data/batch.hpp): no router counts it. Nothing here depends on
+// the number of threads, and the lower index wins every tie.
 
 namespace forge {
 
@@ -34,29 +35,31 @@ struct RouterOptions {
 //   experts(R,k)  = the best by score (or by logit: chosen_by_logit) + bias(E), best first; bias may be empty
 //   weights(R,k)  = their scores, without bias, as `options` say
 // NaN counts as −Inf in the choice, so that experts are always legal; weights carry it on. Impossible options are
-// refused (Error).
+// refused (Error). samples(R): −1 for filler, which has experts −1, weights and scores 0; empty: there is none.
 template <class A>
 void router_forward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias, View<A, 2> weights,
-                    View<std::int32_t, 2> experts, View<A, 2> scores);
-// scores and weights for a choice made elsewhere (recorded or forced): experts(R,k) are distinct and not −1.
+                    View<std::int32_t, 2> experts, View<A, 2> scores, View<const std::int64_t, 1> samples = {});
+// scores and weights for a choice made elsewhere (recorded or forced): experts(R,k) are distinct, or all −1 for filler.
 template <class A>
 void router_weights(Stream&, RouterOptions options, View<const A, 2> logits, View<const std::int32_t, 2> experts,
                     View<A, 2> weights, View<A, 2> scores);
-// A choice that loads all experts alike, for benchmarks: expert (position·k + c) mod E.
+// A choice that loads all experts alike, for benchmarks: expert (position·k + c) mod E; −1 for filler, as above.
 void balanced_experts(Stream&, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
-                      View<std::int32_t, 2> experts);
+                      View<std::int32_t, 2> experts, View<const std::int64_t, 1> samples = {});
 // d_logits(R,E) from d_weights(R,k) and, unless empty, d_scores(R,E), which may be the same memory as d_logits.
-// `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. logits are read where they
-// choose.
+// `experts` as chosen, before any were dropped; d_weights of dropped assignments is 0. Filler gets 0, whatever d_scores
+// are. logits are read where they choose.
 template <class A>
 void router_backward(Stream&, RouterOptions options, View<const A, 2> logits, View<const A, 2> scores,
                      View<const std::int32_t, 2> experts, View<const A, 2> d_weights, View<const A, 2> d_scores,
                      View<A, 2> d_logits);
 
 // z-loss of a router (Zoph et al. 2022, ST-MoE): z[r] = lse², lse = log Σ_j e^logits(r,j);
-//   d_logits(r,j) += 2 coefficient · lse · softmax(r,j).  Either output may be empty.
+//   d_logits(r,j) += 2 coefficient · lse · softmax(r,j).  Either output may be empty. Filler, by experts(R,k), gets 0;
+//   empty: there is none.
 template <class A>
-void router_z_loss(Stream&, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits);
+void router_z_loss(Stream&, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits,
+                   View<const std::int32_t, 2> experts = {});
 
 // Input jitter (Fedus et al. 2021, Switch Transformer): y = x · (1 + amount · (2u − 1)), u uniform in (0, 1) by (key;
 // sample, position, column); x and y may be the same. The backward of jitter is jitter.
@@ -74,15 +77,17 @@ void jitter(Stream&, View<const T, 2> x, View<T, 2> y, Jitter how);
 
 // Table of G scopes (sequences, or one microbatch), for sums over the ranks that share the rows of a scope:
 //   table(G, 2E+1) = counts of assignments by expert, sums of probabilities by expert, number of rows.
-// scope(R) is each row's, −1: left out. experts as chosen, before any were dropped. The probability of a row is its
-// scores, divided by their sum for sigmoid. `partial`: router_partial_rows(R) · G rows of 2E+1 doubles of workspace.
+// scope(R) is each row's, −1: left out, as filler is. experts as chosen, before any were dropped. The probability of a
+// row is its scores, divided by their sum for sigmoid. `partial`: router_partial_rows(R) · G rows of 2E+1 doubles of
+// workspace.
 template <class A>
 void router_statistics(Stream&, RouterOptions options, View<const A, 2> scores, View<const std::int32_t, 2> experts,
                        View<const std::int32_t, 1> scope, View<double, 2> partial, View<double, 2> table);
 // loss[0] += Σ_g E Σ_i f_i P_i,  f_i = counts_i / (rows · k),  P_i = probabilities_i / rows, from the reduced table:
 // the same on every rank that shares it. A scope without rows adds nothing.
 void router_balance_loss(Stream&, RouterOptions options, View<const double, 2> table, View<double, 1> loss);
-// d_scores(R,E) = coefficient · ∂(Σ_g E Σ_i f_i P_i) / ∂ scores, the counts being constants; rows of no scope get 0.
+// d_scores(R,E) = coefficient · ∂(Σ_g E Σ_i f_i P_i) / ∂ scores, the counts being constants; rows of no scope get 0,
+// and those of a scope that has none.
 template <class A>
 void router_balance_gradient(Stream&, RouterOptions options, View<const A, 2> scores, View<const double, 2> table,
                              View<const std::int32_t, 1> scope, double coefficient, View<A, 2> d_scores);
@@ -159,7 +164,8 @@ void unpermute_weights(Stream&, View<const A, 1> d_values, View<const std::int32
 
 enum class DropBy { position, probability };
 struct CapacityOptions {
-  std::int64_t experts = 0, capacity = 0, scopes = 1;
+  std::int64_t experts = 0, scopes = 1;
+  double factor = 1;  // of the balanced number of a scope's assignments
   DropBy by = DropBy::position;
 };
 // What capacity_drop sorts in, with G·E bins.
@@ -171,10 +177,10 @@ struct CapacityWorkspace {
   View<std::int64_t, 1> offsets;  // (G·E + 1)
   View<std::int32_t, 2> sort;     // (moe_sort_rows(R·k), G·E)
 };
-// kept(R,k) = experts(R,k), with −1 for the assignments over `capacity` of their (scope, expert). Those of the lowest
-// positions stay, or those of the largest weights; ties: the lower position, then the lower row. scope(R) is each row's
-// (Σ over ranks needs all rows of a scope here), positions(R) its key of order. dropped[0] += assignments that were
-// dropped.
+// kept(R,k) = experts(R,k), with −1 for the assignments over the capacity of their (scope, expert), which is
+// balanced_rows() of those in the scope: of filler there are none. Those of the lowest positions stay, or those of the
+// largest weights; ties: the lower position, then the lower row. scope(R) is each row's (Σ over ranks needs all rows of
+// a scope here), positions(R) its key of order. dropped[0] += assignments that were dropped.
 template <class A>
 void capacity_drop(Stream&, CapacityOptions options, View<const std::int32_t, 2> experts, View<const A, 2> weights,
                    View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,

@@ -1,3 +1,4 @@
+#include "core/balanced_rows.hpp"
 #include "core/error.hpp"
 #include "device/parallel.hpp"
 #include "kernels/moe.hpp"
@@ -198,8 +199,9 @@ FORGE_INLINE std::uint64_t select_key(Team team, std::int64_t n, int bits, std::
 
 }  // namespace
 
-// Bin scope · E + expert. Of a bin with more than `capacity` assignments those stay that come before or at the last one
-// to stay, in the order of weight, position and row: it is found in so many passes over the bin as these have bits.
+// Bin scope · E + expert. Of a bin with more assignments than its scope's capacity those stay that come before or at
+// the last one to stay, in the order of weight, position and row: it is found in so many passes over the bin as these
+// have bits.
 template <class A>
 void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int32_t, 2> experts,
                    View<const A, 2> weights, View<const std::int32_t, 1> scope, View<const std::int32_t, 1> positions,
@@ -217,28 +219,28 @@ void capacity_drop(Stream& stream, CapacityOptions options, View<const std::int3
   const auto weight_of = one_by_one(weights);
   const auto kept_of = one_by_one(kept);
   parallel_rows(stream, options.scopes * E, [=] FORGE_LAMBDA(std::int64_t bin, Team team) {
-    const std::int64_t n = w.counts[bin];
-    if (n <= options.capacity) return;
+    const std::int64_t n = w.counts[bin], first = quotient(bin, E) * E;
+    const std::int64_t capacity = balanced_rows(options.factor, w.offsets[first + E] - w.offsets[first], E);
+    if (n <= capacity) return;
     const std::int32_t* others = w.order.data + w.offsets[bin];
     const auto weight = [=](std::int64_t i) { return by_probability ? falling_key(weight_of[others[i]]) : 0; };
     const auto row = [=](std::int64_t i) { return static_cast<std::uint64_t>(quotient(others[i], k)); };
     const auto position = [=](std::int64_t i) { return static_cast<std::uint64_t>(positions[quotient(others[i], k)]); };
-    std::int64_t wanted = options.capacity;
+    std::int64_t wanted = capacity;
     const std::uint64_t last_weight =
-        by_probability && wanted > 0 ? select_key(
-                                           team, n, 8 * sizeof(A), wanted, [](std::int64_t) { return true; }, weight)
-                                     : 0;
+        by_probability ? select_key(
+                             team, n, 8 * sizeof(A), wanted, [](std::int64_t) { return true; }, weight)
+                       : 0;
     const auto same_weight = [=](std::int64_t i) { return weight(i) == last_weight; };
-    const std::uint64_t last_position = wanted > 0 ? select_key(team, n, 31, wanted, same_weight, position) : 0;
+    const std::uint64_t last_position = select_key(team, n, 31, wanted, same_weight, position);
     const auto same = [=](std::int64_t i) { return same_weight(i) && position(i) == last_position; };
-    const std::uint64_t last_row = wanted > 0 ? select_key(team, n, 31, wanted, same, row) : 0;
-    const bool none = options.capacity < 1;
+    const std::uint64_t last_row = select_key(team, n, 31, wanted, same, row);
     team.each(n, [=](std::int64_t i) {
       const std::uint64_t of_weight = weight(i), at = position(i);
       const bool stays = of_weight != last_weight ? of_weight < last_weight
                          : at != last_position    ? at < last_position
                                                   : row(i) <= last_row;
-      if (none || !stays) kept_of[others[i]] = -1;
+      if (!stays) kept_of[others[i]] = -1;
     });
   });
   const auto before = one_by_one(experts);

@@ -125,6 +125,13 @@ FORGE_INLINE A divisor(const RouterOptions& o, const A* scores, const std::int32
   return sums_to_one(o.score) ? sum : sum + A(1e-20);
 }
 
+// What no router counts has no score and no weight.
+template <class A>
+FORGE_INLINE void fill_filler(Team team, const RouterOptions& o, A* scores, A* weights) {
+  team.each(o.experts, [=](std::int64_t j) { scores[j] = A(0); });
+  team.each(o.chosen, [=](std::int64_t i) { weights[i] = A(0); });
+}
+
 // By one worker.
 template <class A>
 FORGE_INLINE void fill_weights(const RouterOptions& o, const A* logits, const A* scores, const std::int32_t* experts,
@@ -142,11 +149,17 @@ FORGE_INLINE void fill_weights(const RouterOptions& o, const A* logits, const A*
 
 template <class A>
 void router_forward(Stream& stream, RouterOptions options, View<const A, 2> logits, View<const A, 1> bias,
-                    View<A, 2> weights, View<std::int32_t, 2> experts, View<A, 2> scores) {
+                    View<A, 2> weights, View<std::int32_t, 2> experts, View<A, 2> scores,
+                    View<const std::int64_t, 1> samples) {
   check(options);
   parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* x = logits.row(r);
     A* s = scores.row(r);
+    if (!samples.empty() && samples[r] < 0) {
+      std::int32_t* const e = experts.row(r);
+      team.each(options.chosen, [=](std::int64_t i) { e[i] = -1; });
+      return fill_filler(team, options, s, weights.row(r));
+    }
     fill_scores(team, options, x, s);
     const Keys<A> key{chosen_by_logit(options.score) ? x : s, bias.data};
     if (options.groups_used == options.groups)
@@ -162,17 +175,19 @@ void router_weights(Stream& stream, RouterOptions options, View<const A, 2> logi
                     View<A, 2> weights, View<A, 2> scores) {
   check(options);
   parallel_rows(stream, logits.rows(), row_width<A>(options.experts), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    if (experts.row(r)[0] < 0) return fill_filler(team, options, scores.row(r), weights.row(r));
     fill_scores(team, options, logits.row(r), scores.row(r));
     if (team.leads()) fill_weights(options, logits.row(r), scores.row(r), experts.row(r), weights.row(r));
   });
 }
 
 void balanced_experts(Stream& stream, std::int64_t experts_in_all, View<const std::int32_t, 1> positions,
-                      View<std::int32_t, 2> experts) {
+                      View<std::int32_t, 2> experts, View<const std::int64_t, 1> samples) {
   const std::int64_t k = experts.columns();
   parallel_for(stream, experts.rows() * k, [=] FORGE_LAMBDA(std::int64_t q) {
     const std::int64_t r = quotient(q, k), c = q - r * k, i = positions[r] * k + c;
-    experts.row(r)[c] = static_cast<std::int32_t>(i - quotient(i, experts_in_all) * experts_in_all);
+    const bool filler = !samples.empty() && samples[r] < 0;
+    experts.row(r)[c] = filler ? -1 : static_cast<std::int32_t>(i - quotient(i, experts_in_all) * experts_in_all);
   });
 }
 
@@ -192,6 +207,7 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
     const std::int32_t* e = experts.row(r);
     const A scale = A(options.scale);
     A* d = d_logits.row(r);
+    if (e[0] < 0) return team.each(E, [=](std::int64_t j) { d[j] = A(0); });
     A dot = more ? team.template sum<A>(E, [=](std::int64_t j) { return more[j] * s[j]; }) : A(0);
     team.each(E, [=](std::int64_t j) { d[j] = more ? more[j] : A(0); });
     if (!chosen_by_logit(options.score)) {
@@ -217,7 +233,7 @@ void router_backward(Stream& stream, RouterOptions options, View<const A, 2> log
 
 #define FORGE_ROUTER(A)                                                                                              \
   template void router_forward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 1>, View<A, 2>,            \
-                                  View<std::int32_t, 2>, View<A, 2>);                                                \
+                                  View<std::int32_t, 2>, View<A, 2>, View<const std::int64_t, 1>);                   \
   template void router_weights<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, View<A, 2>, \
                                   View<A, 2>);                                                                       \
   template void router_backward<A>(Stream&, RouterOptions, View<const A, 2>, View<const A, 2>,                       \

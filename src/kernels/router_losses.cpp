@@ -8,9 +8,14 @@
 namespace forge {
 
 template <class A>
-void router_z_loss(Stream& stream, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits) {
+void router_z_loss(Stream& stream, View<const A, 2> logits, double coefficient, View<A, 1> z, View<A, 2> d_logits,
+                   View<const std::int32_t, 2> experts) {
   const std::int64_t E = logits.columns();
   parallel_rows(stream, logits.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
+    if (!experts.empty() && experts.row(r)[0] < 0) {
+      if (!z.empty() && team.leads()) z[r] = A(0);
+      return;
+    }
     const A* x = logits.row(r);
     const A largest = team.template max<A>(E, [=](std::int64_t j) { return x[j]; });
     const A sum = team.template sum<A>(E, [=](std::int64_t j) { return math::exp(x[j] - largest); });
@@ -74,9 +79,9 @@ void router_statistics(Stream& stream, RouterOptions options, View<const A, 2> s
     const std::int64_t begin = whole * chunk + quotient(rest * chunk, chunks);
     const std::int64_t end = whole * (chunk + 1) + quotient(rest * (chunk + 1), chunks);
     for (std::int64_t r = begin; r < end; ++r) {
-      if (scope[r] != g) continue;
-      const A* s = scores.row(r);
       const std::int32_t* e = experts.row(r);
+      if (scope[r] != g || e[0] < 0) continue;
+      const A* s = scores.row(r);
       const double sum =
           sums ? 1.0 : team.template sum<double>(E, [=](std::int64_t j) { return static_cast<double>(s[j]); });
       team.each(E, [=](std::int64_t j) { to[E + j] += static_cast<double>(s[j]) / sum; });
@@ -117,8 +122,8 @@ void router_balance_gradient(Stream& stream, RouterOptions options, View<const A
   parallel_rows(stream, scores.rows(), row_width<A>(E), [=] FORGE_LAMBDA(std::int64_t r, Team team) {
     const A* s = scores.row(r);
     A* d = d_scores.row(r);
-    if (scope[r] < 0) return team.each(E, [=](std::int64_t j) { d[j] = A(0); });
-    const double *counts = table.row(scope[r]), rows = counts[2 * E];
+    const double *counts = scope[r] < 0 ? nullptr : table.row(scope[r]), rows = counts ? counts[2 * E] : 0;
+    if (rows == 0) return team.each(E, [=](std::int64_t j) { d[j] = A(0); });
     const double factor = coefficient * static_cast<double>(E) / (rows * rows * static_cast<double>(k));
     if (sums) return team.each(E, [=](std::int64_t j) { d[j] = static_cast<A>(factor * counts[j]); });
     const A sum = team.template sum<A>(E, [=](std::int64_t j) { return s[j]; });
@@ -149,7 +154,8 @@ void router_bias_update(Stream& stream, View<const double, 1> load, double rate,
 }
 
 #define FORGE_ROUTER_LOSSES(A)                                                                              \
-  template void router_z_loss<A>(Stream&, View<const A, 2>, double, View<A, 1>, View<A, 2>);                \
+  template void router_z_loss<A>(Stream&, View<const A, 2>, double, View<A, 1>, View<A, 2>,                 \
+                                 View<const std::int32_t, 2>);                                              \
   template void router_statistics<A>(Stream&, RouterOptions, View<const A, 2>, View<const std::int32_t, 2>, \
                                      View<const std::int32_t, 1>, View<double, 2>, View<double, 2>);        \
   template void router_balance_gradient<A>(Stream&, RouterOptions, View<const A, 2>, View<const double, 2>, \

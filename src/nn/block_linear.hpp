@@ -67,18 +67,26 @@ View<float, 1> measured_rows(const Context<T>& ctx, std::int64_t rows) {
 template <class T>
 void take_amax_of_a(Context<T>& ctx, const ScaledProduct& p, View<const T, 2> a, View<const float, 1> of_rows,
                     View<float, 1> amax) {
-  if (of_rows.empty()) return fp8_amax<T>(ctx.stream, a, p.a, ctx.fp8.partials, amax);
-  fp8_amax_of_rows(ctx.stream, of_rows, p.a, amax);
+  const View<const std::int64_t, 1> samples = p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.rows());
+  if (of_rows.empty()) return fp8_amax<T>(ctx.stream, a, p.a, ctx.fp8.partials, amax, 1, samples);
+  fp8_amax_of_rows(ctx.stream, of_rows, p.a, amax, samples);
+}
+// And of its second one: a weight, the experts' weights or, in a weight's gradient, an activation.
+template <class T>
+void take_amax_of_b(Context<T>& ctx, ProductOf of, const ScaledProduct& p, View<const T, 2> b, View<float, 1> amax) {
+  const bool rows = of == ProductOf::weight_gradient;
+  fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax, p.matrices(),
+              rows ? samples_of(ctx, b.rows()) : View<const std::int64_t, 1>());
 }
 
 // The amaxes of a and b, over the ranks that share them, but for those that are known: of a weight that was gathered as
 // codes, and what a product before has taken.
 template <class T>
-void take_amaxes(Context<T>& ctx, BlockProduct product, const ScaledProduct& p, const OperandAmaxes& amax,
+void take_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const ScaledProduct& p, const OperandAmaxes& amax,
                  View<const T, 2> a, View<const float, 1> of_rows, View<const T, 2> b) {
   if (ctx.operations && p.coded) ctx.operations->scales(ctx.stream, ctx.weight_amaxes[to_size(product)]);
   if (p.takes_a()) take_amax_of_a<T>(ctx, p, a, of_rows, amax.a);
-  if (p.takes_b()) fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax.b, p.matrices());
+  if (p.takes_b()) take_amax_of_b<T>(ctx, of, p, b, amax.b);
   reduce_amax(ctx, p.splitters() == Group::etp ? ctx.groups.etp : ctx.groups.tp, amax, p.a.over_tp && p.takes_a(),
               p.b.over_tp && p.takes_b());
   reduce_amax(ctx, ctx.groups.cp, amax, p.a.over_cp && p.takes_a(), p.b.over_cp && p.takes_b());
@@ -96,7 +104,7 @@ void delayed_amaxes(Context<T>& ctx, ProductOf of, BlockProduct product, const S
     if (history.records && i < recorded_operands(of)) {
       const bool known = i == 1 && p.coded;
       if (i == 0) take_amax_of_a<T>(ctx, p, a, of_rows, amax);
-      if (i == 1 && !known) fp8_amax<T>(ctx.stream, b, p.b, ctx.fp8.partials, amax);
+      if (i == 1 && !known) take_amax_of_b<T>(ctx, of, p, b, amax);
       fp8_raise(ctx.stream, known ? ctx.weight_amaxes[to_size(product)] : amax, history.step.slice(row, row + 1));
     }
     fp8_amax_of_history(ctx.stream, history.entries, row, amax);
@@ -140,7 +148,7 @@ FoundAmaxes find_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, Vie
   if (ctx.buffers.fp8.has_history())
     delayed_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
   else
-    take_amaxes<T>(ctx, w.product, p, amax, a, of_rows, b);
+    take_amaxes<T>(ctx, of, w.product, p, amax, a, of_rows, b);
   return {p, amax};
 }
 
@@ -163,7 +171,7 @@ FoundAmaxes find_expert_amaxes(Context<T>& ctx, ProductOf of, const MatrixSplit&
   p.coded = !ctx.weight_amaxes[to_size(w.product)].empty();
   require_shapes(p, a, b);
   const OperandAmaxes amax = place_of_amaxes(ctx, of, w.product, p);
-  take_amaxes<T>(ctx, w.product, p, amax, a, {}, b);
+  take_amaxes<T>(ctx, of, w.product, p, amax, a, {}, b);
   return {p, amax};
 }
 template <class T>

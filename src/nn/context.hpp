@@ -108,8 +108,10 @@ struct Context {
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   bool fp8_block = false;        // what runs now is a block whose products are
-  Fp8Counts fp8_counts = {};     // of their numbers, in steps that report them
-  Fp8History fp8_history = {};   // with the delayed recipe
+  // (R) of the rows of such a block, of which filler, −1, has no part in scales; empty: there is none.
+  View<const std::int64_t, 1> samples = {};
+  Fp8Counts fp8_counts = {};        // of their numbers, in steps that report them
+  Fp8History fp8_history = {};      // with the delayed recipe
   WeightAmaxes weight_amaxes = {};  // of what runs now, like the next
   KeptAmaxes kept_amaxes = {};      // no rows: products take amaxes for themselves
 

@@ -46,15 +46,16 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
                        ctx.groups.tp_rank() * ctx.spec().H() + first_head};
   shape.kernel = ctx.attention;
   shape.soft_cap = ctx.spec().options.attention_soft_cap;
+  shape.samples = samples;
   if (ctx.dropout_rate() > 0) {
     shape.dropout = ctx.dropout_rate();
     shape.dropout_key = ctx.dropout_key(layer, DropoutPlace::attention);
-    shape.samples = samples;
   }
   return shape;
 }
 
-// Attention, and the largest logits of its heads in a training step, with `peak` as workspace, where that is not empty.
+// Attention, and the largest logits of its heads in a training step but for filler, with `peak` as workspace, where
+// that is not empty.
 template <class T>
 void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const AttentionShape& shape,
                           const AttentionMask& mask, const AttentionHeads<const T>& in, View<T, 3> o,
@@ -63,7 +64,7 @@ void attention_with_peaks(const Context<T>& ctx, std::int64_t layer, const Atten
   const bool wanted = ctx.training && !peak.empty() && !ctx.peaks.empty();
   attention_forward<T>(ctx.stream, shape, mask, in.q, in.k, in.v, o, lse, wanted ? peak : View<A, 2>());
   if (wanted)
-    add_peaks<A>(ctx.stream, View<const A, 2>(peak),
+    add_peaks<A>(ctx.stream, View<const A, 2>(peak), shape.samples,
                  View<A, 1>(ctx.peaks.row(layer) + shape.first_head, {{in.q.extent(1)}}));
 }
 

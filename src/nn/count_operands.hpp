@@ -24,13 +24,21 @@ class CountingPause {
   Fp8Counts kept_;
 };
 
-// The first rows and columns of x, an operand with these largest magnitudes.
+// Those of an operand's rows, which are all of the batch or this tp rank's.
+template <class T>
+View<const std::int64_t, 1> samples_of(const Context<T>& ctx, std::int64_t rows) {
+  const std::int64_t first = rows == ctx.samples.rows() ? 0 : ctx.groups.tp_rank() * rows;
+  return ctx.samples.empty() ? ctx.samples : ctx.samples.slice(first, first + rows);
+}
+
+// The first rows and columns of x, an operand with these largest magnitudes; samples: of its rows, or empty.
 template <class T>
 void count_tensor(Context<T>& ctx, BlockProduct product, RoundedTensor tensor, View<const T, 2> x, std::int64_t rows,
-                  std::int64_t columns, const ScaledOperand& operand, View<const float, 1> amax) {
+                  std::int64_t columns, const ScaledOperand& operand, View<const float, 1> amax,
+                  View<const std::int64_t, 1> samples = {}) {
   const Fp8Counts& to = ctx.fp8_counts;
   fp8_count<T>(ctx.stream, x, rows, columns, operand, ctx.buffers.fp8.exact, amax, to.partials,
-               View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}));
+               View<double, 1>(to.counts.row(fp8_count_row(product, tensor)), {{fp8_count_columns}}), samples);
 }
 
 // Rows that were rounded before they went to the experts were counted there.
@@ -48,11 +56,12 @@ void count_operands(Context<T>& ctx, ProductOf of, const MatrixSplit& w, const S
   if (to.counts.empty() || of == ProductOf::weight_gradient) return;
   const std::int64_t lines = p.experts > 0 ? w.rows.count() : counted_lines(w.rows, ctx.groups.tp_rank());
   const bool before = counted_before(ctx.buffers.fp8, of, w.product);
+  const View<const std::int64_t, 1> samples = p.experts > 0 ? View<const std::int64_t, 1>() : samples_of(ctx, a.rows());
   if (of == ProductOf::input_gradient) {
-    if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, amax.a);
+    if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::dy, a, a.rows(), lines, p.a, amax.a, samples);
     return;
   }
-  if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, amax.a);
+  if (!before) count_tensor<T>(ctx, w.product, RoundedTensor::x, a, a.rows(), a.columns(), p.a, amax.a, samples);
   for (std::int64_t i = 0; to.weights && !p.coded && i < p.matrices(); ++i)
     count_tensor<T>(ctx, w.product, RoundedTensor::weights, b.slice(i * p.b.rows, (i + 1) * p.b.rows), lines,
                     b.columns(), p.b, amax.b.slice(i * p.b.groups(), (i + 1) * p.b.groups()));

@@ -132,6 +132,7 @@ void Decoder<T>::append_piece(const std::int32_t* tokens, std::int64_t rows) {
   copy_to_device(stream_, batch.tokens.data, tokens, bytes);
   copy_on_device(stream_, batch.positions.data, cache_.positions.data + cache_.length, bytes);
   fill_zero(stream_, batch.documents.data, bytes);
+  fill_zero(stream_, batch.samples.data, to_size(rows) * sizeof(std::int64_t));
   View<T, 2> x, next;  // the residual stream goes back and forth between them
   for (View<T, 2>* stream : {&x, &next})
     *stream = View<T, 2>(static_cast<T*>(arena_.allocate(stream_bytes<T>(buffers), Category::activations)),

@@ -28,6 +28,15 @@ void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortSc
            pads ? sorting.unpadded : b.order.slice(0, choices.size()), b.place);
 }
 
+// Without counts on the host FP8 takes the magnitudes of all rows: those of filler, which are zero, then go to the last
+// expert.
+template <class T>
+void give_away_filler(Context<T>& ctx, const DispatchBuffers<T>& b) {
+  const MoeShape m = moe_shape(ctx.buffers);
+  if (m.reads_counts || m.exchanges() || m.capacity > 0 || !ctx.fp8_block || !ctx.buffers.fp8.experts) return;
+  fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
+}
+
 // Behind it: padding, or the counts that the host, or whoever receives the rows, will read.
 template <class T>
 void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
@@ -58,7 +67,10 @@ std::unique_ptr<Dispatch<T>> sort_assignments(Context<T>& ctx, View<const std::i
   if (kept.empty() || !load.empty()) sort(choices);
   add_load(ctx, sorting, load);
   if (!kept.empty()) sort(kept);
-  if (!gathers) finish_own(ctx, sorting, b);
+  if (!gathers) {
+    give_away_filler(ctx, b);
+    finish_own(ctx, sorting, b);
+  }
   return sorted_assignments(ctx, b, s);
 }
 

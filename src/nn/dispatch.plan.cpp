@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/balanced_rows.hpp"
+
 namespace forge {
 
 namespace {
 
 constexpr Collective all_gather = Collective::all_gather, reduce_scatter = Collective::reduce_scatter,
                      all_to_all = Collective::all_to_all;
-
-std::int64_t at_least(double factor, std::int64_t balanced_assignments, std::int64_t parts) {
-  // A little less than the product, so that rounding of the factor doesn't add a row; a factor has no upper limit.
-  const double rows =
-      std::ceil(factor * static_cast<double>(balanced_assignments) / static_cast<double>(parts) * (1 - 1e-12));
-  return static_cast<std::int64_t>(std::clamp(rows, 1.0, 0x1p62));
-}
 
 }  // namespace
 
@@ -31,7 +26,7 @@ MoeShape moe_shape(const BufferContext& c) {
   m.fixed = o.capacity_factor > 0 && o.capacity_scope == CapacityScope::rank;
   if (o.capacity_factor > 0) {
     const std::int64_t scope = m.fixed ? m.rows : c.microbatch.sequence_tokens;
-    m.capacity = std::min(at_least(o.capacity_factor, scope * m.chosen, m.experts), scope);
+    m.capacity = std::min(balanced_rows(o.capacity_factor, scope * m.chosen, m.experts), scope);
   }
   m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
   // Without other sources the number of rows follows from the choices' shape, and products in one launch find on the
@@ -43,7 +38,7 @@ MoeShape moe_shape(const BufferContext& c) {
   m.sent = m.places;
   const std::int64_t most =
       m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
-  m.round_rows = m.fixed ? most : std::min(at_least(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
+  m.round_rows = m.fixed ? most : std::min(balanced_rows(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
   if (!m.pads || m.gathers) return m;
   m.pair_rows = (m.round_rows + m.sources - 1) / m.sources;
   m.round_rows = m.sources * m.pair_rows;

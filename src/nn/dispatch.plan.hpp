@@ -15,7 +15,7 @@ struct MoeShape {
   std::int64_t experts = 0;       // E
   std::int64_t experts_here = 0;  // E / ep
   std::int64_t ffn = 0;           // Fe / etp
-  std::int64_t capacity = 0;      // assignments of an expert in a scope; 0: all
+  std::int64_t capacity = 0;      // the most assignments of an expert in a scope, which filler lowers; 0: all
   std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
   std::int64_t sent = 0;          // of them, those whose rows are sent in a pass of one round, padding included
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round

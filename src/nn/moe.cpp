@@ -59,9 +59,10 @@ void Moe<T>::count_codes(ProductOf of, View<const T, 2> x) const {
   if (!operand || ctx.fp8_counts.counts.empty()) return;
   const bool output = of == ProductOf::output;
   const View<float, 1> amax = ctx.fp8.amax.slice(0, operand->groups());
-  fp8_amax<T>(ctx.stream, x, *operand, {}, amax);
+  const View<const std::int64_t, 1> samples = samples_of(ctx, x.rows());
+  fp8_amax<T>(ctx.stream, x, *operand, {}, amax, 1, samples);
   count_tensor<T>(ctx, output ? BlockProduct::expert_gate_up : BlockProduct::expert_down,
-                  output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, amax);
+                  output ? RoundedTensor::x : RoundedTensor::dy, x, x.rows(), x.columns(), *operand, amax, samples);
 }
 
 // n2 and weights → rows of a round.

@@ -90,14 +90,15 @@ bool Router<T>::show(RoutingTape& tape) const {
 
 template <class T>
 void Router<T>::choose() const {
+  const View<const std::int64_t, 1> samples = own_rows(ctx.groups, batch.samples);
   if (ctx.spec().options.forced_balance) {
-    balanced_experts(ctx.stream, ctx.spec().E(), own_rows(ctx.groups, batch.positions), b.choices);
+    balanced_experts(ctx.stream, ctx.spec().E(), own_rows(ctx.groups, batch.positions), b.choices, samples);
     return router_weights<A>(ctx.stream, options(), b.logits, b.choices, b.weights, b.scores);
   }
   const View<A, 2>& biases = ctx.router.state.bias;
   const View<const A, 1> bias =
       biases.empty() ? View<const A, 1>() : View<const A, 1>(biases.row(layer), {{ctx.spec().E()}});
-  router_forward<A>(ctx.stream, options(), b.logits, bias, b.weights, b.choices, b.scores);
+  router_forward<A>(ctx.stream, options(), b.logits, bias, b.weights, b.choices, b.scores, samples);
   if (ctx.router.tape && show(*ctx.router.tape))
     router_weights<A>(ctx.stream, options(), b.logits, b.choices, b.weights, b.scores);
 }
@@ -121,7 +122,7 @@ void Router<T>::drop(const CapacityScratch<T>& s, View<std::int64_t, 1> uncounte
   const LayerGroups& g = ctx.groups;
   const RouterState<T>& run = ctx.router.state;
   const CapacityOptions options{
-      m.experts, m.capacity, m.fixed ? 1 : ctx.buffers.microbatch.sequences,
+      m.experts, m.fixed ? 1 : ctx.buffers.microbatch.sequences, ctx.spec().options.capacity_factor,
       ctx.spec().options.capacity_drop == CapacityDrop::position ? DropBy::position : DropBy::probability};
   const CapacityWorkspace workspace{s.bins, s.place, s.order, s.counts, s.offsets, s.sort};
   // Dropped assignments are counted by the first of the ranks that see the same rows.
@@ -150,7 +151,7 @@ void Router<T>::forward(View<const T, 2> w, View<const T, 2> x, const RouterForw
   if (o.capacity_factor > 0) drop(s.capacity, uncounted, counts);
   if (!counts) return;
   if (ctx.training && o.router_z_coefficient > 0) {
-    router_z_loss<A>(ctx.stream, b.logits, 0, s.z, {});
+    router_z_loss<A>(ctx.stream, b.logits, 0, s.z, {}, b.choices);
     sum_into<A>(ctx.stream, s.z, sum_of(z_sum));
   }
 }
@@ -166,7 +167,7 @@ void Router<T>::backward_input(View<const T, 2> w, const RouterBackward<T>& s, V
     d_scores = d;
   }
   router_backward<A>(ctx.stream, options(), b.logits, b.scores, b.choices, s.d_weights, d_scores, d);
-  if (o.router_z_coefficient > 0) router_z_loss<A>(ctx.stream, b.logits, ctx.router.z_scale, {}, d);
+  if (o.router_z_coefficient > 0) router_z_loss<A>(ctx.stream, b.logits, ctx.router.z_scale, {}, d, b.choices);
   if constexpr (rounds<T>) convert_rows<A, T>(ctx.stream, d, b.d_logits);
   if (!jitters()) return linear_backward_input<T>(ctx, b.d_logits, w, dx, true);
   linear_backward_input<T>(ctx, b.d_logits, w, s.jittered.rows);

@@ -8,7 +8,7 @@ namespace forge {
 
 // The router of a layer with experts, on the rows x(S,C) of this rank's residual stream, normalised:
 //   logits(S,E) = x Wᵀ;  scores = softmax or sigmoid of them;  choices(S,k): the k largest of scores + bias, with their
-//   weights
+//   weights. Filler (samples of the batch: −1) has choices −1, and no losses, loads or gradients have a part of it.
 template <class T>
 struct Router {
   using A = acc_t<T>;

@@ -19,7 +19,7 @@ template <class T>
 struct RouterBuffers {
   using A = acc_t<T>;
   View<A, 2> logits, scores;            // (S, E); logits only where B reads them, else in the workspace of forward
-  View<std::int32_t, 2> choices, kept;  // (S, k) experts; those that the capacity left, −1: dropped
+  View<std::int32_t, 2> choices, kept;  // (S, k) experts, −1: filler; those that the capacity left, −1: dropped
   View<A, 2> weights;                   // (S, k)
   View<double, 2> balance;              // (scopes, 2E + 1) counts, sums of probabilities, rows
   View<T, 2> d_logits;                  // (S, E)

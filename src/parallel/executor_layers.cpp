@@ -229,6 +229,9 @@ template <class T>
 void Executor<T>::run_layer(const Task& task) {
   const StageLayer& layer = layer_of(task, share_);
   context_.fp8_block = layer.kind == LayerKind::block && context_.buffers.fp8.has_block(layer.number);
+  context_.samples = {};
+  if (context_.fp8_block)
+    context_.samples = slots_.batch(task.action.chunk, task.action.microbatch, layer.state).samples;
   context_.kept_amaxes = {};
   context_.device_counts = share_.checks_overflow && context_.training && !overflow_.has_happened(task, layer.state);
   gather_.coded().enter(context_, storage_, layer, task.op == TaskOp::forward);

@@ -55,7 +55,7 @@ StepResult Session<T>::read_step(const LabelCounts& labels) {
   result.mtp_loss = mtp;
   result.grad_norm = std::sqrt(s.norm_squared);
   result.finite = s.finite != 0;
-  result.routers = routers_->reports(routers, router_scopes(), tokens());
+  result.routers = routers_->reports(routers, router_scopes(), static_cast<double>(labels.tokens));
   for (std::size_t i = 0; i < labels.sources.size(); ++i)
     result.source_losses.push_back(sources[i] / static_cast<double>(labels.sources[i]));
   result.logits = logit_report(peaks, result.finite, setup_.deck.optimizer.qk_clip);

@@ -26,7 +26,7 @@ class Routers {
   using A = acc_t<T>;
   Routers(Stream& stream, const BufferContext& context, const RowShare& rows, const RouterState<T>& state);
 
-  // For the layers; scopes (sequences or microbatches) and tokens of a step over all ranks.
+  // For the layers; scopes (sequences or microbatches) and documents' tokens of a step over all ranks.
   RouterRun<T> run(double scopes, double tokens) const;
   void start_step(Stream& stream);
   // Sums over all ranks; every rank calls it.

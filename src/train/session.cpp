@@ -73,7 +73,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.ep().size() > 1) context.groups.ep = &mesh.ep();
   if (mesh.etp().size() > 1) context.groups.etp = &mesh.etp();
   routers_ = std::make_unique<Routers<T>>(stream_, setup_.buffers, setup_.rows(), run_.routers);
-  context.router = routers_->run(router_scopes(), tokens());
+  context.router = routers_->run(router_scopes(), 1);
   const Range rows = vocabulary_rows(setup_.spec, setup_.mesh.tp, share.tp_rank);
   evaluation_ = evaluation_tasks(share, setup_.schedule);
   gathers_ = gather_tasks(share);
@@ -115,7 +115,7 @@ MtpLosses Session<T>::mtp_losses(const LabelCounts& labels) const {
 template <class T>
 void Session<T>::compute_gradients(BatchSource& source, std::int64_t step, const LabelCounts& labels) {
   now_ = step;
-  executor_->use(setup_.schedule_number(step), routers_->run(router_scopes(), tokens()));
+  executor_->use(setup_.schedule_number(step), routers_->run(router_scopes(), static_cast<double>(labels.tokens)));
   const LossScale scale{1 / static_cast<double>(labels.main), setup_.deck.train.z_loss_coefficient};
   executor_->begin_step(step, {&source, scale, scalar(&StepScalars::loss_sum), scalar(&StepScalars::z_sum),
                                mtp_losses(labels), summed_to(0)});

@@ -127,7 +127,6 @@ class Session {
   const std::vector<Task>& step_tasks_now() const { return steps_[setup_.schedule_number(now_)]; }
   // Of the step at hand.
   double router_scopes() const { return setup_.router_scopes(now_); }
-  double tokens() const { return static_cast<double>(setup_.tokens_of(now_)); }
   void run(const Task& task);
   // While a task runs, for whoever watches it: a profiler, and a step's own timeline.
   struct Watch {

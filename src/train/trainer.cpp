@@ -25,11 +25,12 @@ namespace {
 // sources travel with the sum.
 LabelCounts total_labels(const HostBatch& batch, Mesh& mesh) {
   LabelCounts labels = batch.label_counts();
-  ShortList<std::int64_t, most_sources + 1> sums{labels.main};
+  ShortList<std::int64_t, most_sources + 2> sums{labels.main, labels.tokens};
   sums.insert(sums.end(), labels.sources.begin(), labels.sources.end());
   mesh.data().sum_host({sums.begin(), sums.size()});
-  labels.main = sums.front();
-  std::copy(sums.begin() + 1, sums.end(), labels.sources.begin());
+  labels.main = sums[0];
+  labels.tokens = sums[1];
+  std::copy(sums.begin() + 2, sums.end(), labels.sources.begin());
   if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
   return labels;
 }

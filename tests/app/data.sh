@@ -151,6 +151,31 @@ one, two = ([json.loads(line) for line in open(name)] for name in sys.argv[1:3])
 assert len(one) == len(two) == 12
 assert all(abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] for a, b in zip(one, two))
 PY
+# ---- filler: a document of 10 tokens is routed, dropped and trained on in 64 as in 10
+python3 -c 'import sys; sys.stdout.buffer.write(b"".join(i.to_bytes(2, "little") for i in [7, 90, 21, 4, 133, 62, 11, 48, 201, 256]))' \
+  > "$work/document.bin"
+for tokens in 64 10; do
+  expect 0 "load" "$forge" "$deck" --set train.sequence_tokens=$tokens --set train.global_batch_sequences=1 --set "data.files=[$work/document.bin]" \
+    --set data.packing=best_fit --set data.positions=document --set "data.packing_directory=$work/plans" --set "output.directory=$work/of_$tokens" \
+    --set model.experts=8 --set model.experts_per_token=2 --set model.expert_ffn=16 --set model.auxiliary_loss_coefficient=0.01 \
+    --set model.router_z_coefficient=0.01 --set model.router_bias=true --set model.router_bias_rate=1e-3 --set model.capacity_factor=1 \
+    --set model.capacity_drop=probability --set train.steps=4
+done
+python3 - "$work/of_64/metrics.jsonl" "$work/of_10/metrics.jsonl" << 'PY' || fail "filler changes a run"
+import json, sys
+def numbers(name):
+    names = ("loss", "total_loss", "grad_norm", "experts")
+    return [str(k) + " " + str(v) for line in open(name) for n in names for k, v in flat(n, json.loads(line)[n])]
+def flat(name, value):
+    if isinstance(value, dict): return [x for k in value for x in flat(name + "." + k, value[k])]
+    if isinstance(value, list): return [x for i, v in enumerate(value) for x in flat(f"{name}.{i}", v)]
+    return [(name, value)]
+filled, alone = (numbers(name) for name in sys.argv[1:3])
+assert len(alone) == len(filled) > 4 * 20 and any("dropped_share 0." in x for x in alone), alone
+for x, y in zip(filled, alone):
+    (name, a), (other, b) = x.split(), y.split()
+    assert name == other and abs(float(a) - float(b)) <= 1e-12 * max(1, abs(float(b))), (x, y)
+PY
 # ---- what is wrong with the data is told at once, of training, masks and validation, before anything is written
 rm -rf "$work/run"
 all_told() { # TEXT… -- OPTIONS…

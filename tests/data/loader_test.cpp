@@ -251,6 +251,39 @@ TEST(Loader, LeavesEarlyWithoutWaiting) {
   }
 }
 
+// Behind a document of 9 tokens, on every cp rank; what its mask leaves out of the labels is no filler.
+TEST(Loader, FillerHasNoSample) {
+  const Directory dir;
+  constexpr std::int64_t length = 24;
+  std::vector<std::uint16_t> tokens(9, 5);
+  tokens.back() = 3;
+  write_tokens(dir / "a.bin", tokens);
+  write_text(dir / "mask.npy", npy(std::vector<std::uint8_t>{0, 0, 0, 0, 0, 0, 1, 1, 0}, "|u1"));
+  TokenSetOptions options{{dir / "a.bin"}, TokenType::uint16, length, 10, 3};
+  options.mask_files = {dir / "mask.npy"};
+  options.packing = Packing::best_fit;
+  options.packing_directory = dir / "plans";
+  const TokenSet set(options);
+  for (const auto method : {CpMethod::ring, CpMethod::all_to_all})
+    for (const int cp : {1, 2, 3})
+      for (int cp_rank = 0; cp_rank < cp; ++cp_rank) {
+        RowShare share;
+        share.cp = cp;
+        share.cp_rank = cp_rank;
+        share.cp_method = method;
+        Loader loader(one(set, {SampleOrder::sequential, 0, 1}), {1, 1, 1, 0}, 1, 1, share);
+        const HostBatch& batch = loader.next();
+        EXPECT_EQ(batch.token_count, 9);
+        EXPECT_EQ(batch.label_count, 2);
+        EXPECT_EQ(batch.label_counts().tokens, 9);
+        for (std::size_t i = 0; i < batch.samples.size(); ++i)
+          EXPECT_EQ(batch.samples[i], batch.positions[i] < 9 ? 0 : -1);
+        for (std::size_t i = 0; i < batch.key_samples.size(); ++i)
+          EXPECT_EQ(batch.key_samples[i], batch.key_positions[i] < 9 ? 0 : -1);
+        EXPECT_EQ(batch.key_samples.size(), cp > 1 && method == CpMethod::all_to_all ? 24u : 0u);
+      }
+}
+
 TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
   const Directory dir;
   const TokenSet set = make_set(dir);
@@ -258,7 +291,7 @@ TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
     for (const std::int64_t sequences : {0, 1, 13, 34}) {
       const std::int64_t b = 2, count = sequences == 0 ? 34 : sequences;
       std::vector<int> seen(34);
-      std::int64_t labels = 0, microbatches = -1;
+      std::int64_t labels = 0, tokens = 0, microbatches = -1;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         ValidationSet validation(set, sequences, b, ranks, rank);
         EXPECT_EQ(validation.sequences(), count);
@@ -267,6 +300,7 @@ TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
         for (std::int64_t m = 0; m < microbatches; ++m) {
           const HostBatch& batch = validation.microbatch(m);
           labels += batch.label_count;
+          tokens += batch.token_count;
           for (std::int64_t s = 0; s < b; ++s) {
             const std::int64_t sample = batch.samples[static_cast<std::size_t>(s * T)];
             if (sample < 0) {
@@ -280,6 +314,7 @@ TEST(ValidationSet, RanksCoverTheSameSamplesAndPadTheRest) {
         }
       }
       EXPECT_EQ(labels, count * T);
+      EXPECT_EQ(tokens, count * T);
       for (std::int64_t sample = 0; sample < 34; ++sample)
         EXPECT_EQ(seen[static_cast<std::size_t>(sample)], sample < count ? 1 : 0);
     }

@@ -122,9 +122,10 @@ TEST(Packing, SamplesHoldEachDocumentOnce) {
       expected.insert(piece);
     }
   Sample sample(T);
-  std::int64_t padding = 0;
+  std::int64_t padding = 0, filled = 0;
   for (std::int64_t i = 0; i < set.samples(); ++i) {
     set.read(i, sample);
+    filled += sample.filled;
     for (std::size_t t = 0; t < T;) {
       std::vector<std::int32_t> piece;
       const std::int32_t document = sample.documents[t];
@@ -147,6 +148,7 @@ TEST(Packing, SamplesHoldEachDocumentOnce) {
   }
   EXPECT_EQ(found, expected);
   EXPECT_EQ(set.samples() * T - set.plan()->tokens(), padding);
+  EXPECT_EQ(filled, set.plan()->tokens());
 }
 
 // The plan on the disk is the rule's, window by window.

@@ -118,6 +118,12 @@ std::string training_difference(const LayoutResult& result, const LayoutResult& 
   for (std::size_t i = 0; i < one.reports.size(); ++i)
     if (const auto text = number_difference("report", result.reports[i], one.reports[i], bound); !text.empty())
       return text;
+  if (result.router_reports.size() != one.router_reports.size()) return "another number of routers";
+  for (std::size_t i = 0; i < one.router_reports.size(); ++i)
+    if (const auto text =
+            number_difference("report of a router", result.router_reports[i], one.router_reports[i], bound);
+        !text.empty())
+      return text;
   if (result.clipped_heads != one.clipped_heads) return "another number of clipped heads";
   const auto text = number_difference("validation loss", result.validation_loss, one.validation_loss, bound);
   if (!text.empty()) return text;

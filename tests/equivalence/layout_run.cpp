@@ -211,6 +211,11 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
       result.reports.push_back(unit.weights);
       result.reports.push_back(unit.update);
     }
+    for (const RouterReport& r : record.routers) {
+      std::vector<double>& to = result.router_reports;
+      to.insert(to.end(), r.load.begin(), r.load.end());
+      to.insert(to.end(), {r.dropped, r.balance_loss, r.z_loss, r.bias_min, r.bias_max});
+    }
     // Of a mixture, each source's loss, too.
     for (const SourceReport& source : record.sources)
       result.source_losses.push_back(source.labels > 0 ? source.loss : 0);

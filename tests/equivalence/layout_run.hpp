@@ -34,6 +34,7 @@ struct LayoutResult {
   std::vector<double> losses, total_losses, norms;  // of training steps
   std::vector<double> source_losses;                // of training steps and the sources of a mixture
   std::vector<double> reports;                      // of training steps: largest logits, norms of units
+  std::vector<double> router_reports;               // of training steps: loads, drops, losses, biases of each layer
   std::int64_t clipped_heads = 0;                   // of all training steps
   double validation_loss = 0;                       // after training, where the deck has validation files
   Tensors parameters;                               // after training

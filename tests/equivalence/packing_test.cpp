@@ -38,7 +38,7 @@ Deck packed(Deck deck, const Directory& dir) {
 }
 
 struct Sums {
-  double loss = 0, labels = 0;
+  double loss = 0, labels = 0, tokens = 0;
   int documents = 0;
   Tensors gradients;
 };
@@ -46,7 +46,6 @@ struct Sums {
 // Of a run's means, times its labels.
 void add(Sums& sums, const LayoutResult& result, double labels) {
   sums.loss += result.loss * labels;
-  sums.labels += labels;
   ++sums.documents;
   for (const auto& [name, values] : result.gradients) {
     std::vector<double>& sum = sums.gradients[name];
@@ -55,32 +54,43 @@ void add(Sums& sums, const LayoutResult& result, double labels) {
   }
 }
 
-// Each document as a run of its own: a file of its tokens, as one sample that is cut, as long as the document is.
-Sums of_documents(const Deck& deck, const TokenSet& set, const Directory& dir) {
-  Deck single = one_rank(deck);
-  single.data.packing = Packing::cut;
-  single.data.positions = PositionOrigin::sample;
-  single.data.packing_directory.clear();
-  single.data.document_end_token = -1;
-  single.data.order = SampleOrder::sequential;
-  single.train.global_batch_sequences = single.train.microbatch_sequences = 1;
-  Sums sums;
-  std::vector<DocumentPiece> pieces(64);
+// The pieces of the first step's samples, with their labels and tokens.
+std::vector<DocumentPiece> pieces_of(const Deck& deck, const TokenSet& set, Sums& sums) {
+  std::vector<DocumentPiece> all, pieces(64);
   const SampleSequence sequence{deck.data.order, deck.train.seed, set.samples()};
   for (std::int64_t place = 0; place < deck.train.global_batch_sequences; ++place) {
     const auto range = set.plan()->range_of(sequence.at(place));
     const auto part = std::span(pieces).first(static_cast<std::size_t>(range.end - range.first));
     set.plan()->read(range.first, part);
-    for (const DocumentPiece& piece : part) {
-      std::vector<std::int32_t> ids(static_cast<std::size_t>(piece.length + piece.continues));
-      set.files()[0].read(piece.first, ids, 31);
-      write_tokens(dir / "one.bin", std::vector<std::uint16_t>(ids.begin(), ids.end()));
-      single.data.files = {dir / "one.bin"};
-      single.train.sequence_tokens = static_cast<std::int64_t>(ids.size()) - 1;
-      Deck checked = single;
-      EXPECT_EQ(illegality(checked), "");
-      add(sums, run_threads(checked, {}), static_cast<double>(ids.size()) - 1);
-    }
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  for (const DocumentPiece& piece : all) {
+    sums.labels += static_cast<double>(piece.length + piece.continues - 1);
+    sums.tokens += static_cast<double>(piece.length);
+  }
+  return all;
+}
+
+// Each document as a run of its own: a file of its tokens, as one sample that it fills. Routers' z-loss is a mean over
+// tokens, others over labels.
+Sums of_documents(const Deck& deck, const TokenSet& set, const Directory& dir) {
+  Deck single = one_rank(deck);
+  single.data.packing_directory = dir / "plans of documents";
+  single.data.order = SampleOrder::sequential;
+  single.train.global_batch_sequences = single.train.microbatch_sequences = 1;
+  Sums sums;
+  for (const DocumentPiece& piece : pieces_of(deck, set, sums)) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(piece.length + piece.continues));
+    set.files()[0].read(piece.first, ids, 31);
+    const std::string file = dir / ("document_" + std::to_string(piece.first) + ".bin");
+    write_tokens(file, std::vector<std::uint16_t>(ids.begin(), ids.end()));
+    const double labels = static_cast<double>(ids.size()) - 1, tokens = static_cast<double>(piece.length);
+    single.data.files = {file};
+    single.train.sequence_tokens = piece.length;
+    single.model.router_z_coefficient = deck.model.router_z_coefficient * tokens / sums.tokens * sums.labels / labels;
+    Deck checked = single;
+    EXPECT_EQ(illegality(checked), "");
+    add(sums, run_threads(checked, {}), labels);
   }
   return sums;
 }
@@ -119,14 +129,18 @@ Deck on(const Mesh& mesh, const Deck& deck) {
   return d;
 }
 
-// 1e-12 in fp64, of models with rotations, learned positions and latent attention, on one rank and on layouts.
+// 1e-12 in fp64, of models with rotations, learned positions, latent attention and experts, on one rank and on layouts.
+// Cross-entropy and z-losses add up over documents; what experts' shares of a sequence are multiplied by, and what a
+// capacity leaves of it, doesn't.
 TEST(PackedDocuments, TheGradientIsTheSumOfTheDocumentsOwn) {
-  const auto models = test_models();
-  for (const std::size_t m : {std::size_t{0}, std::size_t{1}, std::size_t{4}}) {
+  const auto dense = test_models(), experts = moe_models();
+  for (const TestModel& model : {dense[0], dense[1], dense[4], experts[0], experts[2], experts[6]}) {
     const Directory dir;
-    Deck deck = packed(models[m].deck, dir);
+    Deck deck = packed(model.deck, dir);
     deck.model.dropout = 0;
-    deck.train.z_loss_coefficient = 0;
+    deck.train.z_loss_coefficient = 1e-2;
+    if (deck.model.experts > 0) deck.model.router_z_coefficient = 0.03;
+    deck.model.auxiliary_loss_coefficient = 0;
     deck.train.global_batch_sequences = 8;
     deck.train.sequence_tokens = 64;
     if (deck.model.max_positions > 0) deck.model.max_positions = 64;
@@ -136,10 +150,10 @@ TEST(PackedDocuments, TheGradientIsTheSumOfTheDocumentsOwn) {
     const TokenSet set(options);
     const Sums sums = of_documents(deck, set, dir);
     EXPECT_GE(sums.documents, 16);
-    EXPECT_EQ(sum_difference(run_threads(on({1, 1, 1, 1, CpMethod::ring}, deck), {}), sums), "") << models[m].name;
+    EXPECT_EQ(sum_difference(run_threads(on({1, 1, 1, 1, CpMethod::ring}, deck), {}), sums), "") << model.name;
     for (const Mesh& mesh : meshes) {
       const Deck layout = on(mesh, deck);
-      EXPECT_EQ(sum_difference(run_threads(layout, {}), sums), "") << models[m].name << " " << text_of(layout);
+      EXPECT_EQ(sum_difference(run_threads(layout, {}), sums), "") << model.name << " " << text_of(layout);
     }
     // Positions of the sample are others to a learned table.
     Deck other = deck;
@@ -166,6 +180,7 @@ TEST(PackedDocuments, PiecesOfSamplesAreShorterSamples) {
     deck.data.phases = {{1, 0, {}, 16}};
     const LayoutResult one = run_threads(on({1, 1, 1, 1, CpMethod::ring}, shorter), {});
     Sums sums;
+    sums.labels = 1;
     add(sums, one, 1);
     for (const Mesh& mesh : meshes) {
       const Deck layout = on(mesh, deck);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "fixture.hpp"
@@ -225,7 +226,10 @@ void check_capacity(CapacityOptions o, int64_t R, int64_t k) {
                        [&](int64_t a, int64_t b) { return at[a / k] < at[b / k]; });
       if (o.by == DropBy::probability)
         std::stable_sort(assignments.begin(), assignments.end(), [&](int64_t a, int64_t b) { return w[a] > w[b]; });
-      for (std::size_t i = static_cast<std::size_t>(o.capacity); i < assignments.size(); ++i) {
+      double in_scope = 0;
+      for (int64_t q = 0; q < R * k; ++q) in_scope += experts[q] >= 0 && scope[q / k] == static_cast<double>(g);
+      const double capacity = std::ceil(o.factor * in_scope / static_cast<double>(o.experts) - 1e-9);
+      for (auto i = static_cast<std::size_t>(std::max(capacity, 1.0)); i < assignments.size(); ++i) {
         expected[assignments[i]] = -1;
         ++dropped;
       }
@@ -236,17 +240,17 @@ void check_capacity(CapacityOptions o, int64_t R, int64_t k) {
 
 TEST(Capacity, KeepsTheFirstOrTheLargest) {
   for (const auto by : {DropBy::position, DropBy::probability})
-    for (const int64_t capacity : {0, 1, 7, 1000})
+    for (const double factor : {1e-9, 0.1, 0.3, 0.8, 1.0, 1000.0})
       for (const auto& [R, k, E, G] : {std::array{1, 1, 1, 1}, {90, 2, 6, 3}, {200, 3, 5, 1}, {64, 8, 64, 2}}) {
-        SCOPED_TRACE(testing::Message() << R << " rows, " << k << " of " << E << ", " << G << " scopes, " << capacity);
-        check_capacity<double>({E, capacity, G, by}, R, k);
-        check_capacity<float>({E, capacity, G, by}, R, k);
+        SCOPED_TRACE(testing::Message() << R << " rows, " << k << " of " << E << ", " << G << " scopes, " << factor);
+        check_capacity<double>({E, G, factor, by}, R, k);
+        check_capacity<float>({E, G, factor, by}, R, k);
       }
 }
 
 TEST(Capacity, any_number_of_threads_drops_the_same) {
   expect_same_on_any_threads([&](Stream& s) {
-    Capacity<float> c({7, 20, 2, DropBy::probability}, 300, 2);
+    Capacity<float> c({7, 2, 0.45, DropBy::probability}, 300, 2);
     c.run(s);
     s.synchronize();
     Values all = c.kept.read(s);

@@ -49,6 +49,15 @@ void check_z_loss(int64_t R, int64_t E) {
   d.write(before);
   router_z_loss<A>(s, x.view(), coefficient, View<A, 1>(), d.view());
   EXPECT_TRUE(same_bits(d.read(s), after)) << "gradient alone";
+  // The second row is filler.
+  Field<std::int32_t> experts(R, 1, Values{0, -1, 0, 0, 0});
+  d.write(before);
+  router_z_loss<A>(s, x.view(), coefficient, z.vector(), d.view(), experts.view());
+  const Values filled = d.read(s), of_rows = z.read(s);
+  for (int64_t r = 0; r < R; ++r) {
+    ASSERT_EQ(of_rows[r], r == 1 ? 0 : zs[r]);
+    for (int64_t j = 0; j < E; ++j) ASSERT_EQ(filled[r * E + j], (r == 1 ? before : after)[r * E + j]);
+  }
 }
 
 TEST(RouterZLoss, ValueAndGradient) {
@@ -256,6 +265,30 @@ TEST(RouterBalance, OneWhereBalancedAndEWhereCollapsed) {
   one.loss.write({0});
   router_balance_loss(s, one.o, one.table.view(), one.loss.vector());
   EXPECT_DOUBLE_EQ(one.loss.read(s)[0], 4);
+}
+
+// Filler is in no scope, whatever its own says; a scope of filler alone has no loss and no gradient.
+TEST(RouterBalance, FillerIsInNoScope) {
+  Balance<float> b(ScoreKind::sigmoid, 6, 2, 100, 3);
+  Stream s(2);
+  Values experts = b.experts.read(s), scope = b.scope.read(s), none = scope;
+  for (std::size_t r = 0; r < 100; ++r)
+    if (scope[r] == 2 || r % 3 == 0) experts[2 * r] = experts[2 * r + 1] = none[r] = -1;
+  b.scope.write(none);
+  b.statistics(s, 0, 100);
+  const Values table = b.table.read(s);
+  b.experts.write(experts);
+  b.scope.write(scope);
+  b.statistics(s, 0, 100);
+  EXPECT_EQ(b.table.read(s), table);
+  EXPECT_EQ(table[2 * 13 + 12], 0);
+  EXPECT_GT(table[12], 0);
+  router_balance_gradient<float>(s, b.o, b.scores.view(), b.table.view(), b.scope.vector(), 0.1, b.d_scores.view());
+  const Values d = b.d_scores.read(s);
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(d[i]));
+    if (scope[i / 6] == 2) ASSERT_EQ(d[i], 0);
+  }
 }
 
 TEST(RouterBalance, any_number_of_threads_gives_the_same_bits) {

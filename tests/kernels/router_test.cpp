@@ -338,5 +338,48 @@ TEST(Router, BalancedExpertsAreDistinctAndLoadAllAlike) {
   for (std::size_t r = 0; r < 24; ++r) EXPECT_TRUE(e[3 * r] != e[3 * r + 1] && e[3 * r + 1] != e[3 * r + 2]);
 }
 
+// Every third row is filler: it has no expert, and the others are as without it.
+template <class A>
+void check_filler(const RouterOptions& o) {
+  const int64_t R = 40;
+  Values of;
+  for (int64_t r = 0; r < R; ++r) of.push_back(r % 3 == 1 ? -1.0 : static_cast<double>(r));
+  RouterRun<A> all(o, R, true), some(o, R, true);
+  Field<std::int64_t> samples(1, R, of);
+  Stream s(2);
+  all.forward(s);
+  all.backward(s, true);
+  router_forward<A>(s, o, some.logits.view(), some.bias.vector(), some.weights.view(), some.experts.view(),
+                    some.scores.view(), samples.vector());
+  some.backward(s, true);
+  const auto compare = [&](const auto& a, const auto& b, double of_filler) {
+    const Values with = a.read(s), without = b.read(s);
+    const std::size_t n = with.size() / of.size();
+    for (std::size_t i = 0; i < with.size(); ++i)
+      ASSERT_EQ(with[i], of[i / n] < 0 ? of_filler : without[i]) << name(o) << ", row " << i / n;
+  };
+  compare(some.experts, all.experts, -1);
+  compare(some.weights, all.weights, 0);
+  compare(some.scores, all.scores, 0);
+  compare(some.d_logits, all.d_logits, 0);
+  const Values weights = some.weights.read(s), scores = some.scores.read(s);
+  router_weights<A>(s, o, some.logits.view(), some.experts.view(), some.weights.view(), some.scores.view());
+  EXPECT_EQ(some.weights.read(s), weights);
+  EXPECT_EQ(some.scores.read(s), scores);
+}
+
+TEST(Router, FillerHasNoExpert) {
+  for (const auto score : all_scores)
+    for (const bool renormalise : {false, true}) {
+      check_filler<double>({17, 4, score, renormalise, 2.5, 1, 1, GroupScoreKind::top2_sum});
+      check_filler<float>({300, 8, score, renormalise, 1.0, 3, 2, GroupScoreKind::max});
+    }
+  Field<std::int32_t> positions(1, 3, Values{0, 1, 2}), experts(3, 2);
+  Field<std::int64_t> samples(1, 3, Values{7, -1, 7});
+  Stream s;
+  balanced_experts(s, 4, positions.vector(), experts.view(), samples.vector());
+  EXPECT_EQ(experts.read(s), (Values{0, 1, -1, -1, 0, 1}));
+}
+
 }  // namespace
 }  // namespace forge

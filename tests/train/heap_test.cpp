@@ -105,6 +105,7 @@ long asked_in_steps(const Deck& deck) {
     const HostBatch& batch = loader.next();
     LabelCounts labels = batch.label_counts();
     mesh.data().sum_host({&labels.main, 1});
+    mesh.data().sum_host({&labels.tokens, 1});
     if (!labels.mtp.empty()) mesh.data().sum_host(labels.mtp);
     BatchFeed feed(batch);
     session.compute_gradients(feed, s, labels);

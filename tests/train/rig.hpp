@@ -95,8 +95,9 @@ struct Rig {
   // Of step `step`, with the samples of step `samples`, where that is another one.
   StepResult gradients(std::int64_t step, std::int64_t samples = 0) {
     const HostBatch batch = make_batch(setup, setup.share.data_rank, samples > 0 ? samples : step);
-    std::int64_t labels = batch.label_count;
-    mesh.data().sum_host({&labels, 1});
+    LabelCounts labels = batch.label_counts();
+    mesh.data().sum_host({&labels.main, 1});
+    mesh.data().sum_host({&labels.tokens, 1});
     BatchFeed feed(batch);
     session.compute_gradients(feed, step, labels);
     return session.read_step(labels);
