@@ -9,8 +9,8 @@
 #include "app/command_words.hpp"
 #include "app/verb_help.hpp"
 #include "config/text.hpp"
+#include "app/outputs.hpp"
 #include "core/error.hpp"
-#include "data/output_lock.hpp"
 
 namespace forge {
 
@@ -245,16 +245,8 @@ void check_tokenize(const CommandLine& c) {
         "--train-bpe writes a tokenizer: --document-end, --document-end-token and --format belong to token files");
 }
 
-// Before anything is computed for them.
-void check_outputs(const CommandLine& c) {
-  const bool writes_files =
-      c.verb == Verb::gradients || c.verb == Verb::plan || c.verb == Verb::calibrate || c.verb == Verb::tune;
-  for (const std::string* path : {&c.output, &c.json, &c.trace})
-    if (writes_files && !path->empty()) check_output({}, *path);
-}
-
 void check_values(const CommandLine& c) {
-  check_outputs(c);
+  check_outputs(c);  // before anything is computed for them
   if (c.verb == Verb::plan) check_plan(c);
   if (c.verb == Verb::tokenize) check_tokenize(c);
   if (c.verb == Verb::export_model && c.type != "fp32" && c.type != "bf16" && c.type != "fp8")

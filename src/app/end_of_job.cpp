@@ -6,9 +6,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "core/file_errors.hpp"
+#include "core/left_over.hpp"
 #include "core/to_size.hpp"
 #include "train/stop_request.hpp"
 
@@ -81,6 +84,9 @@ Failure failure_of(const std::exception_ptr& error) {
   } catch (const Error& e) {
     const bool with_place = e.code() == ExitCode::internal || e.code() == ExitCode::library_failed;
     return {e.code(), with_place ? std::string(e.what()) + " [" + e.where() + "]" : e.what()};
+  } catch (const std::filesystem::filesystem_error& e) {
+    const bool wrong = is_wrong_name(e.code().value());
+    return {wrong ? ExitCode::bad_input : ExitCode::io_failed, e.what()};
   } catch (const std::exception& e) {
     return {ExitCode::internal, e.what()};
   } catch (...) {
@@ -110,6 +116,7 @@ void end_hanging_job(const Watchdog::Missed& missed, const World* world) {
   } else {
     print_message("error", 0, what + ranks_report(missed.ranks, *world));
   }
+  remove_left_overs();
   if (world) world->abort(code);
   std::_Exit(code);
 }

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "config/file_handle.hpp"
+#include "config/output_lock.hpp"
+#include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "layout/split.hpp"
 #include "model/flops.hpp"
@@ -113,8 +114,8 @@ std::string draw_schedule(const std::string& option, const Deck& deck, const Sch
   const auto duration = uniform_durations(1, 1 + recompute_cost(deck), 1);
   if (option == "text") return draw_text(schedule, duration);
   const std::string path = option.substr(4), svg = draw_svg(schedule, duration);
-  FileHandle file = FileHandle::open_to_write(path);
-  file.write_at(0, svg.data(), svg.size());
+  const OutputLock lock(path, "--schedule svg:");
+  write_text_file(path, svg);
   return "written: " + path + "\n";
 }
 

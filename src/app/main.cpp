@@ -4,6 +4,7 @@
 
 #include "app/end_of_job.hpp"
 #include "app/job.hpp"
+#include "app/outputs.hpp"
 #include "app/verbs.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/faults.hpp"
@@ -123,9 +124,7 @@ bool run_alone(const CommandLine& line) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CommandLine line;
   try {
     line = forge::parse_command_line(argc, argv);
@@ -137,4 +136,16 @@ int main(int argc, char** argv) {
     return static_cast<int>(failure.code);
   }
   return run_job(line, argc, argv);
+}
+
+}  // namespace
+
+// Whoever was promised an output gets it, or an exit code that says so.
+int main(int argc, char** argv) {
+  forge::keep_standard_descriptors();
+  const int code = run(argc, argv);
+  const std::string lost = forge::lost_output();
+  if (lost.empty() || code != static_cast<int>(forge::ExitCode::done)) return code;
+  forge::print_message("error", forge::launched_rank(), lost + "; a training's log.txt has what it printed");
+  return static_cast<int>(forge::ExitCode::io_failed);
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "app/job.hpp"
+#include "app/outputs.hpp"
 #include "app/verbs.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
@@ -144,6 +145,8 @@ void run_calibrate(const CommandLine& line, const World& world) {
   const auto ranks = world.make_world();
   if (world.nodes() > 1)
     throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
+  std::list<OutputLock> locks;
+  if (world.rank() == 0) locks = lock_outputs(line);
   world.watchdog().start_other(0, "measurements");
   Heartbeat& heartbeat = world.watchdog().heartbeat();
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -5,19 +5,22 @@
 #include "checkpoint/directory.hpp"
 #include "checkpoint/export_hf.hpp"
 #include "checkpoint/torch_optimizer.hpp"
+#include "config/output_lock.hpp"
+#include "core/file_errors.hpp"
 #include "hf/tensor_directory.hpp"
 
 namespace forge {
 
 void run_export(const CommandLine& line) {
   std::string checkpoint = line.inputs.front();
-  if (!std::filesystem::exists(checkpoint + "/" + manifest_name)) {
+  if (!reading([&] { return std::filesystem::exists(checkpoint + "/" + manifest_name); })) {
     const auto steps = committed_steps(checkpoint);
     if (steps.empty())
       throw BadCheckpoint(checkpoint + " is neither a checkpoint (it has no " + manifest_name +
                           ") nor a directory of checkpoints");
     checkpoint = steps.front().path;
   }
+  const OutputDirectoryLock lock(line.output);
   const std::uint64_t most_file_bytes = static_cast<std::uint64_t>(line.most_file_mib) << 20;
   const ExportType type = line.type == "fp8"    ? ExportType::fp8
                           : line.type == "bf16" ? ExportType::bf16

@@ -2,6 +2,7 @@
 
 #include "app/job.hpp"
 #include "app/open_data.hpp"
+#include "app/outputs.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
@@ -45,6 +46,11 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
 
 void run_gradients(const CommandLine& line, const World& world) {
   const Deck deck = load_deck(line, Needs::training, world);
+  std::list<OutputLock> locks;
+  if (world.rank() == 0) {
+    check_outputs(line, deck);
+    locks = lock_outputs(line);
+  }
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }

@@ -1,10 +1,11 @@
 #include "app/run_outputs.hpp"
 
-#include <filesystem>
+#include <optional>
 
 #include "app/model_text.hpp"
 #include "checkpoint/export_hf.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "config/output_lock.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
@@ -67,7 +68,8 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
 template <class T>
 void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log) {
   const std::string path = job.setup.deck.output.directory + "/hf";
-  if (directory) std::filesystem::create_directories(path);
+  std::optional<OutputDirectoryLock> lock;
+  if (directory) lock.emplace(path, "output.save_hf:");
   WholeTensors<T> tensors = job.whole_tensors();
   write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
                    job.session->stream(), {{"format", "pt"}}, &job.setup.spec,

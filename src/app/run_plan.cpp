@@ -4,6 +4,7 @@
 #include "app/candidates.hpp"
 #include "app/fit_runs.hpp"
 #include "app/job.hpp"
+#include "app/outputs.hpp"
 #include "app/plan_text.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
@@ -117,7 +118,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
   std::printf("%s on %d ranks of %s\n%s", line.inputs.front().c_str(), options.ranks, machine.name.c_str(),
               search_text(machine, result).c_str());
   if (line.write.empty()) return;
-  std::filesystem::create_directories(line.write);
+  const OutputDirectoryLock lock(line.write, "--write");
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const std::string path =
         (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
@@ -137,6 +138,7 @@ std::string warnings_text(const Machine& machine, const Deck& deck) {
 }  // namespace
 
 void run_plan(const CommandLine& line) {
+  const std::list<OutputLock> locks = lock_outputs(line);
   Machine machine = machine_of(line);
   if (!line.fit.empty()) machine = fit_to_runs(line, machine);
   if (!line.candidates.empty()) return predict_candidates(line, machine);

@@ -1,5 +1,6 @@
 #include "app/run_start.hpp"
 
+#include "app/end_of_job.hpp"
 #include "checkpoint/directory.hpp"
 #include "train/batch_job.hpp"
 
@@ -15,6 +16,7 @@ std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string
     for (const std::string& path :
          tidy_directory(directory, [&](const std::string& path) { return files.checkpoints->is_left_over(path); }))
       notes.push_back(path + " may be of another job that runs still, and stays");
+    for (std::string& note : notes_of_strange_steps(directory)) notes.push_back(std::move(note));
   }
   std::erase(notes, "");
   return notes;
@@ -24,7 +26,7 @@ std::vector<std::string> notes_of_locks(const RunFiles& files, const std::string
 // back.
 void look_around(const CommandLine& line, const Deck& deck, Start& start) {
   try {
-    start.files = std::make_unique<RunFiles>(deck);
+    start.files = std::make_unique<RunFiles>(deck, [](const std::string& text) { print_message("waiting", 0, text); });
     start.notes = notes_of_locks(*start.files, deck.checkpoint.directory);
     start.plan = start_of_run({line.restart, line.fresh}, deck.checkpoint, batch_job());
     start.notes.insert(start.notes.end(), start.plan.notes.begin(), start.plan.notes.end());

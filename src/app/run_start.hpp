@@ -1,13 +1,14 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/command_line.hpp"
-#include "checkpoint/directory_lock.hpp"
 #include "comm/world.hpp"
+#include "config/directory_lock.hpp"
 #include "core/last_words.hpp"
 #include "plan/setup.hpp"
 #include "train/restart.hpp"
@@ -17,10 +18,13 @@ namespace forge {
 
 // What the first rank owns for as long as the job lives.
 struct RunFiles {
-  explicit RunFiles(const Deck& deck) : directory(deck.output.directory) {
+  // `say`: what a person should know at once, of other jobs that are waited for.
+  RunFiles(const Deck& deck, const std::function<void(const std::string&)>& say)
+      : directory(deck.output.directory, {.say = say}) {
     if (!deck.checkpoint.stop_on_failure) directory.keep_what_fails();
     if (!deck.checkpoint.directory.empty())
-      checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"});
+      checkpoints.emplace(LockedDirectory{"checkpoint.directory", deck.checkpoint.directory, ".checkpoints.lock"},
+                          LockTimes{.say = say});
   }
 
   // Before anything is written.
@@ -42,7 +46,7 @@ struct Start {
   std::vector<std::string> notes;  // for the log
 
   RunDirectory* directory() const { return files ? &files->directory : nullptr; }
-  const DirectoryLock* checkpoints() const { return files && files->checkpoints ? &*files->checkpoints : nullptr; }
+  DirectoryLock* checkpoints() const { return files && files->checkpoints ? &*files->checkpoints : nullptr; }
 };
 
 // Of all ranks: the first one has the run directory, looks for checkpoints and throws where the others would have to.

@@ -4,10 +4,9 @@
 #include <filesystem>
 
 #include "app/verbs.hpp"
-#include "config/file_handle.hpp"
+#include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
-#include "data/output_lock.hpp"
 #include "data/text_file.hpp"
 #include "data/tokenize.hpp"
 #include "data/tokenize_text.hpp"
@@ -99,9 +98,7 @@ void train_tokenizer(const CommandLine& line) {
   const OutputLock lock(line.output);
   const std::string text = trainer.train(line.train_bpe);
   const Tokenizer made(read_tokenizer_json(text, line.output));
-  FileHandle file = FileHandle::open_to_write(line.output + ".partial");
-  file.write_at(0, text.data(), text.size());
-  file.commit_as(line.output);
+  write_text_file(line.output, text);
   std::printf("%s: a byte-level BPE of %lld ids, trained on %lld bytes\n", line.output.c_str(),
               static_cast<long long>(made.vocabulary()), static_cast<long long>(bytes));
 }
@@ -109,6 +106,7 @@ void train_tokenizer(const CommandLine& line) {
 }  // namespace
 
 void run_tokenize(const CommandLine& line) {
+  if (!line.files_from.empty()) check_output({line.files_from}, line.output);
   if (line.threads > 0 && line.tokenizer.empty())
     throw BadInput("--threads needs --tokenizer: bytes are written, and a BPE is trained, by one thread");
   if (line.train_bpe > 0) return train_tokenizer(line);

@@ -86,7 +86,10 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
   if (RunDirectory* const directory = start.directory()) {
     if (!deck.checkpoint.directory.empty())
       append(start.notes, take_effect(start.plan, deck.checkpoint, progress.step));
-    progress.step > 0 ? directory->resume(progress.step) : directory->begin();
+    if (progress.step > 0)
+      append(start.notes, directory->resume(progress.step, start.plan.goes_on));
+    else
+      directory->begin();
   }
   job.mesh.world().barrier();
   return progress;
@@ -109,7 +112,7 @@ void write_header(const std::string& header, const Start& start, const Deck& dec
 // Null where the deck has none.
 template <class T>
 std::unique_ptr<Checkpoints<T>> checkpoints_of(Job<T>& job, const Deck& deck, const std::string& fingerprint,
-                                               const TrainingLog& log, const DirectoryLock* lock) {
+                                               const TrainingLog& log, DirectoryLock* lock) {
   if (deck.checkpoint.directory.empty()) return nullptr;
   const RunFacts facts{write_deck(deck), build_description(), fingerprint};
   return std::make_unique<Checkpoints<T>>(*job.session, facts, log, lock);

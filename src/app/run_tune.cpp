@@ -2,6 +2,7 @@
 
 #include "app/job.hpp"
 #include "app/open_data.hpp"
+#include "app/outputs.hpp"
 #include "app/product_table.hpp"
 #include "app/verbs.hpp"
 #include "config/text.hpp"
@@ -57,6 +58,11 @@ void run_tune(const CommandLine& line, const World& world) {
   Deck deck = load_deck(line, Needs::training, world);
   if (std::string(device_info().kind) == "cpu")
     throw BadInput("forge tune measures products on GPUs; this build computes on the CPU");
+  std::list<OutputLock> locks;
+  if (world.rank() == 0) {
+    check_outputs(line, deck);
+    locks = lock_outputs(line);
+  }
   deck.machine.product_algorithms.clear();
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { tune<T>(line, deck, world); });

@@ -6,13 +6,17 @@
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
 #include "core/bytes.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
 void run_verify_checkpoint(const CommandLine& line) {
   const std::string& path = line.inputs.front();
   std::vector<std::string> directories;
-  if (std::filesystem::exists(path + "/" + manifest_name) || std::filesystem::exists(path + "/" + manifest_hash_name))
+  const auto has = [&](const char* name) {
+    return reading([&] { return std::filesystem::exists(path + "/" + name); });
+  };
+  if (has(manifest_name) || has(manifest_hash_name))
     directories.push_back(path);
   else
     for (const StepDirectory& step : committed_steps(path)) directories.push_back(step.path);

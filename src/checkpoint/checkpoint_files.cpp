@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -117,11 +118,11 @@ std::string CheckpointFiles::missing() const {
   for (const StoredShard& shard : manifest_.shards) {
     const std::string path = directory_ + "/" + shard_name(shard.number);
     try {
-      const std::uint64_t bytes = FileHandle::open_to_read(path, "shard").size();
+      const std::uint64_t bytes = as_damage([&] { return FileHandle::open_to_read(path, "shard").size(); });
       if (bytes == shard.bytes) continue;
       text +=
           path + " has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(shard.bytes) + "; ";
-    } catch (const Error& error) {
+    } catch (const BadCheckpoint& error) {
       text += std::string(error.what()) + "; ";
     }
   }
@@ -255,7 +256,7 @@ std::vector<std::string> verify_part(const std::string& directory, int part, int
       const auto found = verify_shard(directory, files.manifest(), i, between);
       findings.insert(findings.end(), found.begin(), found.end());
     }
-  } catch (const Error& error) {
+  } catch (const BadCheckpoint& error) {
     findings.push_back(error.what());
   }
   return findings;
@@ -265,19 +266,26 @@ std::vector<std::string> verify_checkpoint(const std::string& directory, int thr
   std::unique_ptr<CheckpointFiles> files;
   try {
     files = std::make_unique<CheckpointFiles>(directory);
-  } catch (const Error& error) {
+  } catch (const BadCheckpoint& error) {
     return {error.what()};
   }
   const Manifest& manifest = files->manifest();
   std::vector<std::vector<std::string>> found(manifest.shards.size());
+  std::vector<std::exception_ptr> unread(manifest.shards.size());
   std::atomic<std::size_t> next{0};
   {
     std::vector<std::jthread> workers;
     for (int t = 0; t < std::max(1, threads); ++t)
       workers.emplace_back([&] {
-        for (std::size_t i = next++; i < found.size(); i = next++) found[i] = verify_shard(directory, manifest, i);
+        for (std::size_t i = next++; i < found.size(); i = next++) try {
+            found[i] = verify_shard(directory, manifest, i);
+          } catch (...) {
+            unread[i] = std::current_exception();
+          }
       });
   }
+  for (const std::exception_ptr& error : unread)
+    if (error) std::rethrow_exception(error);
   std::vector<std::string> findings;
   for (const auto& of_shard : found) findings.insert(findings.end(), of_shard.begin(), of_shard.end());
   return findings;

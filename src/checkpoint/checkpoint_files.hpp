@@ -16,7 +16,8 @@ DatasetFilter datasets_of(const std::vector<StateTensor>& tensors);
 // A committed checkpoint, read without libhdf5 but for its manifest, whose hash is verified first.
 class CheckpointFiles {
  public:
-  // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent.
+  // Throws BadCheckpoint where the manifest is missing, isn't what its hash says, or is not consistent. IoFailed, here
+  // and below: what can't be read may be whole.
   // `wanted`: what the table holds; read() is asked for no more than that.
   explicit CheckpointFiles(const std::string& directory, const DatasetFilter& wanted = {});
 
@@ -66,7 +67,7 @@ Hash hash_of_file(const std::string& path);
 Hash verified_manifest(const std::string& directory, Hash (*hash_of)(const std::string& path) = hash_of_file);
 
 // Reads and verifies every byte of a checkpoint's files, from the disk (DiskReader). Returns what is wrong, one text
-// for each finding; empty: it is whole. `threads` shards at a time.
+// for each finding; empty: it is whole. `threads` shards at a time. Throws IoFailed where a file can't be read.
 std::vector<std::string> verify_checkpoint(const std::string& directory, int threads);
 // A rank's share of verify_checkpoint: of the shards one in `parts`, all parts together are the whole. `between` is
 // called now and then.

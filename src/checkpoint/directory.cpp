@@ -11,10 +11,11 @@
 #include <filesystem>
 
 #include "checkpoint/io_errors.hpp"
-#include "checkpoint/lock_text.hpp"
 #include "checkpoint/shard_writer.hpp"
-#include "config/file_handle.hpp"
+#include "config/lock_text.hpp"
+#include "config/output_file.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -34,8 +35,7 @@ std::string hidden(const std::string& directory, std::int64_t step, const std::s
 
 void rename_directory(const std::string& from, const std::string& to) {
   io_call("rename", to);
-  if (std::rename(from.c_str(), to.c_str()) != 0)
-    throw IoFailed("rename " + from + " to " + to + ": " + std::strerror(errno));
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw_io_error("rename " + from + " to", to, errno);
 }
 
 void remove_directory(const std::string& path) {
@@ -72,27 +72,58 @@ std::int64_t step_of_name(const std::string& name) {
   return error == std::errc() && end == name.data() + name.size() && step >= 0 && step_name(step) == name ? step : -1;
 }
 
+namespace {
+
+// A directory, or a link to one; what leads nowhere is none.
+bool leads_to_directory(const fs::path& path) {
+  std::error_code error;
+  const bool leads = fs::is_directory(path, error);
+  if (error && !is_wrong_name(error.value())) throw fs::filesystem_error("stat", path, error);
+  return leads;
+}
+
+// f of the path and the step of each entry with a step's name.
+template <class F>
+void for_each_step_name(const std::string& directory, F f) {
+  if (!fs::is_directory(directory)) return;
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (const std::int64_t step = step_of_name(entry.path().filename()); step >= 0) f(entry.path(), step);
+}
+
+}  // namespace
+
 std::vector<StepDirectory> committed_steps(const std::string& directory) {
-  return with_io_errors([&] {
+  io_call("read", directory);
+  return reading([&] {
     std::vector<StepDirectory> steps;
-    io_call("read", directory);
-    if (!fs::is_directory(directory)) return steps;
-    for (const auto& entry : fs::directory_iterator(directory))
-      if (const std::int64_t step = step_of_name(entry.path().filename()); step >= 0 && entry.is_directory())
-        steps.push_back({step, entry.path()});
+    for_each_step_name(directory, [&](const fs::path& path, std::int64_t step) {
+      if (leads_to_directory(path)) steps.push_back({step, path});
+    });
     std::sort(steps.begin(), steps.end(),
               [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
     return steps;
   });
 }
 
+std::vector<std::string> notes_of_strange_steps(const std::string& directory) {
+  return reading([&] {
+    std::vector<std::string> notes;
+    for_each_step_name(directory, [&](const fs::path& path, std::int64_t) {
+      if (!leads_to_directory(path)) notes.push_back(path.string() + " is no directory, so no checkpoint; it stays");
+    });
+    return notes;
+  });
+}
+
 namespace {
 
 std::vector<fs::path> entries_of(const std::string& directory) {
-  std::vector<fs::path> entries;
   io_call("read", directory);
-  for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-  return entries;
+  return reading([&] {
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
+    return entries;
+  });
 }
 
 // The step that a hidden name is about, "" where it isn't forge's: ".step_00001000.<nonce>.partial", and without a
@@ -122,11 +153,25 @@ std::string start_step(const std::string& directory, std::int64_t step, const st
   });
 }
 
-void commit_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
-  with_io_errors([&] {
+namespace {
+
+// What is no checkpoint keeps its contents under a name that is free; "" where there is none.
+std::string make_way(const std::string& path) {
+  if (!fs::exists(fs::symlink_status(path)) || leads_to_directory(path)) return "";
+  std::string to;
+  for (int n = 1; to.empty() || fs::exists(fs::symlink_status(to)); ++n) to = path + "." + std::to_string(n);
+  rename_directory(path, to);
+  return path + " was no directory, so no checkpoint; it is " + to + " now";
+}
+
+}  // namespace
+
+std::string commit_step(const std::string& directory, std::int64_t step, const std::string& nonce) {
+  return with_io_errors([&] {
     const std::string from = hidden(directory, step, nonce, partial), to = directory + "/" + step_name(step),
                       old = hidden(directory, step, nonce, replaced);
     sync_directory(from);
+    const std::string note = make_way(to);
     if (!fs::exists(to)) {
       rename_directory(from, to);
     } else if (exchange(from, to)) {
@@ -137,10 +182,11 @@ void commit_step(const std::string& directory, std::int64_t step, const std::str
     }
     sync_directory(directory);
     remove_directory(old);
-    FileHandle latest = FileHandle::open_to_write(directory + "/.latest." + nonce + temporary);
+    OutputFile latest(directory + "/latest", directory + "/.latest." + nonce + temporary);
     const std::string name = step_name(step) + "\n";
-    latest.write_at(0, name.data(), name.size());
-    latest.commit_as(directory + "/latest");
+    latest.file().write_at(0, name.data(), name.size());
+    latest.commit();
+    return note;
   });
 }
 
@@ -163,11 +209,14 @@ void remove_step(const std::string& directory, const StepDirectory& step, const 
 
 namespace {
 
-bool is_hidden_latest(const std::string& name) {
-  constexpr std::string_view begin = ".latest.";
-  if (name == ".latest.tmp") return true;  // of earlier versions
-  return name.size() > begin.size() + 4 && name.compare(0, begin.size(), begin) == 0 && ends_with(name, temporary) &&
-         is_nonce(name.substr(begin.size(), name.size() - begin.size() - 4));
+// Of `latest` and `run`, which are being written: ".latest.<nonce>.tmp".
+bool is_hidden_file(const std::string& name) {
+  if (name == ".latest.tmp" || name == ".run.tmp") return true;  // of earlier versions
+  for (const std::string begin : {".latest.", ".run."})
+    if (name.size() > begin.size() + 4 && name.starts_with(begin) && ends_with(name, temporary) &&
+        is_nonce(name.substr(begin.size(), name.size() - begin.size() - 4)))
+      return true;
+  return false;
 }
 
 }  // namespace
@@ -179,11 +228,12 @@ std::vector<std::string> tidy_directory(const std::string& directory,
     if (!fs::is_directory(directory)) return kept;
     for (const fs::path& path : entries_of(directory)) {
       const std::string name = path.filename(), step = step_of_hidden(name);
-      if (step.empty() && !is_hidden_latest(name)) continue;
+      if (step.empty() && !is_hidden_file(name)) continue;
       const std::string visible = directory + "/" + step;
-      if (ends_with(name, replaced) && !fs::exists(visible) && is_committed(path))
+      if (ends_with(name, replaced) && !leads_to_directory(visible) && is_committed(path)) {
+        make_way(visible);
         rename_directory(path, visible);
-      else if (is_left_over(path))
+      } else if (is_left_over(path))
         fs::remove_all(path);
       else
         kept.push_back(path);
@@ -195,7 +245,8 @@ std::vector<std::string> tidy_directory(const std::string& directory,
 std::string next_aside(const std::string& directory) {
   return with_io_errors([&] {
     std::string name;
-    for (int n = 1; name.empty() || fs::exists(directory + "/" + name); ++n) name = "old." + std::to_string(n);
+    for (int n = 1; name.empty() || fs::exists(fs::symlink_status(directory + "/" + name)); ++n)
+      name = "old." + std::to_string(n);
     return name;
   });
 }

@@ -21,13 +21,16 @@ struct StepDirectory {
   std::int64_t step = 0;
   std::string path;
 };
-// The newest first. A directory that doesn't exist has none.
+// The newest first. A directory that doesn't exist has none. Files and links that lead nowhere are none.
 std::vector<StepDirectory> committed_steps(const std::string& directory);
+// What has a step's name and is none: for the log.
+std::vector<std::string> notes_of_strange_steps(const std::string& directory);
 
 // An empty directory for a step that is being saved. What this job has not finished before goes.
 std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce);
-// Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`.
-void commit_step(const std::string& directory, std::int64_t step, const std::string& nonce);
+// Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`. What
+// has the name and is no directory goes to another name (step_00001000.1): "" or what became of it, for the log.
+std::string commit_step(const std::string& directory, std::int64_t step, const std::string& nonce);
 // Removes what start_step made; a step that was on its way out gets its name back.
 void abandon_step(const std::string& directory, std::int64_t step, const std::string& nonce);
 // Removes a committed step.

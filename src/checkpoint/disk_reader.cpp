@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -31,15 +32,20 @@ DiskReader::DiskReader(const std::string& path, const std::string& what)
     : path_(path), block_(static_cast<std::byte*>(std::aligned_alloc(alignment, block_bytes)), std::free) {
   if (!block_) throw std::bad_alloc();
   io_call("open", path);
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+  const auto open = [&](int flags) {
+    return tried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags); });
+  };
+  descriptor_ = open(O_DIRECT);
   direct_ = descriptor_ >= 0;
-  if (!direct_ && errno == EINVAL) descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw BadInput(what + " " + path + ": " + std::strerror(errno));
+  if (!direct_ && errno == EINVAL) descriptor_ = open(0);
+  if (descriptor_ < 0) throw_input_error(what + " " + path, errno);
   struct stat status;
-  const bool known = ::fstat(descriptor_, &status) == 0, regular = known && S_ISREG(status.st_mode);
-  if (!regular) {
+  const bool known = tried([&] { return ::fstat(descriptor_, &status); }) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
+    const int error = errno;
     ::close(descriptor_);
-    throw BadInput(what + " " + path + (known ? " is not a regular file" : ": stat failed"));
+    if (!known) throw_io_error("stat", path, error);
+    throw BadInput(what + " " + path + " is not a regular file");
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
   ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);  // a wish
@@ -55,9 +61,9 @@ std::span<const std::byte> DiskReader::next() {
   std::size_t filled = 0;
   const auto wanted = to_size(std::min<std::uint64_t>(block_bytes, size_ - at_));
   while (filled < wanted) {
-    const ssize_t n =
-        ::pread(descriptor_, block_.get() + filled, block_bytes - filled, static_cast<off_t>(at_ + filled));
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = tried([&] {
+      return ::pread(descriptor_, block_.get() + filled, block_bytes - filled, static_cast<off_t>(at_ + filled));
+    });
     if (n < 0 && errno == EINVAL && direct_) {  // it takes O_DIRECT, and then doesn't read so
       direct_ = false;
       if (::fcntl(descriptor_, F_SETFL, O_NONBLOCK) != 0) fail("fcntl", path_);
@@ -65,7 +71,7 @@ std::span<const std::byte> DiskReader::next() {
     }
     if (n < 0) fail("read", path_);
     if (n == 0)
-      throw IoFailed(path_ + " ends at byte " + std::to_string(at_ + filled) + " of " + std::to_string(size_));
+      throw BadInput(path_ + " ends at byte " + std::to_string(at_ + filled) + " of " + std::to_string(size_));
     filled += to_size(n);
   }
   at_ += wanted;

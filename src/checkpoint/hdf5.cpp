@@ -1,12 +1,14 @@
 #include "checkpoint/hdf5.hpp"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/library_version.hpp"
-#include "core/error.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -29,12 +31,19 @@ herr_t keep_first(unsigned, const H5E_error2_t* error, void* text) {
   return 0;
 }
 
-// What libhdf5 says of the innermost failure, which holds the system's message.
+// What libhdf5 says of the innermost failure: of a call of the system "…, errno = 28, error message = '…', …".
 std::string cause() {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
   H5Eclear2(H5E_DEFAULT);
-  return text.empty() ? "" : ": " + text;
+  return text;
+}
+
+// The errno in such a text, 0: none.
+int errno_in(const std::string& text) {
+  constexpr std::string_view key = "errno = ";
+  const std::size_t at = text.find(key);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + key.size());
 }
 
 }  // namespace
@@ -68,7 +77,10 @@ void Hid::close(const char* call, const std::string& file) {
 void check_hdf5(long long status, const char* call, const std::string& file) {
   // H5F, H5D, H5G and H5A work on the file, the others in memory.
   if (std::strchr("FDGA", call[2])) io_call(call, file);
-  if (status < 0) throw IoFailed(std::string(call) + " of " + file + " failed" + cause());
+  if (status >= 0) return;
+  const std::string why = cause();
+  if (const int error = errno_in(why); error > 0) throw_io_error(call, file, error);
+  throw IoFailed(std::string(call) + " of " + file + " failed" + (why.empty() ? "" : ": " + why));
 }
 
 Hid create_file(const std::string& path) {

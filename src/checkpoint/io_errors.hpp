@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "core/error.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -12,6 +12,8 @@ auto with_io_errors(F f) {
   try {
     return f();
   } catch (const std::filesystem::filesystem_error& error) {
+    const int number = error.code().value();
+    if (number == ENOSPC || number == EDQUOT) throw NoSpace(error.what());
     throw IoFailed(error.what());
   }
 }

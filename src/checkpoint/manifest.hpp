@@ -9,6 +9,7 @@
 #include "checkpoint/hash.hpp"
 #include "checkpoint/state.hpp"
 #include "core/error.hpp"
+#include "core/file_errors.hpp"
 #include "core/heartbeat.hpp"
 #include "core/types.hpp"
 #include "layout/boxes.hpp"
@@ -22,14 +23,15 @@ class BadCheckpoint : public Error {
       : Error(text, ExitCode::no_checkpoint, where) {}
 };
 
-// A file that is missing, too short or unreadable is a damaged checkpoint, not a wrong deck.
+// A file that is missing or too short is a damaged checkpoint, not a wrong deck. One that can't be read (IoFailed) may
+// be whole.
 template <class F>
 auto as_damage(F f) {
   try {
     return f();
+  } catch (const NotPermitted& error) {
+    throw IoFailed(error.what());
   } catch (const BadInput& error) {
-    throw BadCheckpoint(error.what());
-  } catch (const IoFailed& error) {
     throw BadCheckpoint(error.what());
   }
 }

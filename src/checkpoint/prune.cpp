@@ -76,7 +76,7 @@ std::vector<std::string> manifest_damage(const std::string& directory) {
   try {
     verified_manifest(directory, hash_on_disk);
     return {};
-  } catch (const Error& error) {
+  } catch (const BadCheckpoint& error) {
     return {error.what()};
   }
 }

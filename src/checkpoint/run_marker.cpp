@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 
 #include "checkpoint/directory.hpp"
 #include "checkpoint/io_errors.hpp"
-#include "config/file_handle.hpp"
+#include "config/lock_text.hpp"
+#include "config/output_file.hpp"
+#include "config/text.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -17,7 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* marker_name = "run";
-constexpr const char* temporary_name = ".run.tmp";
 
 // What a start is moving: the steps behind `after`.
 struct Move {
@@ -30,24 +32,59 @@ struct MarkerFile {
   Move move;
 };
 
+// "old.1": of next_aside.
+bool is_aside(const std::string& name) {
+  const std::string begin = "old.";
+  return name.size() > begin.size() && name.size() < 24 && name.starts_with(begin) &&
+         name.find_first_not_of("0123456789", begin.size()) == std::string::npos;
+}
+
+// A place in the directory where steps were moved, or one of them: "old.1", "old.1/step_00000008".
+bool is_moved_place(const std::string& path) {
+  const std::size_t slash = path.find('/');
+  return is_aside(path.substr(0, slash)) && (slash == std::string::npos || step_of_name(path.substr(slash + 1)) >= 0);
+}
+
+// Of a text that may be anybody's: false where it is none of forge's lines.
+bool read_line(const std::string& line, MarkerFile& file) {
+  const std::size_t blank = line.find(' ');
+  if (blank == std::string::npos) return false;
+  const std::string key = line.substr(0, blank), value = line.substr(blank + 1);
+  if (key == "job") file.marker.jobs.push_back(value);
+  if (key == "job") return !value.empty();
+  if (key == "model") file.marker.model = value;
+  if (key == "model") return is_moved_place(value);
+  const std::size_t name = value.find(' ');
+  if (key != "moving" || name == std::string::npos) return false;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + name, file.move.after);
+  file.move.aside = value.substr(name + 1);
+  return error == std::errc() && end == value.data() + name && file.move.after >= -1 && is_aside(file.move.aside);
+}
+
+std::string shown(const std::string& line) {
+  std::string text = line.substr(0, 100);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return text;
+}
+
 // A line each: "job NAME", "model PATH", "moving AFTER NAME".
 MarkerFile read_file(const std::string& directory) {
+  constexpr std::size_t most_bytes = 1 << 20;
   const std::string path = directory + "/" + marker_name;
   MarkerFile file;
-  if (!fs::exists(path)) return file;
+  if (!reading([&] { return fs::exists(fs::symlink_status(path)); })) return file;
   io_call("read", path);
-  std::ifstream in(path, std::ios::binary);
+  std::istringstream in(read_text_file(path, most_bytes, "the list of a run's jobs"));
+  int number = 0;
   for (std::string line; std::getline(in, line);) {
-    const std::size_t blank = line.find(' ');
-    const std::string key = line.substr(0, blank), value = blank == std::string::npos ? "" : line.substr(blank + 1);
-    if (key == "job") file.marker.jobs.push_back(value);
-    if (key == "model") file.marker.model = value;
-    const std::size_t name = value.find(' ');
-    if (key != "moving" || name == std::string::npos) continue;
-    std::from_chars(value.data(), value.data() + name, file.move.after);
-    file.move.aside = value.substr(name + 1);
+    ++number;
+    if (!read_line(line, file))
+      throw BadInput(
+          path + ", line " + std::to_string(number) + ": " + "'" + shown(line) +
+          "' is no line of forge's; legal: job NAME, model old.N/step_N, moving STEP old.N; without the file "
+          "no job is known as the one that wrote these checkpoints");
   }
-  if (!in.eof()) throw IoFailed("reading " + path + " failed");
   return file;
 }
 
@@ -63,14 +100,13 @@ void write_file(const std::string& directory, const RunMarker& marker, const Mov
     return;
   }
   fs::create_directories(directory);
-  FileHandle file = FileHandle::open_to_write(directory + "/" + temporary_name);
-  file.write_at(0, text.data(), text.size());
-  file.commit_as(path);
+  OutputFile file(path, directory + "/." + marker_name + "." + draw_nonce() + ".tmp");
+  file.file().write_at(0, text.data(), text.size());
+  file.commit();
 }
 
-// A directory that a start left half moved, a marker half written.
+// A directory that a start left half moved.
 void finish_move(const std::string& directory, MarkerFile& file) {
-  fs::remove(directory + "/" + temporary_name);
   if (file.move.aside.empty()) return;
   move_steps_aside(directory, file.move.after, file.move.aside);
   write_file(directory, file.marker, {});

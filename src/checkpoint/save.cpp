@@ -1,12 +1,16 @@
 #include "checkpoint/save.hpp"
 
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/together.hpp"
 #include "config/file_handle.hpp"
+#include "core/bytes.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
 
@@ -22,24 +26,53 @@ void write_hash(const std::string& directory) {
   file.commit_as(directory + "/" + manifest_hash_name);
 }
 
+// What the save needs on the disk, of all ranks, and what is free there before it, as the first rank sees it; −1:
+// unknown.
+struct Space {
+  std::int64_t needed = 0, free = -1;
+};
+
+Space space_of(Communicator& ranks, const SavePlan& plan, const std::vector<StateTensor>& tensors) {
+  const std::int64_t free = ranks.rank() == 0 ? free_bytes_at(plan.directory) : 0;
+  std::array<std::int64_t, 2> sums{static_cast<std::int64_t>(bytes_of(tensors)), free};
+  ranks.sum_host(sums);
+  return {sums[0], sums[1]};
+}
+
+// f(); a disk that is full is told with figures.
+template <class F>
+void with_figures(const SavePlan& plan, const Space& space, F f) {
+  try {
+    f();
+  } catch (const NoSpace& error) {
+    if (space.free < 0) throw;
+    throw NoSpace("disk full: the checkpoint needs " + format_bytes(to_size(space.needed)) + ", " + plan.directory +
+                  " had " + format_bytes(to_size(space.free)) + " free: " + error.what());
+  }
+}
+
 // All ranks: each writes its shard and forces it to the disk; when all have said so, the first one writes the manifest
 // and gives the directory its name. Returns what this rank wrote. Throws the same IoFailed on every rank where any of
-// it failed: the steps saved before are as they were. `nonce`: of the first rank.
+// it failed: the steps saved before are as they were. `nonce`: of the first rank. `notes`: for its log.
 ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::string& nonce, const CheckpointFacts& facts,
-                      const std::vector<StateTensor>& tensors, const CopyToHost& copy, const SaveFaults& faults) {
+                      const std::vector<StateTensor>& tensors, const CopyToHost& copy, const SaveFaults& faults,
+                      std::vector<std::string>& notes) {
   const bool first = ranks.rank() == 0;
+  const Space space = space_of(ranks, plan, tensors);
+  const auto in_step = [&](auto f) { together(ranks, [&] { with_figures(plan, space, f); }); };
+  bool made_anew = false;
   try {
     std::string partial;
-    together(ranks, [&] {
+    in_step([&] {
       if (!first) return;
-      if (plan.lock) plan.lock->check();
+      if (plan.lock) made_anew = plan.lock->keep();
       partial = start_step(plan.directory, facts.step, nonce);
     });
     ranks.broadcast_host(partial, 0);
     const ShardOptions shards = few_chunks(plan.shards, bytes_of(tensors) * to_size(ranks.size()));
     ShardIndex written;
     std::string index;
-    together(ranks, [&] {
+    in_step([&] {
       written = write_shard(partial, ranks.rank(), tensors, copy, shards);
       if (written.shard.bytes > 0)
         faults.shard_written(partial + "/" + shard_name(written.shard.number),
@@ -47,7 +80,7 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
       index = to_text(written);
     });
     ManifestBuilder builder(facts);
-    together(ranks, [&] {
+    in_step([&] {
       ranks.collect_host(index, 0, [&](const std::string& text) {
         builder.add(shard_index_from(text));
         if (shards.heartbeat) shards.heartbeat->beat();
@@ -56,7 +89,11 @@ ShardIndex write_step(Communicator& ranks, const SavePlan& plan, const std::stri
       write_manifest(partial + "/" + manifest_name, builder.take(), shards.heartbeat);
       write_hash(partial);
       if (plan.lock) plan.lock->check();
-      commit_step(plan.directory, facts.step, nonce);
+      if (plan.before_commit) plan.before_commit();
+      if (const std::string note = commit_step(plan.directory, facts.step, nonce); !note.empty()) notes.push_back(note);
+      if (made_anew)
+        throw IoFailed("checkpoint.directory " + plan.directory + " was removed or replaced while the job ran; " +
+                       step_name(facts.step) + " is saved in one that was made anew");
     });
     return written;
   } catch (const IoFailed&) {
@@ -87,7 +124,10 @@ void CheckpointSaver::finish() {
 }
 
 std::vector<std::string> CheckpointSaver::take_notes() {
-  return writing_.valid() ? std::vector<std::string>() : pruner_.take_notes();
+  if (writing_.valid()) return {};
+  std::vector<std::string> notes = std::exchange(notes_, {});
+  for (std::string& note : pruner_.take_notes()) notes.push_back(std::move(note));
+  return notes;
 }
 
 namespace {
@@ -114,7 +154,7 @@ void CheckpointSaver::write(const CheckpointFacts& facts, const std::vector<Stat
   ShardIndex written;
   {
     const Writing now(writes_);
-    written = write_step(*ranks_, plan_, nonce_, facts, tensors, copy, faults);
+    written = write_step(*ranks_, plan_, nonce_, facts, tensors, copy, faults, notes_);
     const std::lock_guard lock(mutex_);
     seconds_.add(pace_.seconds_of_work());
   }

@@ -49,6 +49,7 @@ class CheckpointSaver {
   PinnedVector<std::byte> memory_;
   WritingPace pace_;
   std::atomic<bool> leaves_ = false, writes_ = false;
+  std::vector<std::string> notes_;  // of the first rank, of the save that is under way or done
   mutable std::mutex mutex_;
   RecentTimes seconds_;
   std::future<void> writing_;  // last: it uses all of the above

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/disk_reader.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -83,9 +84,9 @@ std::vector<std::string> shard_damage(const std::string& path, const StoredShard
   };
   try {
     return read();
+  } catch (const NotPermitted& error) {
+    throw IoFailed(error.what());
   } catch (const BadInput& error) {
-    findings.push_back(error.what());
-  } catch (const IoFailed& error) {
     findings.push_back(error.what());
   }
   return findings;

@@ -12,6 +12,7 @@
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
 #include "core/faults.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -20,14 +21,13 @@ namespace {
 
 void sync_path(const std::string& path, int flags) {
   io_call("fsync", path);
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) throw IoFailed("open " + path + ": " + std::strerror(errno));
+  const int descriptor = tried([&] { return ::open(path.c_str(), flags | O_CLOEXEC); });
+  if (descriptor < 0) throw_io_error("open", path, errno);
   const int status = ::fsync(descriptor);
   const int error = errno;
   ::close(descriptor);
   // Some network file systems have no fsync of directories and say EINVAL.
-  if (status != 0 && !((flags & O_DIRECTORY) != 0 && error == EINVAL))
-    throw IoFailed("fsync " + path + ": " + std::strerror(error));
+  if (status != 0 && !((flags & O_DIRECTORY) != 0 && error == EINVAL)) throw_io_error("fsync", path, error);
 }
 
 // Tells the kernel now and then to begin with what was written, so that the disk works while the next chunks are

@@ -12,11 +12,13 @@ namespace forge {
 // A file descriptor with its path, closed at the end of its life.
 class FileHandle {
  public:
-  // An existing regular file. Throws BadInput naming `what` and the path where there is none.
+  // An existing regular file. Throws BadInput naming `what` and the path where there is none, NotPermitted where it may
+  // not be read, IoFailed where the system fails, more than once where that may pass (core/file_errors.hpp).
   static FileHandle open_to_read(const std::string& path, const std::string& what);
-  // A new or emptied file. Throws IoFailed.
+  // A new file. Throws IoFailed, also where something has its name, a link included.
   static FileHandle open_to_write(const std::string& path);
-  // The same, but what the file has stays.
+  // A regular file, made where there is none; what it has stays. Throws IoFailed, and BadInput where the name is a
+  // link, a device or a pipe.
   static FileHandle open_to_append(const std::string& path);
 
   FileHandle(FileHandle&& other) noexcept;

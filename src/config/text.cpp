@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "config/file_handle.hpp"
+#include "config/output_file.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -106,15 +106,9 @@ std::string read_text_file(const std::string& path, std::size_t most_bytes, cons
 }
 
 void write_text_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  FileHandle file = FileHandle::open_to_write(temporary);
-  try {
-    file.write_at(0, text.data(), text.size());
-    file.commit_as(path);
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  OutputFile file(path);
+  file.file().write_at(0, text.data(), text.size());
+  file.commit();
 }
 
 }  // namespace forge

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "core/left_over.hpp"
+
 namespace forge {
 
 namespace {
@@ -22,6 +24,7 @@ void do_last_act() {
   try {
     const std::lock_guard lock(acting);
     if (last_act) last_act();
+    remove_left_overs();
   } catch (...) {
   }
 }

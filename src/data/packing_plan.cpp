@@ -1,13 +1,8 @@
 #include "data/packing_plan.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
-#include <functional>
-#include <thread>
 
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -24,12 +19,6 @@ std::uint64_t plan_magic() {
   std::uint64_t value;
   std::memcpy(&value, "forgepk1", sizeof value);
   return value;
-}
-
-// A name that no other process or thread takes.
-std::string partial_name(const std::string& path) {
-  const std::size_t thread = std::hash<std::thread::id>()(std::this_thread::get_id());
-  return path + "." + std::to_string(::getpid()) + "." + std::to_string(thread) + ".partial";
 }
 
 }  // namespace
@@ -96,17 +85,8 @@ void PackingPlan::read(std::int64_t first, std::span<DocumentPiece> out) const {
   }
 }
 
-PackingPlanWriter::PackingPlanWriter(std::string path, std::uint64_t key, std::int64_t T)
-    : path_(std::move(path)),
-      partial_(partial_name(path_)),
-      file_(FileHandle::open_to_write(partial_)),
-      key_(key),
-      T_(T),
-      written_(word * header_words) {}
-
-PackingPlanWriter::~PackingPlanWriter() {
-  if (!finished_) std::remove(partial_.c_str());
-}
+PackingPlanWriter::PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T)
+    : file_(path), key_(key), T_(T), written_(word * header_words) {}
 
 void PackingPlanWriter::add_document(std::int64_t begin, std::int64_t end) {
   // Whole samples come first in a window's order, and need not wait for its end: what waits is a piece a document.
@@ -137,7 +117,7 @@ void PackingPlanWriter::put(const DocumentPiece& piece) {
 }
 
 void PackingPlanWriter::flush() {
-  file_.write_at(written_, buffer_.data(), buffer_.size() * word);
+  file_.file().write_at(written_, buffer_.data(), buffer_.size() * word);
   written_ += buffer_.size() * word;
   buffer_.clear();
 }
@@ -151,9 +131,8 @@ void PackingPlanWriter::finish() {
   const auto as_word = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::array<std::uint64_t, header_words> head{
       plan_magic(), key_, as_word(T_), samples, as_word(pieces_), as_word(tokens_), as_word(documents_), 0};
-  file_.write_at(0, head.data(), sizeof head);
-  file_.commit_as(path_);
-  finished_ = true;
+  file_.file().write_at(0, head.data(), sizeof head);
+  file_.commit();
 }
 
 }  // namespace forge

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/file_handle.hpp"
+#include "config/output_file.hpp"
 #include "data/packing.hpp"
 
 namespace forge {
@@ -47,8 +47,7 @@ class PackingPlan {
 // leaves none.
 class PackingPlanWriter {
  public:
-  PackingPlanWriter(std::string path, std::uint64_t key, std::int64_t T);
-  ~PackingPlanWriter();
+  PackingPlanWriter(const std::string& path, std::uint64_t key, std::int64_t T);
   // Tokens [begin, end) of the set.
   void add_document(std::int64_t begin, std::int64_t end);
   void finish();
@@ -58,14 +57,12 @@ class PackingPlanWriter {
   void put(const DocumentPiece& piece);
   void flush();
 
-  std::string path_, partial_;
-  FileHandle file_;
+  OutputFile file_;
   std::uint64_t key_;
   std::int64_t T_, documents_ = 0, in_window_ = 0, pieces_ = 0, tokens_ = 0;
   std::uint64_t written_;
   std::vector<DocumentPiece> window_;
   std::vector<std::uint64_t> buffer_, firsts_;
-  bool finished_ = false;
 };
 
 }  // namespace forge

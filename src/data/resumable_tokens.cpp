@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "config/text.hpp"
@@ -46,9 +45,16 @@ std::string npy_header(std::uint64_t tokens, bool wide) {
   return header + '\n';
 }
 
-// Without O_TRUNC, where what is there is wanted.
+// Where what is there isn't wanted, a new file.
 FileHandle open_partial(const std::string& path, bool keeps) {
+  if (!keeps) std::remove(path.c_str());
   return keeps ? FileHandle::open_to_append(path) : FileHandle::open_to_write(path);
+}
+
+// What a note holds at most, and "" where there is none.
+std::string text_of_note(const std::string& path) {
+  constexpr std::size_t most = 4096;
+  return fs::exists(fs::symlink_status(path)) ? read_text_file(path, most, "the note of a run") : "";
 }
 
 }  // namespace
@@ -71,7 +77,7 @@ ResumableTokens::~ResumableTokens() {
 
 // Whether a run of the same call has left something to go on with.
 bool ResumableTokens::read_note() {
-  std::ifstream in(note());
+  std::istringstream in(text_of_note(note()));
   std::string call;
   TokenizePosition position;
   TokenizeTextResult result;
@@ -105,10 +111,8 @@ void ResumableTokens::keep(const TokenizePosition& position, const TokenizeTextR
   text << call_ << ' ' << position.file << ' ' << position.offset << ' ' << position.line << ' ' << written_ << ' '
        << result.bytes << ' ' << result.tokens << ' ' << result.documents << '\n';
   const std::string line = text.str(), fresh = note() + ".new";
-  {
-    const FileHandle file = FileHandle::open_to_write(fresh);
-    file.write_at(0, line.data(), line.size());
-  }
+  std::remove(fresh.c_str());
+  FileHandle::open_to_write(fresh).write_at(0, line.data(), line.size());
   if (std::rename(fresh.c_str(), note().c_str()) != 0) throw IoFailed("rename " + fresh + " failed");
 }
 

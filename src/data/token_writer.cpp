@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "config/file_handle.hpp"
+#include "config/output_file.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -14,21 +14,14 @@ namespace forge {
 
 namespace {
 
-constexpr std::int64_t npy_header = 128, llm_c_header = 1024;
+constexpr std::int64_t npy_start = 128, llm_c_start = 1024;
 constexpr std::size_t flushed_bytes = 1 << 18;
 
 // A file that is written from front to back, and removed unless it is committed.
-class OutputFile {
+class BufferedFile {
  public:
-  OutputFile(std::string path, std::int64_t start)
-      : path_(std::move(path)),
-        file_(FileHandle::open_to_write(partial())),
-        written_(static_cast<std::uint64_t>(start)) {}
-  ~OutputFile() {
-    if (!committed_) std::remove(partial().c_str());
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
+  BufferedFile(const std::string& path, std::int64_t start)
+      : file_(path), written_(static_cast<std::uint64_t>(start)) {}
 
   template <class T>
   void put(T value) {
@@ -40,26 +33,22 @@ class OutputFile {
     for (const char c : text) put(c);
   }
   // In the place that `start` has left free.
-  void put_front(const void* bytes, std::size_t count) { file_.write_at(0, bytes, count); }
+  void put_front(const void* bytes, std::size_t count) { file_.file().write_at(0, bytes, count); }
   void commit() {
     flush();
-    file_.commit_as(path_);
-    committed_ = true;
+    file_.commit();
   }
 
  private:
-  std::string partial() const { return path_ + ".partial"; }
   void flush() {
-    file_.write_at(written_, buffer_.data(), buffer_.size());
+    file_.file().write_at(written_, buffer_.data(), buffer_.size());
     written_ += buffer_.size();
     buffer_.clear();
   }
 
-  std::string path_;
-  FileHandle file_;
+  OutputFile file_;
   std::uint64_t written_;
   std::vector<char> buffer_;
-  bool committed_ = false;
 };
 
 class FileTokenWriter final : public TokenWriter {
@@ -69,8 +58,8 @@ class FileTokenWriter final : public TokenWriter {
         format_(format),
         vocabulary_(vocabulary),
         narrow_(vocabulary <= 65536),
-        tokens_file_(path, format == TokenFormat::npy     ? npy_header
-                           : format == TokenFormat::llm_c ? llm_c_header
+        tokens_file_(path, format == TokenFormat::npy     ? npy_start
+                           : format == TokenFormat::llm_c ? llm_c_start
                                                           : 0) {}
 
   void append(std::span<const std::int32_t> ids) override {
@@ -110,7 +99,7 @@ class FileTokenWriter final : public TokenWriter {
   void finish_npy() {
     std::string text = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + "{'descr': '" + (narrow_ ? "<u2" : "<u4") +
                        "', 'fortran_order': False, 'shape': (" + std::to_string(tokens_) + ",), }";
-    text.resize(to_size(npy_header - 1), ' ');
+    text.resize(to_size(npy_start - 1), ' ');
     text += '\n';
     tokens_file_.put_front(text.data(), text.size());
     tokens_file_.commit();
@@ -125,7 +114,7 @@ class FileTokenWriter final : public TokenWriter {
   }
   void finish_megatron() {
     const std::string index = path_.substr(0, path_.size() - 4) + ".idx";
-    OutputFile out(index, 0);
+    BufferedFile out(index, 0);
     const auto sequences = static_cast<std::int64_t>(lengths_.size());
     out.put_text(std::string("MMIDIDX\0\0", megatron_magic_bytes));
     out.put(std::uint64_t{1});
@@ -144,7 +133,7 @@ class FileTokenWriter final : public TokenWriter {
     out.commit();
   }
   void finish_ds() {
-    OutputFile index(path_ + ".index", 0), metadata(path_ + ".metadata", 0);
+    BufferedFile index(path_ + ".index", 0), metadata(path_ + ".metadata", 0);
     std::int64_t end = 0;
     for (const std::int32_t length : lengths_) index.put(end += length);
     metadata.put_text(std::string("forge|") + (narrow_ ? "2" : "4") + "\n" + std::to_string(tokens_) + "\n" +
@@ -160,7 +149,7 @@ class FileTokenWriter final : public TokenWriter {
   TokenFormat format_;
   std::int64_t vocabulary_;
   bool narrow_;
-  OutputFile tokens_file_;
+  BufferedFile tokens_file_;
   std::vector<std::int32_t> lengths_;  // of documents
   std::int64_t tokens_ = 0, ended_ = 0;
 };

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <span>
 
-#include "config/file_handle.hpp"
+#include "config/output_file.hpp"
+#include "config/output_lock.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "data/output_lock.hpp"
 
 namespace forge {
 
@@ -21,7 +21,7 @@ constexpr std::size_t piece_bytes = 1 << 16;
 // Turns bytes into tokens and writes them in pieces.
 class ByteWriter {
  public:
-  ByteWriter(FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
+  ByteWriter(const FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
     tokens_.reserve(2 * piece_bytes);
   }
 
@@ -68,7 +68,7 @@ class ByteWriter {
     tokens_.clear();
   }
 
-  FileHandle& out_;
+  const FileHandle& out_;
   std::uint64_t written_ = 0;  // bytes
   DocumentEnd document_end_;
   TokenizeResult result_;
@@ -76,21 +76,6 @@ class ByteWriter {
   bool line_start_ = true;
   bool blank_line_ = false;
   bool has_text_ = false;
-};
-
-// Removes the unfinished output unless it has been renamed.
-class Temporary {
- public:
-  explicit Temporary(std::string path) : path_(std::move(path)) {}
-  ~Temporary() {
-    if (!kept_) std::remove(path_.c_str());
-  }
-  const std::string& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  std::string path_;
-  bool kept_ = false;
 };
 
 void append(ByteWriter& writer, const std::string& path, std::vector<std::byte>& piece) {
@@ -117,14 +102,12 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   check_output(options.inputs, options.output);
 
   const OutputLock lock(options.output);
-  Temporary temporary(options.output + ".partial");
-  FileHandle out = FileHandle::open_to_write(temporary.path());
-  ByteWriter writer(out, options.document_end);
+  OutputFile out(options.output);
+  ByteWriter writer(out.file(), options.document_end);
   std::vector<std::byte> piece(piece_bytes);
   for (const std::string& input : options.inputs) append(writer, input, piece);
   if (writer.result().tokens == 0) throw BadInput("tokenize: the text is empty");
-  out.commit_as(options.output);
-  temporary.keep();
+  out.commit();
   return writer.result();
 }
 

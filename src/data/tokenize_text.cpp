@@ -8,12 +8,12 @@
 #include <memory>
 #include <optional>
 
+#include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "data/json_line.hpp"
-#include "data/output_lock.hpp"
 #include "data/resumable_tokens.hpp"
 #include "data/text_file.hpp"
 #include "data/token_writer.hpp"

@@ -62,8 +62,7 @@ class TensorFiles {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes one file, tensor by tensor. It has a temporary name until finish(), which no other file in its directory may
-// have: `path` + ".partial".
+// Writes one file, tensor by tensor: an OutputFile, which takes its name in finish().
 class SafetensorsWriter {
  public:
   // Tensors need name, type and shape; the others are filled in. transformers wants the metadata {"format": "pt"}.

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "config/file_handle.hpp"
+#include "config/output_file.hpp"
 #include "core/error.hpp"
 #include "hf/safetensors.hpp"
 #include "hf/tensor_info.hpp"
@@ -54,49 +53,41 @@ struct SafetensorsWriter::State {
     std::uint64_t written = 0;  // bytes
   };
 
-  std::string path, temporary;
-  FileHandle file;
+  OutputFile file;
   std::map<std::string, Tensor> tensors;
 };
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                                      const std::map<std::string, std::string>& metadata) {
   const std::string header = make_header(tensors, metadata);
-  const std::string temporary = path + ".partial";
-  state_.reset(new State{path, temporary, FileHandle::open_to_write(temporary), {}});
-  try {
-    const std::uint64_t length = header.size(), data = sizeof length + length;
-    state_->file.write_at(0, &length, sizeof length);
-    state_->file.write_at(sizeof length, header.data(), header.size());
-    std::uint64_t end = data;
-    for (auto& tensor : tensors) {
-      tensor.offset += data;
-      end = std::max(end, tensor.offset + tensor.bytes);
-      const std::string name = tensor.name;
-      state_->tensors[name] = {std::move(tensor), 0};
-    }
-    state_->file.resize(end);
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
+  state_.reset(new State{OutputFile(path), {}});
+  const FileHandle& file = state_->file.file();
+  const std::uint64_t length = header.size(), data = sizeof length + length;
+  file.write_at(0, &length, sizeof length);
+  file.write_at(sizeof length, header.data(), header.size());
+  std::uint64_t end = data;
+  for (auto& tensor : tensors) {
+    tensor.offset += data;
+    end = std::max(end, tensor.offset + tensor.bytes);
+    const std::string name = tensor.name;
+    state_->tensors[name] = {std::move(tensor), 0};
   }
+  file.resize(end);
 }
 
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (state_) std::remove(state_->temporary.c_str());
-}
+SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> bytes, std::uint64_t offset) {
   require(state_ != nullptr, "a finished safetensors file takes no tensor");
   const auto at = state_->tensors.find(name);
-  if (at == state_->tensors.end()) throw Error("safetensors: " + state_->path + " has no tensor " + name);
+  if (at == state_->tensors.end()) throw Error("safetensors: " + state_->file.path() + " has no tensor " + name);
   State::Tensor& tensor = at->second;
   if (offset > tensor.info.bytes || bytes.size() > tensor.info.bytes - offset)
     throw Error("safetensors: " + std::to_string(bytes.size()) + " bytes at byte " + std::to_string(offset) +
                 " of tensor " + name + ", which has " + std::to_string(tensor.info.bytes));
-  state_->file.write_at(tensor.info.offset + offset, bytes.data(), bytes.size());
+  state_->file.file().write_at(tensor.info.offset + offset, bytes.data(), bytes.size());
   tensor.written += bytes.size();
 }
 
@@ -105,9 +96,9 @@ void SafetensorsWriter::finish(Heartbeat* heartbeat) {
   for (const auto& [name, tensor] : state_->tensors)
     if (tensor.written != tensor.info.bytes)
       throw Error("safetensors: " + std::to_string(tensor.written) + " of the " + std::to_string(tensor.info.bytes) +
-                  " bytes of tensor " + name + " were written to " + state_->path);
-  if (heartbeat) state_->file.write_back(*heartbeat);
-  state_->file.commit_as(state_->path);
+                  " bytes of tensor " + name + " were written to " + state_->file.path());
+  if (heartbeat) state_->file.file().write_back(*heartbeat);
+  state_->file.commit();
   state_.reset();
 }
 

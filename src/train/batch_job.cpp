@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "config/file_handle.hpp"
+#include "config/text.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -29,9 +29,7 @@ std::string write_job_file(const std::string& checkpoint_directory) {
   if (file.empty()) return "";
   try {
     const std::string text = std::filesystem::absolute(checkpoint_directory).string() + "\n";
-    FileHandle handle = FileHandle::open_to_write(file + ".tmp");
-    handle.write_at(0, text.data(), text.size());
-    handle.commit_as(file);
+    write_text_file(file, text);
     return "";
   } catch (const IoFailed& error) {
     return std::string("FORGE_JOB_FILE: ") + error.what();

@@ -9,7 +9,9 @@
 #include "config/optimizer_table.hpp"
 #include "core/batch_seconds.hpp"
 #include "core/bytes.hpp"
+#include "core/file_errors.hpp"
 #include "core/last_words.hpp"
+#include "core/to_size.hpp"
 #include "device/memory.hpp"
 #include "nn/units.plan.hpp"
 #include "train/stop_request.hpp"
@@ -151,20 +153,34 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 template <class T>
-Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock)
+Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, DirectoryLock* lock)
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
-      saver_(session.mesh().world(), plan(lock), deck().asynchronous) {}
+      saver_(session.mesh().world(), plan(lock), deck().asynchronous) {
+  say_space();
+}
+
+// Before the first step, of what would else be heard of at the first save.
+template <class T>
+void Checkpoints<T>::say_space() const {
+  auto needed = static_cast<std::int64_t>(bytes_of(session_state(session_, StateUse::write)));
+  session_.mesh().world().sum_host({&needed, 1});
+  const std::int64_t free = session_.mesh().world().rank() == 0 ? free_bytes_at(deck().directory) : -1;
+  if (free >= 0 && free < needed)
+    log_.say("warning: checkpoint.directory " + deck().directory + " has " + format_bytes(to_size(free)) +
+             " free, a checkpoint needs " + format_bytes(to_size(needed)) + "\n");
+}
 
 template <class T>
-SavePlan Checkpoints<T>::plan(const DirectoryLock* lock) {
+SavePlan Checkpoints<T>::plan(DirectoryLock* lock) {
   SavePlan plan{.directory = deck().directory,
                 .keep_last = deck().keep_last,
                 .keep_every = deck().keep_every_steps,
                 // On CPUs the steps have all cores to themselves otherwise.
                 .rests = std::string_view(device_info().kind) != "cuda",
                 .lock = lock,
+                .before_commit = [this] { log_.sync(); },
                 .failed_behind = [this] { failed_behind(); }};
   plan.shards.heartbeat = session_.heartbeat();
   return plan;
@@ -194,17 +210,18 @@ double Checkpoints<T>::seconds_to_leave(std::int64_t step) const {
 // The ranks agree: a signal may have reached some of them only, and their clocks differ.
 template <class T>
 typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, bool last) {
-  std::array<std::int64_t, 3> votes{stop_signal(), 0, 0};
+  std::array<std::int64_t, 4> votes{stop_signal(), 0, 0, 0};
   if (session_.mesh().world().rank() == 0) {
     const std::int64_t end = job_end_time();
     votes[1] = end > 0 &&
                static_cast<double>(std::time(nullptr)) + seconds_to_leave(progress.step) >= static_cast<double>(end);
+    votes[3] = !log_.lost().empty();
     votes[2] = deck().every_seconds > 0 && seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
   }
   session_.mesh().world().max_host(votes);
   const bool by_steps = deck().every_steps > 0 && progress.step % deck().every_steps == 0;
-  return {last || by_steps || votes[0] != 0 || votes[1] != 0 || votes[2] != 0, static_cast<int>(votes[0]),
-          votes[1] != 0};
+  return {last || by_steps || votes != std::array<std::int64_t, 4>{}, static_cast<int>(votes[0]), votes[1] != 0,
+          votes[3] != 0};
 }
 
 template <class T>
@@ -295,6 +312,9 @@ bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& ti
     saver_.leave();
     attempt(true, [&] { saver_.finish(); });
   }
+  if (now.lost)
+    throw IoFailed("saved " + step_name(progress.step) +
+                   " and left: output.directory, or metrics.jsonl in it, was removed or replaced while the job ran");
   const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
   throw LeftOnSignal("saved " + step_name(progress.step) + " and left: " + why);
 }

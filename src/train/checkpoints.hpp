@@ -49,7 +49,7 @@ template <class T>
 class Checkpoints {
  public:
   // Collective. The deck has a checkpoint.directory; `lock`: its lock, of the first rank, where there is one.
-  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, const DirectoryLock* lock = nullptr);
+  Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log, DirectoryLock* lock = nullptr);
 
   // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
@@ -66,7 +66,8 @@ class Checkpoints {
     bool save = false;
     int signal = 0;
     bool time_limit = false;
-    bool leaves() const { return signal != 0 || time_limit; }
+    bool lost = false;  // the metrics
+    bool leaves() const { return signal != 0 || time_limit || lost; }
   };
   Due due(const RunProgress& progress, bool last);
   double seconds_to_leave(std::int64_t step) const;
@@ -76,7 +77,8 @@ class Checkpoints {
   template <class F>
   bool attempt(bool stops, F saves);
   void say_notes();
-  SavePlan plan(const DirectoryLock* lock);
+  SavePlan plan(DirectoryLock* lock);
+  void say_space() const;
   void failed_behind() const;
   const CheckpointDeck& deck() const { return session_.setup().deck.checkpoint; }
 

@@ -1,6 +1,7 @@
 #include "train/log_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,7 +9,7 @@
 #include <utility>
 
 #include "core/bytes.hpp"
-#include "core/error.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
@@ -47,12 +48,21 @@ LogFile::~LogFile() {
 
 void LogFile::open(const std::string& path) {
   path_ = path;
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail("opening", path, errno);
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  const bool other = descriptor_ < 0 && (errno == ELOOP || errno == ENXIO);
+  if (descriptor_ < 0 && !other) fail("opening", path, errno);
+  struct stat status {};
+  if (other || ::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode))
+    throw BadInput(path +
+                   " is a link, a device or a pipe, which forge doesn't write to; legal: a regular file, or none");
 }
 
-void LogFile::cut(std::uint64_t bytes) {
-  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail("truncating", path_, errno);
+void LogFile::sync() const {
+  if (descriptor_ >= 0 && ::fdatasync(descriptor_) != 0 && !keeps_) fail("fdatasync of", path_, errno);
+}
+
+bool LogFile::has_name() const {
+  return descriptor_ < 0 || has_still_name(descriptor_, path_);
 }
 
 void LogFile::try_to_write() {

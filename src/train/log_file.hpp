@@ -16,12 +16,15 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // Throws IoFailed, as all below.
+  // Throws IoFailed, as all below; BadInput where the name is a link, a device or a pipe.
   void open(const std::string& path);
-  void cut(std::uint64_t bytes);
   // What can't be written waits and goes first the next time, instead of an error: the disk may be full for a while.
   void keep_what_fails() { keeps_ = true; }
   void write(const std::string& text);
+  // Forces what is written to the disk; beside write(), of any thread. What may wait may fail here, too.
+  void sync() const;
+  // Whether the file is there still, under its name.
+  bool has_name() const;
   // Tries again; throws where something waits still.
   void finish();
   // What a person should know since the last call: writing has begun to fail, or works again. "": nothing.

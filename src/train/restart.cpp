@@ -7,6 +7,7 @@
 #include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
+#include "core/file_errors.hpp"
 #include "core/to_size.hpp"
 #include "hf/safetensors.hpp"
 
@@ -31,7 +32,7 @@ std::string without_slash(std::string path) {
 
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
   const std::string from = without_slash(path);
-  if (fs::exists(from + "/" + manifest_name)) return {from};
+  if (reading([&] { return fs::exists(from + "/" + manifest_name); })) return {from};
   const auto steps = committed_steps(from);
   if (steps.empty())
     throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
@@ -120,6 +121,10 @@ std::string examined(Communicator& ranks, F f) {
     damage = error.what();
   } catch (const BadInput& error) {
     wrong = error.what();
+  } catch (const IoFailed& error) {
+    throw IoFailed(error.what() +
+                   std::string("; the checkpoint may be whole, and nothing was moved aside: the same start "
+                               "goes on from it when the file can be read"));
   }
   std::array<std::int64_t, 2> found{!damage.empty(), !wrong.empty()};
   ranks.max_host(found);

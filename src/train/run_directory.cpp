@@ -1,13 +1,11 @@
 #include "train/run_directory.hpp"
 
-#include <unistd.h>
-
-#include <charconv>
 #include <filesystem>
-#include <fstream>
 
-#include "config/file_handle.hpp"
-#include "core/error.hpp"
+#include "checkpoint/shard_writer.hpp"
+#include "config/output_file.hpp"
+#include "core/file_errors.hpp"
+#include "train/metrics_file.hpp"
 
 namespace forge {
 
@@ -17,35 +15,14 @@ namespace {
 
 // metrics.jsonl → metrics.1.jsonl, or the next free number.
 void move_aside(const fs::path& file) {
-  if (!fs::exists(file)) return;
+  if (!fs::exists(fs::symlink_status(file))) return;
   for (int n = 1;; ++n) {
     const fs::path to =
         file.parent_path() / (file.stem().string() + "." + std::to_string(n) + file.extension().string());
-    if (fs::exists(to)) continue;
+    if (fs::exists(fs::symlink_status(to))) continue;
     fs::rename(file, to);
     return;
   }
-}
-
-// The step of a line of metrics.jsonl, −1 where it has none.
-std::int64_t step_of_line(const std::string& line) {
-  const std::string key = "\"step\": ";
-  const std::size_t at = line.find(key);
-  std::int64_t step = -1;
-  if (at != std::string::npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), step);
-  return step;
-}
-
-// Bytes of the whole lines up to the first that is torn or belongs to a later step.
-std::uint64_t kept_bytes(const std::string& file, std::int64_t last_step) {
-  std::ifstream in(file, std::ios::binary);
-  std::uint64_t kept = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    const std::int64_t step = step_of_line(line);
-    if (step < 0 || step > last_step || line.back() != '}') break;
-    kept += line.size() + 1;
-  }
-  return kept;
 }
 
 // A file that is being written: ".<nonce>.tmp".
@@ -55,6 +32,13 @@ bool is_temporary(const std::string& name) {
          name.substr(1 + digits) == ".tmp";
 }
 
+// A link isn't followed, and a pipe would be waited for.
+void refuse_what_is_no_file(const std::string& path) {
+  const fs::file_type type = reading([&] { return fs::symlink_status(path).type(); });
+  if (type != fs::file_type::not_found && type != fs::file_type::regular)
+    throw BadInput(path + " is no regular file; legal: a regular file, or none");
+}
+
 void remove_temporaries(const fs::path& directory, const DirectoryLock& lock) {
   for (const auto& entry : fs::directory_iterator(directory))
     if (is_temporary(entry.path().filename()) && lock.is_left_over(entry.path())) fs::remove(entry.path());
@@ -62,8 +46,9 @@ void remove_temporaries(const fs::path& directory, const DirectoryLock& lock) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, double wait_seconds)
-    : path_(path), lock_({"output.directory", path, ".lock"}, LockTimes{wait_seconds}) {
+RunDirectory::RunDirectory(const std::string& path, const LockTimes& times)
+    : path_(path), lock_({"output.directory", path, ".lock"}, times) {
+  for (const char* name : {"/metrics.jsonl", "/log.txt"}) refuse_what_is_no_file(path_ + name);
   try {
     remove_temporaries(path_, lock_);
   } catch (const fs::filesystem_error& error) {
@@ -81,9 +66,14 @@ void RunDirectory::begin() {
   open_logs();
 }
 
-void RunDirectory::resume(std::int64_t step) {
+std::vector<std::string> RunDirectory::resume(std::int64_t step, bool own) {
+  const std::vector<std::string> notes = repair_metrics(path_ + "/metrics.jsonl", temporary_name(), step, own);
   open_logs();
-  metrics_.cut(kept_bytes(path_ + "/metrics.jsonl", step));
+  return notes;
+}
+
+std::string RunDirectory::temporary_name() const {
+  return path_ + "/." + lock_.nonce() + ".tmp";
 }
 
 void RunDirectory::open_logs() {
@@ -92,25 +82,45 @@ void RunDirectory::open_logs() {
 }
 
 void RunDirectory::keep_what_fails() {
+  keeps_ = true;
   log_.keep_what_fails();
   metrics_.keep_what_fails();
 }
 
+void RunDirectory::sync() {
+  metrics_.sync();
+  log_.sync();
+  if (named_ || keeps_) return;
+  sync_directory(path_);
+  const fs::path parent = fs::absolute(path_ + "/.").lexically_normal().parent_path().parent_path();
+  if (!parent.empty()) sync_directory(parent);
+  named_ = true;
+}
+
+std::string RunDirectory::lost() {
+  constexpr std::chrono::seconds between(5);
+  const auto now = std::chrono::steady_clock::now();
+  if (keeps_ || now - looked_ < between) return "";
+  looked_ = now;
+  return metrics_.has_name() ? "" : lost_text();
+}
+
+std::string RunDirectory::lost_text() const {
+  return path_ +
+         "/metrics.jsonl was removed or replaced while the job ran, or output.directory was: what it said since "
+         "then is lost";
+}
+
 void RunDirectory::write_file(const std::string& name, const std::string& text) const {
-  const std::string temporary = path_ + "/." + lock_.nonce() + ".tmp";
-  try {
-    FileHandle file = FileHandle::open_to_write(temporary);
-    file.write_at(0, text.data(), text.size());
-    file.commit_as(path_ + "/" + name);
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
+  OutputFile file(path_ + "/" + name, temporary_name());
+  file.file().write_at(0, text.data(), text.size());
+  file.commit();
 }
 
 void RunDirectory::finish() {
   metrics_.finish();
   log_.finish();
+  if (!metrics_.has_name()) throw IoFailed(lost_text());
 }
 
 std::string RunDirectory::take_news() {

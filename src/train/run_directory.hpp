@@ -1,9 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "checkpoint/directory_lock.hpp"
+#include "config/directory_lock.hpp"
 #include "train/log_file.hpp"
 
 namespace forge {
@@ -12,14 +14,15 @@ namespace forge {
 // Failures throw IoFailed.
 class RunDirectory {
  public:
-  // Makes and locks the directory (DirectoryLock), waiting up to `wait_seconds` for a job that is ending; then BadInput
-  // names that job. Temporaries that a dead job has left are removed. One of the two below comes next.
-  RunDirectory(const std::string& path, double wait_seconds = 30);
+  // Makes and locks the directory (DirectoryLock), waiting for a job that is ending; then BadInput names that job.
+  // BadInput where its files are links, devices or pipes. Temporaries that a dead job has left are removed. One of the
+  // two below comes next.
+  explicit RunDirectory(const std::string& path, const LockTimes& times = {});
   // A new run: metrics and log of an earlier one are moved aside (metrics.1.jsonl, …).
   void begin();
-  // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line, a torn line included; the log
-  // grows.
-  void resume(std::int64_t step);
+  // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line (repair_metrics); the log grows.
+  // Lines for it.
+  std::vector<std::string> resume(std::int64_t step, bool own = true);
   // The log and the metrics that can't be written wait for the disk, instead of an error (LogFile).
   void keep_what_fails();
 
@@ -27,7 +30,11 @@ class RunDirectory {
   void write_file(const std::string& name, const std::string& text) const;
   void log(const std::string& text) { log_.write(text); }
   void metrics(const std::string& line) { metrics_.write(line); }
-  // At the end of a run: throws where some of it waits still.
+  // Forces log and metrics to the disk; of any thread, beside the above.
+  void sync();
+  // Now and then looks whether the metrics are there still: "" or how they were lost.
+  std::string lost();
+  // At the end of a run: throws where some of it waits still, or the metrics are lost.
   void finish();
   // For the screen: what has begun to fail, or works again.
   std::string take_news();
@@ -37,10 +44,14 @@ class RunDirectory {
 
  private:
   void open_logs();
+  std::string temporary_name() const;
+  std::string lost_text() const;
 
   std::string path_;
   DirectoryLock lock_;
   LogFile log_, metrics_;
+  bool keeps_ = false, named_ = false;  // keep_what_fails(); the files' names are on the disk
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
 };
 
 }  // namespace forge

@@ -78,6 +78,8 @@ void Trainer<T>::run() {
     if (validates) times.validation = validate(s);
     const bool saved =
         checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
+    if (!checkpoints_)
+      if (const std::string lost = log_.lost(); !lost.empty()) throw IoFailed(lost);
     if (validates || saved) since_ = PhaseTimers::Clock::now();
   }
 }

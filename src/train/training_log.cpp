@@ -23,6 +23,14 @@ void TrainingLog::say_news() const {
   std::fflush(stdout);
 }
 
+void TrainingLog::sync() const {
+  if (directory_) directory_->sync();
+}
+
+std::string TrainingLog::lost() const {
+  return directory_ ? directory_->lost() : "";
+}
+
 void TrainingLog::step(const StepRecord& record) const {
   metrics(to_json(record));
   if (records_) records_->push_back(record);

@@ -18,6 +18,9 @@ class TrainingLog {
   void say(const std::string& text) const;
   void metrics(const std::string& line) const;
   void step(const StepRecord& record) const;
+  // RunDirectory::sync and lost.
+  void sync() const;
+  std::string lost() const;
 
  private:
   void say_news() const;  // of files that can't be written

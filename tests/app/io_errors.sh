@@ -98,6 +98,50 @@ for asynchronous in false true; do
   expect 5 "checkpoint: " faulty 1 fsync:1:5 --set checkpoint.stop_on_failure=false --set "checkpoint.asynchronous=$asynchronous"
 done
 
+# What can't be read is no damage: an error that passes is tried again, one that stays ends the job with 5, and nothing is moved aside.
+rm -rf "$work/saved" "$work/run"
+expect 0 "saved step_00000004" "$forge" "$deck" --set checkpoint.keep_last=0
+cp -r "$work/saved" "$work/both"
+errors=(4 5 11 24 116) # EINTR EIO EAGAIN EMFILE ESTALE
+unreadable() { # DIRECTORY FAULT COMMAND…
+  local directory=$1 fault=$2
+  shift 2
+  rm -rf "$work/saved" "$work/hit" && cp -r "$work/both" "$work/saved"
+  env "LD_PRELOAD=$shim" "FORGE_IO_DIRECTORY=$directory" "FORGE_IO_REPORT=$work/hit" "FORGE_IO_FAULT=$fault" "$forge" "$@"
+}
+untouched() { # WHAT
+  [ -e "$work/hit" ] || fail "$1: no call failed"
+  diff -rq "$work/both" "$work/saved" > /dev/null || fail "$1 changes $work/saved: $(ls -A "$work/saved")"
+}
+for call in open read stat; do
+  error=${errors[RANDOM % ${#errors[@]}]}
+  newest=$work/saved/step_00000004/
+  expect 0 "restarted from $work/saved/step_00000004," unreadable "$newest" $call:$((1 + RANDOM % 3)):$error "$deck" --restart latest
+  untouched "$call:$error once"
+  expect 5 "nothing was moved aside" unreadable "$newest" $call:$((1 + RANDOM % 3)):$error:more "$deck" --restart latest
+  untouched "$call:$error"
+  expect 5 "$work/saved/step_00000004/" unreadable "$newest" $call:1:$error:more verify-checkpoint "$work/saved"
+  expect 0 "nothing to train" unreadable "$work/tokens.bin" $call:1:$error "$deck" --restart latest
+  expect 5 "$work/tokens.bin: " unreadable "$work/tokens.bin" $call:1:$error:more "$deck" --restart latest
+done
+expect 5 "Input/output error" unreadable "$work/gradients" stat:1:5:more gradients "$deck" --output "$work/gradients"
+
+# A directory that is removed or replaced while a job runs: it saves once more, and ends with 5.
+ends_when() { # TEXT COMMAND…
+  local text=$1 job code=0
+  shift
+  rm -rf "$work/saved" "$work/run"
+  "$forge" "$deck" --set train.steps=1000000 --set checkpoint.every_steps=200 > "$work/screen" 2>&1 &
+  job=$!
+  until [ -e "$work/saved/latest" ]; do kill -0 $job 2> /dev/null || { fail "the job ended before: $*: $(cat "$work/screen")"; return; }; sleep 0.05; done
+  "$@"
+  wait $job || code=$?
+  [ $code -eq 5 ] && grep -qF "$text" "$work/screen" || fail "$* ends with $code: $(tail -5 "$work/screen")"
+  expect_whole "$*"
+}
+ends_when "metrics.jsonl in it, was removed or replaced while the job ran" mv "$work/run" "$work/moved"
+ends_when "checkpoint.directory $work/saved was removed or replaced while the job ran; step_" mv "$work/saved" "$work/moved2"
+
 # full disks
 if ! { mkdir "$work/disk" && mount -t tmpfs -o size=64m forge_full "$work/disk"; } 2> /dev/null; then
   echo "SKIPPED: full disks are not tested: no file system may be mounted here"
@@ -123,7 +167,13 @@ disk_of() { # KIB STOP_ON_FAILURE
   mpirun -n 2 "$forge" "$deck" "${larger[@]}" --set "checkpoint.stop_on_failure=$2" > "$work/output" 2>&1 || code=$?
   case $code in
     0) complete=$((complete + 1)) ;;
-    5) full=$((full + 1)) && { grep -q "No space left on device" "$work/output" || fail "$what: not the cause: $(cat "$work/output")"; } ;;
+    5)
+      full=$((full + 1))
+      grep -q "No space left on device" "$work/output" || fail "$what: not the cause: $(cat "$work/output")"
+      ! grep -q "errno = \|18446744073709551615" "$work/output" || fail "$what: libhdf5's words: $(cat "$work/output")"
+      ! grep -q "checkpoint: " "$work/output" || grep -q "disk full: the checkpoint needs .* had .* free: " "$work/output" ||
+        fail "$what: without figures: $(cat "$work/output")"
+      ;;
     *) fail "$what ends with $code: $(cat "$work/output")" ;;
   esac
   if [ "$2" = false ] && grep -q "^ *1/4" "$work/output"; then

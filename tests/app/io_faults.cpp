@@ -3,7 +3,8 @@
 // process, from 1; with `more`, all later ones, too. `what` is an errno; `kill` or `stop`, a signal to the process
 // instead of the call; or 0: half of a write, as a short write; a flock that is granted without being asked for, on
 // what says it is NFS. Where the call came to pass, its path is appended to the file that FORGE_IO_REPORT names. Calls:
-// open, write, fsync, close, rename, unlink (of directories, too), mkdir, flock.
+// open, read, write, stat (of links, and of open files), fsync, close, rename, unlink (of directories, too), mkdir,
+// flock.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -179,6 +180,30 @@ ssize_t pwrite64(int descriptor, const void* data, size_t bytes, off64_t offset)
 ssize_t write(int descriptor, const void* data, size_t bytes) {
   const ssize_t n = granted(descriptor, bytes);
   return n < 0 ? n : next<ssize_t (*)(int, const void*, size_t)>("write")(descriptor, data, static_cast<size_t>(n));
+}
+
+ssize_t read(int descriptor, void* data, size_t bytes) {
+  if (fails("read", path_of(descriptor))) return -1;
+  return next<ssize_t (*)(int, void*, size_t)>("read")(descriptor, data, bytes);
+}
+
+ssize_t pread(int descriptor, void* data, size_t bytes, off_t offset) {
+  if (fails("read", path_of(descriptor))) return -1;
+  return next<ssize_t (*)(int, void*, size_t, off_t)>("pread")(descriptor, data, bytes, offset);
+}
+
+ssize_t pread64(int descriptor, void* data, size_t bytes, off64_t offset) {
+  if (fails("read", path_of(descriptor))) return -1;
+  return next<ssize_t (*)(int, void*, size_t, off64_t)>("pread64")(descriptor, data, bytes, offset);
+}
+
+int lstat(const char* path, struct stat* status) noexcept {
+  return fails("stat", path) ? -1 : next<int (*)(const char*, struct stat*)>("lstat")(path, status);
+}
+
+int fstat(int descriptor, struct stat* status) noexcept {
+  if (fails("stat", path_of(descriptor))) return -1;
+  return next<int (*)(int, struct stat*)>("fstat")(descriptor, status);
 }
 
 int fsync(int descriptor) {

@@ -110,6 +110,8 @@ expect 0 "nothing to train" "$forge" "$deck" --set train.steps=1 "${killed[@]}"
 
 ends $second second 2 "checkpoint.directory $work/first is in use by another forge job"
 refused second checkpoint.directory $holder "$work/first/.checkpoints.lock"
+head -n 1 "$work/second.out" | grep -q "^forge: waiting: checkpoint.directory $work/first is in use by another forge job (.*); this start waits for it, up to 30 s" ||
+  fail "it doesn't say at once that it waits: $(cat "$work/second.out")"
 [ ! -e "$work/second.run" ] || fail "a start that is refused leaves $(ls -A "$work/second.run")"
 ends $third third 2 "output.directory $work/first.run is in use by another forge job"
 refused third output.directory $holder "$work/first.run/.lock"

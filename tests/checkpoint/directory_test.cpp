@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "checkpoint/run_marker.hpp"
 #include "sample.hpp"
 
 namespace forge::test {
@@ -31,6 +32,38 @@ TEST(Directory, ASavedStepReplacesOneOfItsName) {
   write_sample(scratch.path, 5, 1);
   EXPECT_EQ(CheckpointFiles(write_sample(scratch.path, 5, 4)).manifest().shards.size(), 4u);
   EXPECT_EQ(steps_of(scratch.path), (std::vector<std::int64_t>{5}));
+}
+
+// What has a step's name and is none keeps its contents; links that lead nowhere, or to themselves, are left out.
+TEST(Directory, KeepsWhatIsNoCheckpoint) {
+  const Scratch scratch;
+  std::ofstream(scratch.path / "step_00000005") << "mine";
+  fs::create_symlink("step_00000009", scratch.path / "step_00000009");
+  fs::create_symlink("nowhere", scratch.path / "step_00000008");
+  EXPECT_TRUE(steps_of(scratch.path).empty());
+  EXPECT_EQ(notes_of_strange_steps(scratch.path).size(), 3u);
+  for (const std::int64_t step : {5, 8, 9}) write_sample(scratch.path, step, 1);
+  EXPECT_EQ(steps_of(scratch.path), (std::vector<std::int64_t>{9, 8, 5}));
+  EXPECT_EQ(text_of(scratch.path / "step_00000005.1"), "mine");
+  EXPECT_TRUE(fs::is_symlink(scratch.path / "step_00000009.1"));
+  EXPECT_TRUE(notes_of_strange_steps(scratch.path).empty());
+}
+
+// A run's marker may be anybody's text.
+TEST(Directory, BelievesNoMarkerThatForgeDoesNotWrite) {
+  for (const std::string text : {"moving -1 ../x", "moving 3", "moving x old.1", "moving -2 old.1", "moving 3 old.1/..",
+                                 "moving 3 old.", "model ../x", "model old.1/../x", "model /x", "hello", "job ", ""}) {
+    const Scratch scratch;
+    const std::string step = write_sample(scratch.path, 5, 1);
+    std::ofstream(scratch.path / "run") << "job 7\n" << text << "\n";
+    EXPECT_THROW(read_run_marker(scratch.path), BadInput) << text;
+    EXPECT_TRUE(verify_checkpoint(step, 1).empty()) << text;
+  }
+  const Scratch scratch;
+  write_sample(scratch.path, 5, 1);
+  std::ofstream(scratch.path / "run") << "job 7\nmodel old.1/step_00000008\nmoving 3 old.2\n";
+  EXPECT_EQ(read_run_marker(scratch.path).model, "old.1/step_00000008");
+  EXPECT_TRUE(fs::exists(scratch.path / "old.2" / "step_00000005"));
 }
 
 constexpr const char* nonce = "0123456789abcdef";

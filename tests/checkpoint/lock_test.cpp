@@ -8,7 +8,7 @@
 #include <set>
 
 #include "../app/io_faults.hpp"
-#include "checkpoint/directory_lock.hpp"
+#include "config/directory_lock.hpp"
 #include "core/error.hpp"
 #include "sample.hpp"
 

@@ -11,10 +11,10 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/directory.hpp"
-#include "checkpoint/lock_text.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "checkpoint/tensor_parts.hpp"
 #include "config/file_handle.hpp"
+#include "config/lock_text.hpp"
 #include "core/random.hpp"
 #include "device/memory.hpp"
 

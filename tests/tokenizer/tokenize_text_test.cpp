@@ -161,7 +161,8 @@ TEST(TokenizeText, OneWriterOfAName) {
   options.after_round = [&] {
     for (const auto format : {OutputFormat::smallest, OutputFormat::llm_c}) {
       other.format = format;
-      expect_mentions(refusal([&] { tokenize_text(tokenizer(), other); }), {"out.bin", "another process", "partial"});
+      expect_mentions(refusal([&] { tokenize_text(tokenizer(), other); }),
+                      {"out.bin", "another process", ".out.bin.lock"});
     }
     expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.jsonl"}, dir / "out.bin"}); }), {"another process"});
     ++refused;

@@ -1,6 +1,7 @@
 #include "train/metrics.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -86,10 +87,63 @@ TEST_F(RunDirectoryTest, ResumesBehindAStep) {
   EXPECT_EQ(resumed("", 4), "{\"step\": 5}\n");
 }
 
+// A torn or blank line, or a block of zeros, costs no good one behind it, and is said; so are steps without a line.
+TEST_F(RunDirectoryTest, KeepsGoodLinesBehindATornOne) {
+  const auto line = [](int step) { return "{\"step\": " + std::to_string(step) + ", \"loss\": 3}\n"; };
+  std::string notes;
+  const auto resumed = [&](const std::string& text, std::int64_t step) {
+    std::ofstream(path / "metrics.jsonl", std::ios::binary) << text;
+    RunDirectory directory(path.string());
+    notes.clear();
+    for (const std::string& note : directory.resume(step)) notes += note + "\n";
+    return text_of(path / "metrics.jsonl");
+  };
+  const auto says = [&](const std::string& text) { return notes.find(text) != std::string::npos; };
+  EXPECT_EQ(resumed(line(1) + "{\"step\": 2, \"lo\n" + line(3) + "\n" + line(4) + line(5), 4),
+            line(1) + line(3) + line(4));
+  EXPECT_TRUE(says("torn or blank, and are left out: 2")) << notes;
+  EXPECT_TRUE(says("no lines of these steps, which the checkpoint has done: 2\n")) << notes;
+  EXPECT_EQ(
+      resumed(std::string(5000, '\0') + "\n" + line(6) + "{\"step\": 7, \"{\"step\": 7}\n" + line(8) + line(9), 12),
+      line(6) + line(8) + line(9));
+  EXPECT_TRUE(says("done: 7, 10 to 12\n")) << notes;
+  EXPECT_EQ(resumed("", 8), "");
+  EXPECT_TRUE(says("done: 1 to 8\n")) << notes;
+  EXPECT_EQ(resumed(line(1) + line(2) + line(3) + "{\"st", 3), line(1) + line(2) + line(3));
+  EXPECT_EQ(notes, "");
+}
+
+// Neither followed nor waited for.
+TEST_F(RunDirectoryTest, RefusesLinksAndPipes) {
+  std::ofstream(path / "victim") << "mine";
+  for (const char* name : {"metrics.jsonl", "log.txt", ".lock"}) {
+    fs::create_symlink("victim", path / name);
+    EXPECT_THROW(RunDirectory(path.string()), BadInput) << name;
+    fs::remove(path / name);
+    ASSERT_EQ(mkfifo((path / name).c_str(), 0600), 0);
+    EXPECT_THROW(RunDirectory(path.string()), BadInput) << name;
+    fs::remove(path / name);
+  }
+  EXPECT_EQ(text_of(path / "victim"), "mine");
+}
+
+TEST_F(RunDirectoryTest, SaysThatItWasRemoved) {
+  const fs::path run = path / "run";
+  RunDirectory directory(run.string());
+  directory.begin();
+  directory.metrics("{\"step\": 1}\n");
+  directory.sync();
+  fs::rename(run, path / "elsewhere");
+  EXPECT_THROW(directory.finish(), IoFailed);
+  fs::create_directory(run);
+  std::ofstream(run / "metrics.jsonl") << "another's";
+  EXPECT_THROW(directory.finish(), IoFailed);
+}
+
 TEST_F(RunDirectoryTest, IsLockedWhileInUse) {
   const RunDirectory first(path.string());
   try {
-    const RunDirectory second(path.string(), 0.2);
+    const RunDirectory second(path.string(), LockTimes{0.2});
     FAIL() << "two jobs in one directory";
   } catch (const BadInput& error) {
     EXPECT_NE(std::string(error.what()).find("in use"), std::string::npos);

@@ -1,4 +1,4 @@
-#include "checkpoint/directory_lock.hpp"
+#include "config/directory_lock.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -10,12 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
 
-#include "core/error.hpp"
+#include "core/file_errors.hpp"
 
 namespace forge {
 
@@ -28,10 +29,6 @@ using Seconds = std::chrono::duration<double>;
 
 double seconds_since(Clock::time_point start) {
   return Seconds(Clock::now() - start).count();
-}
-
-[[noreturn]] void fail(const std::string& call, const std::string& file, int error) {
-  throw IoFailed(call + " " + file + ": " + std::strerror(error));
 }
 
 // A file system of this kernel alone: all that can write there see its locks.
@@ -47,8 +44,16 @@ bool is_of_this_kernel(int descriptor) {
 // A holder that ends removes its file: who had opened it before holds a lock that nobody else sees.
 bool has_name(int descriptor, const std::string& file) {
   struct stat opened, named;
-  return ::fstat(descriptor, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(file.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
          opened.st_ino == named.st_ino;
+}
+
+// What stands there under the lock's name may be anybody's.
+void refuse_what_is_no_lock(int descriptor, const std::string& file) {
+  struct stat status {};
+  const bool known = descriptor >= 0 && ::fstat(descriptor, &status) == 0;
+  if (known && S_ISREG(status.st_mode) && status.st_nlink <= 1) return;
+  throw BadInput(file + " is a link, a device or a pipe, and no lock of forge's; legal: a regular file, or none");
 }
 
 // Makes the directory and those above it that are missing; adds to `made` what it has made, the outermost first.
@@ -124,19 +129,31 @@ DirectoryLock::Descriptor::~Descriptor() {
 void DirectoryLock::wait_for_turn() {
   const auto start = Clock::now();
   auto changed = start;
+  bool said = false, beats = false;
   for (std::string last;; std::this_thread::sleep_for(std::chrono::milliseconds(100))) {
     const bool locked = try_lock();
     const LockText holder = read_lock_text(file_);
     if (holder.text != last) changed = Clock::now();
+    beats = beats || (!last.empty() && holder.text != last);
     last = holder.text;
     const double silent = seconds_since(changed);
     if (locked && is_free(holder, silent) && claim()) return;
     lock_.reset();
-    if (seconds_since(start) < (is_earlier_start(holder) ? times_.same_job : times_.wait)) continue;
+    const double waits = is_earlier_start(holder) ? times_.same_job : times_.wait;
+    const std::string user = (directory_.output.empty() ? " is in use by another forge job"
+                                                        : " is being written by another process") +
+                             (holder.who.empty() ? "" : " (" + holder.who + ")");
+    if (!said && waits > 0 && times_.say && seconds_since(start) > 0.2) {
+      times_.say(directory_.key + " " + directory_.name() + user + "; this start waits for it, up to " +
+                 std::to_string(std::lround(waits)) + " s");
+      said = true;
+    }
+    if (seconds_since(start) < waits) continue;
     if (locked && silent > 2 * times_.beat) continue;  // it may have died a moment ago
-    throw BadInput(directory_.key + " " + directory_.path + " is in use by another forge job" +
-                   (holder.who.empty() ? "" : " (" + holder.who + ")") + ", which holds " + file_ +
-                   "; wait for it to end, or choose another directory");
+    if (locked && waits < 1 && !beats) continue;       // the same: a living one is heard of in a beat
+    throw BadInput(directory_.key + " " + directory_.name() + user + ", which holds " + file_ +
+                   "; wait for it to end, or choose another " +
+                   (directory_.output.empty() ? "directory" : "name"));
   }
 }
 
@@ -144,10 +161,15 @@ void DirectoryLock::wait_for_turn() {
 bool DirectoryLock::try_lock() {
   const std::error_code failed = make_directories(directory_.path, made_);
   if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
-  lock_ = std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  lock_ = std::make_unique<Descriptor>(
+      ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
   const int descriptor = lock_->number;
   if (descriptor < 0 && errno == ENOENT) return false;
-  if (descriptor < 0) fail("open", file_, errno);
+  if (descriptor < 0 && errno != ELOOP && errno != ENXIO)
+    throw IoFailed(directory_.key + " " + directory_.name() + ": open " + file_ + ": " + std::strerror(errno));
+  refuse_what_is_no_lock(descriptor, file_);
+  struct stat place {};
+  if (::stat(directory_.path.c_str(), &place) == 0) place_ = {place.st_dev, place.st_ino};
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
     reach_ = is_of_this_kernel(descriptor) ? Reach::everywhere : Reach::this_node;
     return has_name(descriptor, file_);
@@ -156,7 +178,7 @@ bool DirectoryLock::try_lock() {
   if (error == EWOULDBLOCK || error == EINTR) return false;
   reach_ = Reach::nowhere;
   if (error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP) return has_name(descriptor, file_);
-  fail("flock", file_, error);
+  throw_io_error("flock", file_, error);
 }
 
 // With the lock, as far as that reaches.
@@ -179,9 +201,9 @@ void DirectoryLock::write_text(int descriptor, std::uint64_t beats) const {
   const ssize_t n = ::pwrite(descriptor, text.data(), text.size(), 0);
   const int error = n < 0 ? errno : ENOSPC;
   const bool whole = n == static_cast<ssize_t>(text.size());
-  if (!whole && !certain() && beats == 0) fail("write", file_, error);
+  if (!whole && !certain() && beats == 0) throw_io_error("write", file_, error);
   // Of the holder before nothing stays, not even where the own text finds no room.
-  if ((whole || certain()) && ::ftruncate(descriptor, whole ? n : 0) != 0 && beats == 0) fail("truncate", file_, errno);
+  if ((whole || certain()) && ::ftruncate(descriptor, whole ? n : 0) != 0 && beats == 0) throw_io_error("truncate", file_, errno);
   if (!certain()) ::fdatasync(descriptor);  // for the other nodes
 }
 
@@ -194,7 +216,7 @@ void DirectoryLock::renew_text(const std::stop_token& stop) const {
     if (stop.stop_requested()) return;
     if (read_lock_text(file_).nonce != nonce_) continue;
     // Opened anew: so that other nodes see the change.
-    if (const Descriptor file(::open(file_.c_str(), O_WRONLY | O_CLOEXEC)); file.number >= 0)
+    if (const Descriptor file(::open(file_.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)); file.number >= 0)
       write_text(file.number, beats);
   }
 }
@@ -217,6 +239,17 @@ void DirectoryLock::check() const {
   if (!holder.nonce.empty() && holder.nonce != nonce_)
     throw IoFailed(directory_.key + " " + directory_.path + " was taken by another forge job (" + holder.who +
                    "), which took this one for dead");
+}
+
+bool DirectoryLock::keep() {
+  check();
+  if (!lock_ || has_still_name(lock_->number, file_)) return false;
+  const std::string text = directory_.key + " " + directory_.path + " was removed or replaced while the job ran";
+  if (!certain()) throw IoFailed(text);  // a thread renews the text
+  const auto place = place_;
+  if (!try_lock()) throw IoFailed(text + ", and another forge job has it now");
+  write_text(lock_->number, 0);
+  return place != place_;
 }
 
 }  // namespace forge

@@ -1,4 +1,4 @@
-#include "checkpoint/lock_text.hpp"
+#include "config/lock_text.hpp"
 
 #include "core/to_size.hpp"
 

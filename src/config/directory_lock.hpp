@@ -1,18 +1,23 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "checkpoint/lock_text.hpp"
+#include "config/lock_text.hpp"
 
 namespace forge {
 
-// What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that.
+// What is locked: a key of the deck, its directory, which is made where it isn't there, and a file in that. `output`:
+// the one file there that is meant, "": all of the directory.
 struct LockedDirectory {
   std::string key, path, file;
+  std::string output = {};
+  std::string name() const { return output.empty() ? path : output; }
 };
 
 // Seconds.
@@ -23,6 +28,8 @@ struct LockTimes {
   // Where the file's text counts: how often a holder renews it; how long it stays as it is until its holder counts as
   // dead; when a new holder looks whether another one has written it at the same time.
   double beat = 3, silence = 15, settle = 1;
+  // Called once, when it begins to wait for another job: who that is.
+  std::function<void(const std::string&)> say = nullptr;
 };
 
 // The right to write in a directory, of one job at a time: a lock (flock) on a file there, whose text says who holds
@@ -42,11 +49,15 @@ class DirectoryLock {
   bool certain() const { return reach_ == Reach::everywhere; }
   std::string warning() const;
   const std::string& nonce() const { return nonce_; }
+  const std::string& file() const { return file_; }
   // Whether something unfinished in the directory was left by a job that is dead. Where that isn't certain, what was
   // written to within an hour, by the file system's clock, may be a living job's.
   bool is_left_over(const std::string& path) const;
   // Throws IoFailed where another job has taken the directory.
   void check() const;
+  // The same; where the directory or the file was removed or replaced, it is made anew, and the lock taken again. True:
+  // it is another directory now.
+  bool keep();
   // For a job that writes nothing there any more. Removes the file, and of the directories that this object made those
   // that are empty.
   void give_back();
@@ -73,6 +84,7 @@ class DirectoryLock {
   std::string file_, who_, nonce_;
   Reach reach_ = Reach::everywhere;
   std::unique_ptr<Descriptor> lock_;
+  std::pair<std::uint64_t, std::uint64_t> place_;  // device and inode of the directory
   std::vector<std::filesystem::path> made_;  // directories, the outermost first
   std::jthread renewal_;                     // last: it uses all of the above
 };

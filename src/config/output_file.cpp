@@ -1,0 +1,75 @@
+#include "config/output_file.hpp"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+
+#include "config/lock_text.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* partial = ".partial";
+
+// FNV-1a
+std::string digest(const std::string& text) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const char byte : text) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3u;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
+std::pair<std::string, std::string> split(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? std::pair{std::string(), path}
+                                    : std::pair{path.substr(0, slash + 1), path.substr(slash + 1)};
+}
+
+}  // namespace
+
+std::string sibling_name(const std::string& path, const std::string& begin, const std::string& end) {
+  constexpr std::size_t most = 255, kept = 100;
+  const auto [directory, name] = split(path);
+  const std::string all = begin + name + end;
+  if (all.size() <= most) return directory + all;
+  return directory + begin + name.substr(0, kept) + "." + digest(name) + end;
+}
+
+OutputFile::OutputFile(const std::string& path)
+    : OutputFile(path, sibling_name(path, "", "." + draw_nonce() + partial)) {}
+
+OutputFile::OutputFile(const std::string& path, const std::string& temporary) : path_(path), temporary_(temporary) {
+  ::unlink(temporary_.c_str());
+  file_.emplace(FileHandle::open_to_write(temporary_));
+  left_over_ = std::make_unique<LeftOver>(temporary_);
+}
+
+OutputFile::~OutputFile() {
+  if (left_over_) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::commit() {
+  file_->commit_as(path_);
+  left_over_.reset();
+}
+
+void remove_partial_files(const std::string& path) {
+  const auto [directory, unused] = split(path);
+  const std::string begin = split(sibling_name(path, "", std::string(17, '.') + partial)).second;
+  const std::string name = begin.substr(0, begin.size() - 17 - std::string(partial).size());
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory.empty() ? "." : directory, ignored)) {
+    const std::string found = entry.path().filename().string();
+    if (found.size() == begin.size() && found.starts_with(name + ".") && found.ends_with(partial) &&
+        is_nonce(found.substr(name.size() + 1, 16)))
+      ::unlink(entry.path().c_str());
+  }
+}
+
+}  // namespace forge
