@@ -14,6 +14,7 @@
 #include "checkpoint/lock_text.hpp"
 #include "checkpoint/shard_writer.hpp"
 #include "config/file_handle.hpp"
+#include "config/text.hpp"
 #include "core/faults.hpp"
 
 namespace forge {
@@ -83,6 +84,16 @@ std::vector<StepDirectory> committed_steps(const std::string& directory) {
     std::sort(steps.begin(), steps.end(),
               [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
     return steps;
+  });
+}
+
+std::string named_by_latest(const std::string& path) {
+  return with_io_errors([&] {
+    if (fs::path(path).filename() != "latest" || !fs::is_regular_file(path)) return path;
+    const std::string text = as_damage([&] { return read_text_file(path, 64, "the file of the newest checkpoint"); }),
+                      name = text.substr(0, text.find('\n'));
+    if (step_of_name(name) < 0) throw BadCheckpoint(path + " names no checkpoint");
+    return (fs::path(path).parent_path() / name).string();
   });
 }
 

@@ -83,6 +83,7 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   out += titled_line("data", format("%s tokens in %zu files; %.2f epochs",
                                     format_count(static_cast<double>(f.training_tokens)).c_str(), files, epochs));
   for (const std::string& line : f.data) out += titled_line("", line);
+  out += titled_line("parameters", "  " + f.parameters);
   out += titled_line("memory", memory_text(f.memory));
   return out;
 }
