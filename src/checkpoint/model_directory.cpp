@@ -56,7 +56,7 @@ std::string usual_name(const fs::path& file) {
   return name.ends_with(".model") ? "tokenizer.model" : "tokenizer.json";
 }
 
-void copy_file(const fs::path& from, const fs::path& to) {
+void copy_over(const fs::path& from, const fs::path& to) {
   if (!is_file(from) || same_place(from, to)) return;
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
@@ -77,10 +77,10 @@ void copy_tokenizer(const Deck& deck, const std::string& source, const std::opti
                     const fs::path& to) {
   std::error_code ignored;
   if (fs::is_directory(source, ignored)) {
-    for (const fs::path file : tokenizer_files(source)) copy_file(file, to / file.lexically_relative(source));
+    for (const fs::path file : tokenizer_files(source)) copy_over(file, to / file.lexically_relative(source));
   } else {
     for (const fs::path file : tokenizer_files(source))
-      copy_file(file, to / (file == fs::path(source) ? usual_name(file) : file.filename().string()));
+      copy_over(file, to / (file == fs::path(source) ? usual_name(file) : file.filename().string()));
   }
   if (tokenizer && is_file(to / "tokenizer.json") && !is_file(to / "tokenizer_config.json"))
     write_text_file((to / "tokenizer_config.json").string(), tokenizer_config(deck, *tokenizer));
