@@ -33,7 +33,8 @@ const std::map<std::string, VerbEntry>& verbs() {
       {"evaluate",
        {Verb::evaluate, "DECK|DIR", "loss, perplexity and bits per byte of a trained model on the validation files"}},
       {"show", {Verb::show, "DECK|DIR", "parameters, FLOPs, memory and schedule of the resolved deck"}},
-      {"plan", {Verb::plan, "DECK|DIR", "time and memory of a step on a machine, and the layouts that are fastest there"}},
+      {"plan",
+       {Verb::plan, "DECK|DIR", "time and memory of a step on a machine, and the layouts that are fastest there"}},
       {"calibrate", {Verb::calibrate, "", "measure this machine for forge plan, with the ranks that are started"}},
       {"tune", {Verb::tune, "DECK", "measure the algorithms of a step's products on GPUs, into --output"}},
       {"export", {Verb::export_model, "DIR", "write a checkpoint's model to --output, a Hugging Face directory"}},
@@ -58,10 +59,10 @@ bool takes_trained_model(Verb verb) {
 }
 
 void add_trained_model_options(po::options_description& o, CommandLine& c) {
-  o.add_options()("checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
-                  "the parameters of the newest checkpoint of checkpoint.directory that is whole (the default where there "
-                  "is one), or of this one")(
-      "initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
+  o.add_options()(
+      "checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
+      "the parameters of the newest checkpoint of checkpoint.directory that is whole (the default where there "
+      "is one), or of this one")("initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
       "precision", po::value(&c.precision)->value_name("fp64|fp32|bf16|fp8"),
       "of the arithmetic, instead of the deck's train.precision");
 }

@@ -50,8 +50,7 @@ std::vector<std::string> plain_layout() {
   return options;
 }
 
-Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>& options, Needs needs,
-                        int world_size) {
+Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>& options, Needs needs, int world_size) {
   const std::string& path = line.inputs.front();
   const std::string text = deck_in_checkpoints(path), name = path + ": its deck";
   const Deck deck = read_deck(text, name, options, needs);
@@ -113,7 +112,7 @@ bool stands_for_deck(const CommandLine& line) {
   if (!fs::is_directory(path, ignored)) return false;
   if (!takes_directory(line.verb))
     throw BadInput("the deck " + path + " is a directory; give the path of a YAML file" +
-                   (holds_checkpoints(path)         ? ", and this directory to --restart or checkpoint.model_from"
+                   (holds_checkpoints(path)          ? ", and this directory to --restart or checkpoint.model_from"
                     : is_file(path + "/config.json") ? ", and this directory as model.hf"
                     : is_file(path + "/deck.yaml")   ? ", as " + path + "/deck.yaml"
                                                      : ""));

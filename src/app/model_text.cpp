@@ -13,8 +13,7 @@
 namespace forge {
 
 ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::string& pattern)
-    : vocabulary_(deck.model.vocabulary),
-      bytes_(has_byte_vocabulary(deck)) {
+    : vocabulary_(deck.model.vocabulary), bytes_(has_byte_vocabulary(deck)) {
   const std::string path = tokenizer.empty() ? tokenizer_path(deck.model) : tokenizer;
   if (!path.empty()) tokenizer_.emplace(Tokenizer::open(path, pattern));
   if (tokenizer_) bytes_ = false;

@@ -59,7 +59,8 @@ std::string bits_text(const CommandLine& line, const Deck& deck, const Evaluatio
 void check_result(const EvaluationResult& result) {
   if (result.labels == 0)
     throw BadInput(
-        "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some are "
+        "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some "
+        "are "
         "(masks, document ends and packing say which)");
   if (!std::isfinite(result.loss))
     throw Error("forge evaluate: the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "Inf") +

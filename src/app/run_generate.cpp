@@ -193,7 +193,8 @@ void run_generate(const CommandLine& line, const World& world) {
   if (!line.stop.empty() && !text.known())
     throw BadInput("--stop: no tokenizer is known, so that tokens have no text; legal: model.tokenizer or --tokenizer");
   const std::string choice = choose_parameters(line, deck, *world.make_world());
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, text, world, choice); });
+  with_compute_type(deck,
+                    [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, text, world, choice); });
 }
 
 }  // namespace forge

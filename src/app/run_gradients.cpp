@@ -50,9 +50,10 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   job.session->compute_gradients(feed, 1, first.labels);
   const StepResult result = job.session->read_step(first.labels);
   if (!result.finite)
-    throw Error("forge gradients: the loss or the gradients of step 1 have NaN or Inf, of parameters that are all finite; "
-                "nothing is written. legal: a precision that holds the model's numbers (train.precision: fp32 | fp64)",
-                ExitCode::not_finite);
+    throw Error(
+        "forge gradients: the loss or the gradients of step 1 have NaN or Inf, of parameters that are all finite; "
+        "nothing is written. legal: a precision that holds the model's numbers (train.precision: fp32 | fp64)",
+        ExitCode::not_finite);
   watchdog.start_other(1, "export");
   inject_fault(world.rank(), "export");
   WholeTensors<T> tensors = job.whole_tensors();

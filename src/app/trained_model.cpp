@@ -112,8 +112,7 @@ void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<dou
   if (all > most) names.resize(most);
   throw Error("the parameters have NaN or Inf: " + joined(names) +
                   (all > most ? " and " + std::to_string(all - most) + " more" : "") + ", of " +
-                  (checkpoint ? deck.checkpoint.model_from : "model.hf " + deck.model.hf) +
-                  "; legal: finite numbers",
+                  (checkpoint ? deck.checkpoint.model_from : "model.hf " + deck.model.hf) + "; legal: finite numbers",
               ExitCode::not_finite);
 }
 

@@ -88,9 +88,10 @@ std::string unread_text(const TensorFiles& files, const std::set<std::string>& r
   if (!unknown.empty())
     text = std::to_string(unknown.size()) + " tensors that no part of the model reads: " + first_of(unknown);
   if (!depths.empty())
-    text += (text.empty() ? "" : "; ") + std::to_string(depths.size()) +
-            " tensors of layers behind the last are left out (model.mtp_depth = " +
-            std::to_string(spec.options.mtp_depth) + "): " + first_of(depths);
+    text +=
+        (text.empty() ? "" : "; ") + std::to_string(depths.size()) +
+        " tensors of layers behind the last are left out (model.mtp_depth = " + std::to_string(spec.options.mtp_depth) +
+        "): " + first_of(depths);
   return text;
 }
 

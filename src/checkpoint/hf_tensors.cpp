@@ -82,8 +82,8 @@ class HfReader {
     return weight_problem(files_, *place.tensor, fp8_);
   }
   std::string two_heads(const Parameter& table, const std::string& what) const {
-    return "model.hf " + directory_ + ": config.json says tie_word_embeddings: true, but the files have " + head_->name +
-           " with " + what + " than " + table.hf_name +
+    return "model.hf " + directory_ + ": config.json says tie_word_embeddings: true, but the files have " +
+           head_->name + " with " + what + " than " + table.hf_name +
            "; legal: tie_word_embeddings: false in config.json, which takes that head, or files without it";
   }
   void compare_head(const Parameter& table, const Range& range) {
@@ -110,10 +110,9 @@ class HfReader {
 Replicas replicas_of(Mesh& mesh) {
   return [&mesh](const LocalUnit& unit) {
     const bool experts = unit.is_experts();
-    const Group group = unit.zero.shards_state()
-                            ? experts ? Group::expert_gradient_replicas : Group::gradient_replicas
-                            : experts ? Group::expert_gradients
-                                      : Group::gradients;
+    const Group group = unit.zero.shards_state() ? experts ? Group::expert_gradient_replicas : Group::gradient_replicas
+                        : experts                ? Group::expert_gradients
+                                                 : Group::gradients;
     return &mesh.of(group);
   };
 }

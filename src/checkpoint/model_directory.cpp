@@ -6,10 +6,9 @@
 #include <set>
 #include <sstream>
 
-#include <nlohmann/json.hpp>
-
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "hf/json_input.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/model_ids.hpp"
 #include "tokenizer/tokenizer.hpp"

@@ -142,7 +142,8 @@ std::string lacking_for(const std::string& model_type) {
       {"lfm2", "which has gated short convolutions"},
       {"bert", "which reads in both directions"},
       {"t5", "which has an encoder"}};
-  const auto found = std::find_if(families.begin(), families.end(), [&](const auto& f) { return f.first == model_type; });
+  const auto found =
+      std::find_if(families.begin(), families.end(), [&](const auto& f) { return f.first == model_type; });
   return found == families.end() ? "" : found->second;
 }
 

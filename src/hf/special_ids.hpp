@@ -9,7 +9,7 @@ namespace forge {
 
 // The tokens of a model that mean no text.
 struct SpecialIds {
-  std::vector<std::int32_t> ends;                // a text ends with one of them; empty: none is known
+  std::vector<std::int32_t> ends;  // a text ends with one of them; empty: none is known
   std::optional<std::int32_t> begin, padding;
 };
 

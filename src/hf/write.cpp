@@ -82,10 +82,9 @@ void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
 void write_positions(const ModelDeck& m, std::int64_t trained, Json& config) {
   const bool stretched = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
   const std::int64_t positions =
-      m.max_positions > 0
-          ? m.max_positions
-          : stretched ? static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor))
-                      : trained;
+      m.max_positions > 0 ? m.max_positions
+      : stretched ? static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor))
+                  : trained;
   if (positions > 0) config["max_position_embeddings"] = positions;
 }
 

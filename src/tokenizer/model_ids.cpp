@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "config/text.hpp"
+#include "hf/json_input.hpp"
 #include "tokenizer/files.hpp"
 
 namespace forge {

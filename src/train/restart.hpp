@@ -18,8 +18,8 @@ struct RestartRequest {
   bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside
 };
 
-// A checkpoint itself, or those of a directory, the newest first; also the one that a file `latest` names. `asked`: who names it, for the BadCheckpoint where
-// there is none. Of one rank; looks at names only.
+// A checkpoint itself, or those of a directory, the newest first; also the one that a file `latest` names. `asked`: who
+// names it, for the BadCheckpoint where there is none. Of one rank; looks at names only.
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked);
 
 // Whether there is such a checkpoint.

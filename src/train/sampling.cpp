@@ -14,7 +14,8 @@ namespace {
 
 // Whether there are probabilities of these logits; −Inf is that of what can't follow.
 bool has_probabilities(const std::vector<double>& logits) {
-  const bool defined = std::none_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x) || x == HUGE_VAL; });
+  const bool defined =
+      std::none_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x) || x == HUGE_VAL; });
   return defined && std::any_of(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); });
 }
 

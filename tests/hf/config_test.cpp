@@ -4,7 +4,6 @@
 
 #include "../config/support.hpp"
 #include "config/family.hpp"
-#include "hf/special_ids.hpp"
 #include "model/rotary_table.hpp"
 
 namespace forge {
@@ -194,28 +193,6 @@ TEST(HfConfig, YarnAttentionFactor) {
   EXPECT_EQ(rotary_frequencies(resolve_model(read(small("llama", {{"rope_parameters", one}})))).attention_factor, 1);
 }
 
-TEST(HfConfig, SpecialIds) {
-  const auto ids = [](const char* generation, const char* config) {
-    const test::Directory directory;
-    if (*generation) directory.write("generation_config.json", generation);
-    directory.write("config.json", config);
-    return read_special_ids(directory.path());
-  };
-  using Ids = std::vector<std::int32_t>;
-  EXPECT_EQ(ids("", R"({"eos_token_id": 8, "bos_token_id": 5})").ends, (Ids{8}));
-  EXPECT_EQ(ids("", R"({"eos_token_id": [8, 9], "pad_token_id": -1})").ends, (Ids{8, 9}));
-  EXPECT_EQ(ids(R"({"eos_token_id": [3, 1]})", R"({"eos_token_id": 8})").ends, (Ids{3, 1}));
-  EXPECT_EQ(ids(R"({"eos_token_id": null, "pad_token_id": 4})", R"({"eos_token_id": 8})").ends, (Ids{8}));
-  EXPECT_EQ(ids(R"({"pad_token_id": 4})", R"({"eos_token_id": 8, "bos_token_id": 5})").padding, 4);
-  EXPECT_EQ(ids(R"({"pad_token_id": 4})", R"({"bos_token_id": 5})").begin, 5);
-  EXPECT_TRUE(ids("", R"({"eos_token_id": null})").ends.empty());
-  EXPECT_FALSE(ids("", R"({"pad_token_id": -1})").padding);
-  expect_bad_input([&] { ids("", R"({"eos_token_id": "</s>"})"); }, {"eos_token_id", "legal: an id, or a list of ids"});
-  expect_bad_input([&] { ids("", R"({"eos_token_id": [1, 2.5]})"); }, {"eos_token_id", "2.5"});
-  const json both = json::parse(generation_config({{7, 8}, 5, {}}, R"({"temperature": 0.6, "eos_token_id": 7})"));
-  EXPECT_EQ(both, (json{{"temperature", 0.6}, {"eos_token_id", {7, 8}}, {"bos_token_id", 5}}));
-}
-
 TEST(HfConfig, Yarn) {
   const ModelDeck plain = read(small("qwen2", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}));
   EXPECT_EQ(plain.rope_scaling, RopeScaling::yarn);
@@ -400,25 +377,6 @@ TEST(HfConfig, WrittenModelsReadBack) {
     b.model.hf = a.model.hf;
     EXPECT_EQ(test::difference(a, b), "") << config.dump(2) << write_hf_config(model);
   }
-}
-
-// What the arithmetic doesn't need, and other programs do.
-TEST(HfConfig, FactsBesideTheModel) {
-  const ModelDeck model = read(small("llama", {{"max_position_embeddings", 77}}));
-  HfFacts facts{.dtype = "bfloat16", .ids = {{8}, 5, 3}, .positions = 12};
-  json config = json::parse(write_hf_config(model, facts));
-  EXPECT_EQ(config["eos_token_id"], 8);
-  EXPECT_EQ(config["bos_token_id"], 5);
-  EXPECT_EQ(config["pad_token_id"], 3);
-  EXPECT_EQ(config["dtype"], "bfloat16");
-  EXPECT_EQ(config["torch_dtype"], "bfloat16");
-  EXPECT_EQ(config["max_position_embeddings"], 77);
-  ModelDeck of_dimensions = model;
-  of_dimensions.max_positions = 0;
-  facts.ids.ends = {8, 9};
-  config = json::parse(write_hf_config(of_dimensions, facts));
-  EXPECT_EQ(config["max_position_embeddings"], 12);
-  EXPECT_EQ(config["eos_token_id"], (json{8, 9}));
 }
 
 TEST(HfConfig, ModelsWithoutWordsAreRefused) {
