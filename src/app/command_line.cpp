@@ -34,9 +34,10 @@ bool takes_trained_model(Verb verb) {
 }
 
 void add_trained_model_options(po::options_description& o, CommandLine& c) {
-  o.add_options()("checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
-                  "the parameters of the newest checkpoint of checkpoint.directory that is whole, or of this one")(
-      "initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
+  o.add_options()(
+      "checkpoint", po::value(&c.checkpoint)->value_name("latest|DIR"),
+      "the parameters of the newest checkpoint of checkpoint.directory that is whole (the default where there "
+      "is one), or of this one")("initial", po::bool_switch(&c.initial), "the parameters that training starts with")(
       "precision", po::value(&c.precision)->value_name("fp64|fp32|bf16|fp8"),
       "of the arithmetic, instead of the deck's train.precision");
 }
@@ -141,7 +142,9 @@ po::options_description options_of(Verb verb, CommandLine& c) {
         "temperature", po::value(&c.temperature)->value_name("X"), "0: always the most likely (default 0.7)")(
         "top-k", po::value(&c.top_k)->value_name("N"), "draw among the N most likely (default 0: all)")(
         "top-p", po::value(&c.top_p)->value_name("X"), "draw among the likeliest of this mass (default 1: all)")(
-        "seed", po::value(&c.sampling_seed)->value_name("N"), "of the draws (default 0)");
+        "seed", po::value(&c.sampling_seed)->value_name("N"), "of the draws (default 0)")(
+        "stop", po::value(&c.stop)->composing()->value_name("TEXT"), "end before this text; repeatable")(
+        "ignore-end", po::bool_switch(&c.ignore_end), "go on behind the tokens that end a text");
   return o;
 }
 
@@ -256,6 +259,8 @@ void check_values(const CommandLine& c) {
   if (!c.prompt.empty() && !c.prompt_tokens.empty()) throw BadInput("--prompt and --tokens exclude each other");
   if (c.length < 1 || c.length > most_length)
     throw BadInput("--length must be from 1 to " + std::to_string(most_length));
+  if (std::any_of(c.stop.begin(), c.stop.end(), [](const auto& text) { return text.empty(); }))
+    throw BadInput("--stop: legal is a text that isn't empty");
   if (!(c.temperature >= 0)) throw BadInput("--temperature must not be negative");
   if (c.top_k < 0) throw BadInput("--top-k must not be negative");
   if (!(c.top_p > 0 && c.top_p <= 1)) throw BadInput("--top-p must be above 0 and at most 1");

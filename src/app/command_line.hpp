@@ -26,17 +26,18 @@ enum class Verb {
 // The command line as values. What a verb doesn't take is an error, not ignored.
 struct CommandLine {
   Verb verb = Verb::train;
-  std::vector<std::string> inputs;  // the deck; texts of tokenize; problems of verify; what help is asked for
-  std::vector<std::string> set;     // --set key=value
-  std::string output;               // gradients, tokenize, plan, calibrate; the directory of export
-  int ranks = 0;                    // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
-  std::string restart;              // train: "", "latest" or a directory
-  bool fresh = false;               // train: earlier checkpoints are moved aside
-  std::string schedule;             // show: "", "text" or "svg:FILE"
-  std::string gpu;                  // show: the GPU to fit on; "": none
-  std::string cost;                 // show: the machine of the table of floors; "": none
-  bool rates = false;               // show: the learning rate and the batch over the run
-  int tasks = -1;                   // show: the rank whose tasks to print; -1: none
+  std::vector<std::string>
+      inputs;  // the deck, or a directory in its place; texts of tokenize; problems of verify; what help is asked for
+  std::vector<std::string> set;  // --set key=value
+  std::string output;            // gradients, tokenize, plan, calibrate; the directory of export
+  int ranks = 0;                 // --ranks: threads to run as, of show and plan the ranks to show; 0 = not given
+  std::string restart;           // train: "", "latest" or a directory
+  bool fresh = false;            // train: earlier checkpoints are moved aside
+  std::string schedule;          // show: "", "text" or "svg:FILE"
+  std::string gpu;               // show: the GPU to fit on; "": none
+  std::string cost;              // show: the machine of the table of floors; "": none
+  bool rates = false;            // show: the learning rate and the batch over the run
+  int tasks = -1;                // show: the rank whose tasks to print; -1: none
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated
   double imbalance = 1;                 // rows of the busiest ranks' experts over the mean
@@ -56,6 +57,8 @@ struct CommandLine {
   double temperature = 0.7, top_p = 1;
   std::int64_t top_k = 0;
   std::uint64_t sampling_seed = 0;
+  std::vector<std::string> stop;  // texts before which a generation ends
+  bool ignore_end = false;        // go on behind the model's end tokens
   // export
   std::string type = "fp32";          // bf16 or fp8
   std::int64_t most_file_mib = 4096;  // of a safetensors file

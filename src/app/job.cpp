@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "app/device_fit.hpp"
+#include "app/directory_deck.hpp"
 #include "app/product_table.hpp"
 #include "app/rank_devices.hpp"
 #include "app/trained_model.hpp"
@@ -91,10 +92,12 @@ std::string read_text(const std::string& file) {
   return text;
 }
 
-Deck read_deck_of(const CommandLine& line, Needs needs) {
+// `world_size`: 0: as many ranks as the deck's mesh asks for.
+Deck read_deck_of(const CommandLine& line, Needs needs, int world_size = 0) {
   const std::string& file = line.inputs.front();
-  const std::string text = read_text(file);
   const std::vector<std::string> options = settings_of(line);
+  if (stands_for_deck(line)) return deck_of_directory(line, options, needs, world_size);
+  const std::string text = read_text(file);
   refuse_what_is_no_deck(file, text, !options.empty());
   return read_deck(text, file, options, needs);
 }
@@ -126,7 +129,7 @@ Deadlines deadlines_of(const CommandLine& line) {
 }
 
 Deck load_deck(const CommandLine& line, Needs needs, const World& world) {
-  Deck deck = read_deck_of(line, needs);
+  Deck deck = read_deck_of(line, needs, world.size());
   world.watchdog().set(deadlines_of(deck.machine));
   check_srun(deck.mesh, world);
   check_deck(deck, world.size(), needs);
@@ -134,7 +137,7 @@ Deck load_deck(const CommandLine& line, Needs needs, const World& world) {
 }
 
 Deck load_deck(const CommandLine& line, Needs needs, int world_size) {
-  Deck deck = read_deck_of(line, needs);
+  Deck deck = read_deck_of(line, needs, world_size);
   if (world_size == 0) {  // a mesh beyond every machine is told as one of a single rank
     const std::int64_t asked = ranks_of(deck.mesh);
     world_size = asked >= 1 && asked <= most_ranks ? static_cast<int>(asked) : 1;
@@ -167,14 +170,6 @@ int threads_of(const Deck& deck, const World& world) {
   return std::max(1, cores / world.local_size());
 }
 
-template <class T>
-void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
-  if (deck.model.load_weights)
-    load_hf_tensors(deck.model.hf, storage, stream, heartbeat);
-  else
-    storage.initialise(stream, deck.train.seed);
-}
-
 namespace {
 
 int prepared_threads(const Deck& deck, const World& world) {
@@ -205,12 +200,7 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
     algorithms = read_product_algorithms(setup.deck.machine.product_algorithms);
     session->gemm().use(algorithms);
   }
-  session->load([this](ParameterStorage<T>& storage, Stream& stream) {
-    load_parameters(setup.deck, storage, stream, session->heartbeat());
-  });
-  if (setup.deck.model.load_weights)
-    session->routers().set_biases(session->stream(), load_router_biases(setup.deck.model.hf, setup.spec));
-  if (!setup.deck.checkpoint.model_from.empty()) load_model(*session, setup.deck, notes);
+  load_parameters();
   if (kind != RunKind::training || setup.deck.checkpoint.optimizer_from.empty()) return;
   updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),
                            session->heartbeat());
@@ -219,13 +209,33 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
 }
 
 template <class T>
+void Job<T>::load_parameters() {
+  const Deck& deck = setup.deck;
+  Stream& stream = session->stream();
+  std::vector<double> biases;
+  if (!deck.checkpoint.model_from.empty()) {
+    parameters = load_model(*session, deck, notes);
+    biases = session->routers().read_biases(stream);
+  } else if (deck.model.load_weights) {
+    session->load([&](ParameterStorage<T>& storage, Stream&) {
+      load_hf_tensors(deck.model.hf, setup.spec, storage, stream, replicas_of(mesh), session->heartbeat());
+    });
+    biases = load_router_biases(deck.model.hf, setup.spec, &mesh.world());
+    session->routers().set_biases(stream, biases);
+    if (mesh.rank() == 0) parameters = model_hf_text(deck, setup.spec, notes);
+  } else {
+    parameters = initial_values_text(deck);
+    return session->initialise();
+  }
+  refuse_not_finite(session->storage(), biases, stream, deck);
+}
+
+template <class T>
 WholeTensors<T> Job<T>::whole_tensors() {
   return {session->storage(), mesh, session->heartbeat()};
 }
 
-#define FORGE_INSTANTIATE(T)                                                                \
-  template void load_parameters<T>(const Deck&, ParameterStorage<T>&, Stream&, Heartbeat*); \
-  template struct Job<T>;
+#define FORGE_INSTANTIATE(T) template struct Job<T>;
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

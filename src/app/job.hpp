@@ -28,10 +28,6 @@ Deadlines deadlines_of(const CommandLine& line);
 // Throws BadInput on every rank when the ranks' decks, or their schedule files, differ.
 void agree_on_deck(const Deck& deck, const World& world);
 
-// Fills the parameters: from model.hf where the deck loads weights, else with initial values.
-template <class T>
-void load_parameters(const Deck& deck, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat = nullptr);
-
 // OpenMP threads of a rank: machine.threads, else OMP_NUM_THREADS, else the --cpus-per-task of srun, else the node's
 // cores over its ranks.
 int threads_of(const Deck& deck, const World& world);
@@ -49,12 +45,16 @@ struct Job {
   MemoryPlan memory;
   ProductAlgorithms algorithms;  // of machine.product_algorithms
   std::unique_ptr<Session<T>> session;
-  std::vector<std::string> notes;  // what checkpoint.model_from and optimizer_from gave, for the log
+  std::string parameters;          // where they come from: "model.hf DIR, 290 tensors", "initial values, seed 5"
+  std::vector<std::string> notes;  // for the log: what of files is left out, or not usable
   std::int64_t updates = 0;        // behind which the optimizer's state stands
 
   Job(const RunSetup& run, RunKind kind, const World& world);
   // For files of whole tensors; all ranks.
   WholeTensors<T> whole_tensors();
+
+ private:
+  void load_parameters();
 };
 
 // Calls f(T{}) with the compute type of the deck.

@@ -1,26 +1,23 @@
 #include "app/model_text.hpp"
 
+#include <algorithm>
+
 #include "config/byte_vocabulary.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/byte_alphabet.hpp"
-#include "tokenizer/files.hpp"
+#include "tokenizer/model_ids.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/report.hpp"
 
 namespace forge {
 
 ModelText::ModelText(const Deck& deck, const std::string& tokenizer, const std::string& pattern)
-    : vocabulary_(deck.model.vocabulary),
-      document_end_(deck.data.document_end_token),
-      bytes_(has_byte_vocabulary(deck)) {
-  const bool beside = deck.model.tokenizer.empty() && !deck.model.hf.empty() && has_tokenizer(deck.model.hf);
-  const std::string path = !tokenizer.empty()              ? tokenizer
-                           : !deck.model.tokenizer.empty() ? deck.model.tokenizer
-                           : beside                        ? deck.model.hf
-                                                           : "";
+    : vocabulary_(deck.model.vocabulary), bytes_(has_byte_vocabulary(deck)) {
+  const std::string path = tokenizer.empty() ? tokenizer_path(deck.model) : tokenizer;
   if (!path.empty()) tokenizer_.emplace(Tokenizer::open(path, pattern));
   if (tokenizer_) bytes_ = false;
+  ends_ = model_ids(deck, this->tokenizer()).ends;
 }
 
 std::vector<std::int32_t> ModelText::encode(const std::string& text, const std::string& option) const {
@@ -59,21 +56,50 @@ std::int64_t ModelText::bytes_of(std::int32_t id) const {
   return static_cast<std::int64_t>(bytes) - 2;
 }
 
+std::string ModelText::name_of(std::int32_t id) const {
+  const std::string number = "id " + std::to_string(id);
+  const bool named = tokenizer_ && id >= 0 && id < tokenizer_->vocabulary();
+  return named ? printable_text(replace_ill_formed(tokenizer_->parts().texts[to_size(id)])) + " (" + number + ")"
+               : number;
+}
+
 TextPrinter::TextPrinter(const ModelText& text) : text_(text) {
   if (text.tokenizer_) stream_.emplace(*text.tokenizer_);
 }
 
 std::string TextPrinter::add(std::int32_t id) {
-  const bool ends = id == text_.document_end_;
+  const bool ends = std::find(text_.ends_.begin(), text_.ends_.end(), id) != text_.ends_.end();
   if (!stream_) return ends || id >= byte_vocabulary ? "\n" : printable(std::string(1, static_cast<char>(id)));
-  if (!ends) return printable_text(stream_->add(id));
-  std::string text = printable_text(stream_->finish()) + "\n";
+  if (!ends || id >= text_.tokenizer_->vocabulary()) return printable_text(stream_->add(id));
+  const std::string own = replace_ill_formed(text_.tokenizer_->parts().texts[to_size(id)]);
+  std::string text = printable_text(stream_->finish() + own);
   stream_.emplace(*text_.tokenizer_);
   return text;
 }
 
 std::string TextPrinter::finish() {
   return stream_ ? printable_text(stream_->finish()) : "";
+}
+
+std::string StopTexts::add(const std::string& text) {
+  waiting_ += text;
+  std::size_t first = std::string::npos;
+  for (const std::string& stop : texts_)
+    if (const std::size_t at = waiting_.find(stop); at < first) {
+      first = at;
+      found_ = stop;
+    }
+  if (first != std::string::npos) {
+    waiting_.resize(first);
+    return std::exchange(waiting_, "");
+  }
+  std::size_t kept = 0;  // bytes at the end that may begin a stop
+  for (const std::string& stop : texts_)
+    for (std::size_t n = std::min(stop.size() - 1, waiting_.size()); n > kept; --n)
+      if (waiting_.ends_with(stop.substr(0, n))) kept = n;
+  std::string certain = waiting_.substr(0, waiting_.size() - kept);
+  waiting_.erase(0, certain.size());
+  return certain;
 }
 
 std::string printable_text(const std::string& text) {

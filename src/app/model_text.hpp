@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/deck.hpp"
@@ -23,16 +24,21 @@ class ModelText {
   // Bytes of text that a token stands for.
   std::int64_t bytes_of(std::int32_t id) const;
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  // The tokens that end a text.
+  const std::vector<std::int32_t>& ends() const { return ends_; }
+  // "<|endoftext|> (id 0)", "id 256".
+  std::string name_of(std::int32_t id) const;
 
  private:
   std::int64_t vocabulary_;
-  std::int32_t document_end_;
   bool bytes_;
   std::optional<Tokenizer> tokenizer_;
+  std::vector<std::int32_t> ends_;
   friend class TextPrinter;
 };
 
-// Text of tokens as they come, for a terminal: control characters are '?', the end of a document is a new line.
+// Text of tokens as they come, for a terminal: control characters are '?'; an end of texts is its own text, or where
+// tokens are bytes a new line; other special tokens say nothing.
 class TextPrinter {
  public:
   explicit TextPrinter(const ModelText& text);
@@ -42,6 +48,22 @@ class TextPrinter {
  private:
   const ModelText& text_;
   std::optional<TextStream> stream_;
+};
+
+// Text that ends before the first of some texts, which may come in several parts. What may begin one of them waits.
+class StopTexts {
+ public:
+  explicit StopTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+  // What is certain to stand before a stop.
+  std::string add(const std::string& text);
+  // What waits, of a text that ends here.
+  std::string finish() { return std::exchange(waiting_, ""); }
+  // The one that has come; "": none.
+  const std::string& found() const { return found_; }
+
+ private:
+  std::vector<std::string> texts_;
+  std::string waiting_, found_;
 };
 
 // Of valid UTF-8: control characters but line ends and tabs become '?'.

@@ -55,8 +55,22 @@ std::string bits_text(const CommandLine& line, const Deck& deck, const Evaluatio
   return text;
 }
 
+// What a loss can't be.
+void check_result(const EvaluationResult& result) {
+  if (result.labels == 0)
+    throw BadInput(
+        "forge evaluate: no token of the sequences is a label, so that there is no loss; legal: files in which some "
+        "are "
+        "(masks, document ends and packing say which)");
+  if (!std::isfinite(result.loss))
+    throw Error("forge evaluate: the loss is " + std::string(std::isnan(result.loss) ? "NaN" : "Inf") +
+                    ", of parameters that are all finite; legal: a precision that holds the model's numbers "
+                    "(--precision fp32 | fp64)",
+                ExitCode::not_finite);
+}
+
 template <class T>
-void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
+void evaluate(const CommandLine& line, const Deck& deck, const World& world, const std::string& choice) {
   const RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data = open_data(setup, world);
   if (!data.validation && data.training.size() > 1)
@@ -72,9 +86,10 @@ void evaluate(const CommandLine& line, const Deck& deck, const World& world) {
   inject_fault(world.rank(), "evaluation");
   const EvaluationResult result = evaluate_set(*job.session, validation);
   if (world.rank() != 0) return;
+  check_result(result);
   const std::int64_t bytes =
       line.text_bytes > 0 ? 0 : bytes_of_labels(line, deck, set, validation.sequences(), result.labels);
-  if (const std::string from = parameters_text(deck); !from.empty()) std::printf("%s\n", from.c_str());
+  std::printf("%s%s\n", parameters_line(job.parameters).c_str(), choice.c_str());
   for (const std::string& note : job.notes) std::printf("%s\n", note.c_str());
   std::printf("%s files, %lld sequences, %lld labels\n", data.validation ? "validation" : "training",
               static_cast<long long>(validation.sequences()), static_cast<long long>(result.labels));
@@ -99,9 +114,9 @@ void refuse_missing_history(const Deck& deck) {
 void run_evaluate(const CommandLine& line, const World& world) {
   Deck deck = load_deck(line, Needs::training, world);
   agree_on_deck(deck, world);
-  choose_parameters(line, deck, world.rank() == 0);
+  const std::string choice = choose_parameters(line, deck, *world.make_world());
   refuse_missing_history(deck);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world); });
+  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { evaluate<T>(line, deck, world, choice); });
 }
 
 }  // namespace forge

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "app/job.hpp"
@@ -33,14 +34,24 @@ std::vector<std::int32_t> prompt_of(const CommandLine& line, const Deck& deck, c
 // Prints each token as it comes: the prompt and its text, or ids where the prompt was ids.
 class Printer {
  public:
-  Printer(const CommandLine& line, const ModelText& text) : text_(text), ids_(!line.prompt_tokens.empty()) {
+  Printer(const CommandLine& line, const ModelText& text)
+      : text_(text), stops_(line.stop), ids_(!line.prompt_tokens.empty()) {
     if (!ids_) print(printable_text(replace_ill_formed(line.prompt)));
   }
-  void add(std::int32_t id) {
-    print(ids_ ? (first_ ? "" : ",") + std::to_string(id) : text_.add(id));
+  // Whether no stop has come. `ends`: the token ends the text, and isn't printed as a part of it.
+  bool add(std::int32_t id, bool ends) {
+    if (ids_) print((first_ ? "" : ",") + std::to_string(id));
     first_ = false;
+    const std::string text = ends ? "" : stops_.add(text_.add(id));
+    if (!ids_) print(text);
+    return stops_.found().empty();
   }
-  void finish() { print((ids_ ? "" : text_.finish()) + "\n"); }
+  // A line behind the text.
+  void finish() {
+    const std::string text = stops_.found().empty() ? stops_.add(text_.finish()) + stops_.finish() : "";
+    print((ids_ ? "" : text) + "\n");
+  }
+  const std::string& stop() const { return stops_.found(); }
 
  private:
   static void print(const std::string& text) {
@@ -48,6 +59,7 @@ class Printer {
     std::fflush(stdout);
   }
   TextPrinter text_;
+  StopTexts stops_;
   bool ids_, first_ = true;
 };
 
@@ -92,22 +104,27 @@ struct WholeModel {
         storage(arena, stream, units, precision, weights_only),
         biases(spec.options.router_bias ? to_size(bias_layers() * spec.E()) : 0) {}
 
-  // From where choose_parameters has put it into the deck. Returns what to say of it.
-  std::vector<std::string> load(const Deck& deck, Communicator& rank, Stream& stream) {
-    std::vector<std::string> notes;
+  // From where choose_parameters has put it into the deck. Returns that; `notes`: for the log.
+  std::string load(const Deck& deck, Communicator& rank, Stream& stream, std::vector<std::string>& notes) {
+    std::string from = initial_values_text(deck);
     if (!deck.checkpoint.model_from.empty()) {
-      load_checkpoint(deck, rank, stream, notes);
-      return notes;
+      from = load_checkpoint(deck, rank, stream, notes);
+    } else if (deck.model.load_weights) {
+      load_hf_tensors(deck.model.hf, spec, storage, stream);
+      biases = load_router_biases(deck.model.hf, spec);
+      from = model_hf_text(deck, spec, notes);
+    } else {
+      storage.initialise(stream, deck.train.seed);
+      return from;
     }
-    load_parameters(deck, storage, stream);
-    if (deck.model.load_weights) biases = load_router_biases(deck.model.hf, spec);
-    return {parameters_text(deck)};
+    refuse_not_finite(storage, biases, stream, deck);
+    return from;
   }
 
  private:
   std::int64_t bias_layers() const { return spec.L() + spec.options.mtp_depth; }
 
-  void load_checkpoint(const Deck& deck, Communicator& rank, Stream& stream, std::vector<std::string>& notes) {
+  std::string load_checkpoint(const Deck& deck, Communicator& rank, Stream& stream, std::vector<std::string>& notes) {
     std::vector<StateTensor> state = state_of(storage, spec.E(), StateUse::read, {true, false});
     std::vector<A> stored(biases.size());
     const Buffer memory(std::max<std::size_t>(stored.size(), 1) * sizeof(A));
@@ -115,34 +132,53 @@ struct WholeModel {
     if (!stored.empty()) view = View<A, 2>(reinterpret_cast<A*>(memory.data()), {{bias_layers(), spec.E()}});
     fill_zero(stream, memory.data(), memory.bytes());
     for (StateTensor& tensor : bias_state(spec, view)) state.push_back(std::move(tensor));
-    load_model(rank, stream, state, deck, notes);
+    const std::string from = load_model(rank, stream, state, deck, notes);
     storage.update_copies(stream);
     copy_to_host(stream, stored.data(), memory.data(), stored.size() * sizeof(A));
     stream.synchronize();
     biases.assign(stored.begin(), stored.end());
+    return from;
   }
 };
 
+void say(const std::string& text) {
+  std::fprintf(stderr, "forge: %s\n", text.c_str());
+}
+
+// Whether a token ends the text.
+bool is_end(const SamplingOptions& options, std::int32_t id) {
+  return std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end();
+}
+
 template <class T>
 void generate(const CommandLine& line, const Deck& deck, const std::vector<std::int32_t>& prompt, const ModelText& text,
-              const World& world) {
+              const World& world, const std::string& choice) {
   const auto capacity = static_cast<std::int64_t>(prompt.size()) + line.length;
   if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
     throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
                    std::to_string(deck.model.max_positions));
   Stream stream(threads_of(deck, world));
   WholeModel<T> model(deck, stream);
-  for (const std::string& note : model.load(deck, *world.make_world(), stream))
-    std::fprintf(stderr, "forge: %s\n", note.c_str());
+  std::vector<std::string> notes;
+  const std::string from = model.load(deck, *world.make_world(), stream, notes);
+  say(parameters_line(from) + choice);
+  for (const std::string& note : notes) say(note);
   std::vector<const T*> weights;
   for (std::size_t u = 0; u < model.storage.size(); ++u) weights.push_back(model.storage.unit(u).whole.data);
   Fp8Options fp8 = fp8_options(deck);
   fp8.tensor_cores = false;  // their tiles have 128 rows
   Decoder<T> decoder(stream, model.spec, model.precision, model.units, weights, capacity, model.biases, fp8);
+  SamplingOptions options{line.temperature, line.top_k, line.top_p, line.sampling_seed, {}};
+  if (!line.ignore_end) options.ends = text.ends();
   Printer printer(line, text);
-  continue_tokens(decoder, prompt, line.length, {line.temperature, line.top_k, line.top_p, line.sampling_seed}, nullptr,
-                  [&](std::int32_t id) { printer.add(id); });
+  const auto tokens = continue_tokens(decoder, prompt, line.length, options, nullptr,
+                                      [&](std::int32_t id) { return printer.add(id, is_end(options, id)); });
   printer.finish();
+  const std::string count = std::to_string(tokens.size()) + (tokens.size() == 1 ? " token" : " tokens");
+  if (!printer.stop().empty())
+    say("ended before the stop text, behind " + count);
+  else if (is_end(options, tokens.back()))
+    say("ended with " + text.name_of(tokens.back()) + ", behind " + count);
 }
 
 }  // namespace
@@ -154,8 +190,11 @@ void run_generate(const CommandLine& line, const World& world) {
   refuse_scales_of_sequences(deck);
   const ModelText text(deck, line.tokenizer, line.pattern);
   const auto prompt = prompt_of(line, deck, text);
-  choose_parameters(line, deck, true);
-  with_compute_type(deck, [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, text, world); });
+  if (!line.stop.empty() && !text.known())
+    throw BadInput("--stop: no tokenizer is known, so that tokens have no text; legal: model.tokenizer or --tokenizer");
+  const std::string choice = choose_parameters(line, deck, *world.make_world());
+  with_compute_type(deck,
+                    [&]<class T>(std::type_identity<T>) { generate<T>(line, deck, prompt, text, world, choice); });
 }
 
 }  // namespace forge

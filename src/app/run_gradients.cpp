@@ -1,8 +1,10 @@
 #include <cstdio>
+#include <filesystem>
 
 #include "app/job.hpp"
 #include "app/open_data.hpp"
 #include "app/outputs.hpp"
+#include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
 #include "core/bytes.hpp"
@@ -14,6 +16,26 @@
 namespace forge {
 
 namespace {
+
+// What the gradients would be written over: what they are computed from.
+void refuse_own_input(const CommandLine& line, const Deck& deck) {
+  namespace fs = std::filesystem;
+  const auto refuse = [&](const std::string& path) {
+    std::error_code ignored;  // what doesn't exist is no input
+    if (!path.empty() && fs::equivalent(path, line.output, ignored))
+      throw BadInput("--output " + line.output + " is an input of the command, " + path + "; legal: another file");
+  };
+  refuse(line.inputs.front());
+  for (const auto* files : {&deck.data.files, &deck.data.mask_files, &deck.data.validation_files})
+    for (const std::string& file : *files) refuse(file);
+  for (const SourceDeck& source : deck.data.sources)
+    for (const auto* files : {&source.files, &source.mask_files})
+      for (const std::string& file : *files) refuse(file);
+  std::error_code error;
+  for (const std::string& directory : {deck.model.hf, deck.checkpoint.model_from})
+    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+      refuse(at->path().string());
+}
 
 template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
@@ -28,6 +50,11 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   BatchFeed feed(first.batch);
   job.session->compute_gradients(feed, 1, first.labels);
   const StepResult result = job.session->read_step(first.labels);
+  if (!result.finite)
+    throw Error(
+        "forge gradients: the loss or the gradients of step 1 have NaN or Inf, of parameters that are all finite; "
+        "nothing is written. legal: a precision that holds the model's numbers (train.precision: fp32 | fp64)",
+        ExitCode::not_finite);
   watchdog.start_other(1, "export");
   inject_fault(world.rank(), "export");
   WholeTensors<T> tensors = job.whole_tensors();
@@ -36,6 +63,9 @@ void gradients(const CommandLine& line, const Deck& deck, const World& world) {
                     {"total_loss", format_exact(result.total_loss)},
                     {"grad_norm", format_exact(result.grad_norm)},
                     {"format", "pt"}});
+  if (world.rank() == 0) std::printf("%s\n", parameters_line(job.parameters).c_str());
+  if (world.rank() == 0)
+    for (const std::string& note : job.notes) std::printf("%s\n", note.c_str());
   if (world.rank() == 0)
     std::printf("loss %s  total_loss %s  grad_norm %s\nwritten: %s\n", format_exact(result.loss).c_str(),
                 format_exact(result.total_loss).c_str(), format_exact(result.grad_norm).c_str(), line.output.c_str());
@@ -52,6 +82,7 @@ void run_gradients(const CommandLine& line, const World& world) {
     locks = lock_outputs(line);
   }
   agree_on_deck(deck, world);
+  if (world.rank() == 0) refuse_own_input(line, deck);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }
 

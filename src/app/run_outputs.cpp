@@ -1,16 +1,16 @@
 #include "app/run_outputs.hpp"
 
 #include <optional>
+#include <type_traits>
 
 #include "app/model_text.hpp"
-#include "checkpoint/export_hf.hpp"
 #include "checkpoint/hf_tensors.hpp"
+#include "checkpoint/model_directory.hpp"
 #include "config/output_lock.hpp"
 #include "core/bytes.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "device/memory.hpp"
-#include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
 #include "tokenizer/unicode.hpp"
 #include "train/report.hpp"
@@ -19,6 +19,10 @@
 namespace forge {
 
 namespace {
+
+std::string hf_directory(const Deck& deck) {
+  return deck.output.directory + "/hf";
+}
 
 // What this rank has sent on each group since the start, by the least that the operations need.
 std::string traffic_report(Mesh& mesh) {
@@ -57,26 +61,29 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   TextPrinter printer(model_text);
   log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" +
           printable_text(replace_ill_formed(o.sample_prompt)));
-  continue_tokens(decoder, prompt, o.sample_tokens, {o.sample_temperature, 0, 1, job.setup.deck.train.seed},
-                  job.session->heartbeat(), [&](std::int32_t id) {
-                    if (const std::string text = printer.add(id); !text.empty()) log.say(text);
-                  });
+  const SamplingOptions options{o.sample_temperature, 0, 1, job.setup.deck.train.seed, model_text.ends()};
+  continue_tokens(decoder, prompt, o.sample_tokens, options, job.session->heartbeat(), [&](std::int32_t id) {
+    if (const std::string text = printer.add(id); !text.empty()) log.say(text);
+    return true;
+  });
   log.say(printer.finish() + "\n");
 }
 
 // All ranks; the first one has the directory.
 template <class T>
 void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log) {
-  const std::string path = job.setup.deck.output.directory + "/hf";
+  Deck deck = job.setup.deck;
+  deck.model = job.setup.spec.options;
+  const std::string path = hf_directory(deck);
   std::optional<OutputDirectoryLock> lock;
   if (directory) lock.emplace(path, "output.save_hf:");
+  if (directory) begin_export(path, names_of_run(deck.checkpoint.directory, deck.output.directory));
   WholeTensors<T> tensors = job.whole_tensors();
   write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
                    job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
                    job.session->routers().read_biases(job.session->stream()));
   if (directory) {
-    directory->write_file("hf/config.json", write_hf_config(job.setup.spec.options));
-    copy_tokenizer(job.setup.deck.model, path);
+    write_model_files(deck, path, std::is_same_v<acc_t<T>, double> ? "float64" : "float32");
     // Files of an earlier export, which readers would take in the place of these or beside them.
     remove_tensor_files(path, "model", {"model.safetensors"});
     remove_tensor_files(path, "optimizer");
@@ -85,6 +92,13 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
 }
 
 }  // namespace
+
+void check_outputs(const Deck& deck) {
+  if (!deck.output.save_hf) return;
+  check_tokenizer(deck.model);
+  check_export_directory(hf_directory(deck), names_of_run(deck.checkpoint.directory, deck.output.directory), deck.model,
+                         "output.save_hf:");
+}
 
 template <class T>
 void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const RunDirectory* directory,

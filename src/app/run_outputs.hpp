@@ -14,6 +14,9 @@ struct RunBegin {
   std::size_t outside;  // bytes on the host: libraries, MPI
 };
 
+// Before a run: throws BadInput where it couldn't write what the deck asks for at its end.
+void check_outputs(const Deck& deck);
+
 // What a run tells at its end (times, memory, traffic) and writes as the deck asks: a sample, the trained model. All
 // ranks; the first one has the directory.
 template <class T>

@@ -10,7 +10,6 @@
 #include "app/run_start.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
-#include "checkpoint/export_hf.hpp"
 #include "config/write.hpp"
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
@@ -35,7 +34,7 @@ double peak_of(const RunSetup& setup, const World& world) {
 }
 
 template <class T>
-JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, double peak) {
+JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, double peak, const RunProgress& progress) {
   JobFacts facts;
   facts.device = device_info();
   facts.ranks = world.size();
@@ -48,6 +47,7 @@ JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, dou
   facts.training_tokens = data.tokens();
   facts.training_samples = data.samples();
   facts.data = data.lines(job.setup);
+  facts.parameters = progress.from.empty() ? job.parameters : progress.from;
   return facts;
 }
 
@@ -127,7 +127,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   data.check(setup);
   if (deck.output.sample_tokens > 0 && world.rank() == 0)
     ModelText(deck).encode(deck.output.sample_prompt, "output.sample_prompt");
-  if (deck.output.save_hf && world.rank() == 0) check_tokenizer(deck.model);
+  if (world.rank() == 0) check_outputs(deck);
   prepare_device(setup, RunKind::training, world);
   Start start = start_of(line, deck, world);
   setup = with_parameters_of(start, std::move(setup));
@@ -137,7 +137,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
   const TrainingLog log(start.directory());
-  const JobFacts facts = facts_of(job, data, world, peak);
+  const JobFacts facts = facts_of(job, data, world, peak, progress);
   write_header(job_header(setup, facts) + warnings + layout_of(setup), start, deck, progress, log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
   Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();

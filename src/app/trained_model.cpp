@@ -1,10 +1,15 @@
 #include "app/trained_model.hpp"
 
-#include <filesystem>
+#include <algorithm>
+#include <cmath>
 #include <string_view>
 
+#include "app/directory_deck.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/hf_source.hpp"
 #include "config/keys.hpp"
+#include "config/text.hpp"
+#include "parallel/not_finite.hpp"
 #include "train/restart.hpp"
 
 namespace forge {
@@ -15,39 +20,30 @@ const char* verb_of(const CommandLine& line) {
   return line.verb == Verb::generate ? "forge generate" : "forge evaluate";
 }
 
-// What --initial stands for, and what it doesn't reach.
-std::string initial_text(const Deck& deck) {
-  if (!deck.checkpoint.model_from.empty()) return "those of checkpoint.model_from = " + deck.checkpoint.model_from;
-  if (deck.model.hf.empty()) return "initial values";
-  if (deck.model.load_weights) return "those of model.hf = " + deck.model.hf;
-  return "initial values; with --set model.load_weights=true those of model.hf = " + deck.model.hf;
-}
-
-// --checkpoint: from the newest of checkpoint.directory, or from DIR.
-void choose_checkpoint(const CommandLine& line, Deck& deck, bool looks) {
-  const bool latest = line.checkpoint == "latest";
-  if (latest && deck.checkpoint.directory.empty())
-    throw BadInput("--checkpoint latest: the deck has no checkpoint.directory; legal: give one, or --checkpoint DIR");
-  const std::string from = latest ? deck.checkpoint.directory : line.checkpoint;
-  if (looks) checkpoints_at(from, "--checkpoint " + std::string(latest ? "latest: checkpoint.directory " : ""));
+void take_checkpoint(const std::string& from, Deck& deck) {
   deck.checkpoint.model_from = from;
   deck.model.load_weights = false;
 }
 
-// Checkpoints that stand may be what is meant: only the command line can say.
-void refuse_doubt(const CommandLine& line, const Deck& deck) {
+// --checkpoint: from the newest of checkpoint.directory, or from DIR.
+void choose_checkpoint(const std::string& asked, Deck& deck, bool looks) {
+  const bool latest = asked == "latest";
+  if (latest && deck.checkpoint.directory.empty())
+    throw BadInput("--checkpoint latest: the deck has no checkpoint.directory; legal: give one, or --checkpoint DIR");
+  const std::string from = latest ? deck.checkpoint.directory : asked;
+  if (looks) checkpoints_at(from, "--checkpoint " + std::string(latest ? "latest: checkpoint.directory " : ""));
+  take_checkpoint(from, deck);
+}
+
+// Without an option.
+bool has_newest(const CommandLine& line, const Deck& deck) {
   const std::string& directory = deck.checkpoint.directory;
-  const auto steps = directory.empty() ? std::vector<StepDirectory>() : committed_steps(directory);
-  if (!steps.empty())
-    throw BadInput("checkpoint.directory " + directory + " holds checkpoints (" +
-                   std::filesystem::path(steps.front().path).filename().string() +
-                   "); say --checkpoint latest for the model of the newest, --checkpoint DIR for another one, or "
-                   "--initial for the parameters that training starts with (" +
-                   initial_text(deck) + ")");
+  if (!directory.empty() && !committed_steps(directory).empty()) return true;
   if (deck.checkpoint.model_from.empty() && deck.model.hf.empty())
     throw BadInput(std::string(verb_of(line)) + ": the deck names no trained parameters" +
                    (directory.empty() ? "" : ", and checkpoint.directory " + directory + " holds no checkpoint") +
                    "; legal: --checkpoint DIR, model.hf, checkpoint.model_from, or --initial for initial values");
+  return false;
 }
 
 }  // namespace
@@ -68,17 +64,61 @@ std::vector<std::string> settings_of(const CommandLine& line) {
   return settings;
 }
 
-void choose_parameters(const CommandLine& line, Deck& deck, bool looks) {
-  if (!line.checkpoint.empty()) return choose_checkpoint(line, deck, looks);
-  if (line.initial) return;
-  if (looks) refuse_doubt(line, deck);
+std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator& ranks) {
+  const bool looks = ranks.rank() == 0;
+  if (!line.checkpoint.empty()) {
+    choose_checkpoint(line.checkpoint, deck, looks);
+    return "";
+  }
+  if (line.initial) return "";
+  if (const std::string named = checkpoint_of_input(line); !named.empty()) {
+    take_checkpoint(named, deck);
+    return "";
+  }
+  std::int64_t newest = looks && has_newest(line, deck);
+  ranks.max_host({&newest, 1});
+  if (newest != 0) {
+    take_checkpoint(deck.checkpoint.directory, deck);
+    return "; the newest checkpoint, of which --checkpoint DIR and --initial are the alternatives";
+  }
   if (deck.checkpoint.model_from.empty()) deck.model.load_weights = true;
+  return "";
 }
 
-std::string parameters_text(const Deck& deck) {
-  if (!deck.checkpoint.model_from.empty()) return "";
-  if (deck.model.load_weights) return "parameters of model.hf " + deck.model.hf;
-  return "initial parameters (train.seed " + std::to_string(deck.train.seed) + ")";
+std::string initial_values_text(const Deck& deck) {
+  return "initial values, seed " + std::to_string(deck.train.seed);
 }
+
+std::string model_hf_text(const Deck& deck, const ModelSpec& spec, std::vector<std::string>& notes) {
+  const HfSummary summary = summary_of(deck.model.hf, spec);
+  if (!summary.unread.empty()) notes.push_back("model.hf " + deck.model.hf + ": " + summary.unread);
+  return "model.hf " + deck.model.hf + ", " + std::to_string(summary.tensors) + " tensors";
+}
+
+std::string parameters_line(const std::string& parameters) {
+  return "parameters  " + parameters;
+}
+
+template <class T>
+void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
+                       const Deck& deck) {
+  const bool checkpoint = !deck.checkpoint.model_from.empty();
+  std::vector<std::string> names = tensors_not_finite(storage, stream, checkpoint);
+  if (!std::all_of(biases.begin(), biases.end(), [](double bias) { return std::isfinite(bias); }))
+    names.push_back("a router's bias");
+  if (names.empty()) return;
+  constexpr std::size_t most = 5;
+  const std::size_t all = names.size();
+  if (all > most) names.resize(most);
+  throw Error("the parameters have NaN or Inf: " + joined(names) +
+                  (all > most ? " and " + std::to_string(all - most) + " more" : "") + ", of " +
+                  (checkpoint ? deck.checkpoint.model_from : "model.hf " + deck.model.hf) + "; legal: finite numbers",
+              ExitCode::not_finite);
+}
+
+#define FORGE_INSTANTIATE(T) \
+  template void refuse_not_finite<T>(const ParameterStorage<T>&, const std::vector<double>&, Stream&, const Deck&);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
 
 }  // namespace forge

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "app/command_line.hpp"
+#include "comm/communicator.hpp"
 #include "config/deck.hpp"
+#include "parallel/storage.hpp"
 
 namespace forge {
 
@@ -12,13 +14,25 @@ namespace forge {
 // the deck's keys of fp8 back to their defaults, which alone are legal there.
 std::vector<std::string> settings_of(const CommandLine& line);
 
-// Where evaluate and generate take the parameters from, said by the deck as Job and load_model read it: --checkpoint
-// becomes checkpoint.model_from; without an option model.hf implies model.load_weights; --initial leaves the deck as it
-// is: what training starts with. `looks`: of all ranks, the one that looks at directories and throws: BadInput where
-// the command line must choose, BadCheckpoint where what it asks for isn't there.
-void choose_parameters(const CommandLine& line, Deck& deck, bool looks);
+// Where evaluate and generate take the parameters from, said by the deck as Job and load_model read it: --checkpoint,
+// or the checkpoint directory that the command line has in place of a deck, becomes checkpoint.model_from; without an
+// option the newest checkpoint of checkpoint.directory does, else model.hf implies model.load_weights; --initial leaves
+// the deck as it is: what training starts with. All ranks of `ranks` call it, of which the first one looks at
+// directories and throws: BadInput where the deck names no trained parameters, BadCheckpoint where what the command
+// line asks for isn't there. Returns what to say behind where the parameters come from: "" or which one was chosen.
+std::string choose_parameters(const CommandLine& line, Deck& deck, Communicator& ranks);
 
-// "parameters of model.hf DIR", "initial parameters (train.seed 5)"; of a checkpoint load_model says it: "".
-std::string parameters_text(const Deck& deck);
+// "initial values, seed 5".
+std::string initial_values_text(const Deck& deck);
+// "model.hf DIR, 290 tensors"; a note of tensors that the model doesn't read. Of one rank.
+std::string model_hf_text(const Deck& deck, const ModelSpec& spec, std::vector<std::string>& notes);
+// The line of a run's head: "parameters  model.hf DIR, 290 tensors".
+std::string parameters_line(const std::string& parameters);
+
+// Throws Error (code not_finite), which names tensors, where a weight that this rank holds, or a router's bias, is NaN
+// or Inf. `deck`: where they were loaded from.
+template <class T>
+void refuse_not_finite(const ParameterStorage<T>& storage, const std::vector<double>& biases, Stream& stream,
+                       const Deck& deck);
 
 }  // namespace forge

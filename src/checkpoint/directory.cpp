@@ -14,6 +14,8 @@
 #include "checkpoint/shard_writer.hpp"
 #include "config/lock_text.hpp"
 #include "config/output_file.hpp"
+#include "config/file_handle.hpp"
+#include "config/text.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"
 
@@ -112,6 +114,16 @@ std::vector<std::string> notes_of_strange_steps(const std::string& directory) {
       if (!leads_to_directory(path)) notes.push_back(path.string() + " is no directory, so no checkpoint; it stays");
     });
     return notes;
+  });
+}
+
+std::string named_by_latest(const std::string& path) {
+  return reading([&] {
+    if (fs::path(path).filename() != "latest" || !fs::is_regular_file(path)) return path;
+    const std::string text = as_damage([&] { return read_text_file(path, 64, "the file of the newest checkpoint"); }),
+                      name = text.substr(0, text.find('\n'));
+    if (step_of_name(name) < 0) throw BadCheckpoint(path + " names no checkpoint");
+    return (fs::path(path).parent_path() / name).string();
   });
 }
 

@@ -26,6 +26,9 @@ std::vector<StepDirectory> committed_steps(const std::string& directory);
 // What has a step's name and is none: for the log.
 std::vector<std::string> notes_of_strange_steps(const std::string& directory);
 
+// Of the file `latest` that commit_step writes: the step's directory that it names; any other path as it is.
+std::string named_by_latest(const std::string& path);
+
 // An empty directory for a step that is being saved. What this job has not finished before goes.
 std::string start_step(const std::string& directory, std::int64_t step, const std::string& nonce);
 // Gives a step that is complete and on the disk its name, in place of one that had it, and notes it in `latest`. What

@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <span>
 #include <string_view>
 
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/model_directory.hpp"
 #include "checkpoint/storage_state.hpp"
+#include "checkpoint/torch_optimizer.hpp"
 #include "config/family.hpp"
 #include "config/read.hpp"
-#include "config/text.hpp"
 #include "core/to_size.hpp"
 #include "hf/block_scales.hpp"
 #include "hf/config.hpp"
 #include "hf/tensor_directory.hpp"
 #include "model/parameters.hpp"
 #include "nn/units.plan.hpp"
-#include "tokenizer/files.hpp"
 
 namespace forge {
 
@@ -119,7 +120,16 @@ std::vector<float> values_of(CheckpointFiles& files, const Exported& t) {
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j)
       values.push_back(value_at(bytes, t.transposed ? j * rows + i : j, stored->type));
+  if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); }))
+    throw Error(files.directory() + ": tensor " + t.stored + " has a number that is NaN or Inf in fp32",
+                ExitCode::not_finite);
   return values;
+}
+
+// Where a checkpoint stands: its path without its own name.
+std::string directory_of(const std::string& checkpoint) {
+  const fs::path path = fs::absolute(checkpoint);
+  return (path.has_filename() ? path : path.parent_path()).parent_path();
 }
 
 template <class V>
@@ -153,34 +163,8 @@ class Conversion {
 
 }  // namespace
 
-void check_tokenizer(const ModelDeck& model) {
-  std::error_code error;
-  if (!model.tokenizer.empty() && !fs::exists(model.tokenizer, error))
-    throw BadInput("model.tokenizer = " + model.tokenizer +
-                   ": there is no such file or directory; legal: a tokenizer's, or empty: model.hf's");
-}
-
-bool copy_tokenizer(const ModelDeck& model, const std::string& directory) {
-  std::error_code error;
-  const std::string source = model.tokenizer.empty() ? model.hf : model.tokenizer;
-  if (source.empty()) return true;
-  if (!fs::exists(source, error)) return false;
-  const bool is_directory = fs::is_directory(source, error);
-  const fs::path root = is_directory ? fs::path(source) : fs::path(source).parent_path();
-  const auto copy = [&](const fs::path& from) {
-    const fs::path to = fs::path(directory) / from.lexically_relative(root);
-    if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
-    const std::string text = read_text_file(from.string(), std::size_t{1} << 30, "the tokenizer");
-    fs::create_directories(to.parent_path(), error);
-    write_text_file(to.string(), text);
-  };
-  for (const std::string& file : tokenizer_files(source)) copy(file);
-  if (is_directory) copy(root / "generation_config.json");
-  return true;
-}
-
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
-               std::uint64_t most_file_bytes) {
+               std::uint64_t most_file_bytes, bool optimizer) {
   CheckpointFiles source(checkpoint);
   const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
   const ModelSpec spec = resolve_model(deck.model);
@@ -191,14 +175,19 @@ bool export_hf(const std::string& checkpoint, const std::string& directory, Expo
     throw BadInput(
         "forge export: --type fp8: family gpt2 stores matrices (in, out), and no library has block scales of those; "
         "legal: fp32 | bf16");
+  const std::vector<std::string> run = names_of_run(directory_of(checkpoint), "");
+  check_export_directory(directory, run, deck.model, "forge export: --output");
+  begin_export(directory, run);
+  if (optimizer) export_optimizer(checkpoint, directory, most_file_bytes);
   const std::vector<Exported> tensors = exported_tensors(spec, type);
   std::vector<TensorInfo> infos;
   for (const Exported& tensor : tensors) infos.push_back(tensor.info);
   write_tensor_directory({directory, "model", most_file_bytes}, infos, Conversion(source, tensors));
-  const bool complete = copy_tokenizer(deck.model, directory);
   const Fp8Weights weights = fp8 ? fp8_weights(spec) : Fp8Weights{};
-  write_text_file(directory + "/config.json", write_hf_config(spec.options, fp8 ? &weights : nullptr));
-  return complete;
+  Deck resolved = deck;
+  resolved.model = spec.options;
+  return write_model_files(resolved, directory, type == ExportType::fp32 ? "float32" : "bfloat16",
+                           fp8 ? &weights : nullptr);
 }
 
 }  // namespace forge

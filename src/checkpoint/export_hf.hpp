@@ -15,14 +15,10 @@ enum class ExportType { fp32, bf16, fp8 };
 // Writes the model of a checkpoint as a Hugging Face directory: config.json and safetensors files under the names of
 // the model's family, several with an index where one would be larger than `most_file_bytes`.
 // Every byte that is read is verified; holds one tensor at a time. Throws BadCheckpoint, BadInput where the family
-// cannot say what the model is, IoFailed. False: without the tokenizer, which isn't where the deck has it.
+// cannot say what the model is or the directory is another one's (checkpoint/model_directory.hpp), Error (code
+// not_finite) where a weight is NaN or Inf, IoFailed. `optimizer`: what it keeps, too. False: without the tokenizer,
+// which isn't where the deck has it.
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
-               std::uint64_t most_file_bytes);
-
-// Throws BadInput where the deck names a tokenizer that isn't there.
-void check_tokenizer(const ModelDeck& model);
-// Copies the tokenizer of a model, its file or the files of its directory, to a Hugging Face directory. Where the deck
-// names none, nothing; false where what it names isn't there.
-bool copy_tokenizer(const ModelDeck& model, const std::string& directory);
+               std::uint64_t most_file_bytes, bool optimizer = false);
 
 }  // namespace forge

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
-#include <string_view>
 
+#include "checkpoint/hf_source.hpp"
 #include "config/family.hpp"
 #include "config/report.hpp"
 #include "core/to_size.hpp"
@@ -16,34 +17,12 @@ namespace forge {
 
 namespace {
 
-// Shape in the checkpoint: (in, out) where the family stores it so.
-std::vector<std::int64_t> file_shape(const Parameter& p) {
-  return p.hf_transposed ? std::vector<std::int64_t>{p.shape[1], p.shape[0]} : p.shape;
-}
-
 template <class A>
 std::vector<A> transposed(const std::vector<A>& from, std::int64_t rows, std::int64_t columns) {
   std::vector<A> to(from.size());
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) to[to_size(j * rows + i)] = from[to_size(i * columns + j)];
   return to;
-}
-
-// A GPT-2 file may leave out the prefix that all its names share.
-const TensorInfo* find_tensor(const TensorFiles& files, const Parameter& p) {
-  constexpr std::string_view prefix = "transformer.";
-  const TensorInfo* info = files.find(p.hf_name);
-  if (!info && p.hf_name.rfind(prefix, 0) == 0) info = files.find(p.hf_name.substr(prefix.size()));
-  return info;
-}
-
-std::string problem_of(const TensorFiles& files, const Parameter& p) {
-  const TensorInfo* info = find_tensor(files, p);
-  if (!info) return "tensor " + p.hf_name + " " + shape_text(file_shape(p)) + " is missing";
-  if (info->shape != file_shape(p))
-    return files.file_of(*info) + ": tensor " + info->name + " has shape " + shape_text(info->shape) +
-           ", config.json asks for " + shape_text(file_shape(p));
-  return "";
 }
 
 template <class F>
@@ -58,48 +37,126 @@ std::vector<A> in_file_order(std::vector<A> values, const Parameter& p) {
   return p.hf_transposed && !values.empty() ? transposed(values, p.shape[0], p.shape[1]) : values;
 }
 
-}  // namespace
+// Values of a rank's parameters from the files, tensor by tensor.
+template <class A>
+class HfReader {
+ public:
+  HfReader(const std::string& directory, const ModelSpec& spec)
+      : directory_(directory), files_(TensorFiles::open(directory)), fp8_(has_quantization(directory)) {
+    if (spec.options.tied_embeddings) head_ = files_.find(head_name);
+  }
 
-template <class T>
-void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream, Heartbeat* heartbeat) {
-  using A = acc_t<T>;
-  const TensorFiles files = TensorFiles::open(directory);
-  const bool fp8 = has_quantization(directory);
-  Report report;
-  for (const LocalUnit& unit : storage.units())
+  void check(const LocalUnit& unit, Report& report) const {
     for (const Parameter& p : unit.parameters) {
-      std::string problem = problem_of(files, p);
-      if (problem.empty()) problem = weight_problem(files, *find_tensor(files, p), fp8);
+      std::string problem = problem_of(files_, p);
+      if (problem.empty()) problem = type_problem(find_values(files_, p));
       if (!problem.empty()) report.add("", problem);
     }
-  report.throw_if_any("model.hf " + directory);
-  for (std::size_t u = 0; u < storage.size(); ++u) {
-    // Only what the rank needs is read, but all of a tensor that the file has the other way round, once.
-    std::vector<A> values;
-    const Parameter* whole = nullptr;
-    storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
-      const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
-      if (!p.hf_transposed || whole != &p) {
-        values.resize(to_size(range.size()));
-        read_weight(files, *find_tensor(files, p), std::span<A>(values), range.begin);
-        if (p.hf_transposed) values = transposed(values, p.shape[1], p.shape[0]);
-      }
-      whole = p.hf_transposed ? &p : nullptr;
-      if (heartbeat) heartbeat->beat();
-      return [&values, first = range.begin](std::int64_t element) { return values[to_size(element - first)]; };
-    });
+    if (!head_ || unit.kind != UnitKind::token_table) return;
+    if (const Parameter& table = unit.parameters.front(); head_->shape != table.shape)
+      report.add("", two_heads(table, "another shape"));
   }
+
+  // Elements of a whole tensor, of one that the files have the other way round all.
+  void read(const LocalUnit& unit, const Parameter& p, const Range& elements) {
+    const bool again = p.hf_transposed && whole_ == &p;
+    whole_ = p.hf_transposed ? &p : nullptr;
+    if (again) return;
+    const Range range = p.hf_transposed ? Range{0, p.elements()} : elements;
+    first_ = range.begin;
+    values_.resize(to_size(range.size()));
+    const HfPlace place = find_values(files_, p);
+    read_weight(files_, *place.tensor, std::span<A>(values_), place.first + range.begin);
+    bytes_ += values_.size() * place.tensor->bytes / to_size(place.tensor->elements());
+    if (head_ && unit.kind == UnitKind::token_table) compare_head(p, range);
+    if (p.hf_transposed) values_ = transposed(values_, p.shape[1], p.shape[0]);
+  }
+  A value(std::int64_t element) const { return values_[to_size(element - first_)]; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::string type_problem(const HfPlace& place) const {
+    if (place.packed && place.tensor->type == fp8_weight_type)
+      return files_.file_of(*place.tensor) + ": tensor " + place.tensor->name +
+             " has all experts in FP8; legal: F64 | F32 | BF16 | F16, or a tensor for each expert";
+    return weight_problem(files_, *place.tensor, fp8_);
+  }
+  std::string two_heads(const Parameter& table, const std::string& what) const {
+    return "model.hf " + directory_ + ": config.json says tie_word_embeddings: true, but the files have " +
+           head_->name + " with " + what + " than " + table.hf_name +
+           "; legal: tie_word_embeddings: false in config.json, which takes that head, or files without it";
+  }
+  void compare_head(const Parameter& table, const Range& range) {
+    std::vector<A> head(values_.size());
+    read_weight(files_, *head_, std::span<A>(head), range.begin);
+    bytes_ += head.size() * head_->bytes / to_size(head_->elements());
+    const auto differ = [](A a, A b) { return a != b && !(std::isnan(a) && std::isnan(b)); };
+    for (std::size_t i = 0; i < head.size(); ++i)
+      if (differ(head[i], values_[i])) throw BadInput(two_heads(table, "other values"));
+  }
+
+  std::string directory_;
+  TensorFiles files_;
+  bool fp8_;
+  const TensorInfo* head_ = nullptr;  // of a model whose head is its embedding, where the files have one all the same
+  std::vector<A> values_;
+  std::int64_t first_ = 0;  // in the tensor
+  const Parameter* whole_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Replicas replicas_of(Mesh& mesh) {
+  return [&mesh](const LocalUnit& unit) {
+    const bool experts = unit.is_experts();
+    const Group group = unit.zero.shards_state() ? experts ? Group::expert_gradient_replicas : Group::gradient_replicas
+                        : experts                ? Group::expert_gradients
+                                                 : Group::gradients;
+    return &mesh.of(group);
+  };
 }
 
-std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec) {
-  if (!spec.options.router_bias) return {};
-  const std::vector<RouterBias> biases = router_biases(spec);  // of the layers with experts, which may be none
+template <class T>
+std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
+                              Stream& stream, const Replicas& replicas, Heartbeat* heartbeat) {
+  using A = acc_t<T>;
+  std::vector<Communicator*> others;
+  std::unique_ptr<HfReader<A>> reader;
+  Report report;
+  for (const LocalUnit& unit : storage.units()) {
+    Communicator* const group = replicas ? replicas(unit) : nullptr;
+    others.push_back(group && group->size() > 1 ? group : nullptr);
+    if (others.back() && others.back()->rank() > 0) continue;
+    if (!reader) reader = std::make_unique<HfReader<A>>(directory, spec);
+    reader->check(unit, report);
+  }
+  report.throw_if_any("model.hf " + directory);
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    Communicator* const group = others[u];
+    const LocalUnit& unit = storage.local(u);
+    if (!group || group->rank() == 0)
+      storage.fill(stream, u, [&](const Parameter& p, const Range& elements) {
+        reader->read(unit, p, elements);
+        if (heartbeat) heartbeat->beat();
+        return [&](std::int64_t element) { return reader->value(element); };
+      });
+    if (!group) continue;
+    storage.share(stream, u, *group);
+    if (heartbeat) heartbeat->beat();
+  }
+  return reader ? reader->bytes() : 0;
+}
+
+namespace {
+
+std::vector<double> read_router_biases(const std::string& directory, const ModelSpec& spec) {
   const TensorFiles files = TensorFiles::open(directory);
   const std::int64_t experts = spec.E();
   std::vector<double> values(to_size((spec.L() + spec.options.mtp_depth) * experts), 0);
   Report report;
-  for (const RouterBias& bias : biases) {
-    const TensorInfo* info = files.find(bias.hf_name);
+  for (const RouterBias& bias : router_biases(spec)) {  // of the layers with experts, which may be none
+    const TensorInfo* info = find_tensor(files, bias.hf_name);
     const std::vector<std::int64_t> shape{experts};
     if (!info && spec.options.family == Family::deepseek_v3)
       report.add("", "tensor " + bias.hf_name + " " + shape_text(shape) + " is missing");
@@ -110,6 +167,22 @@ std::vector<double> load_router_biases(const std::string& directory, const Model
       files.read(*info, std::span<double>(values).subspan(to_size(bias.layer * experts), to_size(experts)));
   }
   report.throw_if_any("model.hf " + directory);
+  return values;
+}
+
+}  // namespace
+
+std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec, Communicator* ranks) {
+  if (!spec.options.router_bias) return {};
+  if (!ranks) return read_router_biases(directory, spec);
+  std::string bytes;
+  if (ranks->rank() == 0) {
+    const std::vector<double> read = read_router_biases(directory, spec);
+    bytes.assign(reinterpret_cast<const char*>(read.data()), read.size() * sizeof(double));
+  }
+  ranks->broadcast_host(bytes, 0);
+  std::vector<double> values(bytes.size() / sizeof(double));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
@@ -178,7 +251,8 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
       return;
     }
     std::vector<double> reference(values.size());
-    files->read(*find_tensor(*files, p), std::span<double>(reference));
+    const HfPlace place = find_values(*files, p);
+    files->read(*place.tensor, std::span<double>(reference), place.first);
     Deviation d{0, 0};
     for (std::size_t k = 0; k < values.size(); ++k) {
       const double difference = std::abs(static_cast<double>(values[k]) - reference[k]);
@@ -196,7 +270,8 @@ double compare_gradients(const std::string& file, const std::vector<Unit>& units
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                      \
-  template void load_hf_tensors<T>(const std::string&, ParameterStorage<T>&, Stream&, Heartbeat*);                \
+  template std::uint64_t load_hf_tensors<T>(const std::string&, const ModelSpec&, ParameterStorage<T>&, Stream&,  \
+                                            const Replicas&, Heartbeat*);                                         \
   template void write_hf_tensors<T>(const std::string&, const std::vector<Unit>&, WholeTensors<T>&, TensorSource, \
                                     Stream&, const std::map<std::string, std::string>&, const ModelSpec*,         \
                                     const std::vector<double>&);                                                  \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,17 +11,26 @@ namespace forge {
 
 // Checkpoint tensors under the names and in the shapes of the family's Hugging Face checkpoints.
 
+// The ranks that hold the same values of a unit as this one: replicas, and without ZeRO all data-parallel ranks. Null:
+// no other rank does.
+using Replicas = std::function<Communicator*(const LocalUnit&)>;
+Replicas replicas_of(Mesh& mesh);
+
 // Fills the master weights of this rank from a directory's safetensors files, converted to the storage type; of weights
-// in FP8 their values. One BadInput lists every tensor that is missing or has another shape or type. Holds one tensor
-// at a time on the host. Whoever calls it tells the session that the parameters have changed. The heartbeat, if any,
-// beats behind each.
+// in FP8 their values. Of replicas the first one reads and gives the others what it has read. One BadInput lists every
+// tensor that is missing or has another shape or type; another one says so where config.json ties the head to the
+// embedding and the files have a head of other values. Holds one tensor at a time on the host. Returns the bytes of
+// tensors that this rank has read. Whoever calls it tells the session that the parameters have changed. The heartbeat,
+// if any, beats behind each.
 template <class T>
-void load_hf_tensors(const std::string& directory, ParameterStorage<T>& storage, Stream& stream,
-                     Heartbeat* heartbeat = nullptr);
+std::uint64_t load_hf_tensors(const std::string& directory, const ModelSpec& spec, ParameterStorage<T>& storage,
+                              Stream& stream, const Replicas& replicas = {}, Heartbeat* heartbeat = nullptr);
 
 // The routers' biases of the same files, (layers, E) in one line; empty: the model has none. A DeepSeek checkpoint must
-// have them; the others' start at 0 where the file has none.
-std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec);
+// have them; the others' start at 0 where the file has none. Of `ranks`, which all call it, the first one reads; null:
+// each does.
+std::vector<double> load_router_biases(const std::string& directory, const ModelSpec& spec,
+                                       Communicator* ranks = nullptr);
 
 // Writes every parameter of the model, or its gradient, to one safetensors file, and with parameters the routers'
 // biases (layers, E), where there are any: F64 where the storage type is double, else F32. The file appears under its

@@ -21,7 +21,8 @@ void add_dimensions(Keys& k) {
       "jitter and bias rate, balance, capacity, dispatch and multi-token prediction");
   k.flag<&M::load_weights>(
       "load_weights", may_change,
-      "start from the safetensors files of model.hf instead of initial values; implied for evaluate and generate");
+      "start from the safetensors files of model.hf, not from initial values; where the deck doesn't say it, true if "
+      "that directory has weights and checkpoint.model_from is empty");
   k.path<&M::tokenizer>("tokenizer", may_change,
                         "directory or file of the tokenizer whose ids the data has, for prompts, samples and bits per "
                         "byte; default: that of model.hf, where it has one");

@@ -9,6 +9,7 @@
 #include "config/text.hpp"
 #include "hf/families.hpp"
 #include "hf/json_input.hpp"
+#include "hf/model_files.hpp"
 #include "hf/quantization.hpp"
 #include "hf/rope.hpp"
 
@@ -170,9 +171,11 @@ void read_family(const JsonObject& config, ModelDeck& model) {
   const std::string type = config.text("model_type", "");
   const auto word = std::find(family_words.begin(), family_words.end(), type);
   if (word == family_words.end()) {
-    std::string legal;
+    std::string legal, lacking = lacking_for(type);
     for (const char* name : family_words) legal += (legal.empty() ? "" : " | ") + std::string(name);
-    return config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) + "; legal: " + legal);
+    return config.refuse("model_type", (type.empty() ? "missing" : "= " + shown(type)) +
+                                           (lacking.empty() ? "" : ", " + lacking) + "; legal: " + legal +
+                                           ", or a model of dimensions in the deck, without model.hf");
   }
   model.family = static_cast<Family>(word - family_words.begin());
   if (model.family == Family::gpt2) return read_gpt2(config, model);
@@ -242,6 +245,7 @@ void refuse_conflicts(const ModelDeck& from_deck, const ModelDeck& model, const 
 }  // namespace
 
 ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_deck) {
+  if (const std::string problem = not_a_model(directory); !problem.empty()) throw BadInput(problem);
   const std::string file = directory + "/config.json";
   const json root = parse_json(read_text_file(file, most_config_bytes, "model.hf:"), file, {});
   Report report;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "hf/special_ids.hpp"
 
 namespace forge {
 
@@ -22,10 +23,16 @@ ModelDeck read_hf_config(const std::string& directory, const ModelDeck& from_dec
 struct Fp8Weights {
   std::vector<std::string> plain_modules;
 };
+// What a config.json says of a model beside its arithmetic.
+struct HfFacts {
+  const Fp8Weights* fp8 = nullptr;  // of files whose weights are in FP8 (hf/block_scales.hpp)
+  std::string dtype;                // of the weights, in PyTorch's word; "": not said
+  SpecialIds ids;
+  std::int64_t positions = 0;  // of a model without model.max_positions: those it was trained on; 0: not said
+};
 // A config.json for a resolved model, in the older key style, which transformers 4 and 5 both load. Throws BadInput
-// when the model's family has no way to say what the model is. `fp8`: null, or the files' weights are in FP8
-// (hf/block_scales.hpp).
-std::string write_hf_config(const ModelDeck& model, const Fp8Weights* fp8 = nullptr);
+// when the model's family has no way to say what the model is.
+std::string write_hf_config(const ModelDeck& model, const HfFacts& facts = {});
 
 // "" when write_hf_config can express the model, else why not.
 std::string hf_obstacle(const ModelDeck& model);

@@ -11,6 +11,7 @@
 #include "core/to_size.hpp"
 #include "core/types.hpp"
 #include "hf/json_input.hpp"
+#include "hf/model_files.hpp"
 #include "hf/safetensors.hpp"
 #include "hf/tensor_info.hpp"
 
@@ -110,10 +111,25 @@ void check_offsets(std::vector<TensorInfo>& tensors, const std::string& file, st
                    std::to_string(end));
 }
 
+// Other things that downloads leave under a safetensors file's name.
+void refuse_other_contents(const FileHandle& handle, const std::string& file, std::uint64_t size) {
+  std::string begin(std::min<std::uint64_t>(size, 64), ' ');
+  handle.read_at(0, begin.data(), begin.size());
+  if (begin.starts_with("version https://git-lfs"))
+    throw BadInput(file +
+                   " is a Git LFS pointer, not the file that it stands for; legal: `git lfs pull` in its repository, "
+                   "or `hf download`");
+  if (begin.starts_with("<!DOCTYPE") || begin.starts_with("<!doctype") || begin.starts_with("<html"))
+    throw BadInput(file + " is an HTML page, not a safetensors file: a download that failed");
+  if (begin.starts_with("PK\x03\x04"))
+    throw BadInput(file + " is a zip archive, as torch.save writes it; legal: a safetensors file");
+}
+
 Header read_header(const std::string& file) {
   const FileHandle handle = FileHandle::open_to_read(file, "safetensors file");
   const std::uint64_t size = handle.size();
   std::uint64_t length = 0;
+  refuse_other_contents(handle, file, size);
   if (size < sizeof length)
     throw BadInput(file + ": has " + std::to_string(size) + " bytes; a safetensors file has at least 8");
   handle.read_at(0, &length, sizeof length);
@@ -232,7 +248,10 @@ TensorFiles TensorFiles::open(const std::string& path, const std::string& stem) 
     for (auto& tensor : add_file(single)) result.tensors_.emplace(tensor.name, std::move(tensor));
     return result;
   }
-  if (!std::filesystem::exists(index, ignored)) throw BadInput(path + " has neither " + name + " nor " + index_name);
+  if (!std::filesystem::exists(index, ignored)) {
+    const std::string others = stem == "model" ? other_weights(path) : "";
+    throw BadInput(path + " has neither " + name + " nor " + index_name + (others.empty() ? "" : ", " + others));
+  }
   const auto wanted = read_index(index);
   std::map<std::string, bool> seen;
   for (const auto& [unused, file] : wanted) seen[file] = false;

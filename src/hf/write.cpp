@@ -78,17 +78,26 @@ void write_window(const ModelDeck& m, HfWindow kind, Json& config) {
   if (kind == HfWindow::from_layer) config["max_window_layers"] = used ? m.sliding_window_layer : m.layers;
 }
 
-// Readers take their family's default for max_position_embeddings when a model has no limit of its own.
-void write_positions(const ModelDeck& m, Json& config) {
+// Readers take their family's default for max_position_embeddings where nothing is said.
+void write_positions(const ModelDeck& m, std::int64_t trained, Json& config) {
   const bool stretched = m.rope_scaling == RopeScaling::llama3 || m.rope_scaling == RopeScaling::yarn;
-  if (m.max_positions > 0)
-    config["max_position_embeddings"] = m.max_positions;
-  else if (stretched)
-    config["max_position_embeddings"] =
-        static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor));
+  const std::int64_t positions =
+      m.max_positions > 0 ? m.max_positions
+      : stretched ? static_cast<std::int64_t>(std::ceil(static_cast<double>(m.rope_original_positions) * m.rope_factor))
+                  : trained;
+  if (positions > 0) config["max_position_embeddings"] = positions;
 }
 
-void write_rotary_family(const ModelDeck& m, const HfFamily& family, Json& config) {
+void write_ids(const SpecialIds& ids, Json& config) {
+  const auto one = [](const std::optional<std::int32_t>& id) { return id ? Json(*id) : Json(nullptr); };
+  config["bos_token_id"] = one(ids.begin);
+  config["eos_token_id"] = ids.ends.empty()       ? Json(nullptr)
+                           : ids.ends.size() == 1 ? Json(ids.ends.front())
+                                                  : Json(ids.ends);
+  config["pad_token_id"] = one(ids.padding);
+}
+
+void write_rotary_family(const ModelDeck& m, const HfFamily& family, std::int64_t trained, Json& config) {
   config["hidden_size"] = m.width;
   config["intermediate_size"] = m.ffn;
   config["num_hidden_layers"] = m.layers;
@@ -100,7 +109,7 @@ void write_rotary_family(const ModelDeck& m, const HfFamily& family, Json& confi
   config["attention_dropout"] = m.dropout;
   if (family.reads_attention_bias()) config["attention_bias"] = m.qkv_bias;
   if (family.biases == HfBiases::attention_and_mlp) config["mlp_bias"] = m.mlp_bias;
-  write_positions(m, config);
+  write_positions(m, trained, config);
   write_window(m, family.window, config);
   if (family.write_experts) family.write_experts(m, config);
   write_hf_rope(m, config);
@@ -118,7 +127,7 @@ std::string hf_obstacle(const ModelDeck& model) {
                                 " has no words for this model: model." + obstacle;
 }
 
-std::string write_hf_config(const ModelDeck& model, const Fp8Weights* fp8) {
+std::string write_hf_config(const ModelDeck& model, const HfFacts& facts) {
   if (const auto obstacle = hf_obstacle(model); !obstacle.empty()) throw BadInput(obstacle);
   Json config;
   const bool gpt2 = model.family == Family::gpt2;
@@ -127,14 +136,16 @@ std::string write_hf_config(const ModelDeck& model, const Fp8Weights* fp8) {
   if (gpt2)
     write_gpt2(model, config);
   else
-    write_rotary_family(model, hf_family(model.family), config);
+    write_rotary_family(model, hf_family(model.family), facts.positions, config);
   config["vocab_size"] = model.vocabulary;
   config["initializer_range"] = model.initial_std;
   config["tie_word_embeddings"] = model.tied_embeddings;
   config["use_cache"] = true;
-  config["bos_token_id"] = nullptr;
-  config["eos_token_id"] = nullptr;
-  if (fp8) config["quantization_config"] = quantization_config(fp8->plain_modules);
+  write_ids(facts.ids, config);
+  // The words of transformers 4 and 5.
+  if (!facts.dtype.empty())
+    for (const char* key : {"torch_dtype", "dtype"}) config[key] = facts.dtype;
+  if (facts.fp8) config["quantization_config"] = quantization_config(facts.fp8->plain_modules);
   return config.dump(2) + "\n";
 }
 

@@ -108,6 +108,17 @@ void ParameterStorage<T>::upload(Stream& stream, std::size_t u, std::int64_t beg
 }
 
 template <class T>
+void ParameterStorage<T>::share(Stream& stream, std::size_t u, Communicator& ranks) {
+  const RankUnit<T>& unit = storage_[u];
+  if (unit.master_is_copy)
+    ranks.broadcast(stream, unit.copy, 0);
+  else
+    ranks.broadcast(stream, unit.master, 0);
+  if (ranks.rank() > 0) unit.convert_master(stream);
+  stream.synchronize();
+}
+
+template <class T>
 void ParameterStorage<T>::initialise(Stream& stream, std::uint64_t seed) {
   for (std::size_t u = 0; u < units_.size(); ++u)
     fill(stream, u, [seed](const Parameter& p, const Range&) {

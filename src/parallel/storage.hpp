@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "core/to_size.hpp"
 #include "device/arena.hpp"
 #include "device/stream.hpp"
@@ -114,6 +115,9 @@ class ParameterStorage {
   // calls it tells the ParameterGather.
   template <class F>
   void fill(Stream& stream, std::size_t u, F values_of);
+  // Gives the state of unit u, as the first of these ranks has filled it, to the others, which hold the same part of
+  // the unit.
+  void share(Stream& stream, std::size_t u, Communicator& ranks);
   // Draws the initial values of every parameter.
   void initialise(Stream& stream, std::uint64_t seed);
   // Sets the copies in the compute type from master weights that were written from outside.

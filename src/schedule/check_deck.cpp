@@ -8,6 +8,7 @@
 #include "config/check_parts.hpp"
 #include "core/counts.hpp"
 #include "hf/config.hpp"
+#include "hf/model_files.hpp"
 #include "layout/check_layout.hpp"
 #include "layout/split.hpp"
 #include "nn/units.plan.hpp"
@@ -31,9 +32,15 @@ bool report_of(Report& report, F&& f) {
   }
 }
 
-// Whether config.json (if the deck names one) could be read.
-bool read_model(ModelDeck& model, Report& report) {
-  return model.hf.empty() || report_of(report, [&] { model = read_hf_config(model.hf, model); });
+// Whether config.json (if the deck names one) could be read. Where the deck says nothing else, weights that stand
+// beside it are what a run starts with.
+bool read_model(Deck& deck, Report& report) {
+  ModelDeck& model = deck.model;
+  if (model.hf.empty()) return true;
+  if (!report_of(report, [&] { model = read_hf_config(model.hf, model); })) return false;
+  const bool says = std::find(model.given.begin(), model.given.end(), "load_weights") != model.given.end();
+  if (!says && deck.checkpoint.model_from.empty()) model.load_weights = weight_files(model.hf) != WeightFiles::none;
+  return true;
 }
 
 void check_save_hf(const Deck& deck, Report& report) {
@@ -113,7 +120,7 @@ void check_schedule(Deck& deck, Report& report) {
 
 void check_deck(Deck& deck, int world_size, Needs needs) {
   Report report;
-  const bool has_model = read_model(deck.model, report);
+  const bool has_model = read_model(deck, report);
   const std::set<std::string> bad = check_values(deck, needs, has_model, report);
   const auto good = [&](const char* section) { return bad.count(section) == 0; };
   if (needs == Needs::training && good("model") && good("output")) check_save_hf(deck, report);

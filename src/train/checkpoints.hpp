@@ -20,6 +20,7 @@ struct RunProgress {
   std::int64_t step = 0;          // the last one that is done
   std::int64_t updates = 0;       // of the parameters: steps with NaN or Inf make none
   std::int64_t bad_in_a_row = 0;  // steps with NaN or Inf, up to this one
+  std::string from = {};          // the checkpoint behind which this start goes on; "": none
 };
 
 // All that a checkpoint holds of a session, as this rank writes or needs it. Further state (biases of routers) is

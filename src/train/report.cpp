@@ -85,6 +85,7 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
   out += titled_line("data", format_count(static_cast<double>(f.training_tokens)) + " tokens in " +
                                  counted(files, "file") + format("; %.2f epochs", epochs));
   for (const std::string& line : f.data) out += titled_line("", line);
+  out += titled_line("parameters", "  " + f.parameters);
   out += titled_line("memory", memory_text(f.memory));
   return out;
 }

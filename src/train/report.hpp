@@ -19,6 +19,7 @@ struct JobFacts {
   std::array<std::size_t, category_count> memory{};  // planned, of one rank
   std::int64_t training_tokens = 0, training_samples = 0;
   std::vector<std::string> data;  // of mixtures and packed data, a line each
+  std::string parameters;         // where they come from
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
 

@@ -31,13 +31,18 @@ std::string without_slash(std::string path) {
 }  // namespace
 
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked) {
-  const std::string from = without_slash(path);
+  const std::string from = named_by_latest(without_slash(path));
   if (reading([&] { return fs::exists(from + "/" + manifest_name); })) return {from};
   const auto steps = committed_steps(from);
   if (steps.empty())
     throw BadCheckpoint(asked + path + ": neither a checkpoint (it has no " + manifest_name +
                         ") nor a directory of checkpoints" + path_hint(from, PathUse::file));
   return paths_of(steps);
+}
+
+bool holds_checkpoints(const std::string& path) {
+  const std::string from = named_by_latest(without_slash(path));
+  return fs::exists(from + "/" + manifest_name) || !committed_steps(from).empty();
 }
 
 namespace {
@@ -251,11 +256,11 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
       notes.push_back(file + " was written after the checkpoint: 64 samples of each source were compared, no more");
   const CheckpointFacts& facts = files->facts();
   if (resets) notes.push_back("the optimizer's state begins anew (checkpoint.reset_optimizer)");
-  return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row};
+  return {facts.step, resets ? 0 : facts.updates, resets ? 0 : facts.bad_in_a_row, origin(*files)};
 }
 
-void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes, Heartbeat* heartbeat) {
+std::string load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
+                       std::vector<std::string>& notes, Heartbeat* heartbeat) {
   std::vector<std::string> candidates;
   const std::string problem = examined(ranks, [&] {
     if (ranks.rank() == 0) candidates = checkpoints_at(deck.checkpoint.model_from, "checkpoint.model_from = ");
@@ -271,22 +276,23 @@ void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTens
                          text_of(changes.illegal));
       },
       notes, heartbeat);
-  notes.push_back("parameters of " + origin(*files));
+  return origin(*files);
 }
 
 template <class T>
-void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
+std::string load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes) {
   // Training from another run's parameters begins a history of its own.
   const StateParts parts{true, false, !session.has_gradients()};
-  load_model(session.mesh().world(), session.stream(), session_state(session, StateUse::read, parts), deck, notes,
-             session.heartbeat());
+  const std::string from = load_model(session.mesh().world(), session.stream(),
+                                      session_state(session, StateUse::read, parts), deck, notes, session.heartbeat());
   session.load([](ParameterStorage<T>& storage, Stream& stream) { storage.update_copies(stream); });
+  return from;
 }
 
 #define FORGE_INSTANTIATE(T)                                                                                     \
   template RunProgress restart<T>(Session<T>&, const Deck&, const std::vector<std::string>&, const std::string&, \
                                   std::vector<std::string>&);                                                    \
-  template void load_model<T>(Session<T>&, const Deck&, std::vector<std::string>&);
+  template std::string load_model<T>(Session<T>&, const Deck&, std::vector<std::string>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

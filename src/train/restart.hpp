@@ -18,9 +18,12 @@ struct RestartRequest {
   bool fresh = false;  // begin anew: what stands in checkpoint.directory is moved aside
 };
 
-// A checkpoint itself, or those of a directory, the newest first. `asked`: who names it, for the BadCheckpoint where
-// there is none. Of one rank; looks at names only.
+// A checkpoint itself, or those of a directory, the newest first; also the one that a file `latest` names. `asked`: who
+// names it, for the BadCheckpoint where there is none. Of one rank; looks at names only.
 std::vector<std::string> checkpoints_at(const std::string& path, const std::string& asked);
+
+// Whether there is such a checkpoint.
+bool holds_checkpoints(const std::string& path);
 
 // How a run starts.
 struct RunStart {
@@ -72,12 +75,13 @@ RunProgress restart(Session<T>& session, const Deck& deck, const std::vector<std
                     const std::string& data, std::vector<std::string>& notes);
 
 // checkpoint.model_from: fills the parameters and the routers' biases, converted to the run's type, from a checkpoint
-// or the newest whole one of a directory. All ranks; `notes`: for the log. Throws as restart() does, and BadInput
-// where the model is another one.
+// or the newest whole one of a directory. All ranks; `notes`: for the log. Returns where they come from:
+// "DIR/step_00000008, step 8, written by 4 ranks". Throws as restart() does, and BadInput where the model is another
+// one.
 template <class T>
-void load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
+std::string load_model(Session<T>& session, const Deck& deck, std::vector<std::string>& notes);
 // Reads a model into `state`, what this rank holds of parameters and biases; whoever calls it updates their copies.
-void load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
-                std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
+std::string load_model(Communicator& ranks, Stream& stream, const std::vector<StateTensor>& state, const Deck& deck,
+                       std::vector<std::string>& notes, Heartbeat* heartbeat = nullptr);
 
 }  // namespace forge

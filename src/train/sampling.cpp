@@ -4,12 +4,20 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/error.hpp"
 #include "core/random.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
+
+// Whether there are probabilities of these logits; −Inf is that of what can't follow.
+bool has_probabilities(const std::vector<double>& logits) {
+  const bool defined =
+      std::none_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x) || x == HUGE_VAL; });
+  return defined && std::any_of(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); });
+}
 
 // Keeps the most likely tokens, best first; ties go to the lower id.
 std::vector<std::int32_t> candidates(const std::vector<double>& logits, std::int64_t top_k) {
@@ -24,6 +32,10 @@ std::vector<std::int32_t> candidates(const std::vector<double>& logits, std::int
 }  // namespace
 
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position) {
+  if (!has_probabilities(logits))
+    throw Error("the model gives NaN or Inf for what follows token " + std::to_string(position - 1) +
+                    " of the text: no token can be drawn",
+                ExitCode::not_finite);
   const auto ids = candidates(logits, options.temperature == 0 ? 1 : options.top_k);
   if (ids.size() == 1) return ids.front();
   const double best = logits[to_size(ids.front())];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -15,25 +16,28 @@ struct SamplingOptions {
   std::int64_t top_k = 0;
   double top_p = 1;
   std::uint64_t seed = 0;
+  std::vector<std::int32_t> ends{};  // tokens behind which nothing comes
 };
 
 // A token from softmax(logits / temperature), cut to the top_k most likely and to the smallest set whose probability
-// reaches top_p (Holtzman et al. 2020). The draw is keyed by seed and position.
+// reaches top_p (Holtzman et al. 2020). The draw is keyed by seed and position. Throws Error (code not_finite) where a
+// logit is NaN, or all are infinite.
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
 
-// Continues a prompt by `count` tokens (fewer when the decoder is full); the result holds only the new ones. The
-// heartbeat, if any, beats behind each, and `each`, if any, gets it at once.
+// Continues a prompt by `count` tokens: fewer when the decoder is full, behind an end, or when `each`, if any, which
+// gets each token at once, says no. The result holds only the new ones. The heartbeat, if any, beats behind each.
 template <class T>
 std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
                                           std::int64_t count, const SamplingOptions& options,
                                           Heartbeat* heartbeat = nullptr,
-                                          const std::function<void(std::int32_t)>& each = {}) {
+                                          const std::function<bool(std::int32_t)>& each = {}) {
   std::vector<std::int32_t> out;
   std::vector<double> logits = decoder.append(prompt);
   while (static_cast<std::int64_t>(out.size()) < count) {
     out.push_back(sample_token(logits, options, decoder.length()));
     if (heartbeat) heartbeat->beat();
-    if (each) each(out.back());
+    if (each && !each(out.back())) break;
+    if (std::find(options.ends.begin(), options.ends.end(), out.back()) != options.ends.end()) break;
     if (decoder.length() == decoder.capacity()) break;
     logits = decoder.append({out.back()});
   }

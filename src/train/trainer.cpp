@@ -215,9 +215,10 @@ double Trainer<T>::validate(std::int64_t s) {
   const EvaluationResult result = evaluate_set(session_, *validation_);
   log_.metrics(
       JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
-  char text[160];
-  std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
-                std::exp(result.loss));
+  char text[160] = "            validation: no token of its sequences is a label, so that there is no loss\n";
+  if (result.labels > 0)
+    std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
+                  std::exp(result.loss));
   log_.say(text);
   return std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
 }
@@ -238,7 +239,8 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     labels += batch.label_count;
   }
   session.mesh().data().sum_host({&labels, 1});
-  return {session.evaluated_loss() / static_cast<double>(std::max<std::int64_t>(labels, 1)), labels};
+  const double sum = session.evaluated_loss();
+  return {labels > 0 ? sum / static_cast<double>(labels) : std::nan(""), labels};
 }
 
 #define FORGE_INSTANTIATE(T) \

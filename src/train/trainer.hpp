@@ -45,7 +45,7 @@ struct FirstBatch {
 
 // Mean loss per label of a validation set, over all ranks.
 struct EvaluationResult {
-  double loss = 0;
+  double loss = 0;  // NaN without labels
   std::int64_t labels = 0;
 };
 template <class T>

@@ -91,7 +91,7 @@ step=$work/first/$(newest "$work/first")
 expect 0 "whole" "$forge" verify-checkpoint "$step"
 expect 0 "written" "$forge" export "$step" --output "$work/hf"
 mapfile -t options < <(in_directories fourth fourth.run)
-expect 0 "parameters of $work/first/step_" "$forge" "$deck" "${options[@]}" --set train.steps=1 --set "checkpoint.model_from=$work/first"
+expect 0 "parameters  $work/first/step_" "$forge" "$deck" "${options[@]}" --set train.steps=1 --set "checkpoint.model_from=$work/first"
 kill -CONT $holder
 
 ends $killed_again killed 0 "only the text of $work/killed/.checkpoints.lock keeps other jobs from writing there"

@@ -41,12 +41,12 @@ expect 2 "--type fp16" "$forge" export "$work/saved" --output "$work/hf" --type 
 
 # another run starts with its model: step 1, other data, no moments; the same loss as what was exported has
 tuned=(--set checkpoint.every_steps=0 --set "checkpoint.model_from=$work/kept" --set "output.directory=$work/tuned_run")
-expect 0 "parameters of $work/kept/step_00000008, step 8" "$forge" "$deck" "${tuned[@]}" --set "checkpoint.directory=$work/tuned" \
+expect 0 "parameters  $work/kept/step_00000008, step 8" "$forge" "$deck" "${tuned[@]}" --set "checkpoint.directory=$work/tuned" \
   --set train.seed=9 --set train.global_batch_sequences=2
 head -n 1 "$work/tuned_run/metrics.jsonl" | grep -q '"step": 1,' || fail "doesn't begin with step 1"
 expect 0 "step_00000008, step 8, written by 1 rank" "$forge" "$deck" --restart "$work/tuned" "${tuned[@]}" \
   --set "checkpoint.directory=$work/tuned" --set train.seed=9 --set train.global_batch_sequences=2
-grep -q "parameters of" "$work/output" && fail "a restart loads model_from's parameters"
+grep -q "parameters  $work/kept" "$work/output" && fail "a restart loads model_from's parameters"
 tuned+=(--set checkpoint.directory=null)
 expect 0 "loss" "$forge" evaluate "$deck" "${tuned[@]}"
 grep "^loss" "$work/output" > "$work/loaded"
@@ -56,7 +56,7 @@ expect 0 "loss" "$forge" evaluate "$work/from_hf.yaml"
 grep "^loss" "$work/output" | cmp -s - "$work/loaded" || fail "model_from has another loss than the export"
 expect 2 "model.vocabulary = 257, the checkpoint has 256" "$forge" "$deck" "${tuned[@]}" --set model.vocabulary=257
 expect 2 "come from one of them" "$forge" "$work/from_hf.yaml" --set "checkpoint.model_from=$work/kept"
-expect 0 "parameters of $work/kept/step_00000008" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
+expect 0 "parameters  $work/kept/step_00000008" "$forge" generate "$deck" "${tuned[@]}" --prompt 1
 
 # so does one with what its optimizer had kept, under PyTorch's names
 expect 0 "written" "$forge" export "$work/kept" --output "$work/torch" --optimizer
@@ -121,7 +121,7 @@ expect 3 "no usable checkpoint" "$forge" "$deck" --restart "$work/saved/old.4/st
 before=$(ls "$work/saved")
 expect 3 "neither a checkpoint" "$forge" "$deck" --fresh --set "checkpoint.model_from=$work/nowhere"
 [ "$before" = "$(ls "$work/saved")" ] || fail "a start that is refused moves checkpoints: $(ls "$work/saved")"
-expect 0 "parameters of $work/saved/step_00000009" "$forge" "$deck" --fresh --set "checkpoint.model_from=$work/saved"
+expect 0 "parameters  $work/saved/step_00000009" "$forge" "$deck" --fresh --set "checkpoint.model_from=$work/saved"
 grep -q "earlier checkpoints moved to" "$work/output" || fail "--fresh with model_from moves nothing"
 rm -rf "$work"/saved/old.*
 

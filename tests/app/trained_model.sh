@@ -27,7 +27,7 @@ same_loss() {
 }
 
 # evaluate: the loss of the run's last validation, on any layout
-from="parameters of $work/saved/step_00000010, step 10, written by 4 ranks"
+from="parameters  $work/saved/step_00000010, step 10, written by 4 ranks"
 expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest
 same_loss "one rank"
 expect 0 "$from" "$forge" evaluate "$deck" "${common[@]}" --checkpoint "$work/saved/step_00000010"
@@ -40,7 +40,7 @@ if has_thread_ranks; then
     --set mesh.tp=2 --set mesh.ep=4 --set mesh.etp=1
   same_loss "eight threads"
 fi
-expect 0 "parameters of model.hf $work/run/hf" "$forge" evaluate "$deck" "${common[@]}" --set "model.hf=$work/run/hf" \
+expect 0 "parameters  model.hf $work/run/hf" "$forge" evaluate "$deck" "${common[@]}" --set "model.hf=$work/run/hf" \
   --set model.load_weights=false
 same_loss "the model that the run wrote"
 expect 0 "bits per token" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint "$work/saved/step_00000005"
@@ -50,18 +50,18 @@ expect 0 "bits per byte" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint la
 # generate: on one rank, whatever the mesh; the tokens of the model that the run wrote
 tokens=(--tokens 3,1,4,1,5 --temperature 0 --length 40)
 continued() { tail -n 1 "$work/output"; }
-expect 0 "parameters of model.hf" "$forge" generate "$deck" "${common[@]}" "${tokens[@]}" --set "model.hf=$work/run/hf"
+expect 0 "parameters  model.hf" "$forge" generate "$deck" "${common[@]}" "${tokens[@]}" --set "model.hf=$work/run/hf"
 written=$(continued)
 [ "$(tr -cd , <<< "$written" | wc -c)" -eq 39 ] || fail "not 40 tokens: $written"
 expect 0 "$from" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --checkpoint latest "${layout[@]}"
 [ "$(continued)" = "$written" ] || fail "generate of the checkpoint writes $(continued), of the model $written"
 # in bf16, which rounds them: as the model that the run wrote, rounded
 bf16=(--set train.precision=bf16)
-expect 0 "parameters of model.hf" "$forge" generate "$deck" "${common[@]}" "${tokens[@]}" --set "model.hf=$work/run/hf" "${bf16[@]}"
+expect 0 "parameters  model.hf" "$forge" generate "$deck" "${common[@]}" "${tokens[@]}" --set "model.hf=$work/run/hf" "${bf16[@]}"
 rounded=$(continued)
 expect 0 "$from" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --checkpoint latest "${bf16[@]}"
 [ "$(continued)" = "$rounded" ] || fail "generate of the checkpoint in bf16 writes $(continued), of the model $rounded"
-expect 0 "parameters of model.hf" "$forge" evaluate "$deck" "${common[@]}" --set "model.hf=$work/run/hf" "${bf16[@]}"
+expect 0 "parameters  model.hf" "$forge" evaluate "$deck" "${common[@]}" --set "model.hf=$work/run/hf" "${bf16[@]}"
 rounded=$(loss)
 expect 0 "$from" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest "${bf16[@]}"
 [ "$(loss)" = "$rounded" ] || fail "evaluate of the checkpoint in bf16 says $(loss), of the model $rounded"
@@ -93,11 +93,11 @@ expect 2 "train.fp8_recipe = delayed has its scales from the steps of a training
 delayed=(verify/fp8_delayed/input.yaml "${common[@]}" --set "checkpoint.directory=$work/delayed")
 expect 0 "saved step_00000010" "$forge" "${delayed[@]}" --set train.validate_every_steps=10 --set "output.directory=$work/delayed_run"
 trained=$(sed -n 's/.*"validation_loss": \([^,}]*\).*/\1/p' "$work/delayed_run/metrics.jsonl")
-expect 0 "parameters of $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest
+expect 0 "parameters  $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest
 same_loss "delayed scales"
 expect 2 "; legal: train.fp8_history = 3" "$forge" evaluate "${delayed[@]}" --checkpoint latest --set train.fp8_history=4
 if has_thread_ranks; then
-  expect 0 "parameters of $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest --ranks 2 --set mesh.tp=2
+  expect 0 "parameters  $work/delayed/step_00000010" "$forge" evaluate "${delayed[@]}" --checkpoint latest --ranks 2 --set mesh.tp=2
   same_loss "delayed scales on two ranks"
 fi
 trained=$plain
@@ -105,22 +105,31 @@ expect 2 "--precision fp16: legal are fp64, fp32, bf16 and fp8" "$forge" evaluat
 expect 2 "exclude each other" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest --precision fp8 "${bf16[@]}"
 expect 2 "train.fp8_recipe = row without train.precision = fp8" "$forge" evaluate "$deck" "${saved[@]}" --checkpoint latest \
   --precision fp32 --set train.fp8_recipe=row
-expect 0 "initial parameters (train.seed 0)" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --initial \
+expect 0 "parameters  initial values, seed 0" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --initial \
   --set model.load_weights=false
 [ "$(continued)" != "$written" ] || fail "initial values write what the trained model does"
-expect 0 "parameters of model.hf verify/deepseek_v3/model" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --initial
+expect 0 "parameters  model.hf verify/deepseek_v3/model" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}" --initial
 
-# what is in doubt is refused, and says what there is
-expect 2 "holds checkpoints (step_00000010); say --checkpoint latest" "$forge" evaluate "$deck" "${saved[@]}"
-grep -qF -- "--initial for the parameters that training starts with (those of model.hf = verify/deepseek_v3/model)" "$work/output" ||
-  fail "doesn't say what --initial is: $(cat "$work/output")"
-expect 2 "holds checkpoints (step_00000010); say --checkpoint latest" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}"
-refused() {
-  expect 2 "holds checkpoints" "$@" --set train.microbatch_sequences=1
-  [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "two ranks don't give one message: $(cat "$work/output")"
-}
-refused mpirun -n 2 "$forge" evaluate "$deck" "${saved[@]}"
-if has_thread_ranks; then refused "$forge" evaluate "$deck" "${saved[@]}" --ranks 2; fi
+# without an option the newest checkpoint counts, whatever the deck names besides, and is said to be it
+newest="$from; the newest checkpoint, of which --checkpoint DIR and --initial are the alternatives"
+expect 0 "$newest" "$forge" evaluate "$deck" "${saved[@]}"
+same_loss "the newest by default"
+expect 0 "$newest" "$forge" generate "$deck" "${saved[@]}" "${tokens[@]}"
+[ "$(continued)" = "$written" ] || fail "generate of the newest checkpoint writes $(continued), of the model $written"
+expect 0 "$newest" mpirun -n 2 "$forge" evaluate "$deck" "${saved[@]}" --set train.microbatch_sequences=1
+[ "$(grep -c parameters "$work/output")" -eq 1 ] || fail "two ranks don't give one line: $(cat "$work/output")"
+# the directory in the deck's place: the same loss on one rank, on two, and of a step
+data=(--set "data.validation_files=[verify/deepseek_v3/tokens.bin]")
+for directory in "$work/saved" "$work/saved/step_00000010" "$work/saved/latest"; do
+  expect 0 "$from" "$forge" evaluate "$directory"
+  same_loss "evaluate $directory"
+done
+expect 0 "$from" mpirun -n 2 "$forge" evaluate "$work/saved"
+same_loss "a directory on two ranks"
+expect 0 "$from" "$forge" generate "$work/saved" "${tokens[@]}"
+[ "$(continued)" = "$written" ] || fail "generate of the directory writes $(continued), of the model $written"
+expect 0 "parameters  model.hf $work/run/hf" "$forge" evaluate "$work/run/hf" "${data[@]}" --set data.dtype=uint16 --precision fp64 \
+  --set train.sequence_tokens=24 --set train.validation_sequences=4
 cat > "$work/plain.yaml" << YAML
 model: {layers: 1, width: 16, heads: 2, ffn: 24, vocabulary: 97}
 train: {steps: 1, global_batch_sequences: 2, sequence_tokens: 16, precision: fp32}
@@ -132,7 +141,7 @@ plain=$work/plain.yaml
 expect 2 "the deck names no trained parameters; legal: --checkpoint DIR, model.hf" "$forge" generate "$plain" "${tokens[@]}"
 expect 2 "the deck names no trained parameters" "$forge" evaluate "$plain"
 expect 2 "holds no checkpoint; legal: --checkpoint DIR" "$forge" evaluate "$plain" --set "checkpoint.directory=$work/none"
-expect 0 "initial parameters (train.seed 0)" "$forge" evaluate "$plain" --initial
+expect 0 "parameters  initial values, seed 0" "$forge" evaluate "$plain" --initial
 expect 2 "--checkpoint latest: the deck has no checkpoint.directory" "$forge" evaluate "$plain" --checkpoint latest
 expect 2 "exclude each other" "$forge" generate "$plain" "${tokens[@]}" --initial --checkpoint latest
 expect 2 "come from one of them" "$forge" generate "$deck" "${tokens[@]}" --set "checkpoint.model_from=$work/saved"
@@ -146,7 +155,7 @@ printf 'x' | dd of="$work/saved/step_00000010/manifest.h5" bs=1 seek=1000 conv=n
 for verb in evaluate "generate ${tokens[*]}"; do
   # shellcheck disable=SC2086
   expect 0 "step_00000010 is not usable" "$forge" $verb "$deck" "${saved[@]}" --checkpoint latest
-  grep -qF "parameters of $work/saved/step_00000005, step 5" "$work/output" || fail "not the newest good one: $(cat "$work/output")"
+  grep -qF "parameters  $work/saved/step_00000005, step 5" "$work/output" || fail "not the newest good one: $(cat "$work/output")"
   # shellcheck disable=SC2086
   expect 3 "no usable checkpoint" "$forge" $verb "$deck" "${saved[@]}" --checkpoint "$work/saved/step_00000010"
 done

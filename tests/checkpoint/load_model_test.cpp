@@ -37,8 +37,7 @@ std::vector<StepRecord> expect_loaded(const Deck& model, const Layout& layout, P
     Rank<T> rank(world, deck);
     rank.session->initialise();
     std::vector<std::string> notes;
-    load_model(*rank.session, deck, notes);
-    const std::string& said = notes.back();
+    const std::string said = load_model(*rank.session, deck, notes);
     if (said.find("step 2") == std::string::npos) throw Error("another text: " + said);
     bool biases = false;
     for (const StateTensor& tensor : session_state(*rank.session, StateUse::read)) {

@@ -354,7 +354,7 @@ TEST(Check, ModelOnly) {
 }
 
 TEST(Check, MissingDirectoryOfTheModel) {
-  expect_refused([](Deck& d) { d.model.hf = "/nonexistent/model"; }, {"model.hf", "/nonexistent/model/config.json"});
+  expect_refused([](Deck& d) { d.model.hf = "/nonexistent/model"; }, {"model.hf = /nonexistent/model: No such file"});
 }
 
 // The decks of the repository's verification problems pass as they are.

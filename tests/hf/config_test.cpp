@@ -4,6 +4,7 @@
 
 #include "../config/support.hpp"
 #include "config/family.hpp"
+#include "model/rotary_table.hpp"
 
 namespace forge {
 namespace {
@@ -172,6 +173,24 @@ TEST(HfConfig, RopeDefaults) {
   const ModelDeck linear = read(small("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}));
   EXPECT_EQ(linear.rope_scaling, RopeScaling::linear);
   EXPECT_EQ(linear.rope_factor, 4);
+}
+
+// A rope_theta that transformers has moved into rope_parameters may stand outside as it was.
+TEST(HfConfig, InnerThetaCounts) {
+  ModelDeck m = read(small("llama", {{"head_dim", 128},
+                                     {"rope_theta", 10000},
+                                     {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000}}}}));
+  EXPECT_EQ(m.rope_theta, 500000);
+  EXPECT_NEAR(rotary_frequencies(resolve_model(m)).inverse.back(), 2.455e-06, 1e-9);
+}
+
+TEST(HfConfig, YarnAttentionFactor) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 16}, {"original_max_position_embeddings", 16}};
+  json one = yarn;
+  one["attention_factor"] = 1.0;
+  EXPECT_NEAR(rotary_frequencies(resolve_model(read(small("llama", {{"rope_parameters", yarn}})))).attention_factor,
+              1.2772588722, 1e-9);
+  EXPECT_EQ(rotary_frequencies(resolve_model(read(small("llama", {{"rope_parameters", one}})))).attention_factor, 1);
 }
 
 TEST(HfConfig, Yarn) {

@@ -42,5 +42,19 @@ TEST(Sampling, DrawsAreKeyed) {
   EXPECT_NE(counts({1, 0, 1, 5}, 100), counts({1, 0, 1, 6}, 100));
 }
 
+TEST(Sampling, NothingIsDrawnFromNaN) {
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  for (const auto& bad : {std::vector<double>{0, nan, 1}, {nan, nan}, {inf, 0}, {-inf, -inf}})
+    for (const double temperature : {0.0, 1.0}) {
+      try {
+        sample_token(bad, {temperature, 0, 1, 0}, 3);
+        FAIL() << "a token was drawn";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::not_finite);
+      }
+    }
+  EXPECT_EQ(sample_token({-inf, 2, 1}, {0, 0, 1, 0}, 0), 1);
+}
+
 }  // namespace
 }  // namespace forge

@@ -32,7 +32,7 @@ there_and_back() { # NAME "LAYOUT OF THE CPU" "OF THE GPUS"
   grep -q "vgpu" "$work/$name/run/job_info" || fail "$name: the second part didn't run on an emulated GPU"
   for build in "$cpu" "$forge"; do
     expect 0 "step_00000004 written" "$build" export "$work/$name/saved" --output "$work/$name/$(basename "$(dirname "$build")")"
-    expect 0 "parameters of $work/$name/saved/step_00000004" "$build" evaluate "$deck" "${common[@]}" --checkpoint latest \
+    expect 0 "parameters  $work/$name/saved/step_00000004" "$build" evaluate "$deck" "${common[@]}" --checkpoint latest \
       --set "data.validation_files=[verify/$name/tokens.bin]" --set train.validation_sequences=4
     sed -n 's/^loss \([^ ]*\) nats.*/\1/p' "$work/output" > "$work/$name/loss_$(basename "$(dirname "$build")")"
   done

@@ -6,7 +6,7 @@ forge=$1
 . "$(cd "$(dirname "$0")" && pwd)/../app/expect.sh"
 
 loss_of() { # DECK PRECISION
-  expect 0 "parameters of model.hf" "$forge" evaluate "$1" --precision "$2" --set "data.validation_files=[verify/mixtral/tokens.bin]" \
+  expect 0 "parameters  model.hf" "$forge" evaluate "$1" --precision "$2" --set "data.validation_files=[verify/mixtral/tokens.bin]" \
     --set machine.workspace_mib=1 --set train.validation_sequences=2 --set "output.directory=$work/run"
   sed -n 's/^loss \([^ ]*\) nats.*/\1/p' "$work/output"
 }

@@ -1,0 +1,133 @@
+#include "app/directory_deck.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/checkpoint_files.hpp"
+#include "config/keys.hpp"
+#include "config/path_hint.hpp"
+#include "config/text.hpp"
+#include "config/yaml.hpp"
+#include "hf/config.hpp"
+#include "layout/mesh_shape.hpp"
+#include "train/restart.hpp"
+
+namespace forge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+bool sets(const std::vector<std::string>& options, const std::string& begin) {
+  return std::any_of(options.begin(), options.end(), [&](const std::string& o) { return o.starts_with(begin); });
+}
+
+// Of the newest checkpoint whose table can be read.
+std::string deck_in_checkpoints(const std::string& path) {
+  std::string damage;
+  for (const std::string& checkpoint : checkpoints_at(path, "")) {
+    try {
+      return CheckpointFiles(checkpoint, [](const StoredDataset&, const StoredTensor&) { return false; }).facts().deck;
+    } catch (const BadCheckpoint& error) {
+      damage += std::string("\n  ") + error.what();
+    }
+  }
+  throw BadCheckpoint("no usable checkpoint:" + damage);
+}
+
+// Before other options: all keys of the layout as they are without a deck, and all ranks read different data.
+std::vector<std::string> plain_layout() {
+  std::vector<std::string> options;
+  for (const Key& key : all_keys())
+    if (key.section == "mesh" || key.section == "schedule")
+      options.push_back(key.qualified() + "=" + default_text(key));
+  options.push_back("mesh.dp_shard=-1");
+  return options;
+}
+
+Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>& options, Needs needs, int world_size) {
+  const std::string& path = line.inputs.front();
+  const std::string text = deck_in_checkpoints(path), name = path + ": its deck";
+  const Deck deck = read_deck(text, name, options, needs);
+  std::vector<std::string> all;
+  // The resolved deck has all that the directory has said.
+  if (std::error_code ignored; !deck.model.hf.empty() && !fs::exists(deck.model.hf, ignored))
+    all = {"model.hf=\"\"", "model.load_weights=false"};
+  if (line.verb == Verb::evaluate && world_size > 0 && ranks_of(deck.mesh) != world_size && !sets(options, "mesh."))
+    for (const std::string& option : plain_layout()) all.push_back(option);
+  all.insert(all.end(), options.begin(), options.end());
+  return read_deck(text, name, all, needs);
+}
+
+// What a model alone doesn't say: a step of one sequence a rank, for show and plan.
+Deck deck_of_model(const CommandLine& line, std::vector<std::string> options, Needs needs, int world_size) {
+  constexpr std::int64_t most_tokens = 2048;
+  fs::path directory = line.inputs.front();
+  if (!directory.has_filename()) directory = directory.parent_path();
+  ModelDeck model;
+  model.hf = directory.string();
+  std::string text = "model: {hf: " + yaml_text(directory.string()) + "}\n";
+  if (needs == Needs::training) {
+    const std::int64_t positions = read_hf_config(directory.string(), model).max_positions;
+    const std::int64_t ranks = std::max(world_size, 1);
+    text += "train: {steps: 1, global_batch_sequences: " + std::to_string(ranks) +
+            ", sequence_tokens: " + std::to_string(positions > 0 ? std::min(positions, most_tokens) : most_tokens) +
+            "}\nmesh: {dp_shard: -1}\noptimizer: {learning_rate: 1e-4}\noutput: {directory: " +
+            yaml_text("runs/" + fs::absolute(directory).filename().string()) + "}\n";
+    // Data is evaluate's: what it looks at is no training set.
+    const std::string held_out = "data.validation_files=";
+    const auto files = std::find_if(options.rbegin(), options.rend(),
+                                    [&](const std::string& option) { return option.starts_with(held_out); });
+    if (line.verb != Verb::evaluate)
+      text += "data: {files: [train.bin]}\n";
+    else if (files != options.rend() && !sets(options, "data.files=") && !sets(options, "data.sources="))
+      options.insert(options.begin(), "data.files=" + files->substr(held_out.size()));
+  }
+  return read_deck(text, "the deck of model " + directory.string(), options, needs);
+}
+
+bool takes_directory(Verb verb) {
+  return verb == Verb::evaluate || verb == Verb::generate || verb == Verb::show || verb == Verb::plan;
+}
+
+}  // namespace
+
+std::string checkpoint_of_input(const CommandLine& line) {
+  const std::string& path = line.inputs.front();
+  std::error_code ignored;
+  const bool latest = fs::path(path).filename() == "latest" && is_file(path);
+  if (!takes_directory(line.verb) || (!latest && !fs::is_directory(path, ignored))) return "";
+  return holds_checkpoints(path) ? path : "";
+}
+
+bool stands_for_deck(const CommandLine& line) {
+  const std::string& path = line.inputs.front();
+  std::error_code ignored;
+  if (!checkpoint_of_input(line).empty()) return true;
+  if (!fs::is_directory(path, ignored)) return false;
+  if (!takes_directory(line.verb))
+    throw BadInput("the deck " + path + " is a directory; give the path of a YAML file" +
+                   (holds_checkpoints(path)          ? ", and this directory to --restart or checkpoint.model_from"
+                    : is_file(path + "/config.json") ? ", and this directory as model.hf"
+                    : is_file(path + "/deck.yaml")   ? ", as " + path + "/deck.yaml"
+                                                     : ""));
+  if (is_file(path + "/deck.yaml") || is_file(path + "/config.json")) return true;
+  throw BadInput("the deck " + path +
+                 " is a directory without config.json, deck.yaml and checkpoints; legal: a YAML file, a Hugging Face "
+                 "directory, a run's, a checkpoint or checkpoint.directory");
+}
+
+Deck deck_of_directory(const CommandLine& line, std::vector<std::string> options, Needs needs, int world_size) {
+  const std::string& path = line.inputs.front();
+  if (!checkpoint_of_input(line).empty()) return deck_of_checkpoint(line, options, needs, world_size);
+  const std::string file = path + "/deck.yaml";
+  if (is_file(file)) return read_deck(read_text_file(file, most_yaml_bytes, "the deck"), file, options, needs);
+  return deck_of_model(line, std::move(options), needs, world_size);
+}
+
+}  // namespace forge

@@ -1,0 +1,139 @@
+#include "checkpoint/hf_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+#include <string_view>
+
+#include "config/text.hpp"
+#include "hf/block_scales.hpp"
+#include "nn/units.plan.hpp"
+
+namespace forge {
+
+namespace {
+
+constexpr std::array prefixes{std::string_view("transformer."), std::string_view("model.")};
+
+const TensorInfo* find_named(const TensorFiles& files, const std::string& name) {
+  const TensorInfo* info = files.find(name);
+  for (const std::string_view prefix : prefixes)
+    if (!info && name.starts_with(prefix)) info = files.find(name.substr(prefix.size()));
+  return info;
+}
+
+// The tensor of all experts that would have an expert's matrix, in a name that ends in "experts.3.up_proj.weight".
+HfPlace find_packed(const TensorFiles& files, const Parameter& p) {
+  const std::string mark = "experts." + std::to_string(p.expert) + ".";
+  const std::size_t at = p.hf_name.rfind(mark);
+  if (at == std::string::npos) return {};
+  const bool down = p.name.ends_with(".down"), up = p.name.ends_with(".up");
+  const std::string own = p.hf_name.substr(0, at), last = down ? "experts.down_proj" : "experts.gate_up_proj";
+  const TensorInfo* info = find_named(files, own + last);
+  // The module is mlp there in every family.
+  if (const std::size_t moe = own.rfind("block_sparse_moe."); !info && moe != std::string::npos)
+    info = find_named(files, own.substr(0, moe) + "mlp." + last);
+  const std::int64_t matrix = p.elements();
+  return {info, down ? p.expert * matrix : (2 * p.expert + (up ? 1 : 0)) * matrix, true};
+}
+
+// What a packed tensor must be for the parameter: (E, m, n) with any E that has the expert.
+bool packs(const TensorInfo& tensor, const Parameter& p) {
+  const std::int64_t rows = p.shape[0] * (p.name.ends_with(".down") ? 1 : 2);
+  return tensor.shape.size() == 3 && tensor.shape[0] > p.expert && tensor.shape[1] == rows &&
+         tensor.shape[2] == p.shape[1];
+}
+
+// Buffers that older versions of transformers saved with a model's parameters.
+bool is_buffer(const std::string& name) {
+  constexpr std::array ends{"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".attn.bias",
+                            ".attn.masked_bias"};
+  return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); });
+}
+
+// The layer behind the last one that a name is of: multi-token prediction's, −1: none.
+std::int64_t depth_of(const std::string& name, const ModelSpec& spec) {
+  constexpr std::string_view layers = "layers.";
+  const std::size_t at = name.find(layers);
+  if (at == std::string::npos) return -1;
+  std::int64_t layer = -1;
+  std::from_chars(name.data() + at + layers.size(), name.data() + name.size(), layer);
+  return layer >= spec.L() ? layer - spec.L() : -1;
+}
+
+// Multi-token layers' own copies of embedding and head, which are the model's.
+bool is_shared_copy(const std::string& name) {
+  return name.ends_with(".embed_tokens.weight") || name.ends_with(".shared_head.head.weight");
+}
+
+// "a, b, c and 5 more".
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr std::size_t shown_names = 3;
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < shown_names; ++i) text += (i ? ", " : "") + shown(names[i]);
+  return text + (names.size() > shown_names ? " and " + std::to_string(names.size() - shown_names) + " more" : "");
+}
+
+std::string unread_text(const TensorFiles& files, const std::set<std::string>& read, const ModelSpec& spec) {
+  std::vector<std::string> unknown, depths;
+  for (const std::string& name : files.names()) {
+    const std::int64_t depth = depth_of(name, spec);
+    if (read.count(name) || is_buffer(name) || (depth >= 0 && depth < spec.options.mtp_depth && is_shared_copy(name)))
+      continue;
+    if (spec.options.tied_embeddings && name == head_name) continue;  // compared with the embedding
+    (depth >= spec.options.mtp_depth ? depths : unknown).push_back(name);
+  }
+  std::string text;
+  if (!unknown.empty())
+    text = std::to_string(unknown.size()) + " tensors that no part of the model reads: " + first_of(unknown);
+  if (!depths.empty())
+    text +=
+        (text.empty() ? "" : "; ") + std::to_string(depths.size()) +
+        " tensors of layers behind the last are left out (model.mtp_depth = " + std::to_string(spec.options.mtp_depth) +
+        "): " + first_of(depths);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> file_shape(const Parameter& p) {
+  return p.hf_transposed ? std::vector<std::int64_t>{p.shape[1], p.shape[0]} : p.shape;
+}
+
+HfPlace find_values(const TensorFiles& files, const Parameter& p) {
+  if (const TensorInfo* info = find_named(files, p.hf_name)) return {info};
+  return p.expert >= 0 ? find_packed(files, p) : HfPlace{};
+}
+
+std::string problem_of(const TensorFiles& files, const Parameter& p) {
+  const HfPlace place = find_values(files, p);
+  if (!place.tensor) return "tensor " + p.hf_name + " " + shape_text(file_shape(p)) + " is missing";
+  const TensorInfo& info = *place.tensor;
+  if (place.packed ? packs(info, p) : info.shape == file_shape(p)) return "";
+  return files.file_of(info) + ": tensor " + info.name + " has shape " + shape_text(info.shape) +
+         (place.packed ? ", of whose experts each should have " + shape_text(file_shape(p)) + " for " + p.hf_name
+                       : ", config.json asks for " + shape_text(file_shape(p)));
+}
+
+HfSummary summary_of(const std::string& directory, const ModelSpec& spec) {
+  const TensorFiles files = TensorFiles::open(directory);
+  std::set<std::string> read;
+  HfSummary summary;
+  const auto take = [&](const TensorInfo* info) {
+    if (!info || !read.insert(info->name).second) return;
+    ++summary.tensors;
+    if (const TensorInfo* scales = files.find(scale_name(info->name))) read.insert(scales->name);
+  };
+  for (const Unit& unit : parameter_units(spec))
+    for (const Parameter& p : unit.parameters) take(find_values(files, p).tensor);
+  for (const RouterBias& bias : router_biases(spec)) take(find_named(files, bias.hf_name));
+  summary.unread = unread_text(files, read, spec);
+  return summary;
+}
+
+const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name) {
+  return find_named(files, name);
+}
+
+}  // namespace forge

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "hf/safetensors.hpp"
+#include "model/parameters.hpp"
+
+namespace forge {
+
+// Where a parameter's values stand in the files of a Hugging Face directory.
+struct HfPlace {
+  const TensorInfo* tensor = nullptr;  // null: nowhere
+  std::int64_t first = 0;              // its first element there
+  bool packed = false;                 // a part of the tensor of all experts of a layer
+};
+
+// Under its name, also without the prefix that all names of its family share, as models without a head are saved; of
+// experts' matrices, in mlp.experts.gate_up_proj (E, 2 F, C), gates before ups, and mlp.experts.down_proj (E, C, F), as
+// transformers 5 has them in memory.
+HfPlace find_values(const TensorFiles& files, const Parameter& parameter);
+
+// A tensor by its name, with or without that prefix; null: there is none.
+const TensorInfo* find_tensor(const TensorFiles& files, const std::string& name);
+// The name of the output matrix in every family.
+inline constexpr const char* head_name = "lm_head.weight";
+
+// Shape in the files: (in, out) where the family stores it so.
+std::vector<std::int64_t> file_shape(const Parameter& parameter);
+
+// "" or why the files don't have the parameter's values: missing, or of another shape.
+std::string problem_of(const TensorFiles& files, const Parameter& parameter);
+
+// What a model takes of a directory's tensors.
+struct HfSummary {
+  std::int64_t tensors = 0;  // that it reads
+  std::string unread;        // "" or a sentence that names tensors that mean something and that it doesn't read
+};
+HfSummary summary_of(const std::string& directory, const ModelSpec& spec);
+
+}  // namespace forge

@@ -1,0 +1,69 @@
+#include "parallel/not_finite.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "device/memory.hpp"
+#include "kernels/kernels.hpp"
+
+namespace forge {
+
+namespace {
+
+// Numbers of parameters of a unit that have such a weight, from a copy on the host.
+template <class T, class V>
+std::set<std::size_t> parameters_not_finite(const RankUnit<T>& unit, const View<V, 1>& weights, Stream& stream) {
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  std::set<std::size_t> found;
+  for (std::int64_t begin = 0; begin < weights.size(); begin += most) {
+    std::vector<V> values(to_size(std::min(most, weights.size() - begin)));
+    copy_to_host(stream, values.data(), weights.data + begin, values.size() * sizeof(V));
+    stream.synchronize();
+    const std::int64_t at = unit.state.begin + begin;
+    for (const Run& run : runs_of(unit.local, {at, at + std::ssize(values)})) {
+      const V* const from = values.data() + (run.local - at);
+      if (!std::all_of(from, from + run.count, [](V value) { return std::isfinite(static_cast<double>(value)); }))
+        found.insert(run.piece->parameter);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+template <class T>
+std::vector<std::string> tensors_not_finite(const ParameterStorage<T>& storage, Stream& stream, bool own_names) {
+  const Buffer memory((sum_partials + 1) * sizeof(double));
+  auto* const sum = reinterpret_cast<double*>(memory.data());
+  std::vector<std::string> names;
+  for (std::size_t u = 0; u < storage.size(); ++u) {
+    const RankUnit<T>& unit = storage.unit(u);
+    const auto look = [&]<class V>(const View<V, 1>& weights) {
+      // A sum of squares that is finite has no such weight in it; one that isn't may only be too large.
+      double squares = 0;
+      fill_zero(stream, sum, sizeof *sum);
+      sum_of_squares<V>(stream, weights, View<double, 1>(sum + 1, {{static_cast<std::int64_t>(sum_partials)}}),
+                        View<double, 1>(sum, {{1}}));
+      copy_to_host(stream, &squares, sum, sizeof squares);
+      stream.synchronize();
+      if (std::isfinite(squares)) return;
+      for (const std::size_t i : parameters_not_finite(unit, weights, stream)) {
+        const Parameter& p = unit.local.parameters[i];
+        names.push_back(own_names || p.hf_name.empty() ? p.name : p.hf_name);
+      }
+    };
+    if (unit.master_is_copy)
+      look(unit.copy);
+    else
+      look(unit.master);
+  }
+  return names;
+}
+
+#define FORGE_INSTANTIATE(T) \
+  template std::vector<std::string> tensors_not_finite<T>(const ParameterStorage<T>&, Stream&, bool);
+FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
+#undef FORGE_INSTANTIATE
+
+}  // namespace forge
