@@ -36,11 +36,34 @@ void check_output(const std::vector<std::string>& inputs, const std::string& out
   }
 }
 
+void remove_notes(const std::string& output) {
+  for (const char* end : {".progress", ".progress.new"}) ::unlink((output + end).c_str());
+}
+
+void OutputLock::make_directories(const std::string& output) {
+  const std::filesystem::path directory = std::filesystem::path(output).parent_path();
+  std::filesystem::path at;
+  for (const auto& part : directory) {
+    at /= part;
+    if (::mkdir(at.c_str(), 0777) == 0) {
+      made_.push_back(at.string());
+    } else if (errno == ENOTDIR) {
+      throw BadInput("the output " + output + ": " + at.parent_path().string() + " is a file; legal: a directory");
+    } else if (errno != EEXIST) {
+      throw IoFailed("make the directory " + at.string() + " of the output " + output + ": " + std::strerror(errno));
+    }
+  }
+}
+
 OutputLock::OutputLock(const std::string& output) : path_(output + ".partial") {
+  make_directories(output);
   // Who ends renames or removes the file: who had opened it before would hold a lock that nobody else sees.
   do {
     if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (descriptor_ < 0 && errno == ELOOP)
+      throw BadInput(path_ + " is a symbolic link, and " + output +
+                     " is written under that name first; legal: another --output, or remove the link");
     if (descriptor_ < 0) throw IoFailed("open " + path_ + ": " + std::strerror(errno));
     int status = 0;
     while ((status = ::flock(descriptor_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
@@ -53,16 +76,16 @@ OutputLock::OutputLock(const std::string& output) : path_(output + ".partial") {
   } while (!has_name());
 }
 
-// Nothing is left of a run that has written nothing.
 OutputLock::~OutputLock() {
-  struct stat status;
-  if (has_name() && ::fstat(descriptor_, &status) == 0 && status.st_size == 0) ::unlink(path_.c_str());
+  if (has_name()) ::unlink(path_.c_str());
   ::close(descriptor_);
+  // Fails where something is in them.
+  for (auto at = made_.rbegin(); at != made_.rend(); ++at) ::rmdir(at->c_str());
 }
 
 bool OutputLock::has_name() const {
   struct stat opened, named;
-  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+  return ::fstat(descriptor_, &opened) == 0 && ::lstat(path_.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
          opened.st_ino == named.st_ino;
 }
 
