@@ -91,7 +91,9 @@ void add_tokenize_options(po::options_description& o, CommandLine& c) {
       "pattern", po::value(&c.pattern)->value_name("NAME|FILE"), "how a tiktoken file's vocabulary cuts text")(
       "files-from", po::value(&c.files_from)->value_name("FILE"),
       "paths of more texts, each on a line, or behind each a zero byte (find -print0)")(
-      "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of .jsonl files (default text)")(
+      "ext", po::value(&c.endings)->value_name("EXT,…|all"),
+      "endings of the files that are taken of a folder (default txt,text,md,rst,jsonl,ndjson,jl)")(
+      "field", po::value(&c.field)->value_name("NAME"), "whose text is a document, of lines of JSON (default text)")(
       "document-end", po::bool_switch(&c.document_end),
       "write the id that ends a document after each (of bytes: 256 after each file)")(
       "document-end-token", po::value(&c.document_end_token)->value_name("TEXT|ID"),
@@ -288,6 +290,10 @@ void parse_options(const std::string& verb, const std::vector<std::string>& word
     read_schedule(c);
     if (values.count("tokens")) read_tokens(values["tokens"].as<std::string>(), c);
     check_given(values, c);
+    for (const char* option :
+         {"tokenizer", "pattern", "document-end-token", "files-from", "field", "format", "ext", "output"})
+      if (values.count(option) && !values[option].defaulted() && values[option].as<std::string>().empty())
+        throw BadInput(std::string("--") + option + ": is empty; legal: a value, or leave the option out");
   } catch (const po::unknown_option& error) {
     const std::string hint = option_hint(verb, error.get_option_name());
     throw BadInput("forge " + verb + ": " + error.what() + (hint.empty() ? option_list(verb) : hint));

@@ -71,7 +71,8 @@ struct CommandLine {
   std::string tokenizer;           // a file or a directory, also of evaluate and generate; "": bytes, or the model's
   std::string pattern;             // of a tiktoken file: a name or a file
   std::string files_from;          // a file with the paths of more texts; "": none
-  std::string field = "text";      // of .jsonl files
+  std::string endings;             // of files in folders, "txt,md"; "": the usual ones
+  std::string field = "text";      // of lines of JSON
   std::string format;              // "", uint16, uint32 or npy
   int threads = 0;                 // 0: all cores
   std::int64_t train_bpe = 0;      // ids of a tokenizer to train; 0: none

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "comm/world.hpp"
 #include "train/trainer.hpp"
 
@@ -8,5 +11,9 @@ namespace forge {
 // The data of a job, on all of its ranks. Where it is packed the first rank opens it before the others, which then find
 // the plans that it made; on a file system of their own they make theirs.
 TrainingData open_data(const RunSetup& setup, const World& world);
+
+// What of a deck's data and tokenizer doesn't go together and is legal, a sentence each: ids that data.dtype can't
+// hold, a tokenizer of another vocabulary than the model's.
+std::vector<std::string> data_warnings(const Deck& deck);
 
 }  // namespace forge

@@ -9,6 +9,7 @@
 #include "app/fp8_text.hpp"
 #include "app/job.hpp"
 #include "app/layout_text.hpp"
+#include "app/open_data.hpp"
 #include "app/rate_text.hpp"
 #include "app/summary_text.hpp"
 #include "app/task_table.hpp"
@@ -240,8 +241,10 @@ void run_show(const CommandLine& line) {
                    std::to_string(setup.mesh.world() - 1));
   const std::vector<MemoryPlan> memory = memory_by_stage(setup, RunKind::training);
   const Site site{.usable_bytes = gpu ? usable_bytes(gpu->mib << 20) : 0};
+  std::vector<std::string> warnings = warnings_of(setup, site);
+  for (std::string& more : data_warnings(deck)) warnings.push_back(std::move(more));
   std::printf("%s\n%s%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str(),
-              warning_lines(warnings_of(setup, site)).c_str());
+              warning_lines(warnings).c_str());
   print_layout(line, deck);
   print_parameters(setup);
   std::printf("%s", expert_text(setup).c_str());

@@ -4,12 +4,16 @@
 #include <filesystem>
 
 #include "app/verbs.hpp"
+#include "config/byte_vocabulary.hpp"
 #include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "data/resumable_tokens.hpp"
 #include "data/text_file.hpp"
+#include "data/text_tree.hpp"
 #include "data/tokenize.hpp"
 #include "data/tokenize_text.hpp"
+#include "tokenizer/files.hpp"
 #include "tokenizer/readers.hpp"
 #include "tokenizer/train_bpe.hpp"
 
@@ -17,8 +21,12 @@ namespace forge {
 
 namespace {
 
-// The texts of the command line, then those that --files-from names.
-std::vector<std::string> inputs_of(const CommandLine& line) {
+void say(const std::string& text) {
+  std::fprintf(stderr, "forge: tokenize: %s\n", text.c_str());
+}
+
+// The paths of the command line, then those that --files-from names.
+std::vector<std::string> paths_of(const CommandLine& line) {
   constexpr std::size_t most_list_bytes = std::size_t{1} << 30;
   std::vector<std::string> inputs = line.inputs;
   if (line.files_from.empty()) return inputs;
@@ -35,17 +43,72 @@ std::vector<std::string> inputs_of(const CommandLine& line) {
   return inputs;
 }
 
+// The same, with the texts of folders in their place.
+std::vector<std::string> inputs_of(const CommandLine& line) {
+  const std::vector<std::string> endings =
+      line.endings.empty() ? std::vector<std::string>() : read_endings(line.endings);
+  std::vector<std::string> inputs;
+  bool folders = false;
+  for (std::string& path : paths_of(line)) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored)) {
+      inputs.push_back(std::move(path));
+      continue;
+    }
+    folders = true;
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    const TextTree tree = text_tree(path, endings);
+    say(tree.summary);
+    inputs.insert(inputs.end(), tree.files.begin(), tree.files.end());
+  }
+  if (!folders && !line.endings.empty()) throw BadInput("--ext " + line.endings + " needs a folder among the texts");
+  return inputs;
+}
+
+void check_list(const CommandLine& line) {
+  if (!line.files_from.empty()) check_output({line.files_from}, line.output);
+}
+
+// More of it than a slip of a pen here and there says that it is no text, or one in another encoding.
+void warn_of(const IllFormedBytes& ill_formed, const char* what_becomes_of_them) {
+  constexpr double least_share = 0.01;
+  const double share =
+      ill_formed.of > 0 ? static_cast<double>(ill_formed.bytes) / static_cast<double>(ill_formed.of) : 0;
+  if (share < least_share) return;
+  std::fprintf(stderr,
+               "forge: tokenize: warning: %.1f %% of the bytes are no UTF-8, the first in %s; they %s; iconv turns "
+               "other encodings into UTF-8, and binary data is no text\n",
+               100 * share, ill_formed.first.c_str(), what_becomes_of_them);
+}
+
+// The lines of a deck that go with a token file; `end` below 0: it has no ends of documents.
+void print_deck_lines(const CommandLine& line, const std::string& dtype, std::int64_t vocabulary, std::int64_t end) {
+  std::printf("for the deck:\n  model: {vocabulary: %lld%s%s}\n  data: {files: [%s]%s%s%s}\n",
+              static_cast<long long>(vocabulary), line.tokenizer.empty() ? "" : ", tokenizer: ",
+              line.tokenizer.empty() ? "" : yaml_text(line.tokenizer).c_str(), yaml_text(line.output).c_str(),
+              dtype.empty() ? "" : ", dtype: ", dtype.c_str(),
+              end < 0 ? "" : (", document_end_token: " + std::to_string(end)).c_str());
+}
+
 void tokenize_as_bytes(const CommandLine& line) {
   const DocumentEnd end = line.document_end ? DocumentEnd::file : DocumentEnd::none;
-  for (const std::string& input : inputs_of(line)) {
-    const TextFileKind kind = text_file_kind(input);
-    if (kind.json_lines || kind.compression != TextFileKind::Compression::none)
-      throw BadInput(input + ": its bytes aren't those of its text; legal: --tokenizer, or text as it is");
+  const std::vector<std::string> inputs = inputs_of(line);
+  for (const std::string& input : inputs) {
+    const TextFileKind kind = TextFile(input).kind();
+    if (kind.compression != TextFileKind::Compression::none)
+      throw BadInput(input + ": is compressed, and of bytes only plain text is read; legal: --tokenizer, or " +
+                     (kind.compression == TextFileKind::Compression::gzip ? "gunzip" : "unzstd") + " it first");
+    if (kind.json_lines)
+      throw BadInput(input + ": has lines of JSON, of which the bytes have the braces and the keys too; legal: " +
+                     "--tokenizer, or text as it is");
   }
-  const TokenizeResult result = tokenize_bytes({inputs_of(line), line.output, end});
+  const TokenizeResult result = tokenize_bytes({inputs, line.output, end});
+  warn_of(result.ill_formed, "stay as they are");
   std::printf("%s: %lld tokens (uint16, byte vocabulary) of %lld bytes, %lld document ends\n", line.output.c_str(),
               static_cast<long long>(result.tokens), static_cast<long long>(result.bytes),
               static_cast<long long>(result.documents));
+  print_deck_lines(line, "uint16", byte_vocabulary + (line.document_end ? 1 : 0),
+                   line.document_end ? byte_document_end : -1);
 }
 
 std::int32_t document_end_of(const CommandLine& line, const Tokenizer& tokenizer) {
@@ -77,10 +140,10 @@ OutputFormat format_of(const std::string& name) {
 }
 
 // Files that a tokenizer is read from, which the output must not take the place of.
-std::vector<std::string> tokenizer_files(const CommandLine& line) {
-  std::vector<std::string> files{line.tokenizer, line.pattern};
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(line.tokenizer, ignored)) files.push_back(entry.path());
+std::vector<std::string> files_of_tokenizer(const CommandLine& line) {
+  std::vector<std::string> files = tokenizer_files(line.tokenizer);
+  files.push_back(line.tokenizer);
+  if (!line.pattern.empty()) files.push_back(line.pattern);
   return files;
 }
 
@@ -93,20 +156,29 @@ void train_tokenizer(const CommandLine& line) {
   options.inputs = inputs_of(line);
   options.field = line.field;
   check_output(options.inputs, line.output);
-  const std::int64_t bytes = read_documents(options, [&](std::string_view text) { trainer.add(text); });
-  if (bytes == 0) throw BadInput("tokenize: the text is empty");
   const OutputLock lock(line.output);
+  remove_notes(line.output);
+  IllFormedBytes ill_formed;
+  const std::int64_t bytes = read_documents(
+      options, [&](std::string_view text) { trainer.add(text); }, &ill_formed);
+  if (bytes == 0) throw BadInput("tokenize: the text is empty");
+  warn_of(ill_formed, "became U+FFFD");
   const std::string text = trainer.train(line.train_bpe);
   const Tokenizer made(read_tokenizer_json(text, line.output));
   write_text_file(line.output, text);
-  std::printf("%s: a byte-level BPE of %lld ids, trained on %lld bytes\n", line.output.c_str(),
-              static_cast<long long>(made.vocabulary()), static_cast<long long>(bytes));
+  const bool fewer = made.vocabulary() < line.train_bpe;
+  std::printf(
+      "%s: a byte-level BPE of %lld ids%s, trained on %lld bytes\nfor the deck:\n  model: {vocabulary: %lld, "
+      "tokenizer: %s}\n",
+      line.output.c_str(), static_cast<long long>(made.vocabulary()),
+      fewer ? (" (of " + std::to_string(line.train_bpe) + " asked for: no more pairs come twice)").c_str() : "",
+      static_cast<long long>(bytes), static_cast<long long>(made.vocabulary()), yaml_text(line.output).c_str());
 }
 
 }  // namespace
 
 void run_tokenize(const CommandLine& line) {
-  if (!line.files_from.empty()) check_output({line.files_from}, line.output);
+  check_list(line);
   if (line.threads > 0 && line.tokenizer.empty())
     throw BadInput("--threads needs --tokenizer: bytes are written, and a BPE is trained, by one thread");
   if (line.train_bpe > 0) return train_tokenizer(line);
@@ -119,14 +191,18 @@ void run_tokenize(const CommandLine& line) {
   options.document_end = document_end_of(line, tokenizer);
   options.format = format_of(line.format);
   options.threads = line.threads;
-  check_output(tokenizer_files(line), line.output);
-  options.say = [](const std::string& text) { std::fprintf(stderr, "forge: tokenize: %s\n", text.c_str()); };
+  check_output(files_of_tokenizer(line), line.output);
+  options.say = say;
   const TokenizeTextResult result = tokenize_text(tokenizer, options);
+  warn_of(result.ill_formed, "became U+FFFD");
   const long long ends = options.document_end >= 0 ? result.documents : 0;
   std::printf("%s: %lld tokens (%s, vocabulary %lld) of %lld bytes, %lld documents, %lld document ends\n",
               line.output.c_str(), static_cast<long long>(result.tokens), result.wide ? "uint32" : "uint16",
               static_cast<long long>(tokenizer.vocabulary()), static_cast<long long>(result.bytes),
               static_cast<long long>(result.documents), ends);
+  const bool raw = options.format != OutputFormat::npy && options.format != OutputFormat::megatron &&
+                   options.format != OutputFormat::llm_c;
+  print_deck_lines(line, !raw ? "" : result.wide ? "uint32" : "uint16", tokenizer.vocabulary(), options.document_end);
 }
 
 }  // namespace forge

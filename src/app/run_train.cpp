@@ -62,15 +62,17 @@ std::string layout_of(const RunSetup& s) {
   return text + "\n";
 }
 
+void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
+  notes.insert(notes.end(), more.begin(), more.end());
+}
+
 // What rank 0 says of the deck, before its GPU's memory is taken.
 std::string warnings_at(const RunSetup& setup, const World& world) {
   if (world.rank() > 0) return "";
   const int ranks_per_node = (world.size() + world.nodes() - 1) / world.nodes();
-  return warning_lines(warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)}));
-}
-
-void append(std::vector<std::string>& notes, const std::vector<std::string>& more) {
-  notes.insert(notes.end(), more.begin(), more.end());
+  std::vector<std::string> warnings = warnings_of(setup, {ranks_per_node, free_device_memory().value_or(0)});
+  append(warnings, data_warnings(setup.deck));
+  return warning_lines(warnings);
 }
 
 // The run begins behind the checkpoint that it restarts from, or with step 1, and nothing can be wrong with the start

@@ -74,6 +74,10 @@ class Scanner {
         return word("false");
       case 'n':
         return word("null");
+      case 'N':
+        return word("NaN");
+      case 'I':
+        return word("Infinity");
       default:
         return number();
     }
@@ -91,7 +95,7 @@ class Scanner {
     return at_ > begin;
   }
   bool number() {
-    take('-');
+    if (take('-') && sees('I')) return word("Infinity");
     if (!take('0') && !digits()) return false;
     if (take('.') && !digits()) return false;
     if (take('e') || take('E')) {

@@ -59,6 +59,10 @@ std::string text_of_note(const std::string& path) {
 
 }  // namespace
 
+void remove_notes(const std::string& output) {
+  for (const char* end : {".partial", ".progress", ".progress.new"}) std::remove((output + end).c_str());
+}
+
 ResumableTokens::ResumableTokens(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide)
     : output_(options.output),
       call_(call_of(tokenizer, options, wide)),

@@ -16,6 +16,9 @@ struct TokenizePosition {
   std::int64_t line = 1;     // there, of a .jsonl file
 };
 
+// Removes what a killed run left to go on with (OUTPUT.partial, OUTPUT.progress), for who writes the output otherwise.
+void remove_notes(const std::string& output);
+
 // Writes a token file beside its name, with a note of how far it is, by which the same call goes on after a kill.
 // Without finish() both are removed, but where the process ends at once.
 class ResumableTokens {

@@ -9,20 +9,20 @@
 
 namespace forge {
 
-// How a file's name says that its text is stored.
+// How a file's text is stored. Compression is told by the file's first bytes, lines of JSON by its name (.jsonl,
+// .ndjson, .jl, .json; any case, a number or a compression's ending behind it) or by its first lines: maps that have
+// the field.
 struct TextFileKind {
-  bool json_lines = false;  // .jsonl: a document a line; else the file is one
+  bool json_lines = false;  // a document a line; else the file is one
   enum class Compression { none, gzip, zstd } compression = Compression::none;
 };
-// By the name's end: .jsonl, .jsonl.gz, .jsonl.zst; any other name, with .gz or .zst or without, is a text. BadInput:
-// Parquet, archives, and compression that isn't read.
-TextFileKind text_file_kind(const std::string& path);
 
 // The bytes of a text file from its start, decompressed.
 class TextFile {
  public:
-  // BadInput: no such file.
-  explicit TextFile(const std::string& path);
+  // `field`: whose text is a document of JSON lines. BadInput: no such file, or one that is no text: Parquet, archives,
+  // pictures, UTF-16, Git LFS pointers, …, compression that isn't read.
+  explicit TextFile(const std::string& path, const std::string& field = "text");
   ~TextFile();
   TextFile(const TextFile&) = delete;
   TextFile& operator=(const TextFile&) = delete;
@@ -36,7 +36,17 @@ class TextFile {
 
  private:
   struct Decompressor;
+  void open_decompressor();
+  void check_contents() const;
+  struct FirstLines {
+    bool all_maps = false, all_with_field = false;
+  };
+  FirstLines first_lines(const std::string& field) const;
+  bool has_json_lines(const std::string& field) const;
+  bool read_more(std::string& to, std::size_t most);
+  bool read_plain(std::string& to, std::size_t most);
   bool fill();
+  bool only_zeros_left();
   bool read_gzip(std::string& to, std::size_t most);
   bool read_zstd(std::string& to, std::size_t most);
 
@@ -44,6 +54,8 @@ class TextFile {
   TextFileKind kind_;
   FileHandle file_;
   std::uint64_t offset_ = 0, size_ = 0;
+  std::string head_;            // the first bytes, decompressed
+  std::size_t head_begin_ = 0;  // of what is unread of them
   std::unique_ptr<Decompressor> decompressor_;
 };
 

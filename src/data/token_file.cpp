@@ -5,8 +5,10 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <vector>
 
+#include "config/contents.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
@@ -67,6 +69,13 @@ NpyHeader check_npy(const FileHandle& file, const std::string& path, NpyUse use)
   const auto bytes = static_cast<std::int64_t>(file.size());
   std::vector<std::byte> head(to_size(std::min<std::int64_t>(bytes, npy_header_limit)));
   file.read_at(0, head.data(), head.size());
+  constexpr std::string_view magic = "\x93NUMPY";
+  if (head.size() < magic.size() || std::memcmp(head.data(), magic.data(), magic.size()) != 0)
+    throw BadInput(path + ": has no .npy header" +
+                   (use == NpyUse::mask
+                        ? "; legal: an array that np.save has written"
+                        : ": numpy.save writes one; ids without a header, as OLMo and Dolma name them "
+                          ".npy, are read from a name that ends in .bin, say of a link, with data.dtype"));
   const NpyHeader header = parse_npy_header(head, path, use);
   const auto size = static_cast<std::int64_t>(size_of(header.type));
   const std::int64_t rest = bytes - header.data_offset;
@@ -123,6 +132,35 @@ TokenType ds_type(const std::string& path) {
   throw BadInput(metadata + ": the first line is " + shown(line) + "; legal: NAME|2 or NAME|4, the bytes of a token");
 }
 
+// Names that texts have.
+bool named_as_text(const std::string& path) {
+  std::string name = path;
+  for (char& c : name)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const char* end : {".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".jl", ".xml",
+                          ".html", ".yaml", ".yml", ".py", ".log", ".tex"})
+    if (name.ends_with(end)) return true;
+  return false;
+}
+
+// Files that hold no ids. Text is told by its bytes: of ids in two bytes some are zero or no characters, unless all of
+// them are 8,224 or more and happen to be letters, throughout the file's beginning and end; so a short file must be
+// named as a text too. Ids in four bytes below 2^24 have a zero each.
+void refuse_foreign(const FileHandle& file, const std::string& path, bool is_npy) {
+  constexpr std::uint64_t looked_at = 1 << 14;
+  constexpr std::size_t least_bytes = 64, least_values = 8;
+  const std::uint64_t size = file.size();
+  std::string head(to_size(std::min(size, looked_at)), '\0'), tail = head;
+  file.read_at(0, head.data(), head.size());
+  file.read_at(size - tail.size(), tail.data(), tail.size());
+  if (const std::string contents = known_foreign_contents(head); !contents.empty() && contents != "an .npy file")
+    throw BadInput(path + ": is " + contents + "; legal: a file of token ids, as `forge tokenize` makes of texts");
+  if (is_npy || head.empty() || !is_text(head) || !is_text(tail)) return;
+  const std::set<char> values(head.begin(), head.end());
+  if (!named_as_text(path) && (size < least_bytes || values.size() < least_values)) return;
+  throw BadInput(path + ": holds text, not token ids; legal: the file that `forge tokenize` makes of it");
+}
+
 }  // namespace
 
 std::string_view name_of(TokenFormat format) {
@@ -138,6 +176,7 @@ TokenFile TokenFile::open_npy(FileHandle file, const std::string& path, TokenTyp
 
 TokenFile TokenFile::open_mask(const std::string& path) {
   FileHandle file = FileHandle::open_to_read(path, "mask file");
+  refuse_foreign(file, path, true);
   const NpyHeader header = check_npy(file, path, NpyUse::mask);
   TokenFile opened(std::move(file), path, TokenFormat::npy, header.type, header.count, header.data_offset);
   opened.mask_ = true;
@@ -146,6 +185,8 @@ TokenFile TokenFile::open_mask(const std::string& path) {
 
 TokenFile TokenFile::open_megatron(const std::string& index, const std::string& bin, TokenType declared) {
   FileHandle file = FileHandle::open_to_read(bin, "token file");
+  refuse_foreign(file, bin, false);
+  refuse_foreign(FileHandle::open_to_read(index, "Megatron index"), index, false);
   MegatronFile found = open_megatron_index(index, bin, static_cast<std::int64_t>(file.size()));
   check_declared(bin, found.type, declared);
   TokenFile opened(std::move(file), bin, TokenFormat::megatron, found.type, found.tokens, 0);
@@ -198,6 +239,7 @@ TokenFile TokenFile::open(const std::string& path, TokenType declared) {
   if (!exists(path) && exists(path + ".idx")) return open_megatron(path + ".idx", path + ".bin", declared);
   if (path.ends_with(".idx")) return open_megatron(path, stem + ".bin", declared);
   FileHandle file = FileHandle::open_to_read(path, "token file");
+  refuse_foreign(file, path, path.ends_with(".npy"));
   if (path.ends_with(".npy")) return open_npy(std::move(file), path, declared);
   if (bin && exists(index) &&
       has_megatron_magic(head_of(FileHandle::open_to_read(index, "Megatron index"), megatron_magic_bytes)))

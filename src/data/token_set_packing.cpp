@@ -1,7 +1,14 @@
+#include <signal.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/random.hpp"
@@ -71,6 +78,23 @@ void for_each_ended(const TokenFile& file, std::int64_t end_token, std::int64_t 
   if (begin < file.tokens()) visit(begin, file.tokens());
 }
 
+// Unfinished plans that a killed process has left: nobody has written to them for an hour, and whose names have a
+// process that isn't there (packing_KEY.plan.PROCESS.THREAD.partial; another node may have one of that number).
+void remove_stale_plans(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const std::size_t process = name.find(".plan.");
+    if (!name.starts_with("packing_") || !name.ends_with(".partial") || process == std::string::npos) continue;
+    std::error_code missing;
+    const auto written = fs::last_write_time(at->path(), missing);
+    const int number = std::atoi(name.c_str() + process + std::strlen(".plan."));
+    if (missing || number <= 0 || fs::file_time_type::clock::now() - written < std::chrono::hours(1)) continue;
+    if (::kill(number, 0) != 0 && errno == ESRCH) fs::remove(at->path(), missing);
+  }
+}
+
 }  // namespace
 
 std::uint64_t TokenSet::plan_key() const {
@@ -106,9 +130,16 @@ void TokenSet::open_plan() {
 void TokenSet::write_plan(const std::string& path, std::uint64_t key) const {
   std::error_code error;
   std::filesystem::create_directories(options_.packing_directory, error);
-  PackingPlanWriter writer(path, key, sequence_tokens());
-  for (std::size_t file = 0; file < files_.size(); ++file) add_documents(file, writer);
-  writer.finish();
+  remove_stale_plans(options_.packing_directory);
+  std::optional<PackingPlanWriter> writer(std::in_place, path, key, sequence_tokens());
+  try {
+    for (std::size_t file = 0; file < files_.size(); ++file) add_documents(file, *writer);
+    writer->finish();
+  } catch (...) {
+    // Nothing unwinds behind this where nobody catches (core/last_words.hpp): the unfinished plan is removed here.
+    writer.reset();
+    throw;
+  }
 }
 
 void TokenSet::add_documents(std::size_t file, PackingPlanWriter& writer) const {

@@ -9,6 +9,7 @@
 #include "config/output_lock.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "data/resumable_tokens.hpp"
 
 namespace forge {
 
@@ -16,13 +17,13 @@ static_assert(std::endian::native == std::endian::little, "token files are writt
 
 namespace {
 
-constexpr std::size_t piece_bytes = 1 << 16;
+constexpr std::size_t text_piece_bytes = 1 << 16;
 
 // Turns bytes into tokens and writes them in pieces.
 class ByteWriter {
  public:
   ByteWriter(const FileHandle& out, DocumentEnd document_end) : out_(out), document_end_(document_end) {
-    tokens_.reserve(2 * piece_bytes);
+    tokens_.reserve(2 * text_piece_bytes);
   }
 
   void add(std::span<const std::byte> text) {
@@ -36,6 +37,7 @@ class ByteWriter {
     flush();
   }
   const TokenizeResult& result() const { return result_; }
+  IllFormedBytes& ill_formed() { return result_.ill_formed; }
 
  private:
   void add(std::uint8_t byte) {
@@ -81,11 +83,17 @@ class ByteWriter {
 void append(ByteWriter& writer, const std::string& path, std::vector<std::byte>& piece) {
   const FileHandle input = FileHandle::open_to_read(path, "text");
   const std::uint64_t size = input.size();
+  std::string text;  // what may be half a character, and the piece
   for (std::uint64_t offset = 0; offset < size;) {
     const auto count = to_size(std::min<std::uint64_t>(size - offset, piece.size()));
     input.read_at(offset, piece.data(), count);
     writer.add(std::span(piece).first(count));
+    const std::size_t before = text.size();
+    text.append(reinterpret_cast<const char*>(piece.data()), count);
     offset += count;
+    const std::size_t rest =
+        writer.ill_formed().count(text, path, static_cast<std::int64_t>(offset - count - before), true, offset == size);
+    text.erase(0, text.size() - rest);
   }
   writer.end_of_file();
 }
@@ -102,9 +110,10 @@ TokenizeResult tokenize_bytes(const TokenizeOptions& options) {
   check_output(options.inputs, options.output);
 
   const OutputLock lock(options.output);
+  remove_notes(options.output);
   OutputFile out(options.output);
   ByteWriter writer(out.file(), options.document_end);
-  std::vector<std::byte> piece(piece_bytes);
+  std::vector<std::byte> piece(text_piece_bytes);
   for (const std::string& input : options.inputs) append(writer, input, piece);
   if (writer.result().tokens == 0) throw BadInput("tokenize: the text is empty");
   out.commit();

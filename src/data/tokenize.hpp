@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/byte_vocabulary.hpp"
+#include "data/ill_formed.hpp"
 
 namespace forge {
 
@@ -25,6 +26,7 @@ struct TokenizeResult {
   std::int64_t bytes = 0;      // of text
   std::int64_t tokens = 0;     // written
   std::int64_t documents = 0;  // document ends written
+  IllFormedBytes ill_formed;   // kept as they are
 };
 
 // Writes the token file of some texts, piece by piece; every byte is kept. The output appears under its name only when

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -13,180 +12,24 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
-#include "data/json_line.hpp"
 #include "data/resumable_tokens.hpp"
-#include "data/text_file.hpp"
+#include "data/text_documents.hpp"
 #include "data/token_writer.hpp"
 #include "tokenizer/parallel_encoder.hpp"
-#include "tokenizer/unicode.hpp"
 
 namespace forge {
 
 namespace {
 
 constexpr std::size_t default_round_bytes = 2 << 20;  // a thread: what the caches of a machine's cores hold
-constexpr std::size_t task_bytes = 1 << 17;           // of small documents
 constexpr std::size_t long_document_bytes = 2 << 20;  // dealt out to all threads
-constexpr std::size_t most_document_bytes = std::size_t{1} << 38;
-
-// Documents of one file that are encoded in one go: a whole text, or lines of a .jsonl file.
-struct Task {
-  std::string_view bytes;
-  std::size_t file = 0;
-  std::int64_t first_line = 0;  // 0: a text
-};
-
-// What is worked on at a time.
-struct Round {
-  std::vector<std::unique_ptr<std::string>> buffers;
-  std::vector<Task> tasks;
-  TokenizePosition end;  // behind it
-  double done = 0;       // of all input bytes, as they are stored
-};
 
 struct Encoded {
   std::vector<std::int32_t> ids;
   std::vector<std::size_t> ends;  // of documents, in ids
   std::int64_t bytes = 0, documents = 0;
+  IllFormedBytes ill_formed;
 };
-
-// Reads rounds, in the order of the files.
-class RoundReader {
- public:
-  RoundReader(const TokenizeTextOptions& options, std::size_t round_bytes, const TokenizePosition& begin)
-      : options_(options), round_bytes_(round_bytes), at_(begin) {
-    for (const std::string& input : options.inputs)
-      total_ += std::filesystem::file_size(input), ends_.push_back(total_);
-    if (at_.file < options.inputs.size() && at_.offset > 0) skip(at_.offset);
-  }
-
-  Round next() {
-    Round round;
-    std::size_t bytes = 0;
-    while (bytes < round_bytes_ && at_.file < options_.inputs.size()) {
-      if (!file_) file_.emplace(options_.inputs[at_.file]);
-      bytes += file_->kind().json_lines ? read_lines(round, round_bytes_ - bytes) : read_text(round);
-    }
-    round.end = at_;
-    const std::uint64_t before = at_.file == 0 ? 0 : ends_[at_.file - 1];
-    round.done =
-        total_ == 0 ? 1 : static_cast<double>(before + (file_ ? file_->position() : 0)) / static_cast<double>(total_);
-    return round;
-  }
-  std::uint64_t total() const { return total_; }
-
- private:
-  void skip(std::uint64_t bytes) {
-    file_.emplace(options_.inputs[at_.file]);
-    std::string dropped;
-    while (bytes > 0) {
-      dropped.clear();
-      if (!file_->read(dropped, to_size(std::min<std::uint64_t>(bytes, 1 << 20))))
-        throw BadInput(options_.inputs[at_.file] + ": ends before the place where the killed run stopped");
-      bytes -= dropped.size();
-    }
-  }
-  void next_file() {
-    file_.reset();
-    rest_.clear();
-    ++at_.file;
-    at_.offset = 0;
-    at_.line = 1;
-  }
-  std::size_t read_text(Round& round) {
-    auto buffer = std::make_unique<std::string>();
-    while (file_->read(*buffer, 4 << 20))
-      if (buffer->size() > most_document_bytes)
-        throw BadInput(options_.inputs[at_.file] + ": a text of too many bytes");
-    const std::size_t bytes = buffer->size();
-    if (bytes > 0) round.tasks.push_back({*buffer, at_.file, 0});
-    round.buffers.push_back(std::move(buffer));
-    next_file();
-    return bytes;
-  }
-  // Whole lines; what is left of the last one waits.
-  std::size_t read_lines(Round& round, std::size_t most) {
-    auto buffer = std::make_unique<std::string>(std::move(rest_));
-    rest_.clear();
-    std::size_t from = 0;
-    bool more = true;
-    std::size_t cut = std::string::npos;
-    while (more) {
-      more = file_->read(*buffer, std::max<std::size_t>(most > buffer->size() ? most - buffer->size() : 0, 1 << 20));
-      cut = buffer->rfind('\n');
-      if (cut != std::string::npos && cut >= from) break;
-      from = buffer->size();
-    }
-    const bool ended = !more;
-    const std::size_t end = ended ? buffer->size() : cut + 1;
-    rest_ = buffer->substr(end);
-    buffer->resize(end);
-    add_lines(round, *buffer);
-    at_.offset += end;
-    round.buffers.push_back(std::move(buffer));
-    if (ended) next_file();
-    return end;
-  }
-  void add_lines(Round& round, std::string_view lines) {
-    while (!lines.empty()) {
-      std::size_t end = lines.size() <= task_bytes ? lines.size() : lines.find('\n', task_bytes);
-      end = end == std::string_view::npos ? lines.size() : std::min(end + 1, lines.size());
-      const std::string_view part = lines.substr(0, end);
-      round.tasks.push_back({part, at_.file, at_.line});
-      at_.line += std::count(part.begin(), part.end(), '\n');
-      lines.remove_prefix(end);
-    }
-  }
-
-  const TokenizeTextOptions& options_;
-  std::size_t round_bytes_;
-  TokenizePosition at_;
-  std::optional<TextFile> file_;
-  std::string rest_;
-  std::vector<std::uint64_t> ends_;
-  std::uint64_t total_ = 0;
-};
-
-[[noreturn]] void refuse_line(const TokenizeTextOptions& options, const Task& task, std::int64_t line,
-                              JsonLineKind found, std::size_t at) {
-  const std::string where = options.inputs[task.file] + ":" + std::to_string(line) + ": ";
-  if (found == JsonLineKind::no_json)
-    throw BadInput(where + "not JSON at byte " + std::to_string(at) + " of the line; legal: a map {...} on each line");
-  throw BadInput(where + "the field " + shown(options.field) +
-                 (found == JsonLineKind::no_field ? " is missing" : " is no text") +
-                 "; legal: text; --field names another one");
-}
-
-// The text of a document as it is tokenized. False: there is none.
-template <class Use>
-bool use_document(std::string_view bytes, const Use& use) {
-  if (bytes.empty()) return false;
-  if (is_valid_utf8(bytes))
-    use(bytes);
-  else
-    use(std::string_view(replace_ill_formed(bytes)));
-  return true;
-}
-
-// The documents of some lines; empty lines have none.
-template <class Use>
-void use_lines(const TokenizeTextOptions& options, const Task& task, const Use& use) {
-  std::string_view rest = task.bytes;
-  std::string text, repaired;
-  if (constexpr std::string_view mark = "\xEF\xBB\xBF"; task.first_line == 1 && rest.starts_with(mark))
-    rest.remove_prefix(mark.size());
-  for (std::int64_t line_number = task.first_line; !rest.empty(); ++line_number) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    if (!is_valid_utf8(line)) line = repaired = replace_ill_formed(line);
-    std::size_t at = 0;
-    const JsonLineKind found = read_json_field(line, options.field, text, at);
-    if (found != JsonLineKind::found) refuse_line(options, task, line_number, found, at);
-    use(std::string_view(text));
-  }
-}
 
 class RoundEncoder {
  public:
@@ -195,28 +38,28 @@ class RoundEncoder {
 
   int threads() const { return encoder_.threads(); }
 
-  std::vector<Encoded> encode(const Round& round) {
+  std::vector<Encoded> encode(const TextRound& round) {
     std::vector<Encoded> results(round.tasks.size());
     std::vector<std::size_t> small;
     for (std::size_t i = 0; i < round.tasks.size(); ++i)
       if (round.tasks[i].first_line > 0 || round.tasks[i].bytes.size() < long_document_bytes) small.push_back(i);
     encoder_.run(small.size(), [&](Encoder& encoder, std::size_t i) {
-      const Task& task = round.tasks[small[i]];
-      task.first_line > 0 ? encode_lines(encoder, task, results[small[i]])
-                          : add_document(task.bytes, results[small[i]],
-                                         [&](std::string_view text, auto& ids) { encoder.encode(text, ids); });
+      const TextTask& task = round.tasks[small[i]];
+      task.first_line > 0
+          ? encode_lines(encoder, task, results[small[i]])
+          : add_document(task, results[small[i]], [&](std::string_view text, auto& ids) { encoder.encode(text, ids); });
     });
     for (std::size_t i = 0; i < round.tasks.size(); ++i)
       if (round.tasks[i].first_line == 0 && round.tasks[i].bytes.size() >= long_document_bytes)
-        add_document(round.tasks[i].bytes, results[i],
-                     [&](std::string_view text, auto& ids) { encoder_.encode(text, ids); });
+        add_document(round.tasks[i], results[i], [&](std::string_view text, auto& ids) { encoder_.encode(text, ids); });
     return results;
   }
 
  private:
   template <class Encode>
-  void add_document(std::string_view bytes, Encoded& to, const Encode& encode) const {
-    if (use_document(bytes, [&](std::string_view text) { encode(text, to.ids); })) end_document(bytes, to);
+  void add_document(const TextTask& task, Encoded& to, const Encode& encode) const {
+    if (use_text(options_, task, to.ill_formed, [&](std::string_view text) { encode(text, to.ids); }))
+      end_document(task.bytes, to);
   }
   void end_document(std::string_view bytes, Encoded& to) const {
     to.bytes += static_cast<std::int64_t>(bytes.size());
@@ -224,9 +67,9 @@ class RoundEncoder {
     if (options_.document_end >= 0) to.ids.push_back(options_.document_end);
     to.ends.push_back(to.ids.size());
   }
-  void encode_lines(Encoder& encoder, const Task& task, Encoded& to) const {
+  void encode_lines(Encoder& encoder, const TextTask& task, Encoded& to) const {
     // The text of a line is valid UTF-8.
-    use_lines(options_, task, [&](std::string_view text) {
+    use_lines(options_, task, to.ill_formed, [&](std::string_view text) {
       if (text.empty()) return;
       encoder.encode(text, to.ids);
       end_document(text, to);
@@ -274,28 +117,9 @@ void check(const Tokenizer& tokenizer, const TokenizeTextOptions& options) {
   if (options.format == OutputFormat::uint16 && tokenizer.vocabulary() > 65536)
     throw BadInput("--format uint16: " + tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary()) +
                    " ids; legal: uint32 or npy");
-  for (const std::string& input : options.inputs) TextFile file(input);  // before anything is written
+  for (const std::string& input : options.inputs) TextFile file(input, options.field);  // before anything is written
   check_output(options.inputs, options.output);
 }
-
-}  // namespace
-
-std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use) {
-  for (const std::string& input : options.inputs) TextFile file(input);
-  RoundReader reader(options, default_round_bytes, {});
-  std::int64_t bytes = 0;
-  const auto take = [&](std::string_view document) {
-    bytes += static_cast<std::int64_t>(document.size());
-    use_document(document, use);
-  };
-  while (true) {
-    const Round round = reader.next();
-    for (const Task& task : round.tasks) task.first_line > 0 ? use_lines(options, task, take) : take(task.bytes);
-    if (round.end.file == options.inputs.size()) return bytes;
-  }
-}
-
-namespace {
 
 // Of formats whose documents or headers need a writer of their own.
 std::optional<TokenFormat> format_of(OutputFormat format) {
@@ -316,7 +140,7 @@ class DocumentOutput {
  public:
   DocumentOutput(const Tokenizer& tokenizer, const TokenizeTextOptions& options, bool wide) {
     if (const auto format = format_of(options.format))
-      formatted_ = TokenWriter::open(options.output, *format, tokenizer.vocabulary());
+      remove_notes(options.output), formatted_ = TokenWriter::open(options.output, *format, tokenizer.vocabulary());
     else
       resumable_.emplace(tokenizer, options, wide);
   }
@@ -366,6 +190,7 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
       writer.write(part);
       result.bytes += part.bytes;
       result.documents += part.documents;
+      result.ill_formed.add(part.ill_formed);
       result.tokens += static_cast<std::int64_t>(part.ids.size());
     }
     writer.keep(end, result);
@@ -373,10 +198,10 @@ TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextO
     progress.report(done, result.bytes, result.tokens);
   };
   // The next round is read, and the one before is written, while this one is encoded.
-  std::future<Round> next = std::async(std::launch::async, [&] { return reader.next(); });
+  std::future<TextRound> next = std::async(std::launch::async, [&] { return reader.next(); });
   std::future<void> written;
   while (true) {
-    const Round round = next.get();
+    const TextRound round = next.get();
     if (round.tasks.empty() && round.end.file == options.inputs.size()) break;
     next = std::async(std::launch::async, [&] { return reader.next(); });
     std::vector<Encoded> parts = encoder.encode(round);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/ill_formed.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace forge {
@@ -15,7 +16,7 @@ enum class OutputFormat { smallest, uint16, uint32, npy, megatron, llm_c, ds };
 struct TokenizeTextOptions {
   std::vector<std::string> inputs;  // one behind the other
   std::string output;
-  std::string field = "text";      // of .jsonl files
+  std::string field = "text";      // of lines of JSON
   std::int32_t document_end = -1;  // the id behind each document; -1: none
   OutputFormat format = OutputFormat::smallest;
   int threads = 0;                                // 0: as many as there are cores
@@ -30,14 +31,17 @@ struct TokenizeTextResult {
   std::int64_t documents = 0;  // with text
   bool wide = false;           // uint32
   bool resumed = false;
+  IllFormedBytes ill_formed;  // since the last resumption
 };
 
-// Writes the token file of texts: each file a document, or each line of a .jsonl file. Ill-formed UTF-8 becomes U+FFFD.
-// The output appears under its name when it is complete and on the disk. What a killed run has written stays beside it
-// (output.partial, output.progress), and the same call goes on there; the result is the same. A failure leaves nothing.
+// Writes the token file of texts: each file a document, or each of its lines of JSON (data/text_file.hpp). Ill-formed
+// UTF-8 becomes U+FFFD. The output appears under its name when it is complete and on the disk. What a killed run has
+// written stays beside it (output.partial, output.progress), and the same call goes on there; the result is the same. A
+// failure leaves nothing.
 TokenizeTextResult tokenize_text(const Tokenizer& tokenizer, const TokenizeTextOptions& options);
 
 // Calls `use` for each document of the inputs, in order, as tokenize_text reads them. Returns their bytes.
-std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use);
+std::int64_t read_documents(const TokenizeTextOptions& options, const std::function<void(std::string_view)>& use,
+                            IllFormedBytes* ill_formed = nullptr);
 
 }  // namespace forge

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <set>
+#include <string_view>
 #include <vector>
 
+#include "config/contents.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -58,6 +60,25 @@ class JsonWatch {
   std::vector<std::set<std::string>> names_;  // keys seen so far, of every map that is open
 };
 
+// NaN and infinities, which Python's json writes, as texts: legal where nobody reads them.
+std::string with_named_numbers(const std::string& text) {
+  std::string named;
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"') in_text = !in_text;
+    std::string_view word;
+    if (!in_text && (c == 'N' || c == 'I' || c == '-'))
+      for (const std::string_view name : {"NaN", "Infinity", "-Infinity"})
+        if (text.compare(at, name.size(), name) == 0) word = name;
+    if (!word.empty()) named.append("\"").append(word).append("\"");
+    if (word.empty()) named += c;
+    at += word.empty() ? 0 : word.size() - 1;
+    if (in_text && c == '\\' && at + 1 < text.size()) named += text[++at];
+  }
+  return named;
+}
+
 }  // namespace
 
 json parse_json(const std::string& text, const std::string& file, JsonLimits limits) {
@@ -65,6 +86,11 @@ json parse_json(const std::string& text, const std::string& file, JsonLimits lim
   try {
     root = json::parse(text, JsonWatch(file, limits));
   } catch (const json::parse_error& e) {
+    if (text.empty()) throw BadInput(file + ": is empty; legal: JSON");
+    for (const std::string& contents : {known_foreign_contents(text), wide_text(text.substr(0, 4096))})
+      if (!contents.empty()) throw BadInput(file + ": is " + contents + "; legal: JSON in UTF-8");
+    if (const std::string named = with_named_numbers(text); named.size() > text.size())
+      return parse_json(named, file, limits);
     throw BadInput(file + ": not JSON at byte " + std::to_string(e.byte));
   } catch (const json::exception& e) {
     throw BadInput(file + ": not JSON: " + shown(e.what()));

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "config/contents.hpp"
 #include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/to_size.hpp"
@@ -132,7 +133,12 @@ Header read_header(const std::string& file) {
   refuse_other_contents(handle, file, size);
   if (size < sizeof length)
     throw BadInput(file + ": has " + std::to_string(size) + " bytes; a safetensors file has at least 8");
-  handle.read_at(0, &length, sizeof length);
+  std::string head(std::min<std::uint64_t>(size, 512), '\0');
+  handle.read_at(0, head.data(), head.size());
+  std::memcpy(&length, head.data(), sizeof length);
+  if (const std::string contents = known_foreign_contents(head);
+      !contents.empty() && contents.find("safetensors") == std::string::npos)
+    throw BadInput(file + ": is " + contents + "; legal: a safetensors file");
   if (length > size - sizeof length)
     throw BadInput(file + ": the header should take " + std::to_string(length) +
                    " bytes from byte 8, but the file has " + std::to_string(size) +

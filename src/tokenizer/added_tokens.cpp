@@ -55,6 +55,7 @@ void AddedTokenFinder::split(std::string_view text, std::vector<Part>& parts) co
   parts.clear();
   if (text.empty()) return;
   std::size_t done = 0, from = 0, end = 0;
+  std::size_t run_begin = 0, run_end = 0;  // the last run of white space that a token took on its right
   while (!tokens_.empty()) {
     const std::int32_t index = find(text, from, end);
     if (index < 0) break;
@@ -63,19 +64,25 @@ void AddedTokenFinder::split(std::string_view text, std::vector<Part>& parts) co
     from = end;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.left_strip) {
-      while (begin > 0) {
+      // What the token before has taken stays its own.
+      while (begin > done) {
         const std::size_t before = character_before(text, begin);
         if (!is_white_space(decode_valid(text, before).code)) break;
         begin = before;
       }
       begin = std::max(begin, done);
     }
-    if (token.right_strip)
+    if (token.right_strip) {
+      const std::size_t begins = end;
+      if (end >= run_begin && end < run_end) end = run_end;
       while (end < text.size()) {
         const Decoded c = decode_valid(text, end);
         if (!is_white_space(c.code)) break;
         end += c.bytes;
       }
+      run_begin = begins;
+      run_end = end;
+    }
     // White space that the token before has taken.
     if (begin >= end) continue;
     if (done < begin) parts.push_back({done, begin, -1});

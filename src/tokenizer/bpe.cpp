@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "config/text.hpp"
+#include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"
 #include "tokenizer/word_cache.hpp"
@@ -219,6 +221,7 @@ void Bpe::add_unknown(std::string_view character, std::int32_t& unknowns, std::v
       return;
     }
   }
+  if (!options_.lacking.empty()) throw BadInput(options_.lacking + shown(character));
   if (options_.unknown < 0) return;
   if (unknowns > 0 && !options_.fuse_unknown) units.push_back(options_.unknown);
   unknowns = 1;

@@ -18,6 +18,7 @@ struct BpeOptions {
   bool byte_fallback = false;  // an unknown character becomes its bytes' tokens, where all of them exist
   bool fuse_unknown = false;   // neighbouring unknown characters become one token
   std::int32_t unknown = -1;   // its id; -1: unknown characters are left out
+  std::string lacking = {};    // a message: unknown characters are BadInput, for their token isn't in the vocabulary
   std::string prefix, suffix;  // of a character that isn't the first, or that is the last, of its piece
   // Ids from here on are no tokens but characters that only merging makes known (SentencePiece).
   std::int32_t first_virtual = INT32_MAX;

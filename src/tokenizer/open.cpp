@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "config/contents.hpp"
+#include "config/path_hint.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
+#include "tokenizer/directory_tokens.hpp"
 #include "tokenizer/files.hpp"
 #include "tokenizer/readers.hpp"
 
@@ -23,6 +26,18 @@ bool exists(const std::string& path) {
   return fs::is_regular_file(path, ignored);
 }
 
+// A file that is none of a tokenizer's.
+void check_contents(const std::string& text, const std::string& file) {
+  constexpr std::size_t looked_at = 4096;
+  const std::string head = text.substr(0, looked_at);
+  std::string contents =
+      head.find_first_not_of(" \t\r\n") == std::string::npos ? "empty" : known_foreign_contents(head);
+  if (contents.empty()) contents = wide_text(head);
+  if (!contents.empty())
+    throw BadInput("the tokenizer " + file + ": is " + contents +
+                   "; legal: a tokenizer.json, a SentencePiece model or a tiktoken file");
+}
+
 std::string pattern_of(const std::string& path, const std::string& pattern) {
   if (const std::string known = tiktoken_pattern(pattern); !known.empty()) return known;
   const std::string beside = path + ".pattern";
@@ -37,6 +52,30 @@ std::string pattern_of(const std::string& path, const std::string& pattern) {
                    "; legal: --pattern with a file or a name: " + tiktoken_pattern_names());
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
   return text;
+}
+
+TokenizerParts read_json(const std::string& text, const std::string& file, const DirectoryConfig& beside) {
+  nlohmann::json root = parse_json(text, file, tokenizer_json_limits);
+  const nlohmann::json own = root.value("added_tokens", nlohmann::json());
+  const bool rebuilt = adapt_to_class(beside, root);
+  TokenizerParts parts = read_tokenizer_json(root, file);
+  add_directory_tokens(beside, MainFile::json, rebuilt, own, parts);
+  return parts;
+}
+
+TokenizerParts read_model(const std::string& text, const std::string& file, const DirectoryConfig& beside) {
+  const bool llama = beside.tokenizer_class == "LlamaTokenizer";
+  SentencePieceUse use;
+  const std::string scheme = beside.prefix_scheme();
+  if (llama)
+    use = {false, scheme == "first"    ? PrependScheme::first
+                  : scheme == "always" ? PrependScheme::always
+                                       : PrependScheme::never};
+  else if (beside.given && !beside.flag("legacy", true))
+    use.prefix = PrependScheme::first;
+  TokenizerParts parts = read_sentencepiece(text, file, use);
+  add_directory_tokens(beside, MainFile::sentencepiece, llama, nullptr, parts);
+  return parts;
 }
 
 // Where no file says it: the special token of the usual names, if there is just one.
@@ -58,6 +97,8 @@ std::string usual_document_end(const TokenizerParts& parts) {
 
 Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   std::error_code ignored;
+  if (!fs::exists(path, ignored) && !path.empty())
+    throw BadInput("the tokenizer " + path + ": No such file or directory" + path_hint(path));
   const bool directory = fs::is_directory(path, ignored);
   std::string file = path;
   if (directory) {
@@ -66,7 +107,9 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
       throw BadInput("the tokenizer " + path +
                      ": a directory without tokenizer.json, tokenizer.model and a .tiktoken file; legal: one of them");
   }
-  const std::string text = read(file);
+  std::string text = read(file);
+  check_contents(text, file);
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   const bool json = begin != std::string::npos && text[begin] == '{';
   // A model's first field is its pieces: number 1, with a length.
@@ -74,13 +117,12 @@ Tokenizer Tokenizer::open(const std::string& path, const std::string& pattern) {
   if (!pattern.empty() && (json || sentencepiece))
     throw BadInput("--pattern " + shown(pattern) + ": " + file + " has its own; legal: for a tiktoken file");
   const std::string cut = json || sentencepiece ? "" : pattern_of(file, pattern);
-  TokenizerParts parts = json            ? read_tokenizer_json(text, file)
-                         : sentencepiece ? read_sentencepiece(text, file)
+  const DirectoryConfig beside = directory ? DirectoryConfig(fs::path(file).parent_path().string()) : DirectoryConfig();
+  TokenizerParts parts = json            ? read_json(text, file, beside)
+                         : sentencepiece ? read_model(text, file, beside)
                                          : read_tiktoken(text, file, cut);
-  const std::string config = fs::path(file).parent_path().string() + "/tokenizer_config.json";
-  const std::string more = directory && exists(config) ? read(config) : "";
-  if (!more.empty()) read_tokenizer_config(more, config, !json && !sentencepiece, parts);
-  parts.digest = std::hash<std::string>()(text + '\n' + cut + '\n' + more);
+  if (!json && !sentencepiece) add_directory_tokens(beside, MainFile::tiktoken, false, nullptr, parts);
+  parts.digest = std::hash<std::string>()(text + '\n' + cut + '\n' + beside.text);
   if (parts.document_end.empty() && json) parts.document_end = usual_document_end(parts);
   return Tokenizer(std::move(parts));
 }

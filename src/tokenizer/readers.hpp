@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "hf/json_input.hpp"
 #include "tokenizer/tokenizer.hpp"
 
 namespace forge {
@@ -11,16 +13,19 @@ namespace forge {
 // that is not available.
 
 // tokenizer.json of the library tokenizers: models BPE and Unigram.
+inline constexpr JsonLimits tokenizer_json_limits{32, 1 << 26};
 TokenizerParts read_tokenizer_json(const std::string& text, const std::string& name);
+TokenizerParts read_tokenizer_json(const nlohmann::json& root, const std::string& name);
+// Instead of a SentencePiece model's own rules, those of transformers' classes.
+struct SentencePieceUse {
+  bool normalizes = true;               // by the model's rules
+  std::optional<PrependScheme> prefix;  // where a space is put before a text; none: the model says it, of each part
+};
 // A SentencePiece model (sentencepiece_model.proto): types BPE and UNIGRAM.
-TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& name);
+TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& name, const SentencePieceUse& use = {});
 // A tiktoken file: lines of a token's bytes in base64 and its rank. `pattern` cuts the text.
 TokenizerParts read_tiktoken(std::string_view text, const std::string& name, const std::string& pattern);
 // The pattern that has a name; "": none has.
 std::string tiktoken_pattern(const std::string& name);
 std::string tiktoken_pattern_names();
-// Makes the added tokens of a directory's tokenizer_config.json (added_tokens_decoder) known to a tokenizer whose file
-// has none, and takes the end of documents (eos_token) from it.
-void read_tokenizer_config(const std::string& text, const std::string& name, bool with_tokens, TokenizerParts& parts);
-
 }  // namespace forge

@@ -3,6 +3,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <time.h>
+
+#include <algorithm>
+#include <vector>
+
 #include "config/text.hpp"
 #include "core/error.hpp"
 
@@ -14,7 +19,11 @@ constexpr std::size_t most_pattern_bytes = 1 << 16;
 // Of the stack of compiled code, and of the heap of the interpreter that takes over where the stack ends.
 constexpr std::size_t stack_bytes = 32 << 10, most_stack_bytes = 64 << 20;
 constexpr std::uint32_t most_heap_kib = 4 << 20;
-constexpr std::uint32_t most_backtracking = 2'000'000'000;
+constexpr std::uint32_t most_backtracking = 100'000'000;
+// Processor time that matches in one text may take: much more than any pattern needs whose time grows as the text. It
+// is looked at behind so many matches.
+constexpr double least_seconds = 2, seconds_a_byte = 4e-6;
+constexpr std::uint32_t matches_a_look = 512;
 constexpr std::uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C;
 
 struct CompileContext {
@@ -28,6 +37,12 @@ struct CompileContext {
   CompileContext& operator=(const CompileContext&) = delete;
   pcre2_compile_context* context;
 };
+
+double thread_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 std::string message_of(int error) {
   PCRE2_UCHAR text[256] = {};
@@ -47,6 +62,29 @@ struct RegexScratch::State {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(stack_bytes, most_stack_bytes, nullptr);
+  // Of the patterns that take turns, each with the text that it is in.
+  struct Spent {
+    const void* pattern;
+    const char* text;
+    std::size_t size, from;
+    std::uint32_t matches;
+    double start;
+  };
+  std::vector<Spent> spent;
+
+  // Counts a match. False: those in this text have taken too long.
+  bool goes_on(const void* pattern, std::string_view text, std::size_t from) {
+    auto at = std::find_if(spent.begin(), spent.end(), [&](const Spent& s) { return s.pattern == pattern; });
+    if (at == spent.end()) at = spent.insert(at, {pattern, nullptr, 0, 0, 0, 0});
+    // Another text may stand where the last one stood.
+    if (at->text != text.data() || at->size != text.size() || from < at->from || from == 0)
+      *at = {pattern, text.data(), text.size(), from, 0, 0};
+    at->from = from;
+    if (++at->matches % matches_a_look != 0) return true;
+    const double now = thread_seconds();
+    if (at->matches == matches_a_look) at->start = now;
+    return now - at->start < least_seconds + seconds_a_byte * static_cast<double>(text.size());
+  }
   State() {
     require(match && context, "no memory for regular expressions");
     if (stack) pcre2_jit_stack_assign(context, nullptr, stack);
@@ -101,7 +139,13 @@ bool Regex::compiles(const std::string& translated) {
 }
 
 bool Regex::find(RegexScratch& scratch, std::string_view text, std::size_t from, Match& match) const {
-  const RegexScratch::State& state = *scratch.state_;
+  RegexScratch::State& state = *scratch.state_;
+  if (!state.goes_on(code_.get(), text, from))
+    throw BadInput(where_ + ": its pattern takes more than " +
+                   std::to_string(static_cast<int>(least_seconds + seconds_a_byte * static_cast<double>(text.size()))) +
+                   " s in a text of " + std::to_string(text.size()) + " bytes, of which it has done " +
+                   std::to_string(from) +
+                   ": its time grows faster than the text; legal: a pattern that looks only so far ahead");
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int count = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->fast) count = pcre2_jit_match(code_->code, subject, text.size(), from, 0, state.match, state.context);

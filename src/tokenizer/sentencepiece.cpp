@@ -31,7 +31,8 @@ struct Spec {
   bool dummy_prefix = true, remove_extra_spaces = true, escape_spaces = true;
   std::string charsmap;
   std::int64_t end_id = 2;
-  std::string end_piece = "</s>", unknown_surface = " \xE2\x81\x87 ";
+  std::int64_t unknown_id = 0, begin_id = 1;
+  std::string unknown_piece = "<unk>", begin_piece = "<s>", end_piece = "</s>", unknown_surface = " \xE2\x81\x87 ";
 };
 
 Piece read_piece(std::string_view bytes, const std::string& name, std::size_t number) {
@@ -62,9 +63,13 @@ void read_trainer(std::string_view bytes, const std::string& name, Spec& spec) {
       if (field.number == 3) spec.model = static_cast<ModelType>(field.value > 4 ? 0 : field.value);
       if (field.number == 24) spec.space_as_suffix = field.value != 0;
       if (field.number == 35) spec.byte_fallback = field.value != 0;
+      if (field.number == 40) spec.unknown_id = static_cast<std::int32_t>(field.value);
+      if (field.number == 41) spec.begin_id = static_cast<std::int32_t>(field.value);
       if (field.number == 42) spec.end_id = static_cast<std::int32_t>(field.value);
     } else if (field.wire == 2) {
       if (field.number == 44) spec.unknown_surface = field.bytes;
+      if (field.number == 45) spec.unknown_piece = field.bytes;
+      if (field.number == 46) spec.begin_piece = field.bytes;
       if (field.number == 47) spec.end_piece = field.bytes;
     }
   }
@@ -189,12 +194,18 @@ std::unique_ptr<TokenModel> make_unigram(const Spec& spec, const Lookup& lookup)
 
 }  // namespace
 
-TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& name) {
-  const Spec spec = read_spec(bytes, name);
+TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& name, const SentencePieceUse& use) {
+  Spec spec = read_spec(bytes, name);
+  const bool prefixes = spec.dummy_prefix;
   const Lookup lookup = check_pieces(spec, name);
   TokenizerParts parts;
   parts.name = name;
-  parts.normalizers.push_back(make_normalizer(spec, name));
+  if (use.prefix) spec.dummy_prefix = false;
+  if (use.normalizes) parts.normalizers.push_back(make_normalizer(spec, name));
+  if (use.prefix && (prefixes || !use.normalizes))
+    parts.pre_tokenizers.push_back(make_metaspace("\xE2\x96\x81", *use.prefix, false));
+  spec.dummy_prefix = prefixes;
+  parts.prefixed_parts = use.normalizes && prefixes;
   if (spec.model == ModelType::bpe)
     parts.model = make_bpe(spec, lookup, name);
   else if (spec.model == ModelType::unigram)
@@ -207,7 +218,18 @@ TokenizerParts read_sentencepiece(std::string_view bytes, const std::string& nam
     parts.texts.push_back(piece.type == PieceType::unknown ? spec.unknown_surface : piece.text);
     parts.special.push_back(piece.type == PieceType::control);
     parts.ids.emplace(piece.text, static_cast<std::int32_t>(id));
+    // transformers' own normalizer leaves user-defined pieces to the model.
+    if (piece.type == PieceType::control || (piece.type == PieceType::user_defined && !use.normalizes)) {
+      AddedToken token;
+      token.text = piece.text;
+      token.special = piece.type == PieceType::control;
+      parts.own_further.push_back(std::move(token));
+    }
   }
+  parts.model_tokens = static_cast<std::int64_t>(spec.pieces.size());
+  if (spec.begin_id >= 0) parts.own_specials.emplace_back("bos_token", spec.begin_piece);
+  if (spec.end_id >= 0) parts.own_specials.emplace_back("eos_token", spec.end_piece);
+  if (spec.unknown_id >= 0) parts.own_specials.emplace_back("unk_token", spec.unknown_piece);
   if (spec.end_id >= 0) parts.document_end = spec.end_piece;
   parts.decoders.push_back(make_sentencepiece_decoder(
       spec.unknown_surface, spec.dummy_prefix || spec.remove_extra_spaces, spec.remove_extra_spaces));

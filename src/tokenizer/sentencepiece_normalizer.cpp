@@ -129,6 +129,7 @@ class SentencePieceNormalizer : public Normalizer {
         suffix_(rules.space_as_suffix),
         remove_(rules.remove_extra_spaces) {}
 
+  bool keeps_start(std::string_view text, RegexScratch&) const override { return !remove_ || !text.starts_with(' '); }
   void apply(std::string& text, RegexScratch&) const override {
     const std::string input = std::move(text);
     std::string_view rest = input;

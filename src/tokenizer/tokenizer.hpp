@@ -24,6 +24,9 @@ constexpr std::int64_t most_ids_of(std::size_t tokens) {
   return many < few ? few : many < most_token_ids ? many : most_token_ids;
 }
 
+// Names of special tokens (eos_token) and their texts.
+using SpecialNames = std::vector<std::pair<std::string, std::string>>;
+
 // What a tokenizer file says, in the order in which a text passes it.
 struct TokenizerParts {
   AddedTokenFinder raw_tokens;  // added tokens that are looked for in the text as it is
@@ -36,9 +39,15 @@ struct TokenizerParts {
   std::vector<std::string> texts;  // of each id; "": none
   std::vector<bool> special;       // of each id: says nothing to a reader
   std::unordered_map<std::string, std::int32_t> ids;
-  std::string document_end;  // the text of the token that ends a document; "": the file names none
-  std::string name;          // "llama/tokenizer.json"
-  std::uint64_t digest = 0;  // of its file, to tell it from another one
+  std::vector<AddedToken> added;        // in the order in which they got their ids
+  std::int64_t model_tokens = 0;        // of the model's vocabulary
+  bool splits_special = false;          // special tokens are not looked for
+  bool prefixed_parts = false;          // each part between added tokens is normalised as a text of its own
+  SpecialNames own_specials;            // that the main file names
+  std::vector<AddedToken> own_further;  // of a SentencePiece model: control and user-defined pieces
+  std::string document_end;             // the text of the token that ends a document; "": the file names none
+  std::string name;                     // "llama/tokenizer.json"
+  std::uint64_t digest = 0;             // of its file, to tell it from another one
 };
 
 // A tokenizer: const, and shared by threads; each has an Encoder of its own.

@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <set>
 
 #include "config/text.hpp"
 #include "core/error.hpp"
@@ -10,6 +8,7 @@
 #include "tokenizer/byte_alphabet.hpp"
 #include "tokenizer/json_parts.hpp"
 #include "tokenizer/readers.hpp"
+#include "tokenizer/token_list.hpp"
 #include "tokenizer/unigram.hpp"
 
 namespace forge {
@@ -17,8 +16,6 @@ namespace forge {
 using nlohmann::json;
 
 namespace {
-
-constexpr JsonLimits limits{32, 1 << 26};
 
 struct Vocabulary {
   TokenTable table;  // texts as the file has them
@@ -103,8 +100,13 @@ void read_bpe(const JsonPart& model, PreTokenizerSteps& steps, TokenizerParts& p
   options.byte_fallback = model.flag("byte_fallback", false);
   options.fuse_unknown = model.flag("fuse_unk", false);
   options.ignore_merges = model.flag("ignore_merges", false);
-  if (const std::string unknown = model.text("unk_token", ""); !unknown.empty())
+  if (model.find("unk_token")) {
+    const std::string unknown = model.text("unk_token");
     options.unknown = vocabulary.table.find(unknown);
+    if (options.unknown < 0)
+      options.lacking = model.place + ": unk_token = " + shown(unknown) +
+                        " is not in vocab, as it must be where a text " + "has a character that vocab lacks: ";
+  }
   options.bytes = steps.ends_in_bytes && !options.byte_fallback && options.prefix.empty() && options.suffix.empty();
   if (steps.ends_in_bytes && !options.bytes) steps.steps.push_back(make_byte_alphabet());
   const std::vector<BpeMerge> merges = read_merges(model, vocabulary, options.prefix, options.bytes);
@@ -145,11 +147,9 @@ void read_unigram(const JsonPart& model, PreTokenizerSteps& steps, TokenizerPart
   parts.model = std::make_unique<Unigram>(std::move(pieces), options);
 }
 
-// As the library does it: a token that the vocabulary has keeps its id there, the others are numbered behind it.
-std::vector<AddedToken> read_added_tokens(const JsonPart& root, const TokenTable& model_ids, std::size_t vocabulary) {
-  std::vector<AddedToken> tokens;
-  if (!root.find("added_tokens")) return tokens;
-  auto next = static_cast<std::int32_t>(vocabulary);
+void read_added_tokens(const JsonPart& root, TokenizerParts& parts) {
+  if (!root.find("added_tokens")) return;
+  TokenList list(parts);
   for (const JsonPart& part : root.list("added_tokens")) {
     AddedToken token;
     token.text = part.text("content");
@@ -159,49 +159,17 @@ std::vector<AddedToken> read_added_tokens(const JsonPart& root, const TokenTable
     token.right_strip = part.flag("rstrip", false);
     token.special = part.flag("special", false);
     token.normalized = part.flag("normalized", !token.special);
-    if (token.text.empty()) continue;
-    const auto same = std::find_if(tokens.begin(), tokens.end(), [&](const auto& t) { return t.text == token.text; });
-    token.id = same != tokens.end() ? same->id : model_ids.find(token.text);
-    if (token.id < 0) token.id = next++;
-    if (same != tokens.end())
-      *same = token;
-    else
-      tokens.push_back(token);
+    list.add(std::move(token));
   }
-  return tokens;
-}
-
-void add_tokens(std::vector<AddedToken> tokens, TokenizerParts& parts) {
-  std::vector<AddedToken> raw, normalized;
-  std::set<std::string> special;
-  RegexScratch scratch;
-  for (AddedToken& token : tokens) {
-    if (token.special) special.insert(token.text);
-    set_text(parts.texts, token.id, token.text);
-    parts.ids[token.text] = token.id;
-    if (!token.normalized) {
-      raw.push_back(std::move(token));
-      continue;
-    }
-    // What it stands for is what it is found as.
-    const std::string written = token.text;
-    normalize(parts.normalizers, token.text, scratch);
-    if (token.text.empty())
-      throw BadInput(parts.name + ": added_tokens: the normalizer leaves nothing of " + shown(written) +
-                     "; legal: normalized = false, or a text that stays");
-    set_text(parts.texts, token.id, token.text);
-    normalized.push_back(std::move(token));
-  }
-  // As in the library, whose decoder asks for the text of an id.
-  for (const std::string& text : parts.texts) parts.special.push_back(special.contains(text));
-  parts.raw_tokens = AddedTokenFinder(std::move(raw));
-  parts.normalized_tokens = AddedTokenFinder(std::move(normalized));
 }
 
 }  // namespace
 
 TokenizerParts read_tokenizer_json(const std::string& text, const std::string& name) {
-  const json root_value = parse_json(text, name, limits);
+  return read_tokenizer_json(parse_json(text, name, tokenizer_json_limits), name);
+}
+
+TokenizerParts read_tokenizer_json(const json& root_value, const std::string& name) {
   const JsonPart root{root_value, name + ":"};
   TokenizerParts parts;
   parts.name = name;
@@ -226,46 +194,16 @@ TokenizerParts read_tokenizer_json(const std::string& text, const std::string& n
   parts.spaced = part_of("decoder").value.is_null();
   read_decoders(part_of("decoder"), parts.decoders);
   // Of a text that a unigram vocabulary has twice the last id holds.
-  TokenTable model_ids;
-  std::size_t count = 0;
   for (std::size_t id = parts.texts.size(); id-- > 0;) {
     if (parts.texts[id].empty()) continue;
-    ++count;
-    if (model_ids.add(parts.texts[id], static_cast<std::int32_t>(id)))
-      parts.ids[parts.texts[id]] = static_cast<std::int32_t>(id);
+    ++parts.model_tokens;
+    parts.ids.emplace(parts.texts[id], static_cast<std::int32_t>(id));
   }
-  add_tokens(read_added_tokens(root, model_ids, count), parts);
+  if (const JsonPart padding = part_of("padding"); padding.value.is_object() && padding.find("pad_token"))
+    parts.own_specials.emplace_back("pad_token", padding.text("pad_token"));
+  read_added_tokens(root, parts);
+  install_added_tokens(parts);
   return parts;
-}
-
-void read_tokenizer_config(const std::string& text, const std::string& name, bool with_tokens, TokenizerParts& parts) {
-  const json root_value = parse_json(text, name, limits);
-  const JsonPart root{root_value, name + ":"};
-  const auto content_of = [](const json& value) {
-    const json* text_value = value.is_object() && value.contains("content") ? &value["content"] : &value;
-    return text_value->is_string() ? text_value->get<std::string>() : std::string();
-  };
-  if (const json* end = root.find("eos_token")) parts.document_end = content_of(*end);
-  const json* tokens = root.find("added_tokens_decoder");
-  if (!with_tokens || !tokens || !tokens->is_object()) return;
-  std::vector<AddedToken> added;
-  for (const auto& [key, value] : tokens->items()) {
-    const JsonPart part{value, name + ": added_tokens_decoder." + key};
-    AddedToken token;
-    token.text = part.text("content");
-    std::size_t used = 0;
-    long long id = -1;
-    try {
-      id = std::stoll(key, &used);
-    } catch (const std::exception&) {
-    }
-    if (used != key.size() || id < 0 || id >= most_ids_of(parts.texts.size())) part.refuse("legal: an id as the key");
-    if (token.text.empty()) continue;
-    token.id = static_cast<std::int32_t>(id);
-    token.special = part.flag("special", true);
-    added.push_back(std::move(token));
-  }
-  add_tokens(std::move(added), parts);
 }
 
 }  // namespace forge

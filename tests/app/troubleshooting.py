@@ -69,6 +69,7 @@ def provoked(work):
 def plain(line):
     """Without figures, folders and machines: those of the page are of another run."""
     line = re.sub(r"\S*/(?=saved)", "", line)
+    line = re.sub(r"(working directory, )\S+", r"\1here", line)
     line = re.sub(r"(answer from|on node) [\w.-]+", r"\1 node", line)
     return " ".join(re.sub(r"-?\d[\d.,]*(e[+-]\d+)?%?", "#", line).split())
 

@@ -64,6 +64,44 @@ TEST(TokenFile, RefusesWhatIsNoTokenFile) {
   expect_mentions(refusal([&] { TokenFile::open(dir / "hidden.bin", TokenType::uint16); }), {".npy"});
 }
 
+TEST(TokenFile, TextIsRefusedAndIdsAreNot) {
+  const Directory dir;
+  const auto opens = [&](const std::string& name, const std::string& bytes, TokenType type = TokenType::uint16) {
+    write_text(dir / name, bytes);
+    TokenFile::open(dir / name, type);
+  };
+  const auto refuse = [&](const std::string& name, const std::string& bytes, const std::string& word) {
+    for (const TokenType type : {TokenType::uint16, TokenType::uint32, TokenType::none})
+      expect_mentions(refusal([&] { opens(name, bytes, type); }), {name, word});
+  };
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "The quick brown fox, " + std::to_string(i) + ".\n";
+  refuse("a.bin", text, "forge tokenize");
+  refuse("a.csv", "a,b\n", "forge tokenize");
+  refuse("tokenizer.json", "{\"a\": 1}\n", "forge tokenize");
+  refuse("a.bin",
+         "Gr\xC3\xBC\xC3\x9F"
+         "e, " +
+             text,
+         "forge tokenize");
+  refuse("a.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "Git LFS");
+  refuse("a.bin", "<!DOCTYPE html><html>", "HTML");
+  refuse("a.npy", "version https://git-lfs.github.com/spec/v1\n", "Git LFS");
+  refuse("a.bin", std::string("\x1F\x8B\x08\0\0\0\0\0\0\x03", 10), "gzip");
+  refuse("raw.npy", std::string(800, '\1'), "a name that ends in .bin");
+  // Ids: of a byte vocabulary, of one that has all letters in its higher bytes, few of them that happen to be letters.
+  std::string ids;
+  for (int i = 0; i < 2000; ++i) ids += {static_cast<char>(32 + i % 90), '\0'};
+  opens("a.bin", ids);
+  opens("a.txt", ids);
+  ids.clear();
+  for (int i = 0; i < 2000; ++i) ids += {static_cast<char>(i % 256), 'a'};
+  opens("a.bin", ids);
+  opens("a.bin", "abcdefgh");
+  opens("a.bin", std::string(2000, ' '));
+  opens("a.bin", "");
+}
+
 TEST(TokenFile, AFileThatShrinksIsRefused) {
   const Directory dir;
   write_tokens(dir / "a.bin", counting<std::uint16_t>(100));

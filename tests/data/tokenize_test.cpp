@@ -97,7 +97,46 @@ TEST(Tokenize, RefusesImpossibleNames) {
   expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.npy"}); }), {"a.npy"});
   expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.txt"}); }), {"a.txt", "output"});
   EXPECT_EQ(read_text(dir / "a.txt"), "abc");
-  EXPECT_THROW(tokenize_bytes({{dir / "a.txt"}, dir / "no/such/out.bin"}), IoFailed);
+  expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.txt/out.bin"}); }), {"a.txt is a file"});
+}
+
+TEST(Tokenize, MakesTheDirectoriesOfItsOutput) {
+  const Directory dir;
+  write_text(dir / "a.txt", "abc");
+  write_text(dir / "empty.txt", "");
+  EXPECT_THROW(tokenize_bytes({{dir / "empty.txt"}, dir / "no/such/out.bin"}), BadInput);
+  EXPECT_FALSE(std::filesystem::exists(dir / "no"));
+  EXPECT_EQ(tokenize_bytes({{dir / "a.txt"}, dir / "no/such/out.bin"}).tokens, 3);
+  EXPECT_TRUE(std::filesystem::exists(dir / "no/such/out.bin"));
+}
+
+TEST(Tokenize, CountsWhatIsNoUtf8) {
+  const Directory dir;
+  // A character that lies across two pieces is one.
+  write_text(dir / "a.txt", std::string(65535, 'x') + "\xC3\xA9");
+  EXPECT_EQ(tokenize_bytes({{dir / "a.txt"}, dir / "a.bin"}).ill_formed.bytes, 0);
+  write_text(dir / "b.txt", std::string(65535, 'x') + "\xC3y\xFF");
+  const IllFormedBytes found = tokenize_bytes({{dir / "a.txt", dir / "b.txt"}, dir / "b.bin"}).ill_formed;
+  EXPECT_EQ(found.bytes, 2);
+  EXPECT_EQ(found.of, 65537 + 65538);
+  EXPECT_EQ(found.first, dir / "b.txt" + ", byte 65535");
+}
+
+TEST(Tokenize, StaleFilesBesideTheOutputAreRemoved) {
+  const Directory dir;
+  write_text(dir / "a.txt", "abc");
+  for (const char* name : {"o.bin.partial", "o.bin.progress", "o.bin.progress.new"})
+    write_text(dir / name, "left over");
+  tokenize_bytes({{dir / "a.txt"}, dir / "o.bin"});
+  for (const char* name : {"o.bin.partial", "o.bin.progress", "o.bin.progress.new"})
+    EXPECT_FALSE(std::filesystem::exists(dir / name)) << name;
+  write_text(dir / "victim", "kept");
+  std::filesystem::create_symlink(dir / "victim", dir / "p.bin.partial");
+  expect_mentions(refusal([&] {
+                    tokenize_bytes({{dir / "a.txt"}, dir / "p.bin"});
+                  }),
+                  {"p.bin.partial", "symbolic link"});
+  EXPECT_EQ(read_text(dir / "victim"), "kept");
 }
 
 }  // namespace

@@ -74,5 +74,13 @@ TEST(Regex, KnowsWhatLooksBack) {
     EXPECT_FALSE(forward(pattern)) << pattern;
 }
 
+TEST(Regex, TimeThatGrowsFasterThanTheTextIsBounded) {
+  const std::string text(100'000, 'a');
+  expect_mentions(refusal([&] { matches_of("a(?=.*b)|.", text); }), {"test", "grows faster than the text"});
+  expect_mentions(refusal([&] { matches_of("(a+)+$", std::string(60, 'a') + "b"); }), {"test", "61 bytes"});
+  // Short texts one behind the other are texts of their own.
+  EXPECT_EQ(matches_of("a+|b", "aab"), (Texts{"aa", "b"}));
+}
+
 }  // namespace
 }  // namespace forge

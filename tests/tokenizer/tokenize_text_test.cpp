@@ -43,6 +43,12 @@ void write_gzip(const std::string& path, const std::string& text) {
   gzclose(file);
 }
 
+std::string gzip_of(const std::string& text) {
+  const Directory dir;
+  write_gzip(dir / "x", text);
+  return read_text(dir / "x");
+}
+
 void write_zstd(const std::string& path, const std::string& text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 1));
@@ -215,6 +221,67 @@ TEST(TokenizeText, ArchivesAreNoTexts) {
   }
 }
 
+TEST(TextFile, LinesOfJsonAreKnownByNameOrByContent) {
+  const Directory dir;
+  const std::string lines = "{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n";
+  const auto is_lines = [&](const std::string& name, const std::string& text, const std::string& field = "text") {
+    write_text(dir / name, text);
+    return TextFile(dir / name, field).kind().json_lines;
+  };
+  for (const char* name : {"a.jsonl", "a.JSONL", "a.ndjson", "a.jl", "a.json", "a.jsonl.1", "a.txt", "a"})
+    EXPECT_TRUE(is_lines(name, lines)) << name;
+  for (const char* name : {"b.jsonl.gz", "b.json.gz", "b.jsonl.GZ", "b.ndjson.gzip", "b.txt", "b.jsonl.gz.1", "b"})
+    EXPECT_TRUE(is_lines(name, gzip_of(lines))) << name;
+  // Maps without the field, and text that only begins so, are texts where the name says nothing.
+  EXPECT_FALSE(is_lines("c.txt", "{\"a\": 1}\n{\"a\": 2}\n"));
+  EXPECT_FALSE(is_lines("c.txt", lines + "and so on\n"));
+  EXPECT_TRUE(is_lines("c.txt", "{\"a\": \"x\"}\n", "a"));
+  EXPECT_TRUE(is_lines("c.txt", "{\"text\": \"" + std::string(1 << 17, 'x') + "\"}\n"));
+  EXPECT_FALSE(is_lines("c.txt", std::string(1 << 17, 'x')));
+  for (const char* text : {"[{\"text\": \"a\"}]", "{\n  \"text\": \"a\"\n}\n", "no JSON"})
+    expect_mentions(refusal([&] { is_lines("d.json", text); }), {"d.json", "jq -c"});
+}
+
+TEST(TextFile, OtherFilesAreRefusedByTheirContent) {
+  const Directory dir;
+  const auto refuse = [&](const std::string& name, const std::string& bytes, const std::string& word) {
+    write_text(dir / name, bytes);
+    expect_mentions(refusal([&] { TextFile file(dir / name); }), {name, word});
+  };
+  using namespace std::string_literals;
+  refuse("a.txt", "%PDF-1.7 and so on", "PDF");
+  refuse("a.txt", "version https://git-lfs.github.com/spec/v1\noid", "Git LFS");
+  refuse("a.txt",
+         "\xFF\xFE"
+         "a\0b\0"s,
+         "UTF-16");
+  refuse("a.txt", gzip_of("BZh91AY&SY and so on"), "bzip2");
+  refuse("a.txt.gz", gzip_of(gzip_of("twice")), "gzip");
+  refuse("a.gz", "plain text", "neither gzip nor zstd");
+  for (const char* name : {"a.br", "a.lzma", "a.SNAPPY", "a.arrow"}) refuse(name, "something", name + 1);
+}
+
+TEST(TextFile, ZerosBehindGzipArePadding) {
+  const Directory dir;
+  write_text(dir / "a.gz", gzip_of("some text") + std::string(1000, '\0'));
+  std::string text;
+  TextFile file(dir / "a.gz");
+  while (file.read(text, 100)) {
+  }
+  EXPECT_EQ(text, "some text");
+  write_text(dir / "a.gz", gzip_of("some text") + std::string(1000, '\0') + "x");
+  expect_mentions(refusal([&] { TextFile(dir / "a.gz"); }), {"behind its gzip data"});
+}
+
+TEST(TokenizeText, CountsWhatIsNoUtf8) {
+  const Directory dir;
+  write_text(dir / "a.txt", "good \xC3\xA9");
+  write_text(dir / "b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"\xFF\xFE\"}\n");
+  const IllFormedBytes found = tokenize_text(tokenizer(), {{dir / "a.txt", dir / "b.jsonl"}, dir / "o.bin"}).ill_formed;
+  EXPECT_EQ(found.bytes, 2);
+  EXPECT_EQ(found.first, dir / "b.jsonl" + ":2");
+}
+
 TEST(TokenizeText, BadLinesAreNamed) {
   const Directory dir;
   const auto refuse = [&](const std::string& line, const std::vector<std::string>& words) {
@@ -226,7 +293,8 @@ TEST(TokenizeText, BadLinesAreNamed) {
   refuse("{\"text\": 1}", {"a.jsonl:3", "'text'", "no text"});
   refuse("{\"Text\": \"\"}", {"a.jsonl:3", "missing"});
   refuse("[]", {"a.jsonl:3", "not JSON"});
-  expect_mentions(refusal([&] { text_file_kind("x.parquet"); }), {"Parquet", "parquet_to_jsonl.py"});
+  write_text(dir / "x.parquet", "PAR1");
+  expect_mentions(refusal([&] { TextFile file(dir / "x.parquet"); }), {"Parquet", "parquet_to_jsonl.py"});
 }
 
 TEST(JsonLineKind, ReadsTextsAsJsonDoes) {
@@ -242,6 +310,11 @@ TEST(JsonLineKind, ReadsTextsAsJsonDoes) {
   EXPECT_EQ(read(R"({"t": null})"), JsonLineKind::other_type);
   for (const char* bad : {"", "{", "{\"t\"}", "{\"t\":}", "{\"t\":\"a\"}x", "{\"t\":\"a\",}", "{\"t\":01}",
                           "{\"t\":\"\\x\"}", "{\"t\":1.}"})
+    EXPECT_EQ(read(bad), JsonLineKind::no_json) << bad;
+  // As Python's json writes and reads them.
+  EXPECT_EQ(read(R"({"a": NaN, "b": [Infinity, -Infinity], "t": "x"})"), JsonLineKind::found);
+  EXPECT_EQ(read(R"({"t": NaN})"), JsonLineKind::other_type);
+  for (const char* bad : {R"({"a": nan})", R"({"a": -NaN, "t": ""})", R"({"a": +Infinity})", R"({"a": Infinit})"})
     EXPECT_EQ(read(bad), JsonLineKind::no_json) << bad;
   EXPECT_EQ(read("{\"a\":" + std::string(100'000, '[')), JsonLineKind::no_json);
 }
