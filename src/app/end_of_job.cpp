@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/launcher.hpp"
 #include "core/to_size.hpp"
 #include "train/stop_request.hpp"
 

@@ -5,6 +5,7 @@
 #include "app/end_of_job.hpp"
 #include "app/job.hpp"
 #include "app/verbs.hpp"
+#include "comm/launcher.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/faults.hpp"
 #include "core/last_words.hpp"

@@ -1,5 +1,6 @@
 #include "checkpoint/save.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/checkpoint_files.hpp"
