@@ -1,5 +1,5 @@
-# jobscripts/launcher.sh: what mpirun needs to start ranks on one machine, of Open MPI 4 and 5 alike. Scripts source it, tests too:
-# no other place names these variables (tests/launcher_names.sh).
+# jobscripts/launcher.sh: what mpirun needs to start ranks on one machine, of Open MPI 4 and 5 alike. Scripts source it, and so do tests,
+# those in Python by tests/mpirun.sh.
 
 # Root may start ranks, there may be more of them than cores, and threads stay where the system puts them. Open MPI 5's launcher is
 # PRRTE, which reads names of its own.

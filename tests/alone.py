@@ -61,10 +61,8 @@ def headers_of(build, root):
 def choose(commands):
     if os.environ.get("FORGE_LONG") == "1":
         return sorted(commands)
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    except FileNotFoundError:
-        head = ""
+    shown = ["sh", "-c", "git rev-parse HEAD 2> /dev/null"]  # sources may have no repository, or the system no git
+    head = subprocess.run(shown, capture_output=True, text=True, check=False).stdout.strip()
     return drawn(head or "no repository", NUMBER, sorted(commands))
 
 
