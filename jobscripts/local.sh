@@ -31,13 +31,11 @@ if grep -q 'data/quickstart/' "$deck"; then
   FORGE=$forge "$root/jobscripts/prepare_quickstart.sh" data/quickstart
 fi
 
-# What mpirun needs as root, with more ranks than cores, and to leave threads where the system puts them.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+. "$root/jobscripts/launcher.sh"
 threads=$((cores / ranks))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 if [ "$ranks" -gt "$cores" ]; then
-  export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
+  ranks_share_cores
 fi
 if [ "$ranks" -eq 1 ]; then
   exec "$forge" "$deck" "$@"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# jobscripts/setup.sh [--tests]: installs what forge, its tests and the quickstart need on Debian 12 or Ubuntu 24.04 (or later),
+# jobscripts/setup.sh [--tests]: installs what forge, its tests and the quickstart need on Debian 12, 13 or Ubuntu 24.04 (or later),
 # as root, without questions. Needs no network when everything is there. Without root it names what is missing and how to
 # get it; docs/building.md has the ways without a system package manager. --tests: also Slurm, of which some tests start a
-# cluster of their own; without a configuration its daemons start nowhere else; and, where nvcc is, what --cuda brings.
+# cluster of their own; without a configuration its daemons start nowhere else; git, by which some draw their share; and, where nvcc is, what --cuda brings.
 # --cuda: also cuobjdump and nvdisasm, with which a test reads what nvcc made of the kernels. They come from PyPI's packages
 # nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm by pip, into /usr/local/bin, or ~/.local/bin without root; and the headers of
 # cuDNN's frontend, with which the CUDA build has attention by cuDNN, of the package nvidia-cudnn-frontend into
@@ -27,7 +27,7 @@ cuda=no
 case ${1:-} in
   "") ;;
   --tests)
-    optional+=(slurm-wlm munge iproute2 clang libclang-rt-14-dev environment-modules)
+    optional+=(slurm-wlm munge iproute2 clang libclang-rt-dev environment-modules git)
     if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=yes; fi
     ;;
   --cuda) cuda=yes ;;

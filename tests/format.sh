@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/format.sh [--fix]: every source file is as clang-format writes it. Releases of clang-format differ in what they
-# write, so one is used. Ends with 77, which CTest shows as skipped, where it is missing.
+# write, so one is used. Ends with 77, which CTest shows as skipped, where it is missing; a system that has no such package, as Debian
+# 13, leaves the test out and no machine's CI fails for it (tests/skipped.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=14
@@ -13,7 +14,9 @@ for name in "clang-format-$release" clang-format; do
   fi
 done
 if [ -z "$formatter" ]; then
-  echo "SKIPPED: the format is NOT checked: no clang-format $release here (Debian, Ubuntu: package clang-format-$release)"
+  kind="LEFT OUT"
+  if apt-cache show "clang-format-$release" > /dev/null 2>&1; then kind=SKIPPED; fi
+  echo "$kind: the format is NOT checked: no clang-format $release here (Debian 12, Ubuntu 24.04: package clang-format-$release)"
   exit 77
 fi
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/skipped.sh BUILD…: what the last run of CTest in these builds left out, one line each, from what the tests said
 # ("SKIPPED: what: why") and GoogleTest reports. With CI=true ends with 1 where anything is missing that a machine can
-# install; what only another processor, a GPU or a package of PyPI could run ("LEFT OUT: what: why") is announced and no failure.
+# install; what only another processor, a GPU, a package of PyPI or another release of the system could run ("LEFT OUT: what: why") is
+# announced and no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -25,6 +25,8 @@ from transformers.utils import logging
 import files
 import reference
 
+MPIRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "mpirun.sh")
+
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"]
 LOSS_TOLERANCE, GRADIENT_TOLERANCE, GRADIENT_FLOOR = 1e-9, 1e-8, 1e-3
 
@@ -280,21 +282,13 @@ def run_forge(arguments, verb, folder, more=()):
     for setting in arguments.set:
         command += ["--set", setting]
     if arguments.n > 1:
-        command = ["mpirun", "-n", str(arguments.n), *command]
+        command = [MPIRUN, str(arguments.n), *command]
     run(command)
 
 
 def run(command):
-    """Runs a program, as root and with more ranks than cores if need be; RuntimeError with its words where it fails."""
-    environment = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMP_WAIT_POLICY": "passive",
-    } | dict(os.environ)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    """Runs a program; RuntimeError with its words where it fails."""
+    done = subprocess.run(command, env={"OMP_WAIT_POLICY": "passive", **os.environ}, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 #include <charconv>
+#include <exception>
 #include <sstream>
 
 #include "app/command_words.hpp"

@@ -6,6 +6,7 @@
 #include "app/job.hpp"
 #include "app/outputs.hpp"
 #include "app/verbs.hpp"
+#include "comm/launcher.hpp"
 #include "comm/thread_communicator.hpp"
 #include "core/faults.hpp"
 #include "core/last_words.hpp"

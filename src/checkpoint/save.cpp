@@ -1,6 +1,7 @@
 #include "checkpoint/save.hpp"
 
 #include <array>
+#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "comm/device_communicator.hpp"
+#include "comm/launcher.hpp"
 #include "comm/mpi_check.hpp"
 #include "comm/mpi_communicator.hpp"
 #include "comm/mpi_mail.hpp"
@@ -20,11 +22,21 @@ namespace forge {
 
 namespace {
 
-// Open MPI starts a daemon for a process that has no launcher, unless it is told that the process stays alone.
-void stay_alone_without_launcher() {
-  for (const char* launched : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"})
-    if (std::getenv(launched)) return;
-  setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+// "Open MPI v4.1.4".
+std::string mpi_version() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  const std::string text(version, to_size(length));
+  return text.substr(0, text.find_first_of(",\n\t"));
+}
+
+// Processes that don't know of each other would train one model each.
+void refuse_several_worlds() {
+  const std::string refusal = other_processes_of_launcher(mpi_version());
+  if (refusal.empty()) return;
+  MPI_Finalize();
+  throw BadInput(refusal);
 }
 
 // Returns when all ranks have come here. Cores may have other work.
@@ -36,12 +48,6 @@ void meet_all() {
 }
 
 }  // namespace
-
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
 
 struct Environment::Implementation {
   Watchdog& watchdog;
@@ -55,10 +61,12 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
     : impl_(std::make_unique<Implementation>(watchdog)) {
   watchdog.start_other(0, "MPI_Init");
   inject_fault(launched_rank(), "init");
-  stay_alone_without_launcher();
   set_nccl_environment(launched_rank());  // before MPI's threads, which read the environment
   int provided = MPI_THREAD_SINGLE;
-  mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    const LoneStart alone(mpi_version());
+    mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   if (provided < MPI_THREAD_MULTIPLE) {
     MPI_Finalize();
     throw LibraryFailed(
@@ -68,6 +76,7 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
   mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &impl_->size), "MPI_Comm_size");
+  if (impl_->size == 1) refuse_several_worlds();
   find_nodes();
   if (impl_->size > 1) {
     // MPI over TCP may write to a rank that is gone, which must not end this one as well.

@@ -6,12 +6,10 @@
 
 namespace forge {
 
-// The rank that a launcher gives this process, as its environment says before MPI starts; 0 without a launcher.
-int launched_rank();
-
 // The only place that starts MPI and knows MPI_COMM_WORLD. Requires MPI_THREAD_MULTIPLE; without a launcher the world
-// is one rank. Ends MPI when destroyed. The watchdog, which outlives it, is told what all this waits for, and takes
-// part in the roll calls of the ranks in between.
+// is one rank, and a launcher's several processes that MPI knows nothing of are refused. Ends MPI when destroyed. The
+// watchdog, which outlives it, is told what all this waits for, and takes part in the roll calls of the ranks in
+// between.
 class Environment final : public World {
  public:
   Environment(int& argc, char**& argv, Watchdog& watchdog);

@@ -1,6 +1,7 @@
 #include "comm/rank_set.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <sstream>
 
 namespace forge {

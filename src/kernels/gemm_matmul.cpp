@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "core/error.hpp"
 #include "kernels/library_version.hpp"
@@ -36,6 +37,30 @@ class OmpThreads {
 bool has_isa(dnnl_cpu_isa_t wanted) {
   const unsigned isa = dnnl_get_effective_cpu_isa();
   return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
+// C = alpha A B + beta C. oneDNN 2 knows a scale when a primitive is made; version 3 a linear function behind the
+// product.
+template <class Attributes, class Operations = dnnl::post_ops>
+void scale_and_add(Attributes& attributes, float alpha, float beta) {
+  Operations behind;
+  if constexpr (requires { attributes.set_output_scales(0, {alpha}); }) {
+    if (alpha != 1) attributes.set_output_scales(0, {alpha});
+  } else {
+    if (alpha != 1) behind.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
+  }
+  if (beta != 0) behind.append_sum(beta);
+  if (behind.len() > 0) attributes.set_post_ops(behind);
+}
+
+template <class Matmul = dnnl::matmul>
+typename Matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                         const dnnl::memory::desc& b, const dnnl::memory::desc& c,
+                                         const dnnl::primitive_attr& attributes) {
+  if constexpr (requires { typename Matmul::desc; })
+    return {typename Matmul::desc(a, b, c), attributes, engine};
+  else
+    return {engine, a, b, c, attributes};
 }
 
 }  // namespace
@@ -85,15 +110,10 @@ const std::optional<Bf16Matmul::Implementation::Primitive>& Bf16Matmul::Implemen
   const dnnl::memory::desc c({m, n}, fp32 ? type::f32 : type::bf16, dnnl::memory::dims{pitch, 1});
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (alpha != 1) attributes.set_output_scales(0, {alpha});
-  if (beta != 0) {
-    dnnl::post_ops sum;
-    sum.append_sum(beta);
-    attributes.set_post_ops(sum);
-  }
+  scale_and_add(attributes, alpha, beta);
   std::optional<Primitive> made;
   try {
-    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, engine);
+    const auto description = describe(engine, a, b, c, attributes);
     made = Primitive{description, dnnl::matmul(description), description.scratchpad_desc().get_size()};
   } catch (const dnnl::error& error) {
     if (error.status != dnnl_unimplemented) throw;

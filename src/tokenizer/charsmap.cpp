@@ -1,5 +1,6 @@
 #include "tokenizer/charsmap.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.hpp"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <vector>
+#include <cstdint>
 
 #include "config/text.hpp"
 #include "core/error.hpp"

@@ -1,5 +1,7 @@
 #include "tokenizer/tokenizer.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "tokenizer/unicode.hpp"

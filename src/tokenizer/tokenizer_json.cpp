@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <optional>
+#include <set>
 
 #include "config/text.hpp"
 #include "core/error.hpp"

@@ -1,7 +1,6 @@
 # Helpers of the scripts beside this one: source it after setting `forge`.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
-export OMP_WAIT_POLICY=passive
+. "$(dirname "${BASH_SOURCE[0]}")/../../jobscripts/launcher.sh"
+ranks_share_cores
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0

@@ -27,9 +27,8 @@ def sets(*keys):
 
 
 def run(arguments, code, ranks=1, fault="", ends_by=None):
-    launcher = ["mpirun", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    environment.update({"FORGE_FAULT": fault} if fault else {})
+    launcher = ["tests/mpirun.sh", str(ranks)] if ranks > 1 else []
+    environment = {**os.environ, **({"FORGE_FAULT": fault} if fault else {})}
     process = subprocess.Popen([*launcher, FORGE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     output = ""
     if ends_by:
@@ -70,6 +69,7 @@ def plain(line):
     """Without figures, folders and machines: those of the page are of another run."""
     line = re.sub(r"\S*/(?=saved)", "", line)
     line = re.sub(r"(working directory, )\S+", r"\1here", line)
+    line = line.replace("prterun noticed", "mpirun noticed")  # Open MPI 5
     line = re.sub(r"(answer from|on node) [\w.-]+", r"\1 node", line)
     return " ".join(re.sub(r"-?\d[\d.,]*(e[+-]\d+)?%?", "#", line).split())
 

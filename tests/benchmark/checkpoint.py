@@ -27,6 +27,8 @@ import subprocess
 import tempfile
 import time
 
+MPIRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mpirun.sh")
+
 RANKS = 4
 DECK = """\
 model: {{layers: 6, width: 1024, heads: 16, ffn: 2816, vocabulary: 8192}}
@@ -57,16 +59,8 @@ class Bench:
         deck = os.path.join(self.folder, "deck.yaml")
         with open(deck, "w") as file:
             file.write(DECK.format(ranks=RANKS, steps=steps, tokens=tokens, folder=self.folder, checkpoint=checkpoint))
-        environment = os.environ | {
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_mpi_yield_when_idle": "1",
-            "OMP_WAIT_POLICY": "passive",
-        }
-        command = ["mpirun", "-n", str(RANKS), self.forge, "train", deck, *options]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        command = [MPIRUN, str(RANKS), self.forge, "train", deck, *options]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"forge ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
         return done.stdout

@@ -18,7 +18,7 @@ import os
 import statistics
 import tempfile
 
-from compare import Forge, ratio
+from compare import MPIRUN, Forge, ratio
 from models import MODELS
 
 BASE = MODELS["moe22m"]
@@ -29,19 +29,14 @@ class Contender(Forge):
         super().__init__(program, "moe22m", "fp32", threads, folder)
         self.model, self.label, self.ranks, self.extra = model, label, ranks, extra
         n = str(ranks)
-        self.launcher, self.options = ([], ["--ranks", n]) if as_threads or ranks == 1 else (["mpirun", "-n", n], [])
+        self.launcher, self.options = ([], ["--ranks", n]) if as_threads or ranks == 1 else ([MPIRUN, n], [])
 
     def command(self, deck):
         return [*self.launcher, self.program, "train", deck, *self.options]
 
     def environment(self):
-        mpi = {
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_mpi_yield_when_idle": "1",
-        }
         # Threads of several ranks must not spin while others work.
-        return super().environment() | mpi | ({"OMP_WAIT_POLICY": "passive"} if self.ranks > 1 else {})
+        return super().environment() | ({"OMP_WAIT_POLICY": "passive"} if self.ranks > 1 else {})
 
     def deck(self, steps):
         batch = self.model.batch

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from compare import HERE, WARM_UP, Forge, Peer, best, ratio
+from compare import HERE, MPIRUN, WARM_UP, Forge, Peer, best, ratio
 from models import MODELS
 
 
@@ -95,19 +95,13 @@ class ParallelForge(Forge):
         self.layout, self.zero = layout, zero
         self.label = f"forge{f' zero {zero}' if layout.data > 1 else ''}{', threads' if as_threads else ''}"
         n = str(layout.ranks)
-        self.launcher, self.options = ([], ["--ranks", n]) if as_threads else (["mpirun", "-n", n], [])
+        self.launcher, self.options = ([], ["--ranks", n]) if as_threads else ([MPIRUN, n], [])
 
     def command(self, deck):
         return [*self.launcher, self.program, "train", deck, *self.options]
 
     def environment(self):
-        mpi = {
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_mpi_yield_when_idle": "1",
-            "OMP_WAIT_POLICY": "passive",
-        }
-        return super().environment() | mpi
+        return super().environment() | {"OMP_WAIT_POLICY": "passive"}
 
     def deck(self, steps):
         layout = self.layout

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "../long_run.hpp"
 #include "checkpoint/save.hpp"
 #include "comm/thread_communicator.hpp"

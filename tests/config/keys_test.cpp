@@ -1,5 +1,6 @@
 #include "config/keys.hpp"
 
+#include <map>
 #include <set>
 
 #include "config/family.hpp"

@@ -1,5 +1,6 @@
 #include "data/packing.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <random>
 #include <set>

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
+#include <span>
 
 #include "checkpoint/table_file.hpp"
 #include "sample.hpp"

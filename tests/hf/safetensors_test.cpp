@@ -1,6 +1,7 @@
 #include "hf/safetensors.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>

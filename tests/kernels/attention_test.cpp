@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "../long_run.hpp"
 #include "attention_checks.hpp"
 #include "kernels/attention_cudnn.hpp"

@@ -1,5 +1,6 @@
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "core/partials.hpp"
 #include "fixture.hpp"

@@ -22,12 +22,13 @@ BASE = ["optimizer.warmup_steps=2", f"train.steps={STEPS}", "data.validation_fil
         "checkpoint.directory=", "checkpoint.every_steps=0", "checkpoint.keep_last=0", "checkpoint.resume=never",
         "machine.peak_tflops=1", "train.global_batch_sequences=8"]
 MODELS = {"dense": [], "experts": ["model.family=mixtral", "model.experts=8", "model.experts_per_token=2", "model.expert_ffn=352"]}
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mpirun.sh")
 
 
 def command(ranks, *arguments):
-    launcher = ["mpirun", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
-    return subprocess.run([*launcher, FORGE, *arguments], capture_output=True, text=True, env=ENVIRONMENT)
+    launcher = [MPIRUN, str(ranks)] if ranks > 1 else []
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // ranks)), **os.environ}
+    return subprocess.run([*launcher, FORGE, *arguments], capture_output=True, text=True, env=environment)
 
 
 def options(settings):

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "../equivalence/cover.hpp"
 #include "../equivalence/models.hpp"

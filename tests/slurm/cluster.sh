@@ -105,7 +105,9 @@ echo "Name=gpu File=$CLUSTER/gpu[0-3]" > "$CLUSTER/gres.conf"
 echo "PMIxEnv=SLURM_PMIX_FENCE=ring" > "$CLUSTER/mpi.conf"
 export SLURM_PMIX_FENCE=ring
 # Ranks share the cores of this machine.
-export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1
+. "$(dirname "${BASH_SOURCE[0]}")/../../jobscripts/launcher.sh"
+ranks_share_cores
+export OMP_NUM_THREADS=1
 
 start_node() { # NAME
   local name=$1 directory=$CLUSTER/nodes/$1

@@ -37,6 +37,18 @@ expect 2 "the deck's mesh has 32 ranks, but srun started 8 ranks on 8 nodes; the
   srun -N 8 --mpi=pmix "$forge" "$repository/inputs/moe_32gpu.yaml" "${small[@]}"
 [ $((SECONDS - start)) -le 30 ] || fail "a wrong number of ranks took $((SECONDS - start)) s to be told"
 nothing_left
+# Tasks whose MPI doesn't find the others are refused, each at once; one task, a script without srun, and runs of their own are not.
+refusal="srun started 4 tasks (SLURM_STEP_NUM_TASKS = 4), but Open MPI"
+expect 2 "$refusal" srun -n 4 --mpi=none "$forge" "$work/plain.yaml" --fresh
+[ "$(grep -cF "$refusal" "$work/output")" -eq 4 ] || fail "not every task says why: $(cat "$work/output")"
+alone=("$forge" gradients "$work/plain.yaml" --initial)
+expect 0 "written" srun -n 1 --mpi=none "${alone[@]}" --output "$work/one.safetensors"
+expect 0 "written" salloc -n 4 "${alone[@]}" --output "$work/shell.safetensors"
+printf '#!/bin/sh\nexec "$@"\n' > "$work/batch.sh"
+expect 0 "" sbatch -W -n 4 -o "$work/batch.out" "$work/batch.sh" "${alone[@]}" --ranks 2 --output "$work/batch.safetensors"
+grep -q written "$work/batch.out" || fail "a script without srun: $(cat "$work/batch.out")"
+expect 0 "written" srun -n 2 --mpi=none env -u SLURM_STEP_ID bash -c '"$@" --output "g_$SLURM_PROCID.safetensors"' _ "${alone[@]}"
+nothing_left
 # Threads of a rank are what srun gives it.
 expect 0 "2 ranks on 2 nodes, 3 threads each" env -u OMP_NUM_THREADS srun -N 2 --cpus-per-task=3 --mpi=pmix "$forge" \
   "$work/plain.yaml" --fresh --set machine.threads=0

@@ -4,6 +4,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <cstring>
+#include <filesystem>
+
 #include "../data/files.hpp"
 #include "data/json_line.hpp"
 #include "data/text_file.hpp"

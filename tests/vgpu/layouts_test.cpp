@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "../long_run.hpp"
 #include "config/optimizer_table.hpp"

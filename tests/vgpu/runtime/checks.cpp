@@ -2,6 +2,7 @@
 
 #include <link.h>
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
