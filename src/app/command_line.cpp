@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "app/command_words.hpp"
+#include "app/outputs.hpp"
 #include "app/verb_help.hpp"
 #include "config/text.hpp"
-#include "app/outputs.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -55,10 +55,14 @@ void add_export_options(po::options_description& o, CommandLine& c) {
 void add_show_options(po::options_description& o, CommandLine& c) {
   o.add_options()("ranks", po::value<std::string>()->value_name("N"),
                   "show what so many ranks would do (default: as many as the deck's mesh asks for)")(
+      "all", po::bool_switch(&c.all), "layout, parameters, FLOP, what is saved, memory and bytes sent, each in detail")(
+      "deck", po::bool_switch(&c.resolved), "the resolved deck: every key with its value")(
       "schedule", po::value(&c.schedule)->value_name("text|svg:FILE"), "draw the schedule, with its bubble")(
-      "gpu", po::value(&c.gpu)->value_name("h100-80|h200-141|a100-80|b200-180"),
-      "say whether it fits on such GPUs, and else the nearest change that does")(
-      "tasks", po::value(&c.tasks)->value_name("RANK"), "print what the rank does in a step, one by one")(
+      "gpu", po::value(&c.gpu)->value_name("NAME|SIZE"),
+      "say whether it fits on such GPUs (h100-80, h200-141, a100-80, b200-180, 40GiB, or a machine of "
+      "inputs/machines), "
+      "and else the nearest change that does")("tasks", po::value(&c.tasks)->value_name("RANK"),
+                                               "print what the rank does in a step, one by one")(
       "rates", po::bool_switch(&c.rates), "draw the learning rate over the run")(
       "cost", po::value(&c.cost)->value_name("NAME|FILE"),
       "FLOP, bytes and launches of each phase, with their floor on a machine (a file of inputs/machines or any "
@@ -66,9 +70,11 @@ void add_show_options(po::options_description& o, CommandLine& c) {
 }
 
 void add_plan_options(po::options_description& o, CommandLine& c) {
-  o.add_options()("machine", po::value(&c.machine)->value_name("NAME|FILE"),
-                  "a file of inputs/machines or any other; default: this one, where forge calibrate has measured it")(
-      "ranks", po::value<std::string>()->value_name("N"), "of the job (default: as many as the deck's mesh asks for)")(
+  o.add_options()(
+      "machine", po::value(&c.machine)->value_name("NAME|FILE"),
+      "a file of inputs/machines or any other, or a GPU of --gpu; default: this one, where forge calibrate has "
+      "measured it")("ranks", po::value<std::string>()->value_name("N"),
+                     "of the job (default: as many as the deck's mesh asks for)")(
       "search", po::bool_switch(&c.search), "find the fastest layouts of the deck's model and batch that fit")(
       "best", po::value(&c.best)->value_name("K"), "how many of them (default 10)")(
       "write", po::value(&c.write)->value_name("DIR"), "write them as decks")(

@@ -37,6 +37,8 @@ struct CommandLine {
   std::string gpu;               // show: the GPU to fit on; "": none
   std::string cost;              // show: the machine of the table of floors; "": none
   bool rates = false;            // show: the learning rate and the batch over the run
+  bool all = false;              // show: each part in detail
+  bool resolved = false;         // show: the resolved deck
   int tasks = -1;                // show: the rank whose tasks to print; -1: none
   // plan
   std::string machine;                  // a name or a file; "": this one, where it was calibrated

@@ -18,13 +18,12 @@
 #include "kernels/attention_cudnn.hpp"
 #include "kernels/grouped_cutlass.hpp"
 #include "model/fp8_codes.hpp"
+#include "plan/machine.hpp"
 #include "schedule/check_deck.hpp"
 
 namespace forge {
 
 namespace {
-
-constexpr Gpu gpus[] = {{"h100-80", 81559}, {"h200-141", 143771}, {"a100-80", 81920}, {"b200-180", 183359}};
 
 // GPUs by the size that they are sold with, and what the driver reports of the smallest of that size.
 struct SoldGpu {
@@ -116,13 +115,41 @@ std::string need_text(const RankMemory& memory) {
 
 }  // namespace
 
-const Gpu& gpu_of(const std::string& name) {
+namespace {
+
+// "40GiB", "40 GB", "40960MiB"; 0: no size. Of a size in GB what GPUs of that size have.
+std::size_t mib_of_size(const std::string& text) {
+  std::size_t digits = 0;
+  while (digits < text.size() && digits < 9 && text[digits] >= '0' && text[digits] <= '9') ++digits;
+  if (digits == 0) return 0;
+  const std::size_t number = std::stoull(text.substr(0, digits));
+  const std::string unit = text.substr(
+      text.find_first_not_of(' ', digits) == std::string::npos ? text.size() : text.find_first_not_of(' ', digits));
+  if (unit == "GiB") return number << 10;
+  if (unit == "MiB") return number;
+  if (unit != "GB") return 0;
+  for (const SoldGpu& gpu : sold_gpus)
+    if (gpu.size == std::to_string(number) + " GB") return gpu.mib;
+  return number * 1000 * 1000 * 1000 >> 20;
+}
+
+}  // namespace
+
+AskedGpu gpu_of(const std::string& name) {
   std::string legal;
   for (const Gpu& gpu : gpus) {
-    if (name == gpu.name) return gpu;
+    if (name == gpu.name) return {name, gpu.mib};
     legal += (legal.empty() ? "" : ", ") + std::string(gpu.name);
   }
-  throw BadInput("--gpu " + name + ": legal are " + legal);
+  if (const std::size_t mib = mib_of_size(name); mib > 0) return {name, mib};
+  try {
+    const Machine machine = read_machine(name);
+    if (machine.cores_per_node == 0) return {name, machine.memory_bytes >> 20};
+  } catch (const BadInput& error) {
+    throw BadInput("--gpu " + name + ": legal are " + legal + ", a size such as 40GiB, or a machine: " + error.what());
+  }
+  throw BadInput("--gpu " + name + ": that machine has no GPUs; legal are " + legal +
+                 ", a size such as 40GiB, or a machine of GPUs");
 }
 
 std::string fitting_gpus(const RankMemory& memory) {
@@ -133,7 +160,7 @@ std::string fitting_gpus(const RankMemory& memory) {
   return "no GPU of up to " + std::string(std::end(sold_gpus)[-1].size) + ": " + need_text(memory);
 }
 
-std::string fit_text(const RunSetup& setup, const Gpu& gpu) {
+std::string fit_text(const RunSetup& setup, const AskedGpu& gpu) {
   const RankMemory memory = rank_memory(setup, RunKind::training);
   const std::size_t usable = usable_bytes(gpu.mib << 20);
   const std::string need = need_text(memory) + " are " + format_bytes(memory.total()) + " of " + format_bytes(usable);

@@ -8,18 +8,19 @@
 
 namespace forge {
 
-// GPUs by their names for `forge show --gpu`, and what the driver reports of their memory.
-struct Gpu {
-  const char* name;  // "h100-80"
+// A GPU for `forge show --gpu`, and what the driver reports of its memory.
+struct AskedGpu {
+  std::string name;  // as it was asked for
   std::size_t mib;
 };
-// Throws BadInput naming the legal ones.
-const Gpu& gpu_of(const std::string& name);
+// Of a GPU's name ("h100-80"), a machine of inputs/machines ("h100_8") or its file, or a size ("40GiB", "40GB" as GPUs
+// are sold). Throws BadInput naming the legal ones.
+AskedGpu gpu_of(const std::string& name);
 
 // "GPUs of 80 GB or more, one a rank: …": the smallest of those on sale that have so much.
 std::string fitting_gpus(const RankMemory& memory);
 // Whether the deck fits on such GPUs, and the nearest change that makes it fit: lines for `forge show`.
-std::string fit_text(const RunSetup& setup, const Gpu& gpu);
+std::string fit_text(const RunSetup& setup, const AskedGpu& gpu);
 // Throws BadInput where the deck asks for kernels that the device of this build hasn't.
 void refuse_what_the_device_lacks(const Deck& deck);
 // All ranks: throws BadInput on every one where some rank's GPU hasn't the free memory, with the nearest change that

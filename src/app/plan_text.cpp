@@ -91,6 +91,10 @@ std::string experts_text(const Outcome& o) {
 
 }  // namespace
 
+const char* rank_word(const Machine& machine) {
+  return machine.cores_per_node == 0 ? "GPU" : "rank";
+}
+
 std::string binding_part(const Outcome& o) {
   const auto list = shares_of(o.time);
   const auto most =
@@ -100,11 +104,18 @@ std::string binding_part(const Outcome& o) {
 
 std::string plan_text(const Machine& machine, const Outcome& o) {
   const Prediction& p = o.time;
-  std::string text = line("machine   %s: %s\n", machine.name.c_str(), machine.description.c_str());
+  const char* const rank = rank_word(machine);
+  const std::string need = format_bytes(o.memory.total()), usable = format_bytes(o.usable);
+  std::string text = o.fits() ? ""
+                              : line("memory    doesn't fit: %s a %s, which has %s; the time is that of a larger one\n",
+                                     need.c_str(), rank, usable.c_str());
+  text += line("machine   %s: %s\n", machine.name.c_str(), machine.description.c_str());
+  if (o.fits()) text += line("memory    fits: %s of %s a %s\n", need.c_str(), usable.c_str(), rank);
   text += line("a step    %s (%s to %s: +-%.0f %%)\n", seconds_text(p.seconds).c_str(), seconds_text(p.low).c_str(),
                seconds_text(p.high).c_str(), 100 * machine.uncertainty);
-  text += line("tokens    %.0f a second and rank; mfu %.1f %%, with recomputation %.1f %%\n", p.tokens_per_second,
-               100 * p.mfu, 100 * p.hfu);
+  text += line("tokens    %.0f a second and %s, %.0f of all %lld; mfu %.1f %%, with recomputation %.1f %%\n",
+               p.tokens_per_second, rank, p.tokens_per_second * static_cast<double>(ranks_of(o.deck.mesh)),
+               static_cast<long long>(ranks_of(o.deck.mesh)), 100 * p.mfu, 100 * p.hfu);
   return text + experts_text(o) + line("binds     %s\n\n", binding_part(o).c_str()) + part_table(p) + "\n" +
          memory_table(o);
 }
@@ -137,7 +148,8 @@ std::string search_text(const Machine& machine, const SearchResult& r) {
       static_cast<long long>(r.layouts), static_cast<long long>(r.without_room), static_cast<long long>(r.bounded),
       static_cast<long long>(r.simulated), static_cast<long long>(r.refused), static_cast<long long>(r.left));
   if (r.best.empty()) return text + "no layout fits on " + machine.name + "\n";
-  text += line("  %4s %10s %10s %6s %10s  %s\n", "", "step", "tokens/s", "mfu", "memory", "layout; what binds");
+  text += line("tokens/s and memory are those of a %s\n  %4s %10s %10s %6s %10s  %s\n", rank_word(machine), "", "step",
+               "tokens/s", "mfu", "memory", "layout; what binds");
   for (std::size_t i = 0; i < r.best.size(); ++i) {
     const Outcome& o = r.best[i];
     text += line("  %4zu %10s %10.0f %5.1f%% %10s  ", i + 1, seconds_text(o.time.seconds).c_str(),

@@ -20,6 +20,8 @@ std::string plan_json(const Machine& machine, const Outcome& outcome);
 // The simulated step in the format of Chrome's tracing and Perfetto: a process a pipeline rank, a thread a stream.
 std::string plan_trace(const Outcome& outcome);
 
+// "GPU", or "rank" where ranks are processes on cores.
+const char* rank_word(const Machine& machine);
 // "products 61 %": the part of the step that takes most of the busiest rank's time.
 std::string binding_part(const Outcome& outcome);
 

@@ -115,7 +115,23 @@ std::string percent(double share) {
   return std::to_string(std::lround(100 * share)) + " %";
 }
 
-std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) {
+// "measuring products in bf16 …": the first rank's, with the seconds so far.
+class Progress {
+ public:
+  explicit Progress(bool speaks) : speaks_(speaks) {}
+  void say(const std::string& text) const {
+    if (!speaks_) return;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    std::printf("%5.0f s  %s\n", seconds.count(), text.c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  bool speaks_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+std::string machine_text(const World& world, int threads, const Progress& progress, Heartbeat& heartbeat) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   std::ostringstream out;
   out << "# Written by forge calibrate: every figure was measured, with " << threads << " threads a rank.\n";
@@ -126,6 +142,7 @@ std::string machine_text(const World& world, int threads, Heartbeat& heartbeat) 
   std::string types;
   MeasuredRates last;
   for (const auto& [name, type] : {std::pair{"fp64", DType::f64}, {"bf16", DType::bf16}, {"fp32", DType::f32}}) {
+    progress.say("products, attention and kernels over rows in " + std::string(name));
     last = measure_rates(type, threads, heartbeat);
     types += type_text(name, last);
   }
@@ -145,17 +162,22 @@ void run_calibrate(const CommandLine& line, const World& world) {
   const auto ranks = world.make_world();
   if (world.nodes() > 1)
     throw BadInput("forge calibrate measures one node; " + std::to_string(world.nodes()) + " were started");
+  const std::string path = line.output.empty() ? "inputs/machines/this.yaml" : line.output;
   std::list<OutputLock> locks;
   if (world.rank() == 0) locks = lock_outputs(line);
+  ranks->barrier();
   world.watchdog().start_other(0, "measurements");
+  const Progress progress(world.rank() == 0);
+  progress.say("measuring into " + path + ": one to three minutes on an idle machine");
   Heartbeat& heartbeat = world.watchdog().heartbeat();
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int threads = std::max(1, cores / world.local_size());
   // As many ranks as there are processors for measure at the same time: they share memory and caches as in a step.
   const OtherPrograms others;
   std::string text;
-  if (world.rank() < std::max(1, cores / threads)) text = machine_text(world, threads, heartbeat);
+  if (world.rank() < std::max(1, cores / threads)) text = machine_text(world, threads, progress, heartbeat);
   ranks->barrier();
+  if (world.size() > 1) progress.say("collectives of " + std::to_string(world.size()) + " ranks");
   const auto collectives = measure_collectives(*ranks, heartbeat);
   const double disturbed = others.share(*ranks);
   if (world.rank() != 0) return;
@@ -166,7 +188,6 @@ void run_calibrate(const CommandLine& line, const World& world) {
                  "forge calibrate: other programs took %s of the processors meanwhile: the figures are too low\n",
                  percent(disturbed).c_str());
   }
-  const std::string path = line.output.empty() ? "inputs/machines/this.yaml" : line.output;
   write_text_file(path, text);
   std::printf("%s: %s\n", path.c_str(), read_machine(path).description.c_str());
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -6,12 +7,14 @@
 #include "app/job.hpp"
 #include "app/outputs.hpp"
 #include "app/plan_text.hpp"
+#include "app/short_deck.hpp"
 #include "app/summary_text.hpp"
 #include "app/verbs.hpp"
 #include "config/keys.hpp"
+#include "config/shared_files.hpp"
 #include "config/suggest.hpp"
 #include "config/text.hpp"
-#include "config/write.hpp"
+#include "core/bytes.hpp"
 #include "core/in_parallel.hpp"
 #include "core/to_size.hpp"
 #include "plan/search.hpp"
@@ -23,15 +26,18 @@ namespace forge {
 namespace {
 
 Machine machine_of(const CommandLine& line) {
-  const bool measured = std::filesystem::exists("inputs/machines/this.yaml");
+  const std::vector<std::string> folders = shared_folders("inputs/machines");
+  const bool measured = std::any_of(folders.begin(), folders.end(), [](const std::string& folder) {
+    return std::filesystem::exists(folder + "/this.yaml");
+  });
   if (!line.machine.empty() || measured) {
     Machine machine = read_machine(line.machine.empty() ? "this" : line.machine);
     if (!line.program.empty()) machine.program = read_program(line.program);
     machine.imbalance = line.imbalance;
     return machine;
   }
-  throw BadInput(
-      "no machine: give --machine NAME|FILE, a file of inputs/machines; or measure this one with forge calibrate");
+  throw BadInput("no machine: give --machine, a file or one of inputs/machines: " + shared_names("inputs/machines") +
+                 "; or measure this one with forge calibrate");
 }
 
 void check_imbalance(const CommandLine& line, const Deck& deck) {
@@ -101,6 +107,27 @@ void predict_candidates(const CommandLine& line, const Machine& machine) {
   std::printf("%zu layouts in %s\n", predicted.size(), line.output.c_str());
 }
 
+// A comment's lines.
+std::string commented(const std::string& text) {
+  std::string lines = "# ";
+  for (const char c : text) lines += c == '\n' ? std::string("\n# ") : std::string(1, c);
+  return lines + "\n";
+}
+
+// What the search found, as a deck: where it comes from and what is predicted, then the keys that it needs.
+std::string layout_deck(const CommandLine& line, const Machine& machine, const Outcome& o, int ranks) {
+  const std::string deck = line.inputs.front();
+  char text[300];
+  std::snprintf(text, sizeof text,
+                "predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
+                o.time.seconds, o.time.low, o.time.high, o.time.tokens_per_second, rank_word(machine), 100 * o.time.mfu,
+                format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
+  return commented("A layout of " + deck + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +
+                   machine.description + "\n" + text + "\nfound by: forge plan " + deck + " --machine " +
+                   (line.machine.empty() ? "this" : line.machine) + " --ranks " + std::to_string(ranks) + " --search") +
+         short_deck(o.deck, ranks);
+}
+
 void run_search(const CommandLine& line, const Machine& machine) {
   CommandLine any = line;
   // The deck's own mesh doesn't matter: its model and batch do. ZeRO-3 has all keys that another stage refuses.
@@ -122,7 +149,7 @@ void run_search(const CommandLine& line, const Machine& machine) {
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const std::string path =
         (std::filesystem::path(line.write) / ("layout_" + std::to_string(i + 1) + ".yaml")).string();
-    write_text_file(path, write_deck(result.best[i].deck));
+    write_text_file(path, layout_deck(line, machine, result.best[i], options.ranks));
     std::printf("%s\n", path.c_str());
   }
 }

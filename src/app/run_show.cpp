@@ -205,13 +205,12 @@ void print_allowances(const RunSetup& s) {
   std::printf("  %-30s %14s\n", "all", format_bytes(total(list)).c_str());
 }
 
-void print_layout(const CommandLine& line, const Deck& deck) {
+void print_layout(const Deck& deck) {
   const ModelSpec spec = resolve_model(deck.model);
   const MeshShape mesh = resolve_mesh(deck.mesh, ranks_of(deck.mesh));
   const Schedule schedule = shown_schedule(deck);
   std::printf("mesh of %s\n%s\n%s\n%s", counted(mesh.world(), "rank").c_str(), mesh_table(mesh, 0).c_str(),
               stage_table(deck, spec, schedule).c_str(), schedule_line(deck, spec, schedule).c_str());
-  if (!line.schedule.empty()) std::printf("%s", draw_schedule(line.schedule, deck, schedule).c_str());
   std::printf("\n");
 }
 
@@ -229,10 +228,24 @@ RunSetup busiest(const RunSetup& s) {
   return make_setup(s.deck, rank);
 }
 
+// Each part in detail.
+void print_all(const RunSetup& setup, const std::vector<MemoryPlan>& memory) {
+  print_layout(setup.deck);
+  print_parameters(setup);
+  std::printf("%s", expert_text(setup).c_str());
+  print_flops(setup);
+  std::printf("%s", fp8_text(setup).c_str());
+  print_saved(setup);
+  print_memory(setup, memory);
+  print_allowances(setup);
+  print_traffic(setup);
+  std::printf("\n");
+}
+
 }  // namespace
 
 void run_show(const CommandLine& line) {
-  const Gpu* const gpu = line.gpu.empty() ? nullptr : &gpu_of(line.gpu);
+  const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
   const RunSetup setup = make_setup(deck);
@@ -245,20 +258,15 @@ void run_show(const CommandLine& line) {
   for (std::string& more : data_warnings(deck)) warnings.push_back(std::move(more));
   std::printf("%s\n%s%s\n", line.inputs.front().c_str(), summary_text(setup, memory).c_str(),
               warning_lines(warnings).c_str());
-  print_layout(line, deck);
-  print_parameters(setup);
-  std::printf("%s", expert_text(setup).c_str());
-  print_flops(setup);
-  std::printf("%s", fp8_text(setup).c_str());
-  print_saved(setup);
-  print_memory(setup, memory);
-  print_allowances(setup);
-  if (gpu) std::printf("\n%s", fit_text(setup, *gpu).c_str());
-  print_traffic(setup);
-  if (line.rates) std::printf("\n%s", rate_text(setup).c_str());
-  if (!line.cost.empty()) std::printf("\n%s", cost_table(busiest(setup), *machine).c_str());
-  if (line.tasks >= 0) std::printf("\n%s", task_table(setup, line.tasks).c_str());
-  std::printf("\nresolved deck\n%s", write_deck(deck).c_str());
+  if (gpu) std::printf("%s\n", fit_text(setup, *gpu).c_str());
+  if (line.all) print_all(setup, memory);
+  if (!line.schedule.empty()) std::printf("%s\n", draw_schedule(line.schedule, deck, setup.schedule).c_str());
+  if (line.rates) std::printf("%s\n", rate_text(setup).c_str());
+  if (!line.cost.empty()) std::printf("%s\n", cost_table(busiest(setup), *machine).c_str());
+  if (line.tasks >= 0) std::printf("%s\n", task_table(setup, line.tasks).c_str());
+  if (line.resolved) std::printf("resolved deck\n%s", write_deck(deck).c_str());
+  if (!line.all && !line.resolved)
+    std::printf("more: --all (layout, parameters, memory, bytes sent), --deck (every key)\n");
 }
 
 }  // namespace forge

@@ -145,8 +145,19 @@ struct Machine {
   double fp8_peak(DType type, std::string_view by) const;
 };
 
-// Reads a machine's file; `name` is a path, or the name of a file in inputs/machines ("h100_8"). Throws one BadInput
-// for all that is wrong, each with file:line:column.
+// GPUs by name: the memory that the driver reports, and the machine of inputs/machines that has them.
+struct Gpu {
+  const char* name;
+  std::size_t mib;
+  const char* machine;
+};
+inline constexpr Gpu gpus[] = {{"h100-80", 81559, "h100_8"},
+                               {"h200-141", 143771, "h200_4"},
+                               {"a100-80", 81920, "a100_8"},
+                               {"b200-180", 183359, "b200_8"}};
+
+// Reads a machine's file; `name` is a path, the name of a file in inputs/machines ("h100_8"; config/shared_files.hpp
+// says where that is looked for), or of a GPU. Throws one BadInput for all that is wrong, each with file:line:column.
 Machine read_machine(const std::string& name);
 
 // "all_reduce": a collective's name in these files.

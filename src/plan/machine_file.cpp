@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "config/report.hpp"
+#include "config/shared_files.hpp"
 #include "config/text.hpp"
 #include "config/values.hpp"
 #include "config/yaml.hpp"
@@ -279,26 +280,6 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
   if (auto network = in.section("network")) read_network(*network, m);
 }
 
-std::string shipped_names(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  return names.empty() ? "none" : joined(names);
-}
-
-// The path of a file, or of one in a folder of inputs/ by its name.
-std::string file_of(const std::string& name, const char* what, const char* folder) {
-  if (name.find('/') != std::string::npos || std::filesystem::path(name).extension() == ".yaml") return name;
-  const std::filesystem::path shipped = std::filesystem::path("inputs") / folder;
-  const std::string file = (shipped / (name + ".yaml")).string();
-  if (!std::filesystem::exists(file))
-    throw BadInput("no " + std::string(what) + " " + shown(name) + "; legal: a file, or of " + shipped.string() + ": " +
-                   shipped_names(shipped));
-  return file;
-}
-
 // read(section) of the whole file; everything that is wrong is thrown together.
 template <class Read>
 void read_file(const std::string& file, const char* what, Read read) {
@@ -341,6 +322,13 @@ void read_parts(FileSection& in, Program& p) {
 
 constexpr int most_likes = 8;
 
+// A GPU's name stands for the machine that has it.
+std::string machine_name(const std::string& name) {
+  for (const Gpu& gpu : gpus)
+    if (name == gpu.name) return gpu.machine;
+  return name;
+}
+
 // `like`: a machine whose figures stand where this file has none.
 void read_machine_file(const std::string& file, int likes, Machine& machine) {
   read_file(file, "the machine", [&](FileSection& in, Report& report) {
@@ -348,7 +336,7 @@ void read_machine_file(const std::string& file, int likes, Machine& machine) {
     in.text("like", like);
     if (!like.empty()) {
       if (likes == most_likes) throw BadInput(file + ": like = " + shown(like) + " leads in a circle");
-      read_machine_file(file_of(like, "machine", "machines"), likes + 1, machine);
+      read_machine_file(shared_file(machine_name(like), "machine", "inputs/machines"), likes + 1, machine);
     }
     read_parts(in, machine, file, report);
   });
@@ -364,7 +352,7 @@ std::string key_of(Collective collective) {
 }
 
 Machine read_machine(const std::string& name) {
-  const std::string file = file_of(name, "machine", "machines");
+  const std::string file = shared_file(machine_name(name), "machine", "inputs/machines");
   Machine machine;
   machine.name = std::filesystem::path(file).stem().string();
   read_machine_file(file, 0, machine);
@@ -372,7 +360,7 @@ Machine read_machine(const std::string& name) {
 }
 
 Program read_program(const std::string& name) {
-  const std::string file = file_of(name, "program", "programs");
+  const std::string file = shared_file(name, "program", "inputs/programs");
   Program program;
   program.name = std::filesystem::path(file).stem().string();
   read_file(file, "the program", [&](FileSection& in, Report&) { read_parts(in, program); });

@@ -42,16 +42,16 @@ no_deck "$work/empty.yaml" empty
 no_deck "$work/blank.yaml" empty
 no_deck "$work/utf16.yaml" "UTF-16 text"
 no_deck "$work/long.yaml" "longer than 1048576 bytes"
-expect 2 "not YAML" "$forge" show "$work/text"
+expect 2 "not YAML" "$forge" show --all --deck "$work/text"
 printf '\200\201' > "$work/scalar.yaml"
 expect 2 "forge: error: $work/scalar.yaml:1:1: must be a map of sections" "$forge" "$work/scalar.yaml"
 rm -rf "$work/saved" "$work/other"
 # all keys may come from options
-expect 0 "parameters" "$forge" show "$work/empty.yaml" --set model.layers=1 --set model.width=16 --set model.heads=2 --set model.ffn=24 \
+expect 0 "parameters" "$forge" show --all --deck "$work/empty.yaml" --set model.layers=1 --set model.width=16 --set model.heads=2 --set model.ffn=24 \
   --set model.vocabulary=256 --set train.steps=3 --set train.global_batch_sequences=2 --set train.sequence_tokens=16 \
   --set optimizer.learning_rate=1e-3 --set "data.files=[$work/tokens.bin]" --set data.dtype=uint16 --set "output.directory=$work/run"
 expect 2 "no problem of verification" "$forge" verify "$work"
-expect 2 "takes one input deck" "$forge" show "$deck" "$deck"
+expect 2 "takes one input deck" "$forge" show --all --deck "$deck" "$deck"
 expect 2 "no checkpoint.directory" "$forge" "$deck" --restart latest
 expect 2 "--output" "$forge" gradients "$deck"
 # outputs that would take the place of something else, before anything is computed
@@ -93,7 +93,7 @@ expect 2 "this build computes on the CPU; legal: automatic" "$forge" "$deck" --s
   --set train.precision=bf16
 expect 2 "machine.attention = cudnn: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=cudnn \
   --set train.precision=bf16 --set machine.workspace_mib=2
-expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" "$forge" show "$deck" \
+expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" "$forge" show --all --deck "$deck" \
   --set machine.attention=cudnn --set train.precision=bf16
 expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=tensor
 expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
@@ -107,11 +107,11 @@ expect 2 "machine.grouped = cutlass: this build computes on the CPU; legal: auto
 expect 2 "machine.product_algorithms: this build computes on the CPU; legal: empty" "$forge" "$deck" --set machine.product_algorithms="$deck"
 expect 2 "forge tune measures products on GPUs" "$forge" tune "$deck" --output "$work/products"
 expect 2 "the option '--output' is required" "$forge" tune "$deck"
-expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show "$deck" --ranks 2 --set mesh.ep=2
+expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show --all --deck "$deck" --ranks 2 --set mesh.ep=2
 expect 2 "model.experts_per_token = 0; legal: 1 to model.experts = 4" "$forge" "$deck" --set model.experts=4
-expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show "$deck" --ranks 3 --set mesh.ep=3 \
+expect 2 "mesh.ep = 3 does not divide model.experts = 4" "$forge" show --all --deck "$deck" --ranks 3 --set mesh.ep=3 \
   --set model.experts=4 --set model.experts_per_token=2 --set train.global_batch_sequences=3
-expect 2 "ep 4 * etp 1 = 4 does not divide dp_replicate * dp_shard * cp * tp = 2" "$forge" show "$deck" --ranks 2 \
+expect 2 "ep 4 * etp 1 = 4 does not divide dp_replicate * dp_shard * cp * tp = 2" "$forge" show --all --deck "$deck" --ranks 2 \
   --set mesh.ep=4 --set model.experts=4 --set model.experts_per_token=2
 expect 2 "checkpoint.every_steps = 10 without checkpoint.directory" "$forge" "$deck" --set checkpoint.every_steps=10
 expect 2 "schedule.virtual_stages = 2" "$forge" "$deck" --set schedule.virtual_stages=2
@@ -146,7 +146,7 @@ expect 2 "the world is 2 ranks; start 4 ranks with mpirun -n 4, srun --ntasks=4"
 expect 2 "the world is 1 rank; start 4 ranks with mpirun -n 4" "$forge" "$deck" --set mesh.dp_shard=4
 expect 2 "train.global_batch_sequences" mpirun -n 3 "$forge" "$deck"
 [ "$(grep -c 'forge: error' "$work/output")" -eq 1 ] || fail "three ranks don't give one message: $(cat "$work/output")"
-expect 2 "the deck has 5 errors" "$forge" show "$deck" --ranks 6 --set mesh.tp=3 --set mesh.cp=2 --set train.sequence_tokens=18 \
+expect 2 "the deck has 5 errors" "$forge" show --all --deck "$deck" --ranks 6 --set mesh.tp=3 --set mesh.cp=2 --set train.sequence_tokens=18 \
   --set model.kv_heads=2 --set schedule.split=Et --set train.gather=step
 for part in "mesh.tp = 3 does not divide model.heads = 2" "mesh.tp = 3 neither divides model.kv_heads = 2" \
   "2 x mesh.cp = 2" "train.gather = step" "schedule.split"; do
@@ -169,7 +169,7 @@ fi
 [ ! -e "$work/run" ] || fail "a refused job made its run directory"
 
 # show: the summary first, the resolved deck last, which is a deck with the same summary
-expect 0 "" "$forge" show "$deck"
+expect 0 "" "$forge" show --all --deck "$deck"
 cp "$work/output" "$work/shown"
 {
   echo "$deck"
@@ -185,55 +185,55 @@ for part in "  memory    $peak a rank: parameters " "  in all    $peak on all ra
   head -n 9 "$work/shown" | grep -qF -- "$part" || fail "show's summary has no '$part': $(head -n 9 "$work/shown")"
 done
 sed '1,/^resolved deck$/d' "$work/shown" > "$work/resolved.yaml"
-expect 0 "fits on" "$forge" show "$work/resolved.yaml"
+expect 0 "fits on" "$forge" show --all --deck "$work/resolved.yaml"
 sed 1d "$work/output" | cmp -s - <(sed 1d "$work/shown") || fail "the resolved deck that show prints is another one"
 large=(--set model.layers=8 --set model.width=16384 --set model.heads=128 --set model.ffn=65536)
-expect 0 "fits on   no GPU of up to 180 GB: " "$forge" show "$deck" "${large[@]}"
-expect 0 "fits on   GPUs of 141 GB or more" "$forge" show "$deck" "${large[@]}" --set model.layers=2
+expect 0 "fits on   no GPU of up to 180 GB: " "$forge" show --all --deck "$deck" "${large[@]}"
+expect 0 "fits on   GPUs of 141 GB or more" "$forge" show --all --deck "$deck" "${large[@]}" --set model.layers=2
 # show --gpu: what libraries take is on it; a change that is named makes it fit
 for gpu in h100-80 h200-141 a100-80 b200-180; do
-  expect 0 "fits on $gpu: $peak planned and 256.00 MiB for libraries are " "$forge" show "$deck" --gpu $gpu
+  expect 0 "fits on $gpu: $peak planned and 256.00 MiB for libraries are " "$forge" show --all --deck "$deck" --gpu $gpu
 done
-expect 2 "--gpu h100: legal are h100-80, h200-141, a100-80, b200-180" "$forge" show "$deck" --gpu h100
-expect 0 "doesn't fit on b200-180" "$forge" show "$deck" "${large[@]}" --gpu b200-180
+expect 2 "--gpu h100x: legal are h100-80, h200-141, a100-80, b200-180, a size such as 40GiB, or a machine: no machine" "$forge" show --all --deck "$deck" --gpu h100x
+expect 0 "doesn't fit on b200-180" "$forge" show --all --deck "$deck" "${large[@]}" --gpu b200-180
 grep -qF "legal: more ranks" "$work/output" || fail "no word of what to do: $(cat "$work/output")"
 long=(--set model.layers=4 --set model.width=4096 --set model.heads=32 --set model.ffn=16384 --set train.sequence_tokens=65536)
-expect 0 "fits on h200-141" "$forge" show "$deck" "${long[@]}" --gpu h200-141
-expect 0 "doesn't fit on h100-80" "$forge" show "$deck" "${long[@]}" --gpu h100-80
+expect 0 "fits on h200-141" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h200-141
+expect 0 "doesn't fit on h100-80" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h100-80
 change=$(sed -n 's/^nearest change that fits: \([^ ]*\) (.*/\1/p' "$work/output")
 [ -n "$change" ] || fail "show --gpu names no change: $(cat "$work/output")"
-expect 0 "fits on h100-80" "$forge" show "$deck" "${long[@]}" --gpu h100-80 --set "$change"
-expect 0 "NCCL gradient_shards               288.00 MiB  24 connections of 12.00 MiB" "$forge" show "$deck" --set mesh.dp_shard=2 \
+expect 0 "fits on h100-80" "$forge" show --all --deck "$deck" "${long[@]}" --gpu h100-80 --set "$change"
+expect 0 "NCCL gradient_shards               288.00 MiB  24 connections of 12.00 MiB" "$forge" show --all --deck "$deck" --set mesh.dp_shard=2 \
   --set train.zero_stage=2 --set train.microbatch_sequences=1
-expect 0 "; the largest: pp rank 0" "$forge" show "$deck" --set model.layers=5 --set mesh.pp=2
+expect 0 "; the largest: pp rank 0" "$forge" show --all --deck "$deck" --set model.layers=5 --set mesh.pp=2
 
 # show: no launcher; --ranks or what the mesh asks for
 layout=(--set mesh.pp=2 --set mesh.dp_shard=2 --set model.layers=3 --set train.global_batch_sequences=8)
-expect 0 "mesh of 4 ranks" "$forge" show "$deck" "${layout[@]}"
-expect 0 "embedding, layers 0 to 1" "$forge" show "$deck" "${layout[@]}"
-expect 0 "mesh of 6 ranks" "$forge" show "$deck" --set mesh.dp_shard=-1 --ranks 6 --set train.global_batch_sequences=6
-expect 2 "the world is 6 ranks" "$forge" show "$deck" "${layout[@]}" --ranks 6
+expect 0 "mesh of 4 ranks" "$forge" show --all --deck "$deck" "${layout[@]}"
+expect 0 "embedding, layers 0 to 1" "$forge" show --all --deck "$deck" "${layout[@]}"
+expect 0 "mesh of 6 ranks" "$forge" show --all --deck "$deck" --set mesh.dp_shard=-1 --ranks 6 --set train.global_batch_sequences=6
+expect 2 "the world is 6 ranks" "$forge" show --all --deck "$deck" "${layout[@]}" --ranks 6
 # Experts on two ranks: 16 rows of 16 numbers, two choices each, a half of which go to the other rank.
 experts=(--set model.layers=4 --set model.experts=4 --set model.experts_per_token=2 --set model.moe_every=2 --set mesh.ep=2
   --set mesh.dp_shard=2)
-expect 0 "view             pp 1 x edp 1 x ep 2 x etp 1, strides 2 2 1 1" "$forge" show "$deck" "${experts[@]}"
+expect 0 "view             pp 1 x edp 1 x ep 2 x etp 1, strides 2 2 1 1" "$forge" show --all --deck "$deck" "${experts[@]}"
 for part in "layers           2 of 4: 1, 3" "a rank has       2 of 4, whole" "a token uses     2 experts of 24 columns" \
   "a round takes    48 rows, 3.00 KiB at most; 32 where the router balances: 16 rows x 2" \
   "and sends        1.00 KiB over ep, 0 B over etp, each way, where the router balances" \
   "… the same for experts 1 to 3" "… the same for layer 3" "ep                 2       1  0 1"; do
   grep -qF "$part" "$work/output" || fail "show of experts has no '$part': $(cat "$work/output")"
 done
-expect 0 "and sends        320 B over ep, 0 B over etp there as codes; 512 B over ep, 0 B over etp back" "$forge" show "$deck" \
+expect 0 "and sends        320 B over ep, 0 B over etp there as codes; 512 B over ep, 0 B over etp back" "$forge" show --all --deck "$deck" \
   "${experts[@]}" --set train.precision=fp8 --set train.fp8_experts=true --set train.fp8_dispatch=true
 # GPipe on two ranks: 3 units each way, M of M + 1 times busy
-expect 0 "bubble 20.0 %" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
-expect 0 "rank 1 |   F0 F1" "$forge" show "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
-expect 0 "written: $work/s.svg" "$forge" show "$deck" "${layout[@]}" --schedule "svg:$work/s.svg"
+expect 0 "bubble 20.0 %" "$forge" show --all --deck "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
+expect 0 "rank 1 |   F0 F1" "$forge" show --all --deck "$deck" "${layout[@]}" --set schedule.name=gpipe --schedule text
+expect 0 "written: $work/s.svg" "$forge" show --all --deck "$deck" "${layout[@]}" --schedule "svg:$work/s.svg"
 grep -q '</svg>' "$work/s.svg" || fail "$work/s.svg is no SVG"
-expect 2 "--schedule png" "$forge" show "$deck" --schedule png
-expect 5 "/proc/none.svg" "$forge" show "$deck" --schedule svg:/proc/none.svg
+expect 2 "--schedule png" "$forge" show --all --deck "$deck" --schedule png
+expect 5 "/proc/none.svg" "$forge" show --all --deck "$deck" --schedule svg:/proc/none.svg
 # A step of the rank with layers 0 and 1: batch, layers, their output to the next stage; then back, and the update.
-expect 0 "what rank 0 does in a step" "$forge" show "$deck" "${layout[@]}" --tasks 0
+expect 0 "what rank 0 does in a step" "$forge" show --all --deck "$deck" "${layout[@]}" --tasks 0
 grep -oE '^ .*(load_batch|forward +(embedding|block 0)|transfer|backward_(input|weight) +block 0|update)' "$work/output" |
   awk '{ print ($NF == "0" ? $(NF - 2) " " $(NF - 1) : $NF == "embedding" ? $(NF - 1) " " $NF : $NF) }' | uniq > "$work/order"
 [ "$(head -4 "$work/order" | paste -sd,)" = "load_batch,forward embedding,forward block,transfer" ] ||
@@ -245,8 +245,8 @@ for part in 'post_send_forward .* transfer +transfers' 'wait_send_forward .* tra
   'backward_weight +block [01] +compute +69.63 k ' 'load_batch +compute +>' ' close$'; do
   grep -qE "$part" "$work/output" || fail "--tasks has no '$part': $(cat "$work/output")"
 done
-expect 2 "the ranks are 0 to 3" "$forge" show "$deck" "${layout[@]}" --tasks 4
-expect 2 "--tasks must be a rank" "$forge" show "$deck" --tasks -1
+expect 2 "the ranks are 0 to 3" "$forge" show --all --deck "$deck" "${layout[@]}" --tasks 4
+expect 2 "--tasks must be a rank" "$forge" show --all --deck "$deck" --tasks -1
 
 # a schedule from a file
 {
@@ -256,11 +256,11 @@ expect 2 "--tasks must be a rank" "$forge" show "$deck" --tasks -1
     for op in forward backward; do for m in 0 1; do echo "action,$stage,$op,0,$m"; done; done
   done
 } > "$work/own.csv"
-expect 0 "schedule own: pp 2" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
-expect 2 "made for 2 microbatches" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv" \
+expect 0 "schedule own: pp 2" "$forge" show --all --deck "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
+expect 2 "made for 2 microbatches" "$forge" show --all --deck "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv" \
   --set train.global_batch_sequences=3
 sed -i '/action,1,backward,0,1/d' "$work/own.csv"
-expect 2 "own.csv: schedule own" "$forge" show "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
+expect 2 "own.csv: schedule own" "$forge" show --all --deck "$deck" --set mesh.pp=2 --set "schedule.file=$work/own.csv"
 
 # NaN stops with code 4
 expect 4 "NaN or Inf" "$forge" "$deck" --set optimizer.learning_rate=1e38 --set optimizer.clip_norm=0 \

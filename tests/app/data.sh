@@ -108,7 +108,7 @@ whole, again = ([json.loads(line) for line in open(name)] for name in sys.argv[1
 for a, b in zip([line for line in whole if "loss" in line], [line for line in again if "loss" in line], strict=True):
     assert abs(a["loss"] - b["loss"]) < 1e-9 * a["loss"] and a["learning_rate"] == b["learning_rate"], (a, b)
 PY
-expect 0 "" "$forge" show "$deck" --rates --set optimizer.schedule=constant --set "data.phases=[{from_step: 6, rate: 0.5}]"
+expect 0 "" "$forge" show --all --deck "$deck" --rates --set optimizer.schedule=constant --set "data.phases=[{from_step: 6, rate: 0.5}]"
 rate_of() { awk -v step="$1" '$1 == step { print $4 }' "$work/output"; }
 [ "$(rate_of 5)" = 1.0000e-02 ] && [ "$(rate_of 6)" = 5.0000e-03 ] || fail "--rates doesn't show the phase's rate: $(cat "$work/output")"
 expect 2 "data.phases[0].sequence_tokens = 12; legal: a divisor of train.sequence_tokens = 32" "$forge" "$deck" \

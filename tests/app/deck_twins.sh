@@ -28,7 +28,7 @@ numbers() { sed -n 's/^loss \([^ ]*\) .*grad_norm \([^ ]*\)$/\1 \2/p' "$1"; }
 
 twin() {
   local deck=$1 shown=$work/shown pp replicate shard cp tp ranks axes small mesh
-  "$forge" show "$deck" > "$shown"
+  "$forge" show --all --deck "$deck" > "$shown"
   shrink_deck "$shown" most $most_ranks
   small+=(--set "data.files=[$work/tokens.bin]" --set data.dtype=uint16 --set "output.directory=$work/run"
     --set "checkpoint.directory=$work/saved" --set train.steps=2)
@@ -80,7 +80,7 @@ whole_run() {
     agree "${alone[i]}" "${all[i]:-}" || fail "$deck: step $((i + 1)) has loss ${all[i]:-none}, on one rank ${alone[i]}"
   done
   awk -v first="${all[0]}" -v last="${all[9]}" 'BEGIN { exit !(last < first) }' || fail "$deck: the loss did not fall"
-  expect 0 "mesh of 32 ranks" "$forge" show "$work/all/deck.yaml"
+  expect 0 "mesh of 32 ranks" "$forge" show --all --deck "$work/all/deck.yaml"
 }
 
 kind=$1

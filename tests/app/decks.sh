@@ -9,7 +9,7 @@ forge=$1
 count=0
 for deck in inputs/*.yaml; do
   count=$((count + 1))
-  timeout 60 "$forge" show "$deck" > "$work/shown" 2>&1 || { fail "forge show $deck: $(tail -n 5 "$work/shown")"; continue; }
+  timeout 60 "$forge" show --all --deck "$deck" > "$work/shown" 2>&1 || { fail "forge show $deck: $(tail -n 5 "$work/shown")"; continue; }
   [ "$deck" != inputs/quickstart.yaml ] || continue
   read -r pp replicate shard cp tp <<< "$(mesh_column "$work/shown" 2)"
   ranks=$((pp * replicate * shard * cp * tp))
@@ -46,7 +46,7 @@ done
 # The sizes of published models, without multi-token prediction, as their projects give them.
 published() {
   local deck=$1 size=$2 unit=$3 all
-  "$forge" show "$deck" --set model.mtp_depth=0 --set schedule.split=balanced > "$work/shown" 2>&1 ||
+  "$forge" show --all --deck "$deck" --set model.mtp_depth=0 --set schedule.split=balanced > "$work/shown" 2>&1 ||
     fail "forge show $deck: $(tail -n 5 "$work/shown")"
   all=$(awk '$1 == "all" && $3 == "=" { print $2; exit }' "$work/shown")
   awk -v n="$all" -v size="$size" -v unit="$unit" 'BEGIN { d = n / unit - size; exit !(n > 0 && d * d <= 0.005 * 0.005 * (size < 100 ? 1 : 100)) }' ||
@@ -69,7 +69,7 @@ published inputs/mixtral_8x7b_32gpu.yaml 46.70 1e9
 # What KempnerForge's presets say besides the model: steps between checkpoints, how many stay, whether they are written behind the
 # steps, steps between lines, seed, time-out of collectives in seconds (60: none of their own).
 preset() {
-  "$forge" show "inputs/$1.yaml" > "$work/shown"
+  "$forge" show --all --deck "inputs/$1.yaml" > "$work/shown"
   local said
   said="$(value "$work/shown" checkpoint every_steps) $(value "$work/shown" checkpoint keep_last) $(value "$work/shown" checkpoint asynchronous)"
   said+=" $(value "$work/shown" output every_steps) $(value "$work/shown" train seed) $(value "$work/shown" machine deadline_seconds)"
@@ -100,7 +100,7 @@ preset moe_ep_32gpu "50 2 false 1 0 600"
 # gradients and 8n/z in the optimizer. `dense` and `experts` are a rank's elements of the largest stage.
 states() {
   local deck=$1 dense=$2 z=$3 experts=$4 ze=$5 row
-  "$forge" show "$deck" > "$work/shown"
+  "$forge" show --all --deck "$deck" > "$work/shown"
   for row in "parameters $((2 * dense + 4 * dense / z + 2 * experts + 4 * experts / ze))" "gradients $((4 * (dense + experts)))" \
     "optimizer $((8 * dense / z + 8 * experts / ze))"; do
     grep -qE "^  ${row% *} +${row#* } B " "$work/shown" || fail "$deck: by hand, $row B"
@@ -116,8 +116,8 @@ states inputs/mixtral_8x7b_32gpu.yaml \
 
 # KempnerForge counts ep as a factor of the world: its pinned dp_shard 4 of 32 ranks is 8 here.
 for deck in inputs/moe_32gpu.yaml inputs/moe_ep_32gpu.yaml; do
-  "$forge" show "$deck" > "$work/shown"
-  expect 0 "mesh of 32 ranks" "$forge" show "$deck" --ranks 32 --set mesh.dp_shard=4
+  "$forge" show --all --deck "$deck" > "$work/shown"
+  expect 0 "mesh of 32 ranks" "$forge" show --all --deck "$deck" --ranks 32 --set mesh.dp_shard=4
   cmp -s "$work/shown" "$work/output" || fail "$deck: dp_shard 4 x ep 2 of 32 ranks is not dp_shard 8"
 done
 
@@ -127,9 +127,9 @@ smallest() {
   local deck=$1 ranks=$2 equation=$3 world
   shift 3
   local mesh=("$@" --set mesh.dp_shard=-1 --set mesh.dp_replicate=1 --set train.global_batch_sequences=4096)
-  expect 0 "mesh of $ranks ranks" "$forge" show "$deck" --ranks "$ranks" "${mesh[@]}"
+  expect 0 "mesh of $ranks ranks" "$forge" show --all --deck "$deck" --ranks "$ranks" "${mesh[@]}"
   for world in $((ranks / 2)) $((ranks / 4)); do
-    expect 2 "$equation" "$forge" show "$deck" --ranks "$world" "${mesh[@]}"
+    expect 2 "$equation" "$forge" show --all --deck "$deck" --ranks "$world" "${mesh[@]}"
     grep -qE "(^|[^0-9])$ranks ranks|ranks: $ranks:" "$work/output" ||
       fail "$deck on $world ranks doesn't name $ranks: $(cat "$work/output")"
   done

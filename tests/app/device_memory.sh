@@ -21,7 +21,7 @@ done
 expect 0 "written" "$forge" "$deck" "${small[@]}" --set train.steps=1 --set output.save_hf=true \
   --set "checkpoint.directory=$work/saved"
 grep -q "peak .*measured" "$work/output" || fail "the training run measures no peak: $(cat "$work/output")"
-planned() { "$forge" show "$deck" "${small[@]}" "$@" | awk '$1 == "peak" && $3 == "B" { print $2 }'; }
+planned() { "$forge" show --all --deck "$deck" "${small[@]}" "$@" | awk '$1 == "peak" && $3 == "B" { print $2 }'; }
 grep -q 'planned \([0-9.]* [KMG]iB\), high-water mark \1;' "$work/output" || fail "no planned memory that is the mark: $(cat "$work/output")"
 planned=$(planned --set train.steps=1 --set output.save_hf=true)
 [ "$(of_all_devices allocations)" = 2 ] || fail "training allocates $(of_all_devices allocations) times"

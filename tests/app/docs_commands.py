@@ -110,7 +110,7 @@ def check_forge(where, words, ranks, quoted):
         if "--restart" in rest:
             at = rest.index("--restart")  # alone, or with where from
             del rest[at:at + (2 if rest[at + 1:] and not rest[at + 1].startswith("-") else 1)]
-        code, output = run(["show", *rest, *(["--ranks", str(ranks)] if ranks else [])])
+        code, output = run(["show", "--all", "--deck", *rest, *(["--ranks", str(ranks)] if ranks else [])])
         if code != 0:
             fail(where, f"forge show refuses it: {flat(output)}")
         for said in re.findall(r"(?m)^  (?:model|work|batch|memory)  .*", quoted):  # of a run's head what show says, too

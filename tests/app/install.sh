@@ -45,6 +45,6 @@ if [ ! -e "$init" ]; then
 fi
 loaded() { bash -c '. "$0" && module use "$1" && module load forge && shift && "$@"' "$init" "$work/prefix/share/modulefiles" "$@"; }
 expect 0 "$work/prefix/bin/forge" loaded sh -c 'command -v forge'
-expect 0 "mesh of 32 ranks" loaded sh -c 'forge show "$FORGE_ROOT/inputs/moe_32gpu.yaml"'
+expect 0 "mesh of 32 ranks" loaded sh -c 'forge show --all "$FORGE_ROOT/inputs/moe_32gpu.yaml"'
 expect 0 "trains transformer" loaded module whatis forge
 finish

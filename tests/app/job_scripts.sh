@@ -68,7 +68,7 @@ for script in gpu cpu container sweep; do
       asked=$((asked + 1))
       ! is_third || [ $((asked % 3)) -eq "$draw" ] || continue
       shown=$((shown + 1))
-      "$forge" show "$deck" "${arguments[@]}" > "$work/shown" 2>&1 || { fail "slurm_$script.sh with $deck: $(tail -n 5 "$work/shown")"; continue; }
+      "$forge" show --all --deck "$deck" "${arguments[@]}" > "$work/shown" 2>&1 || { fail "slurm_$script.sh with $deck: $(tail -n 5 "$work/shown")"; continue; }
       [ "$(value "$work/shown" train seed)" = 77 ] || fail "slurm_$script.sh doesn't pass what stands behind the deck"
       [ "$(value "$work/shown" checkpoint resume)" = auto ] || fail "slurm_$script.sh with $deck doesn't go on by itself"
       [ "$(value "$work/shown" checkpoint directory)" != '""' ] || fail "slurm_$script.sh with $deck saves nothing"

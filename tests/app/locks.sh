@@ -85,7 +85,7 @@ start killed "${without_flock[@]}" "$forge" "$deck" --set train.steps=$((10#$(ne
 killed_again=$started
 
 # Who only reads needs no lock.
-expect 0 "deck" "$forge" show "$deck" "${first[@]}"
+expect 0 "deck" "$forge" show --all --deck "$deck" "${first[@]}"
 kill -STOP $holder # a step that is being removed can't be read
 step=$work/first/$(newest "$work/first")
 expect 0 "whole" "$forge" verify-checkpoint "$step"

@@ -42,7 +42,7 @@ def check_deck(deck, machine, work):
     expect(abs(sum(told["seconds"].values()) / told["step_seconds"] - 1) < 1e-3, f"{deck}: the parts of a step don't add up to it")
     expect(told["low"] < told["step_seconds"] < told["high"], f"{deck}: the interval")
     expect(0 < told["mfu"] <= told["hfu"] * 1.001 and told["hfu"] < 1, f"{deck}: mfu {told['mfu']}, hfu {told['hfu']}")
-    shown = run("show", deck)[1]
+    shown = run("show", "--all", "--deck", deck)[1]
     planned = sum(size for name, size in told["memory"].items() if not name.startswith("NCCL") and name != "kernels")
     most = max(int(size) for size in re.findall(r"(?m)^  peak +(\d+) B", shown))
     expect(planned == most, f"{deck}: {planned} B planned, show says {most}")
@@ -147,7 +147,7 @@ def check_launches_of_experts():
 
     def launches(machine, *settings):
         asked = [word for setting in [*small, *settings] for word in ("--set", setting)]
-        code, output = run("show", deck, "--ranks", "1", "--cost", machine, *asked)
+        code, output = run("show", "--all", "--deck", deck, "--ranks", "1", "--cost", machine, *asked)
         expect(code == 0, f"show --cost {machine} {settings}: {output.strip()[:300]}")
         rows = re.findall(r"(?m)^  \w+ +products +[0-9.]+ +[0-9.]+ +([0-9]+) ", output)
         return sum(map(int, rows)), "is taken to be CUTLASS, of two launches a product" in output

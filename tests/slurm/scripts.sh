@@ -12,7 +12,7 @@ install_forge
 # settings DECK RANKS: into the variable `settings`.
 settings() {
   local pp replicate shard cp tp ranks axes small mesh
-  "$forge" show "$1" > "$work/shown"
+  "$forge" show --all --deck "$1" > "$work/shown"
   shrink_deck "$work/shown" exactly "$2"
   [ "$ranks" -eq "$2" ] || fail "the twin of $1 has $ranks ranks, not $2"
   settings=("${small[@]}" "${mesh[@]}" --set train.steps=3 --set "data.files=[$work/tokens.bin]" --set data.dtype=uint16

@@ -68,7 +68,7 @@ def counts_of(deck, steps):
 
 def planned_calls(deck):
     """Calls of all groups in the table of `forge show`."""
-    table = re.search(r"^sent in a step.*?\n\n", run([FORGE, "show", *deck]), flags=re.M | re.S)
+    table = re.search(r"^sent in a step.*?\n\n", run([FORGE, "show", "--all", *deck]), flags=re.M | re.S)
     rows = re.findall(r"^  \w+ +\d+ +(\d+)  ", table.group(0), flags=re.M) if table else []
     return sum(map(int, rows))
 
