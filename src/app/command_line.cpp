@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "app/command_words.hpp"
+#include "app/outputs.hpp"
 #include "app/verb_help.hpp"
 #include "config/text.hpp"
-#include "app/outputs.hpp"
 #include "core/error.hpp"
 
 namespace forge {
