@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "comm/launcher.hpp"
 #include "core/file_errors.hpp"
 #include "core/left_over.hpp"
-#include "comm/launcher.hpp"
 #include "core/to_size.hpp"
 #include "train/stop_request.hpp"
 

@@ -12,9 +12,9 @@
 
 #include "checkpoint/io_errors.hpp"
 #include "checkpoint/shard_writer.hpp"
+#include "config/file_handle.hpp"
 #include "config/lock_text.hpp"
 #include "config/output_file.hpp"
-#include "config/file_handle.hpp"
 #include "config/text.hpp"
 #include "core/faults.hpp"
 #include "core/file_errors.hpp"

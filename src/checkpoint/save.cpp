@@ -1,7 +1,7 @@
 #include "checkpoint/save.hpp"
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 

@@ -31,14 +31,6 @@ std::string mpi_version() {
   return text.substr(0, text.find_first_of(",\n\t"));
 }
 
-// Processes that don't know of each other would train one model each.
-void refuse_several_worlds() {
-  const std::string refusal = other_processes_of_launcher(mpi_version());
-  if (refusal.empty()) return;
-  MPI_Finalize();
-  throw BadInput(refusal);
-}
-
 // Returns when all ranks have come here. Cores may have other work.
 void meet_all() {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -63,6 +55,7 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
   inject_fault(launched_rank(), "init");
   set_nccl_environment(launched_rank());  // before MPI's threads, which read the environment
   int provided = MPI_THREAD_SINGLE;
+  const std::string others = other_processes_of_launcher(mpi_version());  // before MPI changes the environment
   {
     const LoneStart alone(mpi_version());
     mpi_check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -76,7 +69,10 @@ Environment::Environment(int& argc, char**& argv, Watchdog& watchdog)
   mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &impl_->size), "MPI_Comm_size");
-  if (impl_->size == 1) refuse_several_worlds();
+  if (impl_->size == 1 && !others.empty()) {  // they would train one model each
+    MPI_Finalize();
+    throw BadInput(others);
+  }
   find_nodes();
   if (impl_->size > 1) {
     // MPI over TCP may write to a rank that is gone, which must not end this one as well.

@@ -140,9 +140,9 @@ void DirectoryLock::wait_for_turn() {
     if (locked && is_free(holder, silent) && claim()) return;
     lock_.reset();
     const double waits = is_earlier_start(holder) ? times_.same_job : times_.wait;
-    const std::string user = (directory_.output.empty() ? " is in use by another forge job"
-                                                        : " is being written by another process") +
-                             (holder.who.empty() ? "" : " (" + holder.who + ")");
+    const std::string user =
+        (directory_.output.empty() ? " is in use by another forge job" : " is being written by another process") +
+        (holder.who.empty() ? "" : " (" + holder.who + ")");
     if (!said && waits > 0 && times_.say && seconds_since(start) > 0.2) {
       times_.say(directory_.key + " " + directory_.name() + user + "; this start waits for it, up to " +
                  std::to_string(std::lround(waits)) + " s");
@@ -152,8 +152,7 @@ void DirectoryLock::wait_for_turn() {
     if (locked && silent > 2 * times_.beat) continue;  // it may have died a moment ago
     if (locked && waits < 1 && !beats) continue;       // the same: a living one is heard of in a beat
     throw BadInput(directory_.key + " " + directory_.name() + user + ", which holds " + file_ +
-                   "; wait for it to end, or choose another " +
-                   (directory_.output.empty() ? "directory" : "name"));
+                   "; wait for it to end, or choose another " + (directory_.output.empty() ? "directory" : "name"));
   }
 }
 
@@ -161,8 +160,8 @@ void DirectoryLock::wait_for_turn() {
 bool DirectoryLock::try_lock() {
   const std::error_code failed = make_directories(directory_.path, made_);
   if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
-  lock_ = std::make_unique<Descriptor>(
-      ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+  lock_ =
+      std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
   const int descriptor = lock_->number;
   if (descriptor < 0 && errno == ENOENT) return false;
   if (descriptor < 0 && errno != ELOOP && errno != ENXIO)
@@ -203,7 +202,8 @@ void DirectoryLock::write_text(int descriptor, std::uint64_t beats) const {
   const bool whole = n == static_cast<ssize_t>(text.size());
   if (!whole && !certain() && beats == 0) throw_io_error("write", file_, error);
   // Of the holder before nothing stays, not even where the own text finds no room.
-  if ((whole || certain()) && ::ftruncate(descriptor, whole ? n : 0) != 0 && beats == 0) throw_io_error("truncate", file_, errno);
+  if ((whole || certain()) && ::ftruncate(descriptor, whole ? n : 0) != 0 && beats == 0)
+    throw_io_error("truncate", file_, errno);
   if (!certain()) ::fdatasync(descriptor);  // for the other nodes
 }
 

@@ -85,8 +85,8 @@ class DirectoryLock {
   Reach reach_ = Reach::everywhere;
   std::unique_ptr<Descriptor> lock_;
   std::pair<std::uint64_t, std::uint64_t> place_;  // device and inode of the directory
-  std::vector<std::filesystem::path> made_;  // directories, the outermost first
-  std::jthread renewal_;                     // last: it uses all of the above
+  std::vector<std::filesystem::path> made_;        // directories, the outermost first
+  std::jthread renewal_;                           // last: it uses all of the above
 };
 
 }  // namespace forge

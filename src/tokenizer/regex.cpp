@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include <algorithm>
-#include <vector>
 #include <cstdint>
+#include <vector>
 
 #include "config/text.hpp"
 #include "core/error.hpp"

@@ -175,7 +175,7 @@ cp "$work/output" "$work/shown"
   echo "$deck"
   printf '  %-10s%s\n' model "10.42 k parameters; L 1, C 16, H 2, K 2, D 8, F 24, V 256" \
     layout "1 rank = pp 1 x dp_replicate 1 x dp_shard 1 x cp 1 x tp 1" \
-    batch "2 sequences of 16 tokens a step = 1 ranks x 2 microbatches x 1" \
+    batch "2 sequences of 16 tokens a step = 1 rank x 2 microbatches x 1" \
     training "3 steps, 96 tokens; fp32, zero_stage 0, recompute none, schedule 1f1b"
 } > "$work/summary"
 head -n 5 "$work/shown" | cmp -s - "$work/summary" || fail "show begins with: $(head -n 5 "$work/shown")"

@@ -4,7 +4,7 @@
 set -euo pipefail
 forge=$1
 . "$(dirname "$0")/expect.sh"
-one=("$forge" gradients verify/llama/input.yaml --initial)
+one=("$forge" gradients verify/llama/input.yaml)
 
 # Where Open MPI has the directory that all jobs of a user share, there is something else.
 mkdir "$work/tmp"

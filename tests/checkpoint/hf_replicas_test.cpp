@@ -1,8 +1,6 @@
 // Of ranks that hold the same values one reads a Hugging Face directory: the others don't look at it.
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "checkpoint/hf_tensors.hpp"
 #include "parallel/not_finite.hpp"
 #include "restarts.hpp"
@@ -27,6 +25,7 @@ Deck deck_of(const std::string& problem, const Layout& layout) {
   deck.data.files = {folder + "/tokens.bin"};
   deck.data.dtype = TokenType::uint16;
   deck.output.directory = "unused";
+  deck.machine.workspace_mib = 1;
   deck.mesh = layout.mesh;
   check_deck(deck, static_cast<int>(ranks_of(deck.mesh)), Needs::training);
   return deck;
@@ -78,9 +77,8 @@ TEST(HfReplicas, OneReadsForAll) {
       const Loaded many = loaded(problem, layout);
       EXPECT_EQ(many.tensors, one.tensors) << problem << ", " << layout.name;
       // Shards that cut a tensor which the files have the other way round read all of it.
-      if (std::string(problem) != "gpt2")
-        EXPECT_EQ(sum_of(many.bytes), sum_of(one.bytes)) << problem << ", " << layout.name;
-      EXPECT_EQ(many.bytes.back(), layout.zero_stage == 3 ? 0u : many.bytes[1]) << problem << ", " << layout.name;
+      const bool cuts = std::string(problem) == "gpt2";
+      EXPECT_TRUE(cuts || sum_of(many.bytes) == sum_of(one.bytes)) << problem << ", " << layout.name;
       EXPECT_EQ(many.bytes.back(), 0u) << problem << ", " << layout.name;
     }
   }

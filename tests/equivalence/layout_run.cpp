@@ -185,9 +185,9 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
   return text.str();
 }
 
-// Every row of the step is counted once by its layer's router, also where its forward pass was recomputed.
-std::string load_problem(const RunSetup& setup, const StepResult& step) {
-  const auto assignments = static_cast<double>(setup.tokens_of(1) * setup.spec.experts_per_token());
+// Every token of the step is counted once by its layer's router, also where its forward pass was recomputed.
+std::string load_problem(const RunSetup& setup, const LabelCounts& labels, const StepResult& step) {
+  const auto assignments = static_cast<double>(labels.tokens * setup.spec.experts_per_token());
   for (const RouterReport& router : step.routers)
     if (router.assignments() != assignments)
       return "layer " + std::to_string(router.layer) + " counts " + std::to_string(router.assignments()) +
@@ -263,7 +263,7 @@ LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, co
     result.amaxes = operations.amaxes;
     if (const View<float, 1>& seen = session.fp8_history().step; !seen.empty())
       for (const float amax : values_of(session.stream(), seen)) result.amaxes.insert(amax);
-    result.problem = load_problem(setup, step);
+    result.problem = load_problem(setup, first.labels, step);
     result.repeats = result.most_repeats = session.repeats();
     if (result.problem.empty() && result.repeats == 0)
       result.problem = operations_problem(setup, operations, options.alike);

@@ -326,7 +326,7 @@ TEST(HfConfig, FilesThatAreNoConfig) {
   std::string many = "{\"a\":[0";
   for (int i = 0; i < 1'000'001; ++i) many += ",0";
   EXPECT_NE(text(many + "]}").find("more than 1000000 values"), std::string::npos);
-  expect_bad_input([] { read_hf_config("/nonexistent", {}); }, {"/nonexistent/config.json", "No such file"});
+  expect_bad_input([] { read_hf_config("/nonexistent", {}); }, {"model.hf = /nonexistent: No such file"});
 }
 
 TEST(HfConfig, DeckKeysMayRepeatButNotContradict) {

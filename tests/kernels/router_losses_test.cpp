@@ -288,7 +288,9 @@ TEST(RouterBalance, FillerIsInNoScope) {
   const Values d = b.d_scores.read(s);
   for (std::size_t i = 0; i < d.size(); ++i) {
     ASSERT_TRUE(std::isfinite(d[i]));
-    if (scope[i / 6] == 2) ASSERT_EQ(d[i], 0);
+    if (scope[i / 6] == 2) {
+      ASSERT_EQ(d[i], 0);
+    }
   }
 }
 

@@ -41,7 +41,7 @@ nothing_left
 refusal="srun started 4 tasks (SLURM_STEP_NUM_TASKS = 4), but Open MPI"
 expect 2 "$refusal" srun -n 4 --mpi=none "$forge" "$work/plain.yaml" --fresh
 [ "$(grep -cF "$refusal" "$work/output")" -eq 4 ] || fail "not every task says why: $(cat "$work/output")"
-alone=("$forge" gradients "$work/plain.yaml" --initial)
+alone=("$forge" gradients "$work/plain.yaml")
 expect 0 "written" srun -n 1 --mpi=none "${alone[@]}" --output "$work/one.safetensors"
 expect 0 "written" salloc -n 4 "${alone[@]}" --output "$work/shell.safetensors"
 printf '#!/bin/sh\nexec "$@"\n' > "$work/batch.sh"
