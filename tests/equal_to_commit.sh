@@ -46,7 +46,7 @@ run() {
     return 0
   fi
   grep '^loss' "$to/gradients" > "$to/loss"
-  sed -E 's/"(step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$to/run/metrics.jsonl" > "$to/metrics"
+  sed -E 's/"(time|elapsed_seconds|step_seconds|tokens_per_second|mfu)": [^,]*, //g' "$to/run/metrics.jsonl" > "$to/metrics"
   grep -o 'planned [0-9]* B, high-water mark [0-9]* B' "$to/log" > "$to/memory"
   find "$to/saved" -name 'shard_*.h5' -exec mv -t "$to" {} +
   rm -rf "$to/run" "$to/saved" "$to/log" "$to/gradients"

@@ -1,4 +1,6 @@
 #include <atomic>
+#include <csignal>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include "core/faults.hpp"
 #include "core/last_words.hpp"
 #include "device/memory.hpp"
+#include "train/leaving.hpp"
 #include "train/stop_request.hpp"
 
 namespace {
@@ -19,7 +22,11 @@ using forge::CommandLine;
 using forge::Verb;
 
 // What all ranks have agreed to leave for, if they have.
-using Left = std::optional<forge::LeftOnSignal>;
+struct LeftFor {
+  std::string text;
+  int code;
+};
+using Left = std::optional<LeftFor>;
 
 // A verb that needs a model, as one of the ranks. Of what it throws nothing else is caught here or further up.
 Left run_as_rank(const CommandLine& line, const forge::World& world) {
@@ -46,8 +53,10 @@ Left run_as_rank(const CommandLine& line, const forge::World& world) {
       default:
         forge::run_train(line, world);
     }
+  } catch (const forge::LeftOnInterrupt& left) {
+    return LeftFor{left.what(), forge::LeftOnInterrupt::exit_code};
   } catch (const forge::LeftOnSignal& left) {
-    return left;
+    return LeftFor{left.what(), static_cast<int>(left.code())};
   }
   return {};
 }
@@ -83,8 +92,6 @@ Left run_as_threads(const CommandLine& line, const forge::Environment& environme
 int run_job(const CommandLine& line, int& argc, char**& argv) {
   std::atomic<const forge::Environment*> job{nullptr};
   const forge::LastWords last_words([&](const std::exception_ptr& error) { forge::end_failed_job(error, job.load()); });
-  // Before MPI starts, which takes seconds on many nodes: a job that is told to leave must not fail instead.
-  if (line.verb == Verb::train) forge::catch_stop_signals();
   forge::Watchdog watchdog(forge::deadlines_of(line), "start",
                            [&](const forge::Watchdog::Missed& missed) { forge::end_hanging_job(missed, job.load()); });
   forge::Environment environment(argc, argv, watchdog);
@@ -92,8 +99,8 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   forge::inject_fault(environment.rank(), "start");
   const Left left = line.ranks > 0 ? run_as_threads(line, environment) : run_as_rank(line, environment);
   if (!left) return static_cast<int>(forge::ExitCode::done);
-  if (environment.rank() == 0) forge::print_message("stopped", 0, left->what());
-  return static_cast<int>(left->code());
+  if (environment.rank() == 0) forge::print_message("stopped", 0, left->text);
+  return left->code;
 }
 
 // The verbs that are no job of ranks; false: it is another one.
@@ -125,10 +132,29 @@ bool run_alone(const CommandLine& line) {
   }
 }
 
+// The first Ctrl-C is answered at once: a step may take minutes.
+void tell_interrupt(int signal, bool ends) {
+  if (signal != SIGINT || forge::launched_rank() != 0) return;
+  forge::print_message("SIGINT", 0,
+                       ends ? "a second one: ends now, without saving"
+                            : "saves at the end of the step and ends; a second one ends it at once, without saving");
+}
+
+// Before MPI starts, which takes seconds on many nodes: a training that is told to leave must not fail instead. What a
+// training writes it writes on without a reader of its screen, and beyond a limit of a file's size with an error.
+std::unique_ptr<forge::StopListener> listen_to_signals(Verb verb) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  if (verb != Verb::train) return std::make_unique<forge::StopListener>();
+  std::signal(SIGPIPE, SIG_IGN);
+  return std::make_unique<forge::StopListener>(tell_interrupt);
+}
+
 int run(int argc, char** argv) {
   CommandLine line;
+  std::unique_ptr<forge::StopListener> listener;
   try {
     line = forge::parse_command_line(argc, argv);
+    listener = listen_to_signals(line.verb);
     if (run_alone(line)) return static_cast<int>(forge::ExitCode::done);
   } catch (...) {
     const forge::Failure failure = forge::failure_of(std::current_exception());

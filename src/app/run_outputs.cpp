@@ -43,9 +43,21 @@ std::string memory_report(Job<T>& job, std::size_t outside) {
          ", of which " + format_bytes(outside) + " outside at the start\n";
 }
 
+// Throws LeftOnSignal on all ranks where they leave.
+void leave_if_asked(Leaving& leaving, const char* what) {
+  leaving.agree(0);
+  if (leaving.agreed()) leaving.leave("the trained model is saved; left without the " + std::string(what));
+}
+
+// Of the ranks that don't draw: they ask with each token whether they leave, as the one does that draws, until it has
+// no more.
+void follow_sample(Leaving& leaving) {
+  while (leaving.agree(0) == 0 && !leaving.agreed()) continue;
+}
+
 // What the trained model writes after output.sample_prompt; all ranks.
 template <class T>
-void write_sample(Job<T>& job, const TrainingLog& log) {
+void write_sample(Job<T>& job, const TrainingLog& log, Leaving* leaving) {
   const OutputDeck& o = job.setup.deck.output;
   const ModelText model_text(job.setup.deck);
   std::vector<std::int32_t> prompt =
@@ -53,8 +65,9 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   if (prompt.empty())
     prompt.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, job.setup.deck.data.document_end_token)));
   WholeTensors<T> tensors = job.whole_tensors();
+  if (leaving) tensors.set_pause([&] { leave_if_asked(*leaving, "sample"); });
   const WholeWeights<T> whole(job.setup.spec, tensors, job.session->stream());
-  if (!tensors.receives()) return;
+  if (!tensors.receives()) return leaving ? follow_sample(*leaving) : void();
   Decoder<T> decoder(job.session->stream(), job.setup.spec, job.setup.buffers.precision, whole.units, whole.weights,
                      static_cast<std::int64_t>(prompt.size()) + o.sample_tokens,
                      job.session->routers().read_biases(job.session->stream()));
@@ -62,16 +75,21 @@ void write_sample(Job<T>& job, const TrainingLog& log) {
   log.say("sample (temperature " + std::to_string(o.sample_temperature).substr(0, 4) + "):\n" +
           printable_text(replace_ill_formed(o.sample_prompt)));
   const SamplingOptions options{o.sample_temperature, 0, 1, job.setup.deck.train.seed, model_text.ends()};
-  continue_tokens(decoder, prompt, o.sample_tokens, options, job.session->heartbeat(), [&](std::int32_t id) {
+  const auto add = [&](std::int32_t id) {
     if (const std::string text = printer.add(id); !text.empty()) log.say(text);
     return true;
+  };
+  continue_tokens(decoder, prompt, o.sample_tokens, options, job.session->heartbeat(), add, [&] {
+    if (leaving) leaving->agree(0);
+    return leaving && leaving->agreed();
   });
   log.say(printer.finish() + "\n");
+  if (leaving && !leaving->agreed()) leaving->agree(0, 1);
 }
 
 // All ranks; the first one has the directory.
 template <class T>
-void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log) {
+void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& log, Leaving* leaving) {
   Deck deck = job.setup.deck;
   deck.model = job.setup.spec.options;
   const std::string path = hf_directory(deck);
@@ -79,6 +97,7 @@ void write_model(Job<T>& job, const RunDirectory* directory, const TrainingLog& 
   if (directory) lock.emplace(path, "output.save_hf:");
   if (directory) begin_export(path, names_of_run(deck.checkpoint.directory, deck.output.directory));
   WholeTensors<T> tensors = job.whole_tensors();
+  if (leaving) tensors.set_pause([&] { leave_if_asked(*leaving, "model as a Hugging Face directory"); });
   write_hf_tensors(path + "/model.safetensors", job.setup.units, tensors, TensorSource::parameters,
                    job.session->stream(), {{"format", "pt"}}, &job.setup.spec,
                    job.session->routers().read_biases(job.session->stream()));
@@ -102,7 +121,7 @@ void check_outputs(const Deck& deck) {
 
 template <class T>
 void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const RunDirectory* directory,
-                   const TrainingLog& log) {
+                   const TrainingLog& log, Leaving* leaving) {
   const OutputDeck& output = job.setup.deck.output;
   job.session->use_averages();
   job.session->stream().synchronize();
@@ -113,20 +132,22 @@ void write_outputs(Job<T>& job, const World& world, const RunBegin& begin, const
   log.say(traffic_report(job.mesh));
   const auto begins = [&](const char* what) {
     world.watchdog().start_other(0, what);
-    inject_fault(world.rank(), what);
+    inject_fault(world.rank(), what, [&] { return leaving && leaving->asked(0); });
   };
   if (output.sample_tokens > 0) {
     begins("sampling");
-    write_sample(job, log);
+    write_sample(job, log, leaving);
+    if (leaving) leave_if_asked(*leaving, "rest of the sample");
   }
   if (output.save_hf) {
     begins("export");
-    write_model(job, directory, log);
+    write_model(job, directory, log, leaving);
   }
 }
 
-#define FORGE_INSTANTIATE(T) \
-  template void write_outputs<T>(Job<T>&, const World&, const RunBegin&, const RunDirectory*, const TrainingLog&);
+#define FORGE_INSTANTIATE(T)                                                                                      \
+  template void write_outputs<T>(Job<T>&, const World&, const RunBegin&, const RunDirectory*, const TrainingLog&, \
+                                 Leaving*);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

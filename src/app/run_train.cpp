@@ -34,8 +34,10 @@ double peak_of(const RunSetup& setup, const World& world) {
 }
 
 template <class T>
-JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, double peak, const RunProgress& progress) {
+JobFacts facts_of(Job<T>& job, const TrainingData& data, const World& world, double peak, const RunProgress& progress,
+                  const CommandLine& line) {
   JobFacts facts;
+  facts.record = job_record(line.inputs.front(), world);
   facts.device = device_info();
   facts.ranks = world.size();
   facts.nodes = world.nodes();
@@ -98,13 +100,17 @@ RunProgress begin_run(Job<T>& job, const Deck& deck, const std::string& fingerpr
 }
 
 // What the screen and the run directory say before the first step.
-void write_header(const std::string& header, const Start& start, const Deck& deck, const RunProgress& progress,
+struct JobTexts {
+  std::string header, json;
+};
+void write_header(const JobTexts& texts, const Start& start, const Deck& deck, const RunProgress& progress,
                   const TrainingLog& log) {
-  log.say(header);
+  log.say(texts.header);
   for (const std::string& note : start.notes) log.say(note + "\n");
   if (const RunDirectory* const directory = start.directory()) {
     directory->write_file("deck.yaml", write_deck(deck));
-    directory->write_file("job_info", header);
+    directory->write_file("job_info", texts.header);
+    directory->write_file("job_info.json", texts.json);
   }
   if (progress.step >= deck.train.steps)
     log.say("nothing to train: the checkpoint has all of train.steps = " + std::to_string(deck.train.steps) +
@@ -138,12 +144,19 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
   const std::string fingerprint = data_fingerprint(data.stream(setup));
   const RunProgress progress = begin_run(job, deck, fingerprint, start, world.watchdog());
   world.watchdog().start_other(0, "measurements");
-  const TrainingLog log(start.directory());
-  const JobFacts facts = facts_of(job, data, world, peak, progress);
-  write_header(job_header(setup, facts) + warnings + layout_of(setup), start, deck, progress, log);
+  const TrainingLog log(start.directory(), nullptr,
+                        {begin.time, start.directory() ? start.directory()->elapsed_before() : 0});
+  const JobFacts facts = facts_of(job, data, world, peak, progress, line);
+  write_header({job_header(setup, facts) + warnings + layout_of(setup), job_json(setup, facts)}, start, deck, progress,
+               log);
   const auto checkpoints = checkpoints_of(job, deck, fingerprint, log, start.checkpoints());
-  Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
-  write_outputs(job, world, begin, start.directory(), log);
+  try {
+    Trainer<T>(*job.session, data, facts.peak_flops, log, progress, checkpoints.get(), &world.watchdog()).run();
+    write_outputs(job, world, begin, start.directory(), log, checkpoints ? &checkpoints->leaving() : nullptr);
+  } catch (const LeftOnSignal& left) {
+    log.note(std::string("stopped: ") + left.what() + "\n");
+    throw;
+  }
   if (start.files) start.files->directory.finish();
   world.watchdog().start_other(0, "end");
   job.mesh.world().barrier();
@@ -153,7 +166,7 @@ void train(const CommandLine& line, const Deck& deck, const World& world) {
 
 void run_train(const CommandLine& line, const World& world) {
   const Deck deck = load_deck(line, Needs::training, world);
-  if (deck.checkpoint.directory.empty()) release_stop_signals();  // main catches them: there is nothing to save
+  if (deck.checkpoint.directory.empty()) end_on_stop_signals();  // there is nothing to save
   agree_on_deck(deck, world);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { train<T>(line, deck, world); });
 }

@@ -147,6 +147,11 @@ std::string Environment::node_name(int rank) const {
   const auto number = to_size(node(rank));
   return number < impl_->nodes.size() ? impl_->nodes[number].first : "";
 }
+std::vector<std::string> Environment::first_nodes(std::size_t most) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(most, impl_->nodes.size()); ++i) names.push_back(impl_->nodes[i].first);
+  return names;
+}
 Watchdog& Environment::watchdog() const {
   return impl_->watchdog;
 }

@@ -23,6 +23,7 @@ class Environment final : public World {
   int nodes() const override;
   int node(int rank) const override;
   std::string node_name(int rank) const override;
+  std::vector<std::string> first_nodes(std::size_t most) const override;
   Watchdog& watchdog() const override;
   [[noreturn]] void abort(int code) const override;
   std::unique_ptr<Communicator> make_world() const override;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/watchdog.hpp"
@@ -28,6 +29,8 @@ class World {
   virtual int node(int rank) const = 0;
   // The name of a rank's node; empty for ranks of one process.
   virtual std::string node_name(int rank) const = 0;
+  // The names of the first nodes, so many at most; none for ranks of one process.
+  virtual std::vector<std::string> first_nodes(std::size_t most) const = 0;
   // A communicator over all ranks; each call makes one more, in the same order on every rank.
   virtual std::unique_ptr<Communicator> make_world() const = 0;
   // Is to be told what this rank does.
@@ -48,6 +51,7 @@ class ThreadRank final : public World {
   int nodes() const override { return 1; }
   int node(int) const override { return 0; }
   std::string node_name(int) const override { return ""; }
+  std::vector<std::string> first_nodes(std::size_t) const override { return {}; }
   std::unique_ptr<Communicator> make_world() const override { return ranks_.duplicate(); }
   Watchdog& watchdog() const override { return watchdog_; }
   [[noreturn]] void abort(int code) const override { std::_Exit(code); }

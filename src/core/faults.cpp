@@ -99,10 +99,18 @@ std::vector<Fault> environment_faults() {
   return faults;
 }
 
-void happen(const Fault& fault) {
+void sleep(double seconds, const std::function<bool()>& stops) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (Clock::now() < end && !(stops && stops()))
+    std::this_thread::sleep_for(
+        std::min<std::chrono::duration<double>>(end - Clock::now(), std::chrono::milliseconds(50)));
+}
+
+void happen(const Fault& fault, const std::function<bool()>& stops = {}) {
   if (fault.kind == "kill") raise(SIGKILL);
   if (fault.kind == "stop") raise(SIGSTOP);
-  if (fault.kind == "slow") std::this_thread::sleep_for(std::chrono::duration<double>(fault.argument));
+  if (fault.kind == "slow") sleep(fault.argument, stops);
   for (volatile std::int64_t turns = 0; fault.kind == "hang";) turns = turns + 1;
   if (fault.kind != "throw") return;
   const std::string text = "fails on purpose (FORGE_FAULT)";
@@ -123,9 +131,9 @@ void inject_fault(int rank, std::int64_t step) {
     if (fault.rank == rank && fault.step == step) happen(fault);
 }
 
-void inject_fault(int rank, const char* place) {
+void inject_fault(int rank, const char* place, const std::function<bool()>& stops) {
   for (const Fault& fault : environment_faults())
-    if (fault.rank == rank && fault.place == place) happen(fault);
+    if (fault.rank == rank && fault.place == place) happen(fault, stops);
 }
 
 bool nan_fault(int rank, std::int64_t step) {

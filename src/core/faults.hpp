@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace forge {
@@ -11,8 +12,9 @@ namespace forge {
 
 // kill, stop, hang, slow, throw: what a rank does at the start of a step.
 void inject_fault(int rank, std::int64_t step);
-// kill, stop, hang, slow, throw: what a rank does at a place: "start", "sampling", ….
-void inject_fault(int rank, const char* place);
+// kill, stop, hang, slow, throw: what a rank does at a place: "start", "sampling", …. slow ends early where `stops`, if
+// any, says so: it stands for work that is broken off.
+void inject_fault(int rank, const char* place, const std::function<bool()>& stops = {});
 
 // nan: whether a gradient of this rank is NaN in this step.
 bool nan_fault(int rank, std::int64_t step);

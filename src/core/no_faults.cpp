@@ -4,7 +4,7 @@ namespace forge {
 
 void inject_fault(int, std::int64_t) {}
 
-void inject_fault(int, const char*) {}
+void inject_fault(int, const char*, const std::function<bool()>&) {}
 
 bool nan_fault(int, std::int64_t) {
   return false;

@@ -131,6 +131,7 @@ std::vector<typename WholeTensors<T>::A> WholeTensors<T>::collect(const Unit& un
   std::int64_t arrived = 0;
   for (std::int64_t begin = 0; begin < elements; begin += piece_elements_) {
     const Range range{begin, std::min(begin + piece_elements_, elements)};
+    if (pause_) pause_();
     mesh_.world().collect_host(packed(pieces_within(own, range), own_unit, source, stream), 0,
                                [&](const std::string& text) { arrived += place(text, range, whole); });
     if (heartbeat_) heartbeat_->beat();

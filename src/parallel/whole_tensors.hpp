@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/mesh.hpp"
@@ -25,6 +27,8 @@ class WholeTensors {
                std::int64_t piece_elements = most_elements)
       : storage_(storage), mesh_(mesh), heartbeat_(heartbeat), piece_elements_(piece_elements) {}
 
+  // Called on all ranks before each piece: may throw on all of them, where what the tensors are for is broken off.
+  void set_pause(std::function<void()> pause) { pause_ = std::move(pause); }
   bool receives() const { return mesh_.rank() == 0; }
   Heartbeat* heartbeat() const { return heartbeat_; }
   // All elements of a parameter of a unit of the whole model, row-major; empty where nothing is received.
@@ -46,6 +50,7 @@ class WholeTensors {
   Mesh& mesh_;
   Heartbeat* heartbeat_;
   std::int64_t piece_elements_;
+  std::function<void()> pause_;
 };
 
 // The whole model's weights on the first rank, for generation; empty on the others. All ranks call it.

@@ -1,8 +1,6 @@
 #include "train/checkpoints.hpp"
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <string_view>
 
 #include "checkpoint/directory.hpp"
@@ -157,6 +155,7 @@ Checkpoints<T>::Checkpoints(Session<T>& session, RunFacts facts, TrainingLog log
     : session_(session),
       facts_(std::move(facts)),
       log_(log),
+      leaving_(session.mesh().world(), static_cast<double>(deck().end_margin_seconds)),
       saver_(session.mesh().world(), plan(lock), deck().asynchronous) {
   say_space();
 }
@@ -198,30 +197,46 @@ void Checkpoints<T>::failed_behind() const {
   }
 }
 
-// Behind a step: from now to the end of a job that goes on for another one: what may be saved now, that step, its
-// validation, and the save before it leaves, each as long as at worst (RecentTimes).
 template <class T>
-double Checkpoints<T>::seconds_to_leave(std::int64_t step) const {
-  const std::int64_t sequences = session_.setup().batches.of(step + 1);
-  const double next = seconds_of_batch(steps_, sequences, [](const RecentTimes& times) { return times.longest(); });
-  return static_cast<double>(deck().end_margin_seconds) + next + validations_.longest() + 2 * saver_.longest_seconds();
+double Checkpoints<T>::seconds_to_save() const {
+  if (const double longest = saver_.longest_seconds(); longest > 0) return 2 * longest;
+  constexpr double bytes_per_second = 100e6;  // of a rank
+  const Arena& arena = session_.arena();
+  const auto bytes = arena.at_high_water(Category::parameters) + arena.at_high_water(Category::optimizer);
+  return std::min(static_cast<double>(bytes) / bytes_per_second, leaving_.most_of_estimates());
 }
 
-// The ranks agree: a signal may have reached some of them only, and their clocks differ.
+// With its validation, each as long as at worst (RecentTimes). Forward is less than half of a step; no estimate takes
+// all of the time that a job has, or it would never train.
 template <class T>
-typename Checkpoints<T>::Due Checkpoints<T>::due(const RunProgress& progress, bool last) {
-  std::array<std::int64_t, 4> votes{stop_signal(), 0, 0, 0};
-  if (session_.mesh().world().rank() == 0) {
-    const std::int64_t end = job_end_time();
-    votes[1] = end > 0 &&
-               static_cast<double>(std::time(nullptr)) + seconds_to_leave(progress.step) >= static_cast<double>(end);
-    votes[3] = !log_.lost().empty();
-    votes[2] = deck().every_seconds > 0 && seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
-  }
-  session_.mesh().world().max_host(votes);
+double Checkpoints<T>::seconds_of_next_step(std::int64_t step) const {
+  const RunSetup& setup = session_.setup();
+  const TrainDeck& train = setup.deck.train;
+  const std::int64_t sequences = setup.batches.of(step + 1);
+  const double next = seconds_of_batch(steps_, sequences, [](const RecentTimes& times) { return times.longest(); });
+  const bool validates = validation_microbatches_ > 0 && step < train.steps &&
+                         ((step + 1) % train.validate_every_steps == 0 || step + 1 == train.steps);
+  if (!validates) return next;
+  if (const double longest = validations_.longest(); longest > 0) return next + longest;
+  const auto microbatches =
+      static_cast<double>(sequences) / static_cast<double>(setup.replicas() * train.microbatch_sequences);
+  const double validation = next / 2 / microbatches * static_cast<double>(validation_microbatches_);
+  return next + std::min(validation, leaving_.most_of_estimates());
+}
+
+// Behind a step, whether it is saved now. The job leaves where there isn't time for what may be saved now, the next
+// step, its validation, and the save before it leaves.
+template <class T>
+bool Checkpoints<T>::due(const RunProgress& progress, bool last) {
+  std::int64_t vote = 0;  // 1: it is time to save; 2: the metrics are lost, and the job leaves
+  if (session_.mesh().world().rank() == 0 && !log_.lost().empty())
+    vote = 2;
+  else if (session_.mesh().world().rank() == 0 && deck().every_seconds > 0)
+    vote = seconds_since(last_save_) >= static_cast<double>(deck().every_seconds);
+  vote = leaving_.agree(seconds_of_next_step(progress.step) + seconds_to_save(), vote);
+  lost_ = lost_ || vote == 2;
   const bool by_steps = deck().every_steps > 0 && progress.step % deck().every_steps == 0;
-  return {last || by_steps || votes != std::array<std::int64_t, 4>{}, static_cast<int>(votes[0]), votes[1] != 0,
-          votes[3] != 0};
+  return last || by_steps || vote != 0 || leaves();
 }
 
 template <class T>
@@ -287,36 +302,35 @@ bool Checkpoints<T>::save(const RunProgress& progress, bool leaves, bool last) {
 }
 
 template <class T>
-void Checkpoints<T>::before_first_step(std::int64_t step) const {
-  std::int64_t signal = stop_signal();
+void Checkpoints<T>::before_first_step(std::int64_t step) {
+  std::int64_t signal = weight_of_signal(stop_signal());
   session_.mesh().world().max_host({&signal, 1});
   if (signal == 0) return;
-  throw LeftOnSignal("left before step " + std::to_string(step) + ": " + name_of_signal(static_cast<int>(signal)));
+  leaving_.agree(0);
+  leaving_.leave("left before step " + std::to_string(step));
 }
 
 template <class T>
 bool Checkpoints<T>::after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog) {
   steps_[session_.setup().batches.of(progress.step)].add(times.step);
   if (times.validation > 0) validations_.add(times.validation);
-  Due now = due(progress, last);
-  if (!now.save) return false;
+  if (!due(progress, last)) return false;
   if (watchdog) watchdog->start_other(progress.step, "checkpoint");
   const auto timer = session_.timers().start(Phase::output);
-  const bool saved = save(progress, now.leaves(), last);
-  if (last) return true;
-  if (!now.leaves()) {
+  const bool saved = save(progress, leaves(), last);
+  if (last && !times.broken_off) return true;
+  if (!leaves()) {
     // A signal that came meanwhile, or a save that took longer than expected, finds this step saved.
-    if (saved) now = due(progress, false);
-    if (!now.leaves()) return true;
+    if (saved) due(progress, false);
+    if (!leaves()) return true;
     leaves_ = true;
     saver_.leave();
     attempt(true, [&] { saver_.finish(); });
   }
-  if (now.lost)
+  if (lost_)
     throw IoFailed("saved " + step_name(progress.step) +
                    " and left: output.directory, or metrics.jsonl in it, was removed or replaced while the job ran");
-  const std::string why = now.signal != 0 ? name_of_signal(now.signal) : "the job's time limit is near";
-  throw LeftOnSignal("saved " + step_name(progress.step) + " and left: " + why);
+  leaving_.leave("saved " + step_name(progress.step) + " and left");
 }
 
 #define FORGE_INSTANTIATE(T)                                                             \

@@ -10,6 +10,7 @@
 #include "checkpoint/save.hpp"
 #include "checkpoint/storage_state.hpp"
 #include "comm/watchdog.hpp"
+#include "train/leaving.hpp"
 #include "train/session.hpp"
 #include "train/training_log.hpp"
 
@@ -40,9 +41,10 @@ struct RunFacts {
   std::string data;  // data_fingerprint
 };
 
-// What the last step took, and the validation behind it (0: there was none).
+// What the last step took, and the validation behind it (0: there was none, or it was broken off).
 struct StepTimes {
   double step = 0, validation = 0;
+  bool broken_off = false;
 };
 
 // When a run saves: every so many steps or seconds, at the end, on a signal, before the job's time limit.
@@ -54,24 +56,25 @@ class Checkpoints {
 
   // Before the first step; all ranks. Throws LeftOnSignal on all ranks when a signal arrived during the
   // start: the run is where it was, and its checkpoint too.
-  void before_first_step(std::int64_t step) const;
+  void before_first_step(std::int64_t step);
+  // Microbatches of each validation: what the first one takes is estimated from the steps.
+  void expect_validations(std::int64_t microbatches) { validation_microbatches_ = microbatches; }
+  // Whether the job leaves, for what may be broken off.
+  Leaving& leaving() { return leaving_; }
+  // What the save before it leaves takes, as far as is known: the longest of the last hour; before the first one, an
+  // estimate.
+  double seconds_to_save() const;
   // After each step, `last` after the run's last one; all ranks. Saves where it is time, and says so. Throws
-  // LeftOnSignal on all ranks when the step is saved and the job shall end, IoFailed where saving failed and the deck
-  // says to stop, or where nothing comes after it; where it fails behind the steps the process ends then and there
-  // (core/last_words.hpp).
+  // LeftOnSignal on all ranks when the step is saved and the job shall end (of the last step, when its validation was
+  // broken off), IoFailed where saving failed and the deck says to stop, or where nothing comes after it; where it
+  // fails behind the steps the process ends then and there (core/last_words.hpp).
   bool after_step(const RunProgress& progress, const StepTimes& times, bool last, Watchdog* watchdog = nullptr);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Due {
-    bool save = false;
-    int signal = 0;
-    bool time_limit = false;
-    bool lost = false;  // the metrics
-    bool leaves() const { return signal != 0 || time_limit || lost; }
-  };
-  Due due(const RunProgress& progress, bool last);
-  double seconds_to_leave(std::int64_t step) const;
+  bool due(const RunProgress& progress, bool last);
+  bool leaves() const { return lost_ || leaving_.agreed(); }
+  double seconds_of_next_step(std::int64_t step) const;
   CheckpointFacts facts_of(const RunProgress& progress) const;
   bool save(const RunProgress& progress, bool leaves, bool last);
   void write(const RunProgress& progress, bool wait);
@@ -86,6 +89,9 @@ class Checkpoints {
   Session<T>& session_;
   RunFacts facts_;
   TrainingLog log_;
+  Leaving leaving_;
+  bool lost_ = false;  // the metrics: all ranks know
+  std::int64_t validation_microbatches_ = 0;
   std::atomic<bool> leaves_{false};  // the job: it saves once more
   CheckpointSaver saver_;
   Clock::time_point last_save_ = Clock::now();

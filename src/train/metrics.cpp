@@ -9,23 +9,6 @@ namespace forge {
 
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(c));
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // As a member of another object.
 std::string object_of(const JsonLine& line) {
   std::string text = line.text();
@@ -69,6 +52,23 @@ std::string to_json(const std::vector<Fp8Report>& shares) {
 
 }  // namespace
 
+std::string json_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned char>(c));
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 std::string sources_line(const std::vector<SourceReport>& sources) {
   std::string line;
   for (const SourceReport& source : sources) {
@@ -82,8 +82,12 @@ std::string sources_line(const std::vector<SourceReport>& sources) {
 }
 
 JsonLine& JsonLine::add_raw(const std::string& key, const std::string& value) {
-  body_ += (body_.empty() ? "" : ", ") + quoted(key) + ": " + value;
+  body_ += (body_.empty() ? "" : ", ") + json_text(key) + ": " + value;
+  ends_.push_back(body_.size());
   return *this;
+}
+JsonLine& JsonLine::add_object(const std::string& key, const JsonLine& members) {
+  return add_raw(key, object_of(members));
 }
 
 JsonLine& JsonLine::add(const std::string& key, double value) {
@@ -93,7 +97,7 @@ JsonLine& JsonLine::add(const std::string& key, std::int64_t value) {
   return add_raw(key, std::to_string(value));
 }
 JsonLine& JsonLine::add(const std::string& key, const std::string& value) {
-  return add_raw(key, quoted(value));
+  return add_raw(key, json_text(value));
 }
 JsonLine& JsonLine::add(const std::string& key, bool value) {
   return add_raw(key, value ? "true" : "false");
@@ -103,9 +107,19 @@ std::string JsonLine::text() const {
   return "{" + body_ + "}\n";
 }
 
+std::string JsonLine::lines() const {
+  std::string all = "{";
+  std::size_t begin = 0;
+  for (const std::size_t end : ends_) {
+    all += "\n  " + body_.substr(begin, end - begin) + (end < body_.size() ? "," : "\n");
+    begin = end + 2;  // behind ", "
+  }
+  return all + "}\n";
+}
+
 std::string to_json(const StepRecord& r) {
   JsonLine line;
-  line.add("step", r.step).add("tokens", r.tokens);
+  line.add("step", r.step).add("time", r.time).add("elapsed_seconds", r.elapsed_seconds).add("tokens", r.tokens);
   if (r.sequences) line.add("sequences", *r.sequences);
   line.add("loss", r.loss).add("total_loss", r.total_loss);
   if (r.mtp_loss) line.add("mtp_loss", *r.mtp_loss);

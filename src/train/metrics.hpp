@@ -10,6 +10,9 @@
 
 namespace forge {
 
+// A text with its quotes and escapes.
+std::string json_text(const std::string& text);
+
 // One line of JSON: an object whose members keep their order. Numbers read back exactly; NaN and Inf, which JSON lacks,
 // become null.
 class JsonLine {
@@ -20,11 +23,15 @@ class JsonLine {
   JsonLine& add(const std::string& key, bool value);
   // `json` as it is.
   JsonLine& add_raw(const std::string& key, const std::string& json);
+  JsonLine& add_object(const std::string& key, const JsonLine& members);
   // "{…}\n"
   std::string text() const;
+  // The same with a member in each line.
+  std::string lines() const;
 
  private:
   std::string body_;
+  std::vector<std::size_t> ends_;  // of the members in it
 };
 
 // What a step says of a mixture's source.
@@ -58,6 +65,7 @@ struct Fp8Report {
 // What metrics.jsonl keeps of every step.
 struct StepRecord {
   std::int64_t step = 0;
+  double time = 0, elapsed_seconds = 0;   // since 1970, and of the run (train/training_log.hpp): when it is written
   std::int64_t tokens = 0;                // trained on so far
   std::optional<std::int64_t> sequences;  // of the step, with train.batch_ramp
   double loss = 0;                        // cross-entropy per label, before the update

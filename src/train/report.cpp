@@ -1,7 +1,9 @@
 #include "train/report.hpp"
 
+#include <cmath>
 #include <cstdio>
 
+#include "core/build_info.hpp"
 #include "core/bytes.hpp"
 #include "core/counts.hpp"
 #include "core/to_size.hpp"
@@ -70,7 +72,9 @@ std::string build_description() {
 std::string job_header(const RunSetup& s, const JobFacts& f) {
   const double epochs =
       static_cast<double>(s.batches.before(s.deck.train.steps + 1)) / static_cast<double>(f.training_samples);
-  std::string out = build_description() + "\n";
+  const std::string revision = program_revision();
+  std::string out = build_description() + (revision.starts_with("unknown") ? ", " : ", revision ") + revision + "\n";
+  out += record_lines(f.record);
   out += titled_line("machine", format("%s (%s), ", f.device.name, f.device.features) +
                                     counted(f.device.cores, "core") + "; " + counted(f.ranks, "rank") + " on " +
                                     counted(f.nodes, "node") + ", " + counted(f.threads, "thread") + " each");
@@ -99,6 +103,12 @@ std::string step_line(const StepRecord& r, std::int64_t steps, double seconds_le
   return format("%11s %9.4f %10.4f %10.3e %9.0f %7.1f%% %7s%s\n", step.c_str(), r.loss, r.grad_norm, r.learning_rate,
                 r.tokens_per_second, 100 * r.mfu, format_seconds(seconds_left).c_str(),
                 r.updated ? "" : "  NaN or Inf: not updated");
+}
+
+std::string validation_line(double loss, std::int64_t labels) {
+  if (labels == 0)
+    return "            validation: its tokens have no labels, so there is neither loss nor perplexity\n";
+  return format("            validation %.4f nats a token, perplexity %.3f\n", loss, std::exp(loss));
 }
 
 std::string time_table(const PhaseTimers& timers, double total) {

@@ -6,12 +6,14 @@
 #include "device/memory.hpp"
 #include "parallel/timers.hpp"
 #include "plan/setup.hpp"
+#include "train/job_record.hpp"
 #include "train/metrics.hpp"
 
 namespace forge {
 
 // Build, machine, layout, model, data and memory of a job: the head of its log, and job_info.
 struct JobFacts {
+  JobRecord record;
   DeviceInfo device;
   int ranks = 1, nodes = 1, threads = 1;
   double peak_flops = 0;  // of all ranks
@@ -22,6 +24,8 @@ struct JobFacts {
   std::string parameters;         // where they come from
 };
 std::string job_header(const RunSetup& setup, const JobFacts& facts);
+// The same for programs, as one object: job_info.json.
+std::string job_json(const RunSetup& setup, const JobFacts& facts);
 
 // Lines of it that need no job: "9.23 G parameters; L 24, …", "16.98 GFLOP a token, …", "256 sequences of …",
 // "49.82 GiB a rank: parameters …".
@@ -38,6 +42,7 @@ std::string build_description();
 // Column titles of step_line, and one reported step.
 std::string step_titles();
 std::string step_line(const StepRecord& record, std::int64_t steps, double seconds_left);
+std::string validation_line(double loss, std::int64_t labels);
 
 // Where the time went, by phase.
 std::string time_table(const PhaseTimers& timers, double total_seconds);

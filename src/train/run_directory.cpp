@@ -1,6 +1,8 @@
 #include "train/run_directory.hpp"
 
+#include <charconv>
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint/shard_writer.hpp"
 #include "config/output_file.hpp"
@@ -23,6 +25,17 @@ void move_aside(const fs::path& file) {
     fs::rename(file, to);
     return;
   }
+}
+
+// elapsed_seconds of the last line that has it.
+double last_elapsed(const std::string& file) {
+  const std::string key = "\"elapsed_seconds\": ";
+  std::ifstream in(file, std::ios::binary);
+  double elapsed = 0;
+  for (std::string line; std::getline(in, line);)
+    if (const std::size_t at = line.find(key); at != std::string::npos)
+      std::from_chars(line.data() + at + key.size(), line.data() + line.size(), elapsed);
+  return elapsed;
 }
 
 // A file that is being written: ".<nonce>.tmp".
@@ -69,6 +82,7 @@ void RunDirectory::begin() {
 std::vector<std::string> RunDirectory::resume(std::int64_t step, bool own) {
   const std::vector<std::string> notes = repair_metrics(path_ + "/metrics.jsonl", temporary_name(), step, own);
   open_logs();
+  elapsed_before_ = last_elapsed(path_ + "/metrics.jsonl");
   return notes;
 }
 

@@ -23,6 +23,8 @@ class RunDirectory {
   // The run goes on behind `step`: metrics.jsonl is cut behind that step's last line (repair_metrics); the log grows.
   // Lines for it.
   std::vector<std::string> resume(std::int64_t step, bool own = true);
+  // elapsed_seconds of the last line that resume() has kept, 0: there is none.
+  double elapsed_before() const { return elapsed_before_; }
   // The log and the metrics that can't be written wait for the disk, instead of an error (LogFile).
   void keep_what_fails();
 
@@ -52,6 +54,7 @@ class RunDirectory {
   LogFile log_, metrics_;
   bool keeps_ = false, named_ = false;  // keep_what_fails(); the files' names are on the disk
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();  // in lost()
+  double elapsed_before_ = 0;
 };
 
 }  // namespace forge

@@ -24,16 +24,18 @@ struct SamplingOptions {
 // logit is NaN, or all are infinite.
 std::int32_t sample_token(const std::vector<double>& logits, const SamplingOptions& options, std::int64_t position);
 
-// Continues a prompt by `count` tokens: fewer when the decoder is full, behind an end, or when `each`, if any, which
-// gets each token at once, says no. The result holds only the new ones. The heartbeat, if any, beats behind each.
+// Continues a prompt by `count` tokens: fewer when the decoder is full, behind an end, when `each`, if any, which gets
+// each token at once, says no, or when `stops`, if any, says so before one. The result holds only the new ones. The
+// heartbeat, if any, beats behind each.
 template <class T>
 std::vector<std::int32_t> continue_tokens(Decoder<T>& decoder, const std::vector<std::int32_t>& prompt,
                                           std::int64_t count, const SamplingOptions& options,
                                           Heartbeat* heartbeat = nullptr,
-                                          const std::function<bool(std::int32_t)>& each = {}) {
+                                          const std::function<bool(std::int32_t)>& each = {},
+                                          const std::function<bool()>& stops = {}) {
   std::vector<std::int32_t> out;
   std::vector<double> logits = decoder.append(prompt);
-  while (static_cast<std::int64_t>(out.size()) < count) {
+  while (static_cast<std::int64_t>(out.size()) < count && !(stops && stops())) {
     out.push_back(sample_token(logits, options, decoder.length()));
     if (heartbeat) heartbeat->beat();
     if (each && !each(out.back())) break;

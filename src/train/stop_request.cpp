@@ -1,60 +1,154 @@
 #include "train/stop_request.hpp"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "core/error.hpp"
+#include "core/left_over.hpp"
+#include "core/to_size.hpp"
 
 namespace forge {
 
 namespace {
 
-// The signal that has arrived, of the process; SIGTERM replaces SIGUSR1, never the other way round.
-std::atomic<int> arrived{0};
+struct StopSignal {
+  int number;
+  const char* name;
+};
+// The later one counts.
+constexpr std::array<StopSignal, 4> all_signals{
+    {{SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}, {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}}};
 
-sigset_t stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
-  return signals;
+// Of the process.
+std::atomic<bool> listens{false}, asks{false};
+std::atomic<int> weight{0};      // of what has asked
+std::mutex taking;               // whoever takes a signal from the system has noted it before another one looks
+int interrupts = 0, untold = 0;  // under `taking`: how often SIGINT has come; what the listener has not told yet
+sigset_t caught;                 // set before threads are made
+int wake_up = -1;                // the listener: an eventfd
+
+// nohup, and shells for what runs behind a script.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-void set_blocked(int how) {
-  const sigset_t signals = stop_signals();
+void set_blocked(int how, const sigset_t& signals) {
   if (const int error = pthread_sigmask(how, &signals, nullptr); error != 0)
     throw Error(std::string("pthread_sigmask failed: ") + std::strerror(error));
 }
 
-}  // namespace
-
-void catch_stop_signals() {
-  set_blocked(SIG_BLOCK);
+[[noreturn]] void end_of(int number) {
+  remove_left_overs();
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  signal(number, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  raise(number);
+  constexpr int of_shells = 128;
+  std::_Exit(of_shells + number);
 }
 
-void release_stop_signals() {
-  set_blocked(SIG_UNBLOCK);
-  if (const int signal = arrived; signal != 0) raise(signal);
+// Notes what has arrived; whether there was anything.
+bool take() {
+  const std::lock_guard lock(taking);
+  const timespec now{};
+  bool any = false;
+  for (int number = sigtimedwait(&caught, nullptr, &now); number > 0; number = sigtimedwait(&caught, nullptr, &now)) {
+    if (!asks) end_of(number);
+    any = true;
+    interrupts += number == SIGINT;
+    if (weight_of_signal(number) <= weight) continue;
+    weight = weight_of_signal(number);
+    untold = number;
+  }
+  return any;
+}
+
+void wake() {
+  const std::uint64_t one = 1;
+  if (write(wake_up, &one, sizeof one) != sizeof one) throw Error("the thread that listens to signals can't be woken");
+}
+
+}  // namespace
+
+StopListener::StopListener(Tell tell) : tell_(std::move(tell)) {
+  sigemptyset(&caught);
+  for (const StopSignal& one : all_signals)
+    if (!((one.number == SIGINT || one.number == SIGHUP) && is_ignored(one.number))) sigaddset(&caught, one.number);
+  set_blocked(SIG_BLOCK, caught);
+  signals_ = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
+  wake_up = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (signals_ < 0 || wake_up < 0)
+    throw LibraryFailed(std::string("signals can't be waited for: ") + std::strerror(errno));
+  asks = static_cast<bool>(tell_);
+  listens = true;
+  thread_ = std::thread([this] { listen(); });
+}
+
+StopListener::~StopListener() {
+  listens = false;
+  wake();
+  thread_.join();
+  close(signals_);
+  close(wake_up);
+}
+
+void StopListener::listen() {
+  pollfd waits[] = {{signals_, POLLIN, 0}, {wake_up, POLLIN, 0}};
+  while (listens) {
+    if (poll(waits, 2, -1) < 0) continue;
+    std::uint64_t times = 0;
+    if (waits[1].revents != 0 && read(wake_up, &times, sizeof times) < 0) continue;
+    take();
+    int signal = 0;
+    bool ends = false;
+    {
+      const std::lock_guard lock(taking);
+      signal = std::exchange(untold, 0);
+      ends = interrupts > 1;
+    }
+    if (ends && tell_) tell_(SIGINT, true);
+    if (ends) end_of(SIGINT);
+    if (signal != 0 && tell_) tell_(signal, false);
+  }
+}
+
+void end_on_stop_signals() {
+  asks = false;
+  if (const int signal = stop_signal(); signal != 0) end_of(signal);
 }
 
 int stop_signal() {
-  const sigset_t signals = stop_signals();
-  const timespec now{};
-  for (int signal = sigtimedwait(&signals, nullptr, &now); signal > 0; signal = sigtimedwait(&signals, nullptr, &now)) {
-    int none = 0;
-    if (signal == SIGTERM)
-      arrived = signal;
-    else
-      arrived.compare_exchange_strong(none, signal);
-  }
-  return arrived;
+  if (listens && take()) wake();
+  return signal_of_weight(weight);
 }
 
 const char* name_of_signal(int signal) {
-  return signal == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  const int found = weight_of_signal(signal);
+  return found > 0 ? all_signals[to_size(found - 1)].name : "no signal";
+}
+
+int weight_of_signal(int signal) {
+  for (std::size_t i = 0; i < all_signals.size(); ++i)
+    if (all_signals[i].number == signal) return static_cast<int>(i) + 1;
+  return 0;
+}
+
+int signal_of_weight(int weight) {
+  return weight > 0 && to_size(weight) <= all_signals.size() ? all_signals[to_size(weight - 1)].number : 0;
 }
 
 std::int64_t job_end_time() {

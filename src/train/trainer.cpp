@@ -55,6 +55,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       checkpoints_(checkpoints),
       watchdog_(watchdog),
       first_(start.step + 1),
+      lines_(first_, train().steps, session.setup().deck.output.every_steps),
       updates_(start.updates),
       bad_in_a_row_(start.bad_in_a_row) {
   const RunSetup& setup = session.setup();
@@ -62,6 +63,7 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
     validation_ =
         std::make_unique<ValidationSet>(*data.validation, train().validation_sequences, train().microbatch_sequences,
                                         setup.replicas(), setup.share.data_rank, setup.rows());
+  if (validation_ && checkpoints_) checkpoints_->expect_validations(validation_->microbatches());
 }
 
 template <class T>
@@ -75,7 +77,7 @@ void Trainer<T>::run() {
     step(s);
     StepTimes times{step_seconds_};
     const bool validates = validation_ && (s % train().validate_every_steps == 0 || s == train().steps);
-    if (validates) times.validation = validate(s);
+    if (validates) validate(s, times);
     const bool saved =
         checkpoints_ && checkpoints_->after_step({s, updates_, bad_in_a_row_}, times, s == train().steps, watchdog_);
     if (!checkpoints_)
@@ -183,11 +185,10 @@ template <class T>
 void Trainer<T>::report(const StepRecord& record) {
   const auto timer = session_.timers().start(Phase::output);
   log_.step(record);
-  const std::int64_t every = session_.setup().deck.output.every_steps;
   const std::int64_t s = record.step;
-  if (s == first_ || s == train().steps || s % every == 0 || !record.updated)
-    log_.say(step_line(record, train().steps, seconds_left(s)) + routers_line(record.routers) +
-             sources_line(record.sources));
+  if (const auto line = lines_.add(record, session_.setup().tokens_of(s)))
+    log_.say(step_line(*line, train().steps, seconds_left(s)) + routers_line(line->routers) +
+             sources_line(line->sources));
   if (bad_in_a_row_ > 0 && bad_in_a_row_ >= train().max_not_finite_steps)
     throw Error("stopped at step " + std::to_string(s) + ": loss or gradient norm was NaN or Inf in " +
                     std::to_string(bad_in_a_row_) +
@@ -207,28 +208,43 @@ void Trainer<T>::write_profile_of(std::int64_t s) {
 }
 
 template <class T>
-double Trainer<T>::validate(std::int64_t s) {
+void Trainer<T>::validate(std::int64_t s, StepTimes& times) {
   const auto start = PhaseTimers::Clock::now();
   const auto timer = session_.timers().start(Phase::validation);
   if (watchdog_) watchdog_->start_other(s, "validation");
-  inject_fault(session_.mesh().rank(), "validation");
-  const EvaluationResult result = evaluate_set(session_, *validation_);
-  log_.metrics(
-      JsonLine().add("step", s).add("validation_loss", result.loss).add("validation_labels", result.labels).text());
-  char text[160] = "            validation: no token of its sequences is a label, so that there is no loss\n";
-  if (result.labels > 0)
-    std::snprintf(text, sizeof text, "            validation %.4f nats a token, perplexity %.3f\n", result.loss,
-                  std::exp(result.loss));
-  log_.say(text);
-  return std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
+  const EvaluationResult result = evaluate();
+  times.broken_off = result.broken_off;
+  if (result.broken_off)
+    return log_.say("            validation broken off behind " + std::to_string(result.microbatches) + " of " +
+                    std::to_string(validation_->microbatches()) + " microbatches: " + checkpoints_->leaving().why() +
+                    "\n");
+  log_.validation(s, result.loss, result.labels);
+  log_.say(validation_line(result.loss, result.labels));
+  times.validation = std::chrono::duration<double>(PhaseTimers::Clock::now() - start).count();
+}
+
+// Broken off where the job leaves; time for the save stays.
+template <class T>
+EvaluationResult Trainer<T>::evaluate() {
+  const int rank = session_.mesh().rank();
+  if (!checkpoints_) {
+    inject_fault(rank, "validation");
+    return evaluate_set(session_, *validation_);
+  }
+  Leaving& leaving = checkpoints_->leaving();
+  const double saves = checkpoints_->seconds_to_save();
+  inject_fault(rank, "validation", [&] { return leaving.asked(saves); });
+  StopPoints points;
+  return evaluate_set(session_, *validation_, [&] { return points.stop(leaving, saves); });
 }
 
 template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
-  std::int64_t labels = 0;
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop) {
+  EvaluationResult result;
   session.begin_evaluation();
   std::array<Event, 2> read;  // by the copies of the microbatches before
-  for (std::int64_t m = 0; m < set.microbatches(); ++m) {
+  std::int64_t labels = 0;
+  for (std::int64_t m = 0; m < set.microbatches() && !result.broken_off; ++m) {
     Event& passed = read[to_size(m % 2)];
     passed.synchronize();
     const HostBatch& batch = set.microbatch(m);
@@ -237,15 +253,19 @@ EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set) {
     passed.record(session.stream());
     session.beat();
     labels += batch.label_count;
+    result.microbatches = m + 1;
+    result.broken_off = stop && m + 1 < set.microbatches() && stop();
   }
   session.mesh().data().sum_host({&labels, 1});
-  const double sum = session.evaluated_loss();
-  return {labels > 0 ? sum / static_cast<double>(labels) : std::nan(""), labels};
+  result.loss = session.evaluated_loss();
+  result.loss = labels > 0 ? result.loss / static_cast<double>(labels) : std::nan("");
+  result.labels = labels;
+  return result;
 }
 
 #define FORGE_INSTANTIATE(T) \
   template class Trainer<T>; \
-  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&);
+  template EvaluationResult evaluate_set<T>(Session<T>&, ValidationSet&, const std::function<bool()>&);
 FORGE_COMPUTE_TYPES(FORGE_INSTANTIATE)
 #undef FORGE_INSTANTIATE
 

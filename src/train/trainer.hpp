@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "comm/mesh.hpp"
@@ -10,6 +11,7 @@
 #include "train/checkpoints.hpp"
 #include "train/report.hpp"
 #include "train/session.hpp"
+#include "train/step_lines.hpp"
 #include "train/training_log.hpp"
 
 namespace forge {
@@ -43,13 +45,17 @@ struct FirstBatch {
   LabelCounts labels;
 };
 
-// Mean loss per label of a validation set, over all ranks.
+// Mean loss per label of a validation set, over all ranks; of none, where it has no labels, a loss of 0. `stop`, if
+// any, is asked behind each microbatch but the last, and answers alike on all ranks: whether the evaluation is broken
+// off.
 struct EvaluationResult {
   double loss = 0;  // NaN without labels
   std::int64_t labels = 0;
+  std::int64_t microbatches = 0;  // of this rank, that were evaluated
+  bool broken_off = false;        // then the loss is none
 };
 template <class T>
-EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set);
+EvaluationResult evaluate_set(Session<T>& session, ValidationSet& set, const std::function<bool()>& stop = {});
 
 // The training loop of one rank.
 template <class T>
@@ -69,7 +75,8 @@ class Trainer {
   const HostBatch& next_batch(LabelCounts& labels);
   // Of the step's result, once it is done.
   StepRecord record_of(std::int64_t s, const StepResult& result, double rate, const LabelCounts& labels) const;
-  double validate(std::int64_t s);  // what it took
+  void validate(std::int64_t s, StepTimes& times);
+  EvaluationResult evaluate();
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
@@ -91,6 +98,7 @@ class Trainer {
   Checkpoints<T>* checkpoints_;
   Watchdog* watchdog_;
   std::int64_t first_;  // step of this run
+  StepLines lines_;
   std::int64_t updates_, bad_in_a_row_, peak_bytes_ = 0;
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
   // When the host had given out all of the step before, or ended what came between: a step's time counts from there.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -8,25 +9,37 @@
 
 namespace forge {
 
+// How long a run takes, over all of its starts: this one's seconds, behind those at which it goes on.
+struct RunClock {
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  double before = 0;
+};
+
 // What the training loop tells the outside: the log and metrics of the one rank that has a run directory, and the
 // records of all steps for whoever asks for them. Both may be null.
 class TrainingLog {
  public:
-  explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr)
-      : directory_(directory), records_(records) {}
-  // To the screen and log.txt.
+  explicit TrainingLog(RunDirectory* directory, std::vector<StepRecord>* records = nullptr, RunClock clock = {})
+      : directory_(directory), records_(records), clock_(clock) {}
+  // To the screen and log.txt. A screen that is gone, or full, is left out from then on.
   void say(const std::string& text) const;
-  void metrics(const std::string& line) const;
-  void step(const StepRecord& record) const;
+  // To log.txt alone.
+  void note(const std::string& text) const;
+  void step(StepRecord record) const;
+  void validation(std::int64_t step, double loss, std::int64_t labels) const;
   // RunDirectory::sync and lost.
   void sync() const;
   std::string lost() const;
 
  private:
+  void metrics(const std::string& line) const;
   void say_news() const;  // of files that can't be written
+  void print(const std::string& text) const;
+  double elapsed() const;
 
   RunDirectory* directory_;
   std::vector<StepRecord>* records_;
+  RunClock clock_;
 };
 
 }  // namespace forge

@@ -140,6 +140,18 @@ TEST_F(RunDirectoryTest, SaysThatItWasRemoved) {
   EXPECT_THROW(directory.finish(), IoFailed);
 }
 
+// The clock of a run goes on behind the last line that a restart keeps.
+TEST_F(RunDirectoryTest, KnowsHowLongTheRunTook) {
+  std::ofstream(path / "metrics.jsonl")
+      << "{\"step\": 1, \"elapsed_seconds\": 2.5}\n{\"step\": 2, \"elapsed_seconds\": 40.25}\n"
+      << "{\"step\": 3, \"elapsed_seconds\": 99}\n";
+  RunDirectory directory(path.string());
+  directory.resume(2);
+  EXPECT_EQ(directory.elapsed_before(), 40.25);
+  const RunDirectory other(path.string() + "/other");
+  EXPECT_EQ(other.elapsed_before(), 0);
+}
+
 TEST_F(RunDirectoryTest, IsLockedWhileInUse) {
   const RunDirectory first(path.string());
   try {
