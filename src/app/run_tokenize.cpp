@@ -21,7 +21,7 @@ namespace forge {
 
 namespace {
 
-void say(const std::string& text) {
+void tell(const std::string& text) {
   std::fprintf(stderr, "forge: tokenize: %s\n", text.c_str());
 }
 
@@ -58,7 +58,7 @@ std::vector<std::string> inputs_of(const CommandLine& line) {
     folders = true;
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
     const TextTree tree = text_tree(path, endings);
-    say(tree.summary);
+    tell(tree.summary);
     inputs.insert(inputs.end(), tree.files.begin(), tree.files.end());
   }
   if (!folders && !line.endings.empty()) throw BadInput("--ext " + line.endings + " needs a folder among the texts");
@@ -192,7 +192,7 @@ void run_tokenize(const CommandLine& line) {
   options.format = format_of(line.format);
   options.threads = line.threads;
   check_output(files_of_tokenizer(line), line.output);
-  options.say = say;
+  options.say = tell;
   const TokenizeTextResult result = tokenize_text(tokenizer, options);
   warn_of(result.ill_formed, "became U+FFFD");
   const long long ends = options.document_end >= 0 ? result.documents : 0;
