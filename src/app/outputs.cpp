@@ -56,7 +56,7 @@ std::vector<std::string> files_of(const Deck& deck) {
     append(files, source.mask_files);
   }
   append(files, {deck.schedule.file, deck.machine.product_algorithms});
-  for (const std::string& model : {deck.model.hf, deck.model.tokenizer}) {
+  for (const std::string& model : {deck.model.hf, deck.model.tokenizer, deck.checkpoint.model_from}) {
     files.push_back(model);
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(model, none)) files.push_back(entry.path());

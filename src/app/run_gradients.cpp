@@ -17,26 +17,6 @@ namespace forge {
 
 namespace {
 
-// What the gradients would be written over: what they are computed from.
-void refuse_own_input(const CommandLine& line, const Deck& deck) {
-  namespace fs = std::filesystem;
-  const auto refuse = [&](const std::string& path) {
-    std::error_code ignored;  // what doesn't exist is no input
-    if (!path.empty() && fs::equivalent(path, line.output, ignored))
-      throw BadInput("--output " + line.output + " is an input of the command, " + path + "; legal: another file");
-  };
-  refuse(line.inputs.front());
-  for (const auto* files : {&deck.data.files, &deck.data.mask_files, &deck.data.validation_files})
-    for (const std::string& file : *files) refuse(file);
-  for (const SourceDeck& source : deck.data.sources)
-    for (const auto* files : {&source.files, &source.mask_files})
-      for (const std::string& file : *files) refuse(file);
-  std::error_code error;
-  for (const std::string& directory : {deck.model.hf, deck.checkpoint.model_from})
-    for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
-      refuse(at->path().string());
-}
-
 template <class T>
 void gradients(const CommandLine& line, const Deck& deck, const World& world) {
   const RunSetup setup = make_setup(deck, world.rank());
@@ -82,7 +62,6 @@ void run_gradients(const CommandLine& line, const World& world) {
     locks = lock_outputs(line);
   }
   agree_on_deck(deck, world);
-  if (world.rank() == 0) refuse_own_input(line, deck);
   with_compute_type(deck, [&]<class T>(std::type_identity<T>) { gradients<T>(line, deck, world); });
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "config/output_lock.hpp"
 #include "config/text.hpp"
 #include "core/error.hpp"
 #include "hf/json_input.hpp"
@@ -109,7 +110,10 @@ void check_export_directory(const std::string& directory, const std::vector<std:
       throw BadInput(who + " " + directory + " is " + key + ", which it would replace; legal: another directory");
   if (!fs::exists(directory, error)) return;
   if (!fs::is_directory(directory, error)) throw BadInput(who + " " + directory + " is a file; legal: a directory");
-  if (fs::is_empty(directory, error)) return;
+  const fs::directory_iterator entries(directory, error);
+  if (std::all_of(begin(entries), end(entries),
+                  [](const fs::directory_entry& entry) { return entry.path().filename() == directory_lock_name; }))
+    return;
   const std::set<std::string> mark = mark_of(directory);
   const bool own = std::any_of(run.begin(), run.end(), [&](const std::string& name) { return mark.count(name) > 0; });
   if (own) return;

@@ -55,6 +55,6 @@ OutputLock::OutputLock(const std::string& output, const std::string& key)
 }
 
 OutputDirectoryLock::OutputDirectoryLock(const std::string& directory, const std::string& key)
-    : lock_({key, directory, ".forge.lock"}, at_once()), file_(lock_.file()) {}
+    : lock_({key, directory, directory_lock_name}, at_once()), file_(lock_.file()) {}
 
 }  // namespace forge

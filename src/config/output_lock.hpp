@@ -24,6 +24,8 @@ class OutputLock {
   LeftOver file_;
 };
 
+// The lock's file in an output that is a directory.
+inline constexpr const char* directory_lock_name = ".forge.lock";
 // Of an output that is a directory of files.
 class OutputDirectoryLock {
  public:
