@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "app/job.hpp"
+#include "app/node_fit.hpp"
 #include "app/product_table.hpp"
 #include "config/attention_kernel.hpp"
 #include "config/grouped_products.hpp"
@@ -16,6 +17,7 @@
 #include "device/free_memory.hpp"
 #include "device/memory.hpp"
 #include "kernels/attention_cudnn.hpp"
+#include "kernels/attention_tiles.hpp"
 #include "kernels/grouped_cutlass.hpp"
 #include "model/fp8_codes.hpp"
 #include "plan/machine.hpp"
@@ -79,22 +81,29 @@ std::vector<std::vector<Change>> combinations(const std::vector<std::vector<Chan
 }
 
 // What a deck needs with the changes; none where it isn't legal with them.
-std::optional<std::size_t> bytes_with(Deck deck, int world, const std::vector<Change>& changes, RunKind kind) {
+std::optional<std::size_t> bytes_with(Deck deck, int world, const std::vector<Change>& changes, RunKind kind,
+                                      FitOn on) {
   for (const Change& change : changes) change.apply(deck);
   try {
     check_deck(deck, world);
   } catch (const BadInput&) {
     return {};
   }
-  return rank_memory(make_setup(deck), kind).total();
+  const RankMemory memory = rank_memory(make_setup(deck), kind);
+  return on == FitOn::gpu ? memory.total() : memory.plan.total();
 }
 
-// "nearest change that fits: …", found by planning each.
-std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit) {
+std::string need_text(const RankMemory& memory) {
+  return format_bytes(memory.plan.total()) + " planned and " + format_bytes(total(memory.libraries)) + " for libraries";
+}
+
+}  // namespace
+
+std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on) {
   std::size_t least = std::numeric_limits<std::size_t>::max();
   std::string least_keys;
   for (const auto& changes : combinations(changes_of(setup.deck))) {
-    const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind);
+    const auto bytes = bytes_with(setup.deck, setup.mesh.world(), changes, kind, on);
     if (!bytes) continue;
     std::string keys;
     for (const Change& change : changes) keys += (keys.empty() ? "" : " ") + change.key;
@@ -106,14 +115,9 @@ std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limi
   }
   return "no change of train.recompute, train.microbatch_sequences and train.zero_stage makes it fit" +
          (least_keys.empty() ? "" : " (least: " + format_bytes(least) + " with " + least_keys + ")") +
-         "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard), or a larger GPU";
+         "; legal: more ranks (mesh.pp, mesh.tp, mesh.dp_shard)" +
+         (on == FitOn::gpu ? ", or a larger GPU" : " on more nodes, or nodes with more memory");
 }
-
-std::string need_text(const RankMemory& memory) {
-  return format_bytes(memory.plan.total()) + " planned and " + format_bytes(total(memory.libraries)) + " for libraries";
-}
-
-}  // namespace
 
 namespace {
 
@@ -166,7 +170,8 @@ std::string fit_text(const RunSetup& setup, const AskedGpu& gpu) {
   const std::string need = need_text(memory) + " are " + format_bytes(memory.total()) + " of " + format_bytes(usable);
   const std::string name = gpu.name;
   if (memory.total() <= usable) return "fits on " + name + ": " + need + "\n";
-  return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable) + "\n";
+  return "doesn't fit on " + name + ": " + need + "\n" + nearest_change(setup, RunKind::training, usable, FitOn::gpu) +
+         "\n";
 }
 
 namespace {
@@ -193,6 +198,18 @@ void refuse_products_of_codes(const Deck& deck) {
                    "delayed, or a GPU of sm_90");
 }
 
+// Attention of a CPU has its tiles there.
+void refuse_small_workspace(const Deck& deck) {
+  const ModelSpec spec = resolve_model(deck.model);
+  const bool fp64 = deck.train.precision == PrecisionName::fp64;
+  const std::size_t least = fp64 ? attention_thread_bytes<double>(spec.D(), spec.value_dim())
+                                 : attention_thread_bytes<float>(spec.D(), spec.value_dim());
+  if (library_bytes(deck) >= least) return;
+  throw BadInput("machine.workspace_mib = " + std::to_string(deck.machine.workspace_mib) +
+                 ": attention on a CPU keeps " + format_bytes(least) +
+                 " a thread there; legal: " + std::to_string((least + (1 << 20) - 1) >> 20) + " or more");
+}
+
 void refuse_grouped_products(GroupedProducts grouped) {
   if (grouped == GroupedProducts::automatic || grouped == GroupedProducts::library) return;
   const std::string asked = "machine.grouped = " + std::string(grouped_products_words[to_size(grouped)]);
@@ -214,6 +231,7 @@ void refuse_grouped_products(GroupedProducts grouped) {
 }  // namespace
 
 void refuse_what_the_device_lacks(const Deck& deck) {
+  if (std::string(device_info().kind) == "cpu") refuse_small_workspace(deck);
   const AttentionKernel attention = deck.machine.attention;
   const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
   if (on_tensor_cores(attention) && std::string(device_info().kind) == "cpu")
@@ -234,7 +252,7 @@ void refuse_what_the_device_lacks(const Deck& deck) {
 
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world) {
   const std::optional<std::size_t> mine = free_device_memory();
-  if (!mine) return;
+  if (!mine) return refuse_what_nodes_lack(setup, kind, world);
   auto free = static_cast<std::int64_t>(*mine);
   if (world.size() > 1) world.make_world()->min_host({&free, 1});
   const auto limit = to_size(free);
@@ -242,7 +260,7 @@ void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& 
   if (memory.total() <= limit) return;
   throw BadInput("the deck doesn't fit: " + need_text(memory) + " are " + format_bytes(memory.total()) +
                  " a rank, of " + format_bytes(limit) + " that are free on the GPU; " +
-                 nearest_change(setup, kind, limit));
+                 nearest_change(setup, kind, limit, FitOn::gpu));
 }
 
 }  // namespace forge

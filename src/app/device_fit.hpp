@@ -19,6 +19,10 @@ AskedGpu gpu_of(const std::string& name);
 
 // "GPUs of 80 GB or more, one a rank: …": the smallest of those on sale that have so much.
 std::string fitting_gpus(const RankMemory& memory);
+// "nearest change that fits: train.recompute=full (1.2 GiB)", found by planning each, for ranks that may have `limit`
+// bytes, of a GPU or of a node's memory.
+enum class FitOn { gpu, node };
+std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limit, FitOn on);
 // Whether the deck fits on such GPUs, and the nearest change that makes it fit: lines for `forge show`.
 std::string fit_text(const RunSetup& setup, const AskedGpu& gpu);
 // Throws BadInput where the deck asks for kernels that the device of this build hasn't.

@@ -7,13 +7,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "app/process_start.hpp"
+#include "app/refused_memory.hpp"
 #include "comm/launcher.hpp"
+#include "core/bytes.hpp"
 #include "core/file_errors.hpp"
 #include "core/left_over.hpp"
+#include "core/shortage.hpp"
 #include "core/to_size.hpp"
+#include "device/memory.hpp"
+#include "device/memory_left.hpp"
 #include "train/stop_request.hpp"
 
 namespace forge {
@@ -54,6 +62,12 @@ std::string ranks_report(const RollCall::Outcome& outcome, const World& world) {
   return report;
 }
 
+std::string out_of_memory() {
+  return "out of memory: " + format_bytes(refused_bytes()) + " more are needed beside " +
+         format_bytes(host_memory().resident) + " that this process has; " + memory_left_text() +
+         "; legal: a smaller model, batch or text, fewer ranks a node, or more memory";
+}
+
 }  // namespace
 
 void print_message(const char* kind, int rank, const std::string& text) {
@@ -80,6 +94,7 @@ void wait_for_turn(int rank, int least) {
 
 Failure failure_of(const std::exception_ptr& error) {
   if (!error) return {ExitCode::internal, "terminated without an exception"};
+  give_back_reserve();
   try {
     std::rethrow_exception(error);
   } catch (const Error& e) {
@@ -88,6 +103,12 @@ Failure failure_of(const std::exception_ptr& error) {
   } catch (const std::filesystem::filesystem_error& e) {
     const bool wrong = is_wrong_name(e.code().value());
     return {wrong ? ExitCode::bad_input : ExitCode::io_failed, e.what()};
+  } catch (const std::bad_alloc&) {
+    return {code_of_shortage(), out_of_memory()};
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) return {ExitCode::internal, e.what()};
+    return {code_of_shortage(), "the system gives no more threads: " + threads_left_text() +
+                                    "; legal: fewer ranks or threads, or higher limits"};
   } catch (const std::exception& e) {
     return {ExitCode::internal, e.what()};
   } catch (...) {
@@ -100,6 +121,7 @@ void end_failed_job(const std::exception_ptr& error, const Environment* job) {
   const int rank = job ? job->rank() : launched_rank(), code = static_cast<int>(failure.code);
   wait_for_turn(rank);
   print_message("error", rank, failure.text);
+  expect_end();
   if (job) job->abort(code);
   std::_Exit(code);
 }
@@ -118,6 +140,7 @@ void end_hanging_job(const Watchdog::Missed& missed, const World* world) {
     print_message("error", 0, what + ranks_report(missed.ranks, *world));
   }
   remove_left_overs();
+  expect_end();
   if (world) world->abort(code);
   std::_Exit(code);
 }

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "app/device_fit.hpp"
@@ -26,6 +28,8 @@
 #include "core/counts.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
+#include "device/memory.hpp"
+#include "device/threads.hpp"
 #include "layout/local_units.hpp"
 #include "schedule/check_deck.hpp"
 #include "schedule/csv.hpp"
@@ -162,12 +166,36 @@ void agree_on_deck(const Deck& deck, const World& world) {
                    " differs from that of rank 0; every rank must read the same files with the same options");
 }
 
+namespace {
+
+// The first number of a variable, as of "4,2"; 0 where there is none. Refuses what machine.threads doesn't take.
+int threads_from(const char* variable) {
+  constexpr int most = 4096;
+  const char* const text = std::getenv(variable);
+  if (!text) return 0;
+  const std::string_view digits = text + std::strspn(text, " \t+");
+  std::int64_t threads = 0;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), threads);
+  if (error == std::errc::result_out_of_range || threads > most)
+    throw BadInput(std::string(variable) + " = " + std::string(text).substr(0, 40) +
+                   ": is out of range for the threads of a rank; legal: 1 to " + std::to_string(most));
+  return static_cast<int>(std::max<std::int64_t>(threads, 0));
+}
+
+}  // namespace
+
 int threads_of(const Deck& deck, const World& world) {
   if (deck.machine.threads > 0) return static_cast<int>(deck.machine.threads);
-  if (std::getenv("OMP_NUM_THREADS")) return std::max(1, omp_get_max_threads());
-  if (const char* cpus = std::getenv("SLURM_CPUS_PER_TASK"); cpus && std::atoi(cpus) > 0) return std::atoi(cpus);
+  if (threads_from("OMP_NUM_THREADS") > 0) return std::max(1, omp_get_max_threads());
+  if (const int cpus = threads_from("SLURM_CPUS_PER_TASK"); cpus > 0) return cpus;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / world.local_size());
+}
+
+int start_threads_of(const Deck& deck, const World& world) {
+  const int threads = threads_of(deck, world);
+  if (std::string(device_info().kind) == "cpu") start_threads(threads);
+  return threads;
 }
 
 namespace {
@@ -185,6 +213,7 @@ void prepare_device(const RunSetup& setup, RunKind kind, const World& world) {
   choose_device(world);
   refuse_what_the_device_lacks(setup.deck);
   refuse_what_does_not_fit(setup, kind, world);
+  start_threads_of(setup.deck, world);
 }
 
 template <class T>

@@ -6,7 +6,9 @@
 
 #include "app/end_of_job.hpp"
 #include "app/job.hpp"
+#include "app/node_fit.hpp"
 #include "app/outputs.hpp"
+#include "app/process_start.hpp"
 #include "app/verbs.hpp"
 #include "comm/launcher.hpp"
 #include "comm/thread_communicator.hpp"
@@ -94,6 +96,7 @@ int run_job(const CommandLine& line, int& argc, char**& argv) {
   const forge::LastWords last_words([&](const std::exception_ptr& error) { forge::end_failed_job(error, job.load()); });
   forge::Watchdog watchdog(forge::deadlines_of(line), "start",
                            [&](const forge::Watchdog::Missed& missed) { forge::end_hanging_job(missed, job.load()); });
+  forge::refuse_more_than_is_left(std::size_t{48} << 20, "MPI and forge's other libraries");  // some die without it
   forge::Environment environment(argc, argv, watchdog);
   job = &environment;
   forge::inject_fault(environment.rank(), "start");
@@ -165,14 +168,18 @@ int run(int argc, char** argv) {
   return run_job(line, argc, argv);
 }
 
-}  // namespace
-
 // Whoever was promised an output gets it, or an exit code that says so.
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   forge::keep_standard_descriptors();
   const int code = run(argc, argv);
   const std::string lost = forge::lost_output();
   if (lost.empty() || code != static_cast<int>(forge::ExitCode::done)) return code;
   forge::print_message("error", forge::launched_rank(), lost + "; a training's log.txt has what it printed");
   return static_cast<int>(forge::ExitCode::io_failed);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return forge::run_process(run_program, argc, argv);
 }

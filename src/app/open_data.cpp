@@ -1,6 +1,11 @@
 #include "app/open_data.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
 
 #include "core/error.hpp"
 #include "tokenizer/files.hpp"
@@ -8,7 +13,49 @@
 
 namespace forge {
 
+namespace {
+
+std::int64_t files_of(const std::vector<std::string>& files, const std::vector<std::string>& masks) {
+  std::int64_t count = static_cast<std::int64_t>(files.size() + masks.size());
+  std::error_code ignored;
+  for (const std::string& file : files) {  // with an index of documents
+    std::filesystem::path megatron = file;
+    count += std::filesystem::exists(megatron.replace_extension(".idx"), ignored) ||
+             std::filesystem::exists(file + ".index", ignored);
+  }
+  return count;
+}
+
+std::int64_t open_now() {
+  std::int64_t count = 0;
+  std::error_code error;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd", error)) ++count;
+  return count;
+}
+
+// Every rank of a process has its own files open. The soft limit is the hard one since the start.
+void refuse_too_many_files(const RunSetup& setup, const World& world) {
+  constexpr std::int64_t besides = 32;  // outputs, checkpoints, what MPI opens later
+  const DataDeck& data = setup.deck.data;
+  std::int64_t files =
+      files_of(data.files, data.mask_files) + files_of(data.validation_files, data.validation_mask_files);
+  for (const SourceDeck& source : data.sources) files += files_of(source.files, source.mask_files);
+  const std::int64_t ranks = world.node_name(0).empty() ? world.size() : 1;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const std::int64_t needed = files * ranks + besides + (ranks == 1 ? open_now() : 0);
+  if (needed <= static_cast<std::int64_t>(limit.rlim_cur)) return;
+  throw BadInput("data.files: " + std::to_string(files) + " files of " + std::to_string(ranks) +
+                 (ranks == 1 ? " rank need " : " ranks of a process need ") + std::to_string(needed) +
+                 " open files, but ulimit -n is " + std::to_string(limit.rlim_cur) + " (its hard limit " +
+                 std::to_string(limit.rlim_max) + "); legal: fewer, longer files, or ulimit -n " +
+                 std::to_string(needed) + " or more" + (ranks > 1 ? ", or ranks that are processes (mpirun)" : ""));
+}
+
+}  // namespace
+
 TrainingData open_data(const RunSetup& setup, const World& world) {
+  refuse_too_many_files(setup, world);
   if (setup.deck.data.packing == Packing::cut) return TrainingData(setup);
   world.watchdog().start_other(0, "packing");
   Heartbeat* const heartbeat = &world.watchdog().heartbeat();

@@ -3,6 +3,7 @@
 
 #include "app/job.hpp"
 #include "app/model_text.hpp"
+#include "app/node_fit.hpp"
 #include "app/trained_model.hpp"
 #include "app/verbs.hpp"
 #include "checkpoint/hf_tensors.hpp"
@@ -157,7 +158,8 @@ void generate(const CommandLine& line, const Deck& deck, const std::vector<std::
   if (deck.model.max_positions > 0 && capacity > deck.model.max_positions)
     throw BadInput("prompt and --length need " + std::to_string(capacity) + " positions, the model has " +
                    std::to_string(deck.model.max_positions));
-  Stream stream(threads_of(deck, world));
+  refuse_more_than_is_left(bytes_of(whole_units(resolve_model(deck.model)), precision_of(deck)), "the model's weights");
+  Stream stream(start_threads_of(deck, world));
   WholeModel<T> model(deck, stream);
   std::vector<std::string> notes;
   const std::string from = model.load(deck, *world.make_world(), stream, notes);

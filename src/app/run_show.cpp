@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "app/cost_text.hpp"
 #include "app/device_fit.hpp"
@@ -165,24 +166,36 @@ void print_memory(const RunSetup& s, const std::vector<MemoryPlan>& plans) {
   row("peak", [](const MemoryPlan& plan) { return plan.total(); });
 }
 
+// All shards of a stage; of very many, some from the first to the last: units times shards are what takes time.
+std::vector<int> shards_to_look_at(const RunSetup& s) {
+  constexpr std::int64_t most_reductions = 1'000'000;
+  const std::int64_t all = s.mesh.dense_shards(), units = static_cast<std::int64_t>(s.units.size());
+  const std::int64_t count = std::min(all, std::max<std::int64_t>(2, most_reductions / units));
+  std::vector<int> shards;
+  for (std::int64_t i = 0; i < count; ++i)
+    shards.push_back(static_cast<int>(count == 1 ? 0 : i * (all - 1) / (count - 1)));
+  return shards;
+}
+
 // Bytes that a rank sends in a step, by group: of the ranks that differ (stages and shards), the one that sends most.
 void print_traffic(const RunSetup& s) {
   if (s.mesh.world() == 1) return;
   std::vector<std::vector<std::pair<std::string, Traffic>>> plans;
   const int ranks = s.mesh.world() / s.mesh.pp;
+  const std::vector<int> shards = shards_to_look_at(s);
   for (int p = 0; p < s.mesh.pp; ++p) {
-    // The shards of a stage have the same units, of which they own other parts.
-    RankShare share = rank_share(s.model_share(), p * ranks);
-    for (int shard = 0; shard < s.mesh.dense_shards(); ++shard) {
-      for (LocalUnit& unit : share.units)
-        if (!unit.is_experts()) unit.zero.shard = shard;
-      plans.push_back(plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule));
-    }
+    const RankShare share = rank_share(s.model_share(), p * ranks);
+    for (auto& plan : plan_traffic_of_shards(s.buffers, s.spec, s.mesh, share, s.schedule, shards))
+      plans.push_back(std::move(plan));
   }
+  const std::string some = static_cast<int>(shards.size()) == s.mesh.dense_shards()
+                               ? ""
+                               : " (of " + std::to_string(shards.size()) + " of " +
+                                     std::to_string(s.mesh.dense_shards()) + " shards of a stage)";
   std::printf(
-      "\nsent in a step by the rank that sends most in the group, by the least that the operations need\n"
+      "\nsent in a step by the rank that sends most in the group, by the least that the operations need%s\n"
       "  %-18s %20s %8s\n",
-      "group", "bytes", "calls");
+      some.c_str(), "group", "bytes", "calls");
   for (std::size_t group = 0; group < plans.front().size(); ++group) {
     const auto most = std::max_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
       return a[group].second.total_bytes() < b[group].second.total_bytes();

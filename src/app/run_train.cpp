@@ -30,7 +30,7 @@ double peak_of(const RunSetup& setup, const World& world) {
   if (deck.machine.peak_tflops > 0) return deck.machine.peak_tflops * 1e12;
   world.watchdog().start_other(0, "measurements");
   return measure_peak(threads_of(deck, world), library_bytes(deck), planned_memory(setup, RunKind::training).total(),
-                      dtype_of<T>);
+                      dtype_of<T>, world.local_size());
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -158,10 +159,14 @@ Watchdog& Environment::watchdog() const {
 
 void Environment::abort(int code) const {
   // A launcher that doesn't hear, or MPI on its way out, must not keep this rank.
-  std::thread([code] {
-    std::this_thread::sleep_for(std::chrono::seconds(3));
+  try {
+    std::thread([code] {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+      std::_Exit(code);
+    }).detach();
+  } catch (const std::system_error&) {  // there are no more threads
     std::_Exit(code);
-  }).detach();
+  }
   if (impl_->size > 1)
     MPI_Abort(MPI_COMM_WORLD, code);
   else

@@ -319,7 +319,7 @@ void add_machine(std::vector<Key>& keys) {
   k.integer<&M::threads>("threads", may_change, 0, 4096, "",
                          "per rank; 0 = OMP_NUM_THREADS, else cores / ranks of the node");
   k.integer<&M::workspace_mib>("workspace_mib", may_change, 0, 1 << 20, "",
-                               "what libraries (GEMM, cuDNN, CUTLASS) may use");
+                               "what libraries (GEMM, cuDNN, CUTLASS), and attention on a CPU, may use");
   k.number<&M::peak_tflops>("peak_tflops", may_change, at_least(0),
                             "per rank, for mfu; 0 = measured at the start (CPU) or the device's data sheet");
   k.integer<&M::first_deadline_seconds>("first_deadline_seconds", may_change, 0, most_steps, "",

@@ -36,7 +36,10 @@ void do_last_act() {
   speaking = true;
   const std::exception_ptr error = std::current_exception();
   do_last_act();
-  speaker(error);
+  try {
+    speaker(error);
+  } catch (...) {  // out of memory: C++ would abort
+  }
   std::_Exit(EXIT_FAILURE);
 }
 

@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "core/bytes.hpp"
-#include "core/error.hpp"
+#include "core/shortage.hpp"
 #include "core/to_size.hpp"
 #include "device/free_memory.hpp"
 #include "device/isa.hpp"
 #include "device/memory.hpp"
+#include "device/memory_left.hpp"
 #include "device/pinned.hpp"
 
 namespace forge {
@@ -22,7 +23,8 @@ namespace forge {
 Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) throw Error("no address space for " + format_bytes(bytes) + ": " + std::strerror(errno));
+  if (p == MAP_FAILED)
+    throw Shortage("no memory for " + format_bytes(bytes) + ": " + std::strerror(errno) + "; " + memory_left_text());
   madvise(p, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(p);
 }

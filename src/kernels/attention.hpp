@@ -38,6 +38,10 @@ struct AttentionShape {
   // With kernel cudnn: given where the host knows that row t of each sequence, of queries and of keys, has position t,
   // and that a sequence is one document. cuDNN then computes what it has (cudnn_takes()), tensor cores the rest.
   CudnnAttention* cudnn = nullptr;
+  // CPU: where threads keep their tiles, attention_thread_bytes() of attention_tiles.hpp each. Nothing else uses it
+  // while a call runs; where it is small, fewer threads compute.
+  std::byte* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
 };
 
 // Tiled causal attention (Dao et al. 2022: online softmax; T x T never exists). H heads of q share K heads of k and v

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "core/array.hpp"
+#include "core/to_size.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/attention_mask.hpp"
 #include "kernels/attention_sizes.hpp"
@@ -28,35 +32,30 @@ constexpr std::int64_t tiles_of(std::int64_t n) {
   return (n + tile - 1) / tile;
 }
 
-// Runs f(0) … f(items − 1), in any order, on the threads of the stream.
+// Hands out parts of a thread's memory.
+template <class A>
+struct Scratch {
+  A* next;
+
+  A* take(std::int64_t n) { return std::exchange(next, next + round_up(n)); }
+};
+
+// Runs f(0, thread) … f(items − 1, thread), in any order, on so many threads.
 template <class F>
-void run_items(Stream& stream, std::int64_t items, F f) {
-  auto run = [=, threads = stream.threads()] {
+void run_items(Stream& stream, int threads, std::int64_t items, F f) {
+  auto run = [=] {
     if (threads == 1 || items < 2) {
-      for (std::int64_t i = 0; i < items; ++i) f(i);
+      for (std::int64_t i = 0; i < items; ++i) f(i, 0);
       return;
     }
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (std::int64_t i = 0; i < items; ++i) f(i);
+    for (std::int64_t i = 0; i < items; ++i) f(i, omp_get_thread_num());
   };
   if (stream.runs_inline())
     run();
   else
     stream.submit(run);
 }
-
-// Hands out parts of one block of the stack. Pages that no tile reaches are never touched.
-template <class A, std::int64_t elements>
-struct Scratch {
-  alignas(64) A data[elements];
-  std::int64_t used = 0;
-
-  A* take(std::int64_t n) {
-    A* p = data + used;
-    used += round_up(n);
-    return p;
-  }
-};
 
 // A range of one side of a tile.
 struct Range {
@@ -144,6 +143,16 @@ struct Call {
         k(k_),
         v(v_),
         run(tile_functions<T>()) {}
+
+  // Those of the stream, or as many as have room for their tiles.
+  int threads(const Stream& stream) const {
+    const std::size_t room = shape.workspace_bytes / attention_thread_bytes<A>(n.D, n.Dv);
+    require(room >= 1, "attention: its workspace is smaller than the tiles of one thread");
+    return static_cast<int>(std::min<std::size_t>(room, to_size(stream.threads())));
+  }
+  Scratch<A> scratch(int thread) const {
+    return {reinterpret_cast<A*>(shape.workspace + to_size(thread) * attention_thread_bytes<A>(n.D, n.Dv))};
+  }
 
   std::int64_t limit() const { return window > 0 ? std::min<std::int64_t>(window - 1, INT32_MAX) : INT32_MAX; }
 

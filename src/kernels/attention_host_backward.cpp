@@ -24,18 +24,18 @@ struct BackwardCall {
   View<A, 3> sums;
 };
 
-// The stack of one item.
+// The tiles of one item.
 template <class T>
 struct BackwardTiles {
   using A = acc_t<T>;
 
-  Scratch<A, tile*(8 * attention_largest_head + 4 * tile + 3)> scratch;
   A *k_t, *v_t, *k, *q, *d_o, *d_k_t, *d_v_t, *d_q, *scores, *d_scores, *dropout, *slopes, *lse, *delta, *ones;
   std::int64_t k_columns;
   TilePlaces<A> places_q, places_k;
 
   BackwardTiles(const BackwardTiles&) = delete;
-  explicit BackwardTiles(const Call<T>& call) : k_columns(round_up(call.n.D)) {
+  BackwardTiles(const Call<T>& call, int thread) : k_columns(round_up(call.n.D)) {
+    Scratch<A> scratch = call.scratch(thread);
     const std::int64_t D = call.n.D, Dv = call.n.Dv;
     k_t = scratch.take(D * tile);
     v_t = scratch.take(Dv * tile);
@@ -175,11 +175,11 @@ void finish_sums(const BackwardCall<T>& b, Range rows, Range heads) {
 
 // All gradients of one sequence and head of keys.
 template <class T>
-void backward_item(const BackwardCall<T>& b, std::int64_t item) {
+void backward_item(const BackwardCall<T>& b, std::int64_t item, int thread) {
   const AttentionSizes& n = b.call.n;
   const std::int64_t sequence = item / n.K, kv_head = item % n.K;
   const Range rows{sequence * n.Tq, (sequence + 1) * n.Tq}, heads{kv_head * n.group(), (kv_head + 1) * n.group()};
-  BackwardTiles<T> tiles(b.call);
+  BackwardTiles<T> tiles(b.call, thread);
   clear_sums(b, rows, heads);
   for (std::int64_t j = 0; j < n.Tk; j += tile) backward_keys(b, sequence, kv_head, j, Wanted::all, tiles);
   finish_sums(b, rows, heads);
@@ -187,22 +187,22 @@ void backward_item(const BackwardCall<T>& b, std::int64_t item) {
 
 // d_k and d_v of one tile of keys.
 template <class T>
-void keys_item(const BackwardCall<T>& b, std::int64_t item) {
+void keys_item(const BackwardCall<T>& b, std::int64_t item, int thread) {
   const AttentionSizes& n = b.call.n;
   const std::int64_t tiles_k = tiles_of(n.Tk), first = item % tiles_k * tile;
-  BackwardTiles<T> tiles(b.call);
+  BackwardTiles<T> tiles(b.call, thread);
   backward_keys(b, item / tiles_k / n.K, item / tiles_k % n.K, first, Wanted::keys, tiles);
 }
 
 // d_q of one tile of queries and one head.
 template <class T>
-void queries_item(const BackwardCall<T>& b, std::int64_t item) {
+void queries_item(const BackwardCall<T>& b, std::int64_t item, int thread) {
   const AttentionSizes& n = b.call.n;
   const std::int64_t tiles_q = tiles_of(n.Tq), first = (tiles_q - 1 - item % tiles_q) * tile;
   const std::int64_t head = item / tiles_q % n.H, sequence = item / tiles_q / n.H;
   const std::int64_t row_q = sequence * n.Tq + first;
   const Range rows{row_q, row_q + std::min(tile, n.Tq - first)}, heads{head, head + 1};
-  BackwardTiles<T> tiles(b.call);
+  BackwardTiles<T> tiles(b.call, thread);
   clear_sums(b, rows, heads);
   Pair at;
   at.head = head;
@@ -227,10 +227,12 @@ void attention_backward(Stream& stream, const AttentionShape& shape, const Atten
   const BackwardCall<T> b{Call<T>(shape, mask, q, k, v), d_o, lse, delta, d_q, d_k, d_v, sums};
   check_attention_gradients(b.call.n, d_o, lse, delta, d_q, d_k, d_v, sums);
   const AttentionSizes& n = b.call.n;
-  if (n.B * n.K >= stream.threads())
-    return run_items(stream, n.B * n.K, [=](std::int64_t item) { backward_item(b, item); });
-  run_items(stream, n.B * n.K * tiles_of(n.Tk), [=](std::int64_t item) { keys_item(b, item); });
-  run_items(stream, n.B * n.H * tiles_of(n.Tq), [=](std::int64_t item) { queries_item(b, item); });
+  const int threads = b.call.threads(stream);
+  if (n.B * n.K >= threads)
+    return run_items(stream, threads, n.B * n.K, [=](std::int64_t i, int thread) { backward_item(b, i, thread); });
+  run_items(stream, threads, n.B * n.K * tiles_of(n.Tk), [=](std::int64_t i, int thread) { keys_item(b, i, thread); });
+  run_items(stream, threads, n.B * n.H * tiles_of(n.Tq),
+            [=](std::int64_t i, int thread) { queries_item(b, i, thread); });
 }
 
 #define FORGE_ATTENTION(T)                                                                                            \

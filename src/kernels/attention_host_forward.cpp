@@ -19,7 +19,7 @@ void raise(const A* scores, std::int64_t keys, std::int64_t lanes, A* largest) {
 }
 
 template <class T>
-void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, const View<acc_t<T>, 2>& lse,
+void forward_item(const Call<T>& call, std::int64_t item, int thread, const View<T, 3>& o, const View<acc_t<T>, 2>& lse,
                   const View<acc_t<T>, 2>& peak) {
   using A = acc_t<T>;
   const AttentionSizes& n = call.n;
@@ -30,7 +30,7 @@ void forward_item(const Call<T>& call, std::int64_t item, const View<T, 3>& o, c
   const std::int64_t row_q = b * n.Tq + first, rows = std::min(tile, n.Tq - first), lanes = round_up(rows);
   const auto& run = call.run;
 
-  Scratch<A, tile*(4 * attention_largest_head + 2 * tile + 4)> scratch;
+  Scratch<A> scratch = call.scratch(thread);
   A* q_t = scratch.take(n.D * tile);
   A* o_t = scratch.take(n.Dv * tile);
   A* k = scratch.take(tile * n.D);
@@ -101,8 +101,8 @@ void attention_forward(Stream& stream, const AttentionShape& shape, const Attent
                        View<acc_t<T>, 2> peak) {
   const Call<T> call(shape, mask, q, k, v);
   check_attention_output(call.n, o, lse, peak);
-  run_items(stream, call.n.B * call.n.H * tiles_of(call.n.Tq),
-            [=](std::int64_t item) { forward_item(call, item, o, lse, peak); });
+  run_items(stream, call.threads(stream), call.n.B * call.n.H * tiles_of(call.n.Tq),
+            [=](std::int64_t item, int thread) { forward_item(call, item, thread, o, lse, peak); });
 }
 
 #define FORGE_ATTENTION(T)                                                                                   \

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,6 +14,13 @@
 namespace forge {
 
 inline constexpr std::int64_t attention_tile = 64;
+
+// Bytes of the tiles that a thread works with, of heads of q and k, and of v: those of backward, which are more.
+template <class A>
+constexpr std::size_t attention_thread_bytes(std::int64_t D, std::int64_t Dv) {
+  const std::int64_t padded = (D + 15) / 16 * 16;
+  return static_cast<std::size_t>(attention_tile * (3 * D + 3 * Dv + 2 * padded + 4 * attention_tile + 3)) * sizeof(A);
+}
 
 // c(m, lanes) = keep(lanes) ∘ c + a(m, k) · b(k, lanes); c is not read where keep is null. lanes: a multiple of the
 // widest vector (16 float, 8 double). Element (i, j) of a stands at a[i·lda + j], or a[j·lda + i] in product_columns.

@@ -69,6 +69,9 @@ class Gemm {
   bool fp8_product(Stream& stream, const Fp8Codes& a, const Fp8Codes& b, Fp8Scaling scaling, bool adds, View<TC, 2> c,
                    View<float, 1> factors);
 
+  // What the caller gave it. Nothing uses it between two products.
+  std::span<std::byte> workspace() const;
+
   // CUDA: products of these shapes take these algorithms, as long as they live. Refuses one that its workspace is too
   // small for.
   void use(const ProductAlgorithms& algorithms);

@@ -197,6 +197,9 @@ Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool cutlass)
 
 Gemm::~Gemm() = default;
 
+std::span<std::byte> Gemm::workspace() const {
+  return {static_cast<std::byte*>(impl_->workspace), impl_->workspace_bytes};
+}
 std::string products_library() {
   return "cuBLASLt " + std::to_string(cublasLtGetVersion());
 }

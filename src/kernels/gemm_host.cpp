@@ -247,6 +247,9 @@ Gemm::Gemm(void* workspace, std::size_t workspace_bytes, bool)
 
 Gemm::~Gemm() = default;
 
+std::span<std::byte> Gemm::workspace() const {
+  return {impl_->workspace.data, impl_->workspace.bytes};
+}
 std::string products_library() {
   return "";
 }

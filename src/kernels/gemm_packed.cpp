@@ -226,7 +226,7 @@ void packed_gemm(int threads, int64_t m, int64_t n, int64_t k, A alpha, Operand<
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return scale(m, n, beta, c, pitch);
   const Bodies<T, A> body = bodies<T, A>();
-  alignas(line) A small[max_columns * depth];
+  alignas(line) A small[max_columns * sizeof(float) / sizeof(A) * depth];
   const int64_t panel = body.columns * depth;
   const int64_t fitting = static_cast<int64_t>(workspace_bytes / sizeof(A)) / panel;
   const int64_t cached = (1 << 20) / static_cast<int64_t>(sizeof(A)) / panel;

@@ -60,6 +60,8 @@ void attend_cached(const BlockPass<T>& p, const AttendBuffers<T>& b, const Atten
   const Microbatch& mb = p.ctx.buffers.microbatch;
   AttentionShape shape{mb.sequences, mb.sequence_tokens, length, m.softmax_scale(), 0, 0, {}};
   shape.soft_cap = m.options.attention_soft_cap;
+  shape.workspace = p.ctx.gemm.workspace().data();
+  shape.workspace_bytes = p.ctx.gemm.workspace().size();
   const AttentionMask mask{p.batch.positions, cache.positions.slice(0, length), p.batch.documents,
                            cache.documents.slice(0, length), m.window(p.layer)};
   attention_forward<T>(p.ctx.stream, shape, mask, in.q, heads_of(cache.k[l].slice(0, length), 0, m.K(), m.D()),

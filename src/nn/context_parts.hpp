@@ -45,6 +45,8 @@ AttentionShape context_shape(const Context<T>& ctx, std::int64_t layer, std::int
                        {},
                        ctx.groups.tp_rank() * ctx.spec().H() + first_head};
   shape.kernel = ctx.attention;
+  shape.workspace = ctx.gemm.workspace().data();
+  shape.workspace_bytes = ctx.gemm.workspace().size();
   shape.soft_cap = ctx.spec().options.attention_soft_cap;
   shape.samples = samples;
   if (ctx.dropout_rate() > 0) {

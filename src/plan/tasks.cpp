@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/error.hpp"
@@ -51,14 +52,11 @@ bool contains(const std::vector<std::size_t>& units, std::size_t unit) {
 
 // The units that each step adds gradients to, and those of them that no later step of its pass does.
 void find_finished(const std::vector<StageLayer>& layers, std::vector<Step>& steps) {
-  std::vector<std::pair<Pass, std::size_t>> later;
+  std::set<std::pair<Pass, std::size_t>> later;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     step->adds_to = units_completed(layers[to_size(step->layer)], step->pass);
     for (const std::size_t unit : step->adds_to) {
-      const std::pair of_pass(step->pass, unit);
-      if (std::find(later.begin(), later.end(), of_pass) != later.end()) continue;
-      later.push_back(of_pass);
-      step->finishes.push_back(unit);
+      if (later.insert({step->pass, unit}).second) step->finishes.push_back(unit);
     }
   }
 }

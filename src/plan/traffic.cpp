@@ -1,5 +1,7 @@
 #include "plan/traffic.hpp"
 
+#include <utility>
+
 #include "core/to_size.hpp"
 #include "layout/layer_kinds.hpp"
 #include "nn/run.plan.hpp"
@@ -42,35 +44,92 @@ std::vector<Sent> sends_of(const BufferContext& c, const RankShare& share, const
   }
 }
 
-std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
-                                                          const MeshShape& mesh, const RankShare& share,
-                                                          const Schedule& schedule) {
-  const GroupSizes sizes = group_sizes(whole, mesh, share);
-  std::vector<std::pair<std::string, Traffic>> traffic(group_count);
-  for (std::size_t g = 0; g < traffic.size(); ++g) traffic[g].first = name_of(static_cast<Group>(g));
+namespace {
+
+using GroupTraffic = std::vector<std::pair<std::string, Traffic>>;
+
+// Adds up what tasks of a rank send.
+class TrafficOfTasks {
+ public:
+  TrafficOfTasks(const BufferContext& c, const RankShare& share, const GroupSizes& sizes)
+      : c_(c), share_(share), sizes_(sizes), traffic_(group_count) {
+    for (std::size_t g = 0; g < traffic_.size(); ++g) traffic_[g].first = name_of(static_cast<Group>(g));
+  }
+  TrafficOfTasks(const BufferContext& c, const RankShare& share, const GroupSizes& sizes, GroupTraffic before)
+      : c_(c), share_(share), sizes_(sizes), traffic_(std::move(before)) {}
+
+  void add(const Task& task) {
+    const LayerPass p = pass_of(task, share_);
+    add_all(p.layer ? known_.of(p, [&] { return calls_of(task); }) : calls_of(task));
+  }
+  const GroupTraffic& traffic() const { return traffic_; }
+
+ private:
   struct Call {
     std::size_t group;
     Collective collective;
     std::int64_t bytes, times;
   };
-  const auto calls_of = [&](const Task& task) {
+
+  std::vector<Call> calls_of(const Task& task) const {
     std::vector<Call> calls;
-    for (const Sent& s : sends_of(c, share, task))
-      if (sizes[to_size(s.group)] > 1)
-        calls.push_back({to_size(s.group), s.collective, bytes_of(s, sizes) / s.times, s.times});
+    for (const Sent& s : sends_of(c_, share_, task))
+      if (sizes_[to_size(s.group)] > 1)
+        calls.push_back({to_size(s.group), s.collective, bytes_of(s, sizes_) / s.times, s.times});
     return calls;
-  };
-  PassMemo<std::vector<Call>> known;
-  const auto add_all = [&](const std::vector<Call>& calls) {
-    for (const Call& call : calls) traffic[call.group].second.add(call.collective, call.bytes, call.times);
-  };
-  const auto add = [&](const Task& task) {
-    const LayerPass p = pass_of(task, share);
-    add_all(p.layer ? known.of(p, [&] { return calls_of(task); }) : calls_of(task));
-  };
-  for (const Task& task : step_tasks(share, schedule, c.recompute)) add(task);
-  for (const Task& task : update_tasks(share, false)) add(task);
-  return traffic;
+  }
+  void add_all(const std::vector<Call>& calls) {
+    for (const Call& call : calls) traffic_[call.group].second.add(call.collective, call.bytes, call.times);
+  }
+
+  const BufferContext& c_;
+  const RankShare& share_;
+  const GroupSizes& sizes_;
+  GroupTraffic traffic_;
+  PassMemo<std::vector<Call>> known_;
+};
+
+// f(task) of a training step and its update.
+template <class F>
+void each_task(const BufferContext& c, const RankShare& share, const Schedule& schedule, const F& f) {
+  for (const Task& task : step_tasks(share, schedule, c.recompute)) f(task);
+  for (const Task& task : update_tasks(share, false)) f(task);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c, const ModelSpec& whole,
+                                                          const MeshShape& mesh, const RankShare& share,
+                                                          const Schedule& schedule) {
+  const GroupSizes sizes = group_sizes(whole, mesh, share);
+  TrafficOfTasks sum(c, share, sizes);
+  each_task(c, share, schedule, [&](const Task& task) { sum.add(task); });
+  return sum.traffic();
+}
+
+std::vector<std::vector<std::pair<std::string, Traffic>>> plan_traffic_of_shards(const BufferContext& c,
+                                                                                 const ModelSpec& whole,
+                                                                                 const MeshShape& mesh, RankShare share,
+                                                                                 const Schedule& schedule,
+                                                                                 const std::vector<int>& shards) {
+  const GroupSizes sizes = group_sizes(whole, mesh, share);
+  TrafficOfTasks alike(c, share, sizes);
+  std::vector<Task> others;
+  each_task(c, share, schedule, [&](const Task& task) {
+    if (task.op == TaskOp::reduce_gradients && task.last && !share.units[task.unit].is_experts())
+      others.push_back(task);
+    else
+      alike.add(task);
+  });
+  std::vector<GroupTraffic> list;
+  for (const int shard : shards) {
+    for (LocalUnit& unit : share.units)
+      if (!unit.is_experts()) unit.zero.shard = shard;
+    TrafficOfTasks sum(c, share, sizes, alike.traffic());
+    for (const Task& task : others) sum.add(task);
+    list.push_back(sum.traffic());
+  }
+  return list;
 }
 
 }  // namespace forge

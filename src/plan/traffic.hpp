@@ -20,4 +20,12 @@ std::vector<std::pair<std::string, Traffic>> plan_traffic(const BufferContext& c
                                                           const MeshShape& mesh, const RankShare& share,
                                                           const Schedule& schedule);
 
+// The same of other ranks of the share's stage, which differ in the shard of the units that data-parallel ranks share:
+// one for each of `shards`. Only reductions of replicated parameters differ.
+std::vector<std::vector<std::pair<std::string, Traffic>>> plan_traffic_of_shards(const BufferContext& context,
+                                                                                 const ModelSpec& whole,
+                                                                                 const MeshShape& mesh, RankShare share,
+                                                                                 const Schedule& schedule,
+                                                                                 const std::vector<int>& shards);
+
 }  // namespace forge

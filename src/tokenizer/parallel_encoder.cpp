@@ -65,10 +65,17 @@ void ParallelEncoder::run(std::size_t count, const std::function<void(Encoder&, 
         next = count;
       }
   };
-  std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < encoders_.size() && t < count; ++t) threads.emplace_back([&, t] { loop(*encoders_[t]); });
-  loop(*encoders_[0]);
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (std::size_t t = 1; t < encoders_.size() && t < count; ++t)
+        threads.emplace_back([&, t] { loop(*encoders_[t]); });
+    } catch (...) {  // there are no more: those that are there end
+      next = count;
+      throw;
+    }
+    loop(*encoders_[0]);
+  }
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }

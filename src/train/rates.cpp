@@ -7,6 +7,7 @@
 #include "core/median.hpp"
 #include "core/to_size.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_tiles.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
 #include "train/rate_timing.hpp"
@@ -104,7 +105,10 @@ AttentionRates measure_attention(Stream& stream, Heartbeat& heartbeat) {
     const auto lse = values.matrix<A>(rows, heads), delta = values.matrix<A>(rows, heads);
     const auto sums = values.take<A, 3>({{rows, heads, size}});
     const auto positions = values.counting(rows, length);
-    const AttentionShape shape{sequences, length, length, 1 / std::sqrt(double{size}), 0, 0, {}, 0};
+    AttentionShape shape{sequences, length, length, 1 / std::sqrt(double{size}), 0, 0, {}, 0};
+    shape.workspace_bytes = to_size(stream.threads()) * attention_thread_bytes<A>(size, size);
+    const auto tiles = values.list<std::uint8_t>(static_cast<std::int64_t>(shape.workspace_bytes));
+    shape.workspace = reinterpret_cast<std::byte*>(tiles.data);
     const AttentionMask mask{positions, positions, {}, {}, 0, true};
     const double forward = seconds_of(stream, [&](int) { attention_forward<T>(stream, shape, mask, q, k, v, o, lse); });
     const double backward = seconds_of(stream, [&](int) {

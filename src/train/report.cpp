@@ -80,7 +80,7 @@ std::string job_header(const RunSetup& s, const JobFacts& f) {
                                     counted(f.nodes, "node") + ", " + counted(f.threads, "thread") + " each");
   out += titled_line("peak",
                      format("%sFLOP/s, %s", format_flops(f.peak_flops).c_str(),
-                            f.peak_measured ? "measured with a matrix product on all ranks" : "machine.peak_tflops"));
+                            f.peak_measured ? "measured with matrix products on all ranks" : "machine.peak_tflops"));
   out += titled_line("model", model_text(s));
   out += titled_line("work", work_text(s));
   out += titled_line("batch", batch_text(s));

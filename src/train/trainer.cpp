@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/bytes.hpp"
 #include "core/faults.hpp"
+#include "core/shortage.hpp"
 #include "core/to_size.hpp"
 #include "model/flops.hpp"
 #include "optim/learning_rate.hpp"
@@ -57,7 +59,8 @@ Trainer<T>::Trainer(Session<T>& session, const TrainingData& data, double peak_f
       first_(start.step + 1),
       lines_(first_, train().steps, session.setup().deck.output.every_steps),
       updates_(start.updates),
-      bad_in_a_row_(start.bad_in_a_row) {
+      bad_in_a_row_(start.bad_in_a_row),
+      busy_cores_(session.stream().threads()) {
   const RunSetup& setup = session.setup();
   if (data.validation && train().validate_every_steps > 0)
     validation_ =
@@ -105,6 +108,7 @@ void Trainer<T>::step(std::int64_t s) {
     const std::int64_t every = session_.setup().deck.output.norms_every_steps;
     result = session_.update(optimizer_, updates_ + 1, rates, labels, every > 0 && s % every == 0);
   }
+  note_first_step();
   updates_ += result.finite;
   bad_in_a_row_ = result.finite ? 0 : bad_in_a_row_ + 1;
   if (s == first_) {
@@ -121,7 +125,16 @@ void Trainer<T>::step(std::int64_t s) {
     since_ = PhaseTimers::Clock::now();
   }
   enter("report");
+  raise_peak(s);
   report(record_of(s, result, rates.of(session_.setup().deck.optimizer.learning_rate), labels));
+}
+
+template <class T>
+void Trainer<T>::raise_peak(std::int64_t s) {
+  const double rate = static_cast<double>(session_.setup().tokens_of(s)) / step_seconds_ * flops_per_token_;
+  if (rate <= peak_flops_) return;
+  peak_flops_ = rate;
+  log_.say("  peak      " + format_count(rate) + "FLOP/s from here on: step " + std::to_string(s) + " reached it\n");
 }
 
 template <class T>
@@ -185,6 +198,7 @@ template <class T>
 void Trainer<T>::report(const StepRecord& record) {
   const auto timer = session_.timers().start(Phase::output);
   log_.step(record);
+  if (const std::string note = busy_cores_.after_step(); !note.empty()) log_.say(note);
   const std::int64_t s = record.step;
   if (const auto line = lines_.add(record, session_.setup().tokens_of(s)))
     log_.say(step_line(*line, train().steps, seconds_left(s)) + routers_line(line->routers) +

@@ -8,6 +8,7 @@
 #include "data/loader.hpp"
 #include "data/validation.hpp"
 #include "optim/optimizer.hpp"
+#include "train/busy_cores.hpp"
 #include "train/checkpoints.hpp"
 #include "train/report.hpp"
 #include "train/session.hpp"
@@ -80,6 +81,8 @@ class Trainer {
   std::vector<SourceReport> sources_of(std::int64_t s, const StepResult& result, const LabelCounts& labels) const;
   void report(const StepRecord& record);
   double seconds_left(std::int64_t s) const;
+  // Where the step was faster than the peak, the peak is what it reached.
+  void raise_peak(std::int64_t s);
   // Of the step that has just ended.
   void write_profile_of(std::int64_t s);
   // What the watchdog reports as the place.
@@ -103,6 +106,7 @@ class Trainer {
   double seconds_ = 0, step_seconds_ = 0;  // of all steps of this run, of the last one
   // When the host had given out all of the step before, or ended what came between: a step's time counts from there.
   PhaseTimers::Clock::time_point since_;
+  BusyCores busy_cores_;
 };
 
 }  // namespace forge

@@ -2,6 +2,7 @@
 
 #include "bench.hpp"
 #include "kernels/attention_cudnn.hpp"
+#include "kernels/attention_tiles.hpp"
 #include "model/cudnn_attention.hpp"
 
 namespace forge::bench {
@@ -40,6 +41,8 @@ void bench_heads(const Bench& b, const Heads& n) {
                             word("D", D) + (Dv == D ? "" : " " + word("Dv", Dv));
   Buffer workspace;
   std::unique_ptr<CudnnAttention> cudnn;
+  const Buffer tiles(static_cast<std::size_t>(b.stream.threads()) *
+                     attention_thread_bytes<float>(D, Dv));  // of a CPU's threads
   if (cudnn_built_in()) {
     const CudnnBackward all{B, T, H, K, D, Dv};
     workspace = Buffer(std::max(cudnn_backward_bytes(all.part(1, 1)), std::min(cudnn_backward_bytes(all), cudnn_room)));
@@ -53,6 +56,8 @@ void bench_heads(const Bench& b, const Heads& n) {
     const std::string name = first ? "" : ", " + std::string(attention_kernel_words[static_cast<std::size_t>(kernel)]);
     AttentionShape shape{B, T, T, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}, 0, kernel};
     shape.cudnn = cudnn.get();
+    shape.workspace = tiles.data();
+    shape.workspace_bytes = tiles.bytes();
     const double forward = seconds_of(
         b, [&] { attention_forward<bf16>(b.stream, shape, mask, queries(qkv), keys(qkv), values(qkv), o, lse); });
     print_row("attention", "forward" + name, sizes, forward, 2 * static_cast<double>(D + Dv) * pairs, 0);

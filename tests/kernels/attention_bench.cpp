@@ -13,6 +13,7 @@
 #include "core/random.hpp"
 #include "device/isa.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_tiles.hpp"
 
 // Causal attention on the CPU against oneDNN's sgemm of the same minute. Rates count only the pairs that the mask lets
 // through: 4 D flops a pair forward, 10 D backward.
@@ -60,6 +61,7 @@ struct Workload {
   std::int64_t B, length, H, K, D;
   std::vector<T> qkv, o, d_o, d_qkv;
   std::vector<A> lse, delta, sums;
+  std::vector<std::byte> tiles;
   std::vector<std::int32_t> positions;
   std::int64_t window;
   Stream stream;
@@ -72,6 +74,7 @@ struct Workload {
     o.resize(rows * static_cast<std::size_t>(H * D));
     d_o.resize(o.size());
     sums.resize(o.size());
+    tiles.resize(static_cast<std::size_t>(threads) * attention_thread_bytes<A>(D, D));
     lse.resize(rows * static_cast<std::size_t>(H));
     delta.resize(lse.size());
     for (std::size_t i = 0; i < qkv.size(); ++i) qkv[i] = T(static_cast<float>(normal(1, i)));
@@ -85,7 +88,12 @@ struct Workload {
   }
   View<T, 3> whole(std::vector<T>& x) { return View<T, 3>(x.data(), {{B * length, H, D}}); }
   View<A, 2> rows(std::vector<A>& x) { return View<A, 2>(x.data(), {{B * length, H}}); }
-  AttentionShape shape() const { return {B, length, length, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}}; }
+  AttentionShape shape() {
+    AttentionShape s{B, length, length, 1 / std::sqrt(static_cast<double>(D)), 0, 0, {}};
+    s.workspace = tiles.data();
+    s.workspace_bytes = tiles.size();
+    return s;
+  }
   AttentionMask mask() const {
     const View<const std::int32_t, 1> p(positions.data(), {{B * length}});
     return {p, p, {}, {}, window};

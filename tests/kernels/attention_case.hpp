@@ -10,6 +10,7 @@
 #include "core/types.hpp"
 #include "device/memory.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_tiles.hpp"
 
 // One problem, in device memory for the kernels and in double for the reference, with the same rounded numbers.
 
@@ -119,6 +120,7 @@ struct Case {
   Heads d_o;
   Strided<T> q, k, v, o, u, d_q, d_k, d_v;
   Strided<A> lse, delta, sums, peak;
+  Buffer tiles;  // of the threads of a CPU
 
   explicit Case(const Sizes& s, int threads = 1, Stream::Kind kind = Stream::Kind::Inline)
       : n(s),
@@ -146,7 +148,8 @@ struct Case {
         lse(s.B * s.Tq, s.H, 1, 0),
         delta(s.B * s.Tq, s.H, 1, 0),
         sums(s.B * s.Tq, s.H, s.D, 0),
-        peak(s.B * s.Tq, s.H, 1, 0) {
+        peak(s.B * s.Tq, s.H, 1, 0),
+        tiles(static_cast<std::size_t>(threads) * attention_thread_bytes<A>(s.D, s.Dv)) {
     q.write(stream, in.q.values);
     k.write(stream, in.k.values);
     v.write(stream, in.v.values);
@@ -157,6 +160,8 @@ struct Case {
     AttentionShape s = in.shape;
     s.samples = samples.on_device();
     s.cudnn = n.cudnn;
+    s.workspace = tiles.data();
+    s.workspace_bytes = tiles.bytes();
     return s;
   }
   AttentionMask mask() const {

@@ -138,6 +138,23 @@ TEST(AttentionMerge, InTheAccumulationType) {
     }
 }
 
+#if !defined(FORGE_CUDA)
+// Where the workspace has room for the tiles of fewer threads, so many compute, and the bits stay.
+TEST(AttentionWorkspace, MayHoldFewerThreads) {
+  const Sizes n{.B = 2, .Tq = 130, .Tk = 130, .H = 6, .K = 2, .D = 20, .Dv = 24, .dropout = 0.1};
+  Case<float> c(n, 3);
+  const auto want = results_of(c);
+  for (const std::size_t threads : {2, 1}) {
+    Case<float> other(n, 3);
+    other.tiles = Buffer(threads * attention_thread_bytes<float>(n.D, n.Dv) + 60);
+    EXPECT_EQ(results_of(other), want) << threads << " threads";
+  }
+  c.tiles = Buffer(attention_thread_bytes<float>(n.D, n.Dv) - 64);
+  EXPECT_THROW(c.run_forward(), Error);
+  EXPECT_THROW(c.run_backward(), Error);
+}
+#endif
+
 }  // namespace
 
 }  // namespace forge::reference

@@ -153,7 +153,7 @@ struct Rank {
         tokens(tokens_of(n, c)),
         buffers(context_of(n)),
         arena(std::size_t{16} << 20),
-        workspace(4096),
+        workspace(std::size_t{1} << 20),
         stream(n.threads, n.compute),
         exchange(1, Stream::Kind::Worker),
         gemm(workspace.data(), workspace.bytes()),

@@ -110,5 +110,28 @@ TEST_F(PlannedTraffic, OfShippedDecksIsTheFormulas) {
   EXPECT_GE(cases_, 46u);
 }
 
+// What `forge show` looks at of many shards is what each of them sends.
+TEST(TrafficOfShards, IsThatOfEach) {
+  int sharded = 0;
+  for (LayoutCase c : drawn_layouts(8, 31)) {
+    simplify(c.deck);
+    const RunSetup s = make_setup(c.deck, 0);
+    std::vector<int> shards;
+    for (int i = s.mesh.dense_shards() - 1; i >= 0; --i) shards.push_back(i);
+    const auto list = plan_traffic_of_shards(s.buffers, s.spec, s.mesh, s.share, s.schedule, shards);
+    ASSERT_EQ(list.size(), shards.size());
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      RankShare share = s.share;
+      for (LocalUnit& unit : share.units)
+        if (!unit.is_experts()) unit.zero.shard = shards[i];
+      const auto one = plan_traffic(s.buffers, s.spec, s.mesh, share, s.schedule);
+      for (std::size_t g = 0; g < one.size(); ++g)
+        EXPECT_EQ(bytes_text(by_kind(list[i][g].second)), bytes_text(by_kind(one[g].second))) << c.name << one[g].first;
+    }
+    sharded += shards.size() > 1;
+  }
+  EXPECT_GT(sharded, 10);
+}
+
 }  // namespace
 }  // namespace forge::test

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "core/error.hpp"
@@ -22,6 +23,16 @@ TEST(Peak, IsMeasuredInsideTheGivenMemory) {
   EXPECT_GT(measure_peak(1, library, library + three * sizeof(float) * 5 / 6, DType::f32),
             0);  // two and a half of them
   EXPECT_THROW(measure_peak(1, library, library + 512, DType::f32), BadInput);
+}
+
+// A rank has no more than its part of a node's cores, however few of the others compute just now.
+TEST(Peak, IsThatOfARanksPartOfTheCores) {
+  if (std::string(device_info().kind) != "cpu") GTEST_SKIP();
+  const std::size_t arena = library + 3 * 512 * 512 * sizeof(float);
+  const double alone = measure_peak(1, library, arena, DType::f32, 1),
+               shared = measure_peak(1, library, arena, DType::f32, 16 * device_info().cores);
+  EXPECT_LT(shared, alone / 3);
+  EXPECT_GT(shared, 0);
 }
 
 TEST(Peak, RandomValuesFillAllOfAView) {

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace forge {
+
+// Runs the program as main does: with as many open files as the hard limit allows, on a stack that is large enough, and
+// so that no library ends the process by exit() without an error of forge's.
+int run_process(int (*program)(int argc, char** argv), int argc, char** argv);
+
+// What ends the process from here on is forge's own doing.
+void expect_end();
+
+}  // namespace forge
