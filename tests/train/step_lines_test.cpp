@@ -93,7 +93,7 @@ TEST(Leaving, IsAgreedOn) {
   EXPECT_NEAR(leaving.most_of_estimates(), 500, 5);
   StopPoints points;
   EXPECT_FALSE(points.stop(leaving, 900));
-  EXPECT_TRUE(points.stop(leaving, 995));
+  EXPECT_TRUE(StopPoints().stop(leaving, 995));
   EXPECT_EQ(leaving.asked(995), world->rank() == 0);
   unsetenv("SLURM_JOB_END_TIME");
   leaving.agree(0);
