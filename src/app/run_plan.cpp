@@ -117,6 +117,8 @@ std::string commented(const std::string& text) {
 // What the search found, as a deck: where it comes from and what is predicted, then the keys that it needs.
 std::string layout_deck(const CommandLine& line, const Machine& machine, const Outcome& o, int ranks) {
   const std::string deck = line.inputs.front();
+  std::string settings;
+  for (const std::string& set : line.set) settings += " --set " + set;
   char text[300];
   std::snprintf(text, sizeof text,
                 "predicted: %.4g s a step (%.4g to %.4g), %.0f tokens/s a %s, mfu %.1f %%, %s of %s a %s",
@@ -124,7 +126,8 @@ std::string layout_deck(const CommandLine& line, const Machine& machine, const O
                 format_bytes(o.memory.total()).c_str(), format_bytes(o.usable).c_str(), rank_word(machine));
   return commented("A layout of " + deck + " for " + std::to_string(ranks) + " ranks of " + machine.name + ": " +
                    machine.description + "\n" + text + "\nfound by: forge plan " + deck + " --machine " +
-                   (line.machine.empty() ? "this" : line.machine) + " --ranks " + std::to_string(ranks) + " --search") +
+                   (line.machine.empty() ? "this" : line.machine) + " --ranks " + std::to_string(ranks) + " --search" +
+                   settings) +
          short_deck(o.deck, ranks);
 }
 

@@ -163,7 +163,10 @@ bool DirectoryLock::try_lock() {
   lock_ =
       std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
   const int descriptor = lock_->number;
-  if (descriptor < 0 && errno == ENOENT) return false;
+  const int opening = errno;
+  std::error_code ignored;
+  if (descriptor < 0 && opening == ENOENT && !std::filesystem::is_directory(directory_.path, ignored)) return false;
+  errno = opening;
   if (descriptor < 0 && errno != ELOOP && errno != ENXIO)
     throw IoFailed(directory_.key + " " + directory_.name() + ": open " + file_ + ": " + std::strerror(errno));
   refuse_what_is_no_lock(descriptor, file_);

@@ -15,7 +15,7 @@ for deck in inputs/*.yaml; do
   ranks=$((pp * replicate * shard * cp * tp))
   layout="# layout: $ranks rank$([ "$ranks" -eq 1 ] || echo s) = pp $pp x dp_replicate $replicate x dp_shard $shard x cp $cp x tp $tp, strides $(mesh_column "$work/shown" 3)"
   grep -qxF "$layout" "$deck" || fail "$deck doesn't say: $layout"
-  grep -q "^mesh of $ranks ranks" "$work/shown" || fail "$deck: the mesh is not of $ranks ranks"
+  grep -qE "^mesh of $ranks ranks?\$" "$work/shown" || fail "$deck: the mesh is not of $ranks ranks"
   if [ "$(value "$work/shown" model experts)" -gt 0 ]; then
     experts="# experts: $(expert_line "$work/shown" view); a rank has $(expert_line "$work/shown" "a rank has")"
     grep -qxF "$experts" "$deck" || fail "$deck doesn't say: $experts"
@@ -92,7 +92,7 @@ preset 70b_32gpu_tp4_pp4 "100 2 false 1 42 1200"
 preset moe_8gpu_stress "1000 1 false 1 0 600"
 preset moe_24gpu "50 2 false 5 0 60"
 preset moe_ep_32gpu "50 2 false 1 0 600"
-"$forge" show inputs/13b_24gpu_validation.yaml > "$work/shown"
+"$forge" show --deck inputs/13b_24gpu_validation.yaml > "$work/shown"
 [ "$(value "$work/shown" train validate_every_steps) $(value "$work/shown" train validation_sequences)" = "200 240" ] ||
   fail "inputs/13b_24gpu_validation.yaml: not every 200 steps, 20 microbatches of 2 on 6 data-parallel ranks"
 

@@ -239,7 +239,7 @@ def check_excerpts(doc, text, commands):
     for place, lines in blocks_of(text):
         if not lines[0].strip().startswith(("group ", "mesh of ")):
             continue
-        before = [line for at, line, _ in commands if at < place and re.match(r"forge show inputs/", line)]
+        before = [line for at, line, _ in commands if at < place and re.match(r"forge show --all inputs/", line)]
         output = flat(run(shlex.split(before[-1])[1:])[1]) if before else ""
         for line in filter(None, map(flat, lines)):
             if line not in output:
@@ -248,9 +248,9 @@ def check_excerpts(doc, text, commands):
 
 
 # Tables of figures: the header's line, and the arguments that a row's first cell stands for.
-HSDP, PP4 = "show inputs/7b_32gpu_hsdp.yaml --set train.zero_stage=", "show inputs/70b_32gpu_tp4_pp4.yaml --set train.recompute=none"
+HSDP, PP4 = "show --all inputs/7b_32gpu_hsdp.yaml --set train.zero_stage=", "show --all inputs/70b_32gpu_tp4_pp4.yaml --set train.recompute=none"
 BY_SCHEDULE = PP4 + " --set train.global_batch_sequences=16 --set schedule.name="
-BY_EP = "show inputs/moe_32gpu.yaml --set mesh.ep={} --set mesh.etp={}"
+BY_EP = "show --all inputs/moe_32gpu.yaml --set mesh.ep={} --set mesh.etp={}"
 TABLES = [
     ("docs/parallelism.md", "| | gradients | gradient_shards | gradient_replicas | parameter_shards | sum |", {
         "zero_stage 0": HSDP + "0", "1": HSDP + "1", "2, and 1 with `accumulate: sharded`": HSDP + "2", "3 (the deck)": HSDP + "3",

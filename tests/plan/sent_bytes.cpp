@@ -1,9 +1,11 @@
 #include "sent_bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <sstream>
 
 #include "config/fp8_recipe.hpp"
 #include "config/optimizer_table.hpp"
@@ -114,7 +116,7 @@ class Step {
         e(bytes_of(d.train.precision == PrecisionName::fp64, carries_bf16(d.train))),
         a(bytes_of(d.train.precision == PrecisionName::fp64, false)),
         full(d.train.recompute == Recompute::full) {
-    if (m.mtp_depth > 0 || d.schedule.split != "even") throw Error("no formula for this deck");
+    if (m.mtp_depth > 0 || !is_even()) throw Error("no formula for this deck");
     if (d.train.precision == PrecisionName::fp8 && d.mesh.tp * d.mesh.cp > 1) throw Error("no formula for amaxes");
     if (row_of(d.optimizer.name).whole_matrices) throw Error("no formula for matrices on their way to owners");
     if (m.qkv_bias && d.mesh.tp > m.kv_heads) throw Error("no formula for biases of copied heads");
@@ -151,11 +153,22 @@ class Step {
     return stage % pp;
   }
   // The first stages have one layer more where they don't divide.
+  // Layers of stage s of an even split.
+  std::int64_t even_layers(std::int64_t s) const { return m.layers / stage_count() + (s < m.layers % stage_count()); }
+  // An even split, or one that is written out ("Et|t||L") and even.
+  bool is_even() const {
+    if (d.schedule.split == "even") return true;
+    std::stringstream stages(d.schedule.split);
+    std::int64_t s = 0;
+    for (std::string stage; std::getline(stages, stage, '|'); ++s)
+      if (std::count(stage.begin(), stage.end(), 't') != even_layers(s)) return false;
+    return s == stage_count();
+  }
   void find_stages() {
     const std::int64_t count = stage_count(), here = places_.dense(rank_, Places::pp);
     std::int64_t first = 0;
     for (std::int64_t s = 0; s < count; ++s) {
-      const std::int64_t end = first + m.layers / count + (s < m.layers % count);
+      const std::int64_t end = first + even_layers(s);
       if (rank_of_stage(s) == here) {
         held_.push_back({first, end, s == 0, s == count - 1});
         stages_.push_back(s);
