@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "core/error.hpp"
+
 namespace forge {
 
 namespace {

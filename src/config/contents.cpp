@@ -72,7 +72,7 @@ bool is_arrow_stream(std::string_view h) {
 
 // The length of a header of JSON.
 bool is_safetensors(std::string_view h) {
-  return h.size() >= 16 && has(h, 4, std::string_view("\0\0\0\0{\"", 6));
+  return h.size() >= 10 && has(h, 4, std::string_view("\0\0\0\0{\"", 6));
 }
 
 bool is_lzma(std::string_view h) {
