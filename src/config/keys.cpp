@@ -8,7 +8,6 @@
 #include "config/group_keys.hpp"
 #include "config/key_builder.hpp"
 #include "config/mixture_keys.hpp"
-#include "config/suggest.hpp"
 #include "config/text.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -103,14 +102,6 @@ const Key* find_key(const std::string& section, const std::string& name) {
   }();
   const auto found = known.find(section + "." + name);
   return found == known.end() ? nullptr : found->second;
-}
-
-std::string nearest_key(const std::string& section, const std::string& name) {
-  return suggest_key(section, name).key;
-}
-
-std::string nearest_section(const std::string& name) {
-  return suggest_section(name);
 }
 
 std::string legal_values(const Key& key) {

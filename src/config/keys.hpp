@@ -122,11 +122,6 @@ const std::vector<Key>& all_keys();
 // The key of this name, or else of this former name; nullptr when there is none.
 const Key* find_key(const std::string& section, const std::string& name);
 
-// The known key or section nearest to a name that isn't one, by edit distance over "section.key"; a key of the same
-// name in another section counts as near.
-std::string nearest_key(const std::string& section, const std::string& name);
-std::string nearest_section(const std::string& name);
-
 // What a key accepts: "integer, 1 ... 10000", "fp64 | fp32 | bf16", "path".
 std::string legal_values(const Key& key);
 // The default as YAML: "0.02", "[]", "1f1b".
