@@ -159,6 +159,8 @@ void DirectoryLock::wait_for_turn() {
 // Opens the file; false: another process has the lock, or is removing the file, or the directory that it made.
 bool DirectoryLock::try_lock() {
   const std::error_code failed = make_directories(directory_.path, made_);
+  if (failed == std::errc::not_a_directory || failed == std::errc::file_exists)
+    throw BadInput(directory_.key + " " + directory_.path + ": a part of it is a file; legal: directories");
   if (failed) throw IoFailed(directory_.key + " " + directory_.path + ": " + failed.message());
   lock_ =
       std::make_unique<Descriptor>(::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));

@@ -254,7 +254,7 @@ for asynchronous in false true; do
   cmp -s <(grep -oE '^\{"step": [0-9]+' "$run/metrics.jsonl" | grep -oE '[0-9]+') <(seq 1 $((10#${last#step_}))) ||
     fail "metrics.jsonl hasn't one line for each step up to $last"
   ! grep -v '}$' "$run/metrics.jsonl" || fail "metrics.jsonl has a torn line"
-  grep -vE "failed, the job goes on and tries again|is written again|^forge: stopped" "$work/screen" | cmp -s - "$run/log.txt" ||
+  grep -vE "failed, the job goes on and tries again|is written again|^forge: stopped" "$work/screen" | cmp -s - <(grep -v "^stopped: " "$run/log.txt") ||
     fail "log.txt is not what the screen shows"
 done
 # Still full when it is told to leave: it can't save, and says so.

@@ -97,7 +97,10 @@ TEST(Tokenize, RefusesImpossibleNames) {
   expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.npy"}); }), {"a.npy"});
   expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.txt"}); }), {"a.txt", "output"});
   EXPECT_EQ(read_text(dir / "a.txt"), "abc");
-  expect_mentions(refusal([&] { tokenize_bytes({{dir / "a.txt"}, dir / "a.txt/out.bin"}); }), {"a.txt is a file"});
+  expect_mentions(refusal([&] {
+                    tokenize_bytes({{dir / "a.txt"}, dir / "a.txt/out.bin"});
+                  }),
+                  {"a.txt", "is a file; legal: directories"});
 }
 
 TEST(Tokenize, MakesTheDirectoriesOfItsOutput) {
@@ -132,10 +135,7 @@ TEST(Tokenize, StaleFilesBesideTheOutputAreRemoved) {
     EXPECT_FALSE(std::filesystem::exists(dir / name)) << name;
   write_text(dir / "victim", "kept");
   std::filesystem::create_symlink(dir / "victim", dir / "p.bin.partial");
-  expect_mentions(refusal([&] {
-                    tokenize_bytes({{dir / "a.txt"}, dir / "p.bin"});
-                  }),
-                  {"p.bin.partial", "symbolic link"});
+  tokenize_bytes({{dir / "a.txt"}, dir / "p.bin"});
   EXPECT_EQ(read_text(dir / "victim"), "kept");
 }
 
