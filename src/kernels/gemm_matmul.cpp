@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <array>
 #include <dnnl.hpp>
 #include <map>
 #include <optional>
@@ -91,6 +92,7 @@ struct Bf16Matmul::Implementation {
     dnnl::matmul::primitive_desc description;
     dnnl::matmul matmul;
     std::size_t scratchpad_bytes;
+    std::array<dnnl::memory, 4> operands;  // A, B, C, scratchpad; each call sets where they are
   };
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -114,7 +116,12 @@ const std::optional<Bf16Matmul::Implementation::Primitive>& Bf16Matmul::Implemen
   std::optional<Primitive> made;
   try {
     const auto description = describe(engine, a, b, c, attributes);
-    made = Primitive{description, dnnl::matmul(description), description.scratchpad_desc().get_size()};
+    const auto place = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, engine, nullptr); };
+    made = Primitive{description,
+                     dnnl::matmul(description),
+                     description.scratchpad_desc().get_size(),
+                     {place(description.src_desc()), place(description.weights_desc()), place(description.dst_desc()),
+                      place(description.scratchpad_desc())}};
   } catch (const dnnl::error& error) {
     if (error.status != dnnl_unimplemented) throw;
   }
@@ -136,14 +143,16 @@ bool Bf16Matmul::operator()(int threads, std::int64_t m, std::int64_t n, std::in
     const auto& primitive = impl_->find(
         {m, n, k, a.row, a.column, b.row, b.column, pitch, threads, std::is_same_v<TC, float>, alpha, beta});
     if (!primitive || primitive->scratchpad_bytes > workspace_bytes) return false;
-    const auto& description = primitive->description;
-    const auto memory = [&](const dnnl::memory::desc& d, const void* p) {
-      return dnnl::memory(d, impl_->engine, const_cast<void*>(p));
-    };
-    primitive->matmul.execute(impl_->stream, {{DNNL_ARG_SRC, memory(description.src_desc(), a.data)},
-                                              {DNNL_ARG_WEIGHTS, memory(description.weights_desc(), b.data)},
-                                              {DNNL_ARG_DST, memory(description.dst_desc(), c)},
-                                              {DNNL_ARG_SCRATCHPAD, memory(description.scratchpad_desc(), workspace)}});
+    // By the C interface: the other one makes a map of its arguments in every call.
+    constexpr int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
+    void* const places[] = {const_cast<bf16*>(a.data), const_cast<bf16*>(b.data), c, workspace};
+    dnnl_exec_arg_t arguments[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      primitive->operands[i].set_data_handle(places[i]);
+      arguments[i] = {names[i], primitive->operands[i].get()};
+    }
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive->matmul.get(), impl_->stream.get(), 4, arguments),
+                            "could not execute a product");
     impl_->stream.wait();
   } catch (const dnnl::error& error) {
     throw LibraryFailed(std::string("oneDNN's matmul failed: ") + error.what());

@@ -105,6 +105,8 @@ def check_forge(where, words, ranks, quoted):
     verb = typed[0] if typed and typed[0] in VERBS else "train"
     there = [word for word in typed if word.endswith(".yaml") and os.path.exists(os.path.join(scratch.name, word))]
     told = verb
+    if verb == "train" and any("hf: runs/" in read(word) for word in there):  # of a model that another command makes
+        typed, there = ["none.yaml" if word in there else word for word in typed], []
     if verb == "train" and there:
         rest = [word for word in typed if word not in ("train", "--fresh")]
         if "--restart" in rest:

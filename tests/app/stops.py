@@ -151,10 +151,10 @@ def in_validation(ranks):
     expect(job.send(signal.SIGTERM) == 75, job.text())
     expect("validation broken off behind 1 of" in job.text() and "saved step_00000003 and left: SIGTERM" in job.text(), job.text())
     expect(not any("validation_loss" in line for line in job.metrics()), "a validation that was broken off has a loss")
-    job = Job(f"validates_{ranks}", "train.validate_every_steps=1", "train.steps=1", "train.sequence_tokens=1024", "model.layers=8",
+    job = Job(f"validates_{ranks}", "train.validate_every_steps=1", "train.steps=1", "train.sequence_tokens=1024", "model.layers=48",
               "model.width=64", start=threads, environment={"OMP_NUM_THREADS": "1"})
     job.until(steps_run(job, 1), "step")
-    time.sleep(0.5)
+    time.sleep(0.3)
     expect(job.send(signal.SIGINT) == 130, job.text())
     found = re.search(r"validation broken off behind (\d+) of (\d+) microbatches: SIGINT", job.text())
     expect(found and 0 < int(found[1]) < int(found[2]), job.text())

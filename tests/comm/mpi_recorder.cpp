@@ -100,9 +100,9 @@ const std::vector<std::string>& known_mpi_functions() {
       // neither send nor belong to a step
       "MPI_Abort", "MPI_Barrier", "MPI_Cart_create", "MPI_Cart_sub", "MPI_Comm_dup", "MPI_Comm_group", "MPI_Comm_rank",
       "MPI_Comm_set_errhandler", "MPI_Comm_size", "MPI_Comm_split", "MPI_Comm_split_type", "MPI_Error_class",
-      "MPI_Error_string", "MPI_Finalize", "MPI_Finalized", "MPI_Get_count", "MPI_Get_processor_name",
-      "MPI_Group_translate_ranks", "MPI_Ibarrier", "MPI_Improbe", "MPI_Imrecv", "MPI_Init_thread", "MPI_Initialized",
-      "MPI_Iprobe", "MPI_Op_create", "MPI_Op_free", "MPI_Test", "MPI_Wait"};
+      "MPI_Error_string", "MPI_Finalize", "MPI_Finalized", "MPI_Get_count", "MPI_Get_library_version",
+      "MPI_Get_processor_name", "MPI_Group_translate_ranks", "MPI_Ibarrier", "MPI_Improbe", "MPI_Imrecv",
+      "MPI_Init_thread", "MPI_Initialized", "MPI_Iprobe", "MPI_Op_create", "MPI_Op_free", "MPI_Test", "MPI_Wait"};
   return names;
 }
 
