@@ -32,8 +32,8 @@ void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortSc
 // expert.
 template <class T>
 void give_away_filler(Context<T>& ctx, const DispatchBuffers<T>& b) {
+  if (!gives_filler_away(ctx.buffers, ctx.fp8_block)) return;
   const MoeShape m = moe_shape(ctx.buffers);
-  if (m.reads_counts || m.exchanges() || m.capacity > 0 || !ctx.fp8_block || !ctx.buffers.fp8.experts) return;
   fill_counts(ctx.stream, m.places, b.offsets.slice(m.experts, m.experts + 1));
 }
 

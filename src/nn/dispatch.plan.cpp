@@ -82,6 +82,11 @@ std::int64_t multiplied_expert_rows(const BufferContext& c, bool rounded) {
   return std::min(loaded_rows(c, m), m.round_rows);
 }
 
+bool gives_filler_away(const BufferContext& c, bool fp8_block) {
+  const MoeShape m = moe_shape(c);
+  return fp8_block && c.fp8.experts && !m.reads_counts && !m.exchanges() && m.capacity == 0;
+}
+
 std::int64_t expected_rounds(const BufferContext& c) {
   const std::int64_t rows = expected_expert_rows(c), round = moe_shape(c).round_rows;
   return std::max<std::int64_t>((rows + round - 1) / round, 1);
@@ -135,7 +140,8 @@ constexpr std::int64_t moe_window_launches = 3;
 
 void add_sort_operations(Operations& o) {
   const MoeShape m = moe_shape(o.c);
-  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches);
+  const int more = !m.gathers && gives_filler_away(o.c, o.fp8);
+  o.over_indices("moe_sort", m.rows * m.chosen * (m.gathers ? m.sources : 1), 2, 2, moe_sort_launches + more);
   if (!o.recomputes) o.over_indices("add_counts", m.experts, 4, 2);
   if (m.pads_pairs()) o.over_indices("moe_pad_groups", m.sent, 1, 2);
 }

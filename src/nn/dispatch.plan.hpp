@@ -42,6 +42,8 @@ std::int64_t most_own_assignments(const BufferContext&);
 std::int64_t expected_expert_rows(const BufferContext&);
 // Of these, those that their products multiply: not the padding of sources, unless FP8 rounds it.
 std::int64_t multiplied_expert_rows(const BufferContext&, bool rounded);
+// Whether filler's rows go to the last expert: where FP8 takes the magnitudes of all rows, as many as there may be.
+bool gives_filler_away(const BufferContext&, bool fp8_block);
 // Rounds in which they come.
 std::int64_t expected_rounds(const BufferContext&);
 
