@@ -53,7 +53,7 @@ def headers_of(build, root):
     for path in sorted(text):
         if not needs_device(path, set()):
             directory, words = options[path.relative_to(root).parts[0]]
-            more = ["-I", str(path.parent), "-I", str(root / "tests")] if "tests" in path.parts else []
+            more = [f"-I{folder}" for folder in (path.parent, root / "tests", root / "src")] if "tests" in path.parts else []
             commands[str(path)] = (directory, [*words, *more, "-Wno-unused", "-fsyntax-only", "-x", "c++", "-include", str(path), "/dev/null"])
     return commands
 

@@ -145,7 +145,7 @@ leaves_nothing 3 "holds no checkpoint" "$forge" "$deck" --restart latest
 leaves_nothing 2 "No such file" "$forge" "$deck" --set "data.files=[$work/no.bin]"
 # Nor where the second of its directories can't be made.
 touch "$work/file"
-expect 5 "Not a directory" "$forge" "$deck" --set "checkpoint.directory=$work/file/saved" --set "output.directory=$work/new/b/run"
+expect 2 "a part of it is a file" "$forge" "$deck" --set "checkpoint.directory=$work/file/saved" --set "output.directory=$work/new/b/run"
 [ ! -e "$work/new" ] || fail "a checkpoint.directory that can't be made leaves $(cd "$work/new" && find . | tr '\n' ' ')"
 
 # Two starts at once, with one checkpoint.directory: one after the other, and the end is that of one job. In every other round the one

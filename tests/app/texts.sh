@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/app/texts.sh FORGE: docs/data.md's walk from a folder of texts to a trained model, as it is typed there but for fewer steps; text in
-# and out of the model; a killed forge tokenize goes on.
+# tests/app/texts.sh FORGE: README's walk from a folder of texts to a trained model, as it is typed there but for fewer steps; text in
+# and out of the model; a killed forge tokenize goes on. The curve and the chats need Python's packages: verify/ has those tests.
 set -euo pipefail
 forge=$(realpath "$1")
 root=$PWD
@@ -9,20 +9,24 @@ mkdir -p "$work/texts"
 for doc in docs/*.md; do cp "$doc" "$work/texts/$(basename "${doc%.md}").txt"; done
 ln -s "$root/inputs" "$root/jobscripts" "$work/"
 cd "$work"
-mkdir bin
+mkdir -p build/cpu bin
+ln -s "$forge" build/cpu/forge
 ln -s "$forge" bin/forge
 export PATH=$work/bin:$PATH FORGE=$forge
 
-mapfile -t commands < <(sed -n '/^## From a folder of texts/,/^## The quickstart/p' "$root/docs/data.md" | sed -n 's/^    //p')
-[ "${#commands[@]}" -eq 3 ] || fail "docs/data.md has ${#commands[@]} commands, not 3"
+mapfile -t commands < <(sed -n '/^## Your own texts/,/^## What it has/p' "$root/README.md" | sed -n 's/^    //p' |
+  sed 's/ *#.*//; s/ FOLDER / texts /; /plot_loss\|chat/d')
+[ "${#commands[@]}" -eq 5 ] || fail "README.md has ${#commands[@]} commands, not 5"
 few=(--set train.steps=12 --set train.validate_every_steps=6 --set optimizer.warmup_steps=4 --set output.sample_tokens=8)
 for command in "${commands[@]}"; do
-  read -ra words <<< "$command"
-  if [ "${words[0]}" = forge ]; then words+=("${few[@]}"); fi
+  words=()
+  eval "words=($command)"
+  if [ "${words[0]}" = build/cpu/forge ]; then words+=("${few[@]}"); fi
   expect 0 "" "${words[@]}"
+  if [ "${words[1]}" = evaluate ]; then cp output evaluated; fi
 done
-grep -qE "^perplexity [0-9]" output || fail "no perplexity: $(cat output)"
-grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" output || fail "no bits per byte: $(cat output)"
+grep -qE "^perplexity [0-9]" evaluated || fail "no perplexity: $(cat evaluated)"
+grep -qE "^bits per byte [0-9.]+ \([0-9]+ bytes of text\)" evaluated || fail "no bits per byte: $(cat evaluated)"
 grep -q "sample (temperature 0.70):" runs/texts/log.txt || fail "no sample in the log"
 cmp data/texts/tokenizer.json runs/texts/hf/tokenizer.json || fail "the tokenizer isn't in the exported directory"
 

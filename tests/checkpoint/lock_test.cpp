@@ -370,8 +370,8 @@ TEST_P(Locks, AreGivenBackOnce) {
 TEST(Lock, SaysWhatFails) {
   const Scratch scratch;
   put(scratch.path / "file", "");
-  EXPECT_THROW(DirectoryLock({"output.directory", scratch.path / "file", ".lock"}), IoFailed);
-  EXPECT_THROW(DirectoryLock({"output.directory", scratch.path / "file" / "below", ".lock"}), IoFailed);
+  EXPECT_THROW(DirectoryLock({"output.directory", scratch.path / "file", ".lock"}), BadInput);
+  EXPECT_THROW(DirectoryLock({"output.directory", scratch.path / "file" / "below", ".lock"}), BadInput);
   const LockRig rig;
   set_io_fault("flock:1:5", rig.path.c_str());
   EXPECT_THROW(DirectoryLock(rig.directory()), IoFailed);
