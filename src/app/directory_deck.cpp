@@ -53,7 +53,7 @@ std::vector<std::string> plain_layout() {
 Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>& options, Needs needs, int world_size) {
   const std::string& path = line.inputs.front();
   const std::string text = deck_in_checkpoints(path), name = path + ": its deck";
-  const Deck deck = read_deck(text, name, options, needs);
+  const Deck deck = read_deck(text, name, options, needs, DeckWriter::forge);
   std::vector<std::string> all;
   // The resolved deck has all that the directory has said.
   if (std::error_code ignored; !deck.model.hf.empty() && !fs::exists(deck.model.hf, ignored))
@@ -61,7 +61,7 @@ Deck deck_of_checkpoint(const CommandLine& line, const std::vector<std::string>&
   if (line.verb == Verb::evaluate && world_size > 0 && ranks_of(deck.mesh) != world_size && !sets(options, "mesh."))
     for (const std::string& option : plain_layout()) all.push_back(option);
   all.insert(all.end(), options.begin(), options.end());
-  return read_deck(text, name, all, needs);
+  return read_deck(text, name, all, needs, DeckWriter::forge);
 }
 
 // What a model alone doesn't say: a step of one sequence a rank, for show and plan.
@@ -126,7 +126,8 @@ Deck deck_of_directory(const CommandLine& line, std::vector<std::string> options
   const std::string& path = line.inputs.front();
   if (!checkpoint_of_input(line).empty()) return deck_of_checkpoint(line, options, needs, world_size);
   const std::string file = path + "/deck.yaml";
-  if (is_file(file)) return read_deck(read_text_file(file, most_yaml_bytes, "the deck"), file, options, needs);
+  if (is_file(file))
+    return read_deck(read_text_file(file, most_yaml_bytes, "the deck"), file, options, needs, DeckWriter::forge);
   return deck_of_model(line, std::move(options), needs, world_size);
 }
 

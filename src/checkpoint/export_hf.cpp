@@ -166,7 +166,7 @@ class Conversion {
 bool export_hf(const std::string& checkpoint, const std::string& directory, ExportType type,
                std::uint64_t most_file_bytes, bool optimizer) {
   CheckpointFiles source(checkpoint);
-  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
+  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
   const ModelSpec spec = resolve_model(deck.model);
   if (const auto obstacle = export_obstacle(spec.options, parameter_units(spec)); !obstacle.empty())
     throw BadInput("forge export: " + obstacle);

@@ -133,7 +133,7 @@ std::vector<std::byte> scalar(float value) {
 
 void export_optimizer(const std::string& checkpoint, const std::string& directory, std::uint64_t most_file_bytes) {
   CheckpointFiles source(checkpoint);
-  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only);
+  const Deck deck = read_deck(source.facts().deck, checkpoint + ": its deck", {}, Needs::model_only, DeckWriter::forge);
   if (const OptimizerName name = deck.optimizer.name; !in_torch(name))
     throw BadInput("forge export --optimizer: " + checkpoint + " was trained with optimizer.name = " +
                    row_of(name).word + ", which torch.optim doesn't have; legal: checkpoints of " + torch_optimizers);

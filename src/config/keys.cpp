@@ -96,8 +96,6 @@ const Key* find_key(const std::string& section, const std::string& name) {
   static const std::unordered_map<std::string, const Key*> known = [] {
     std::unordered_map<std::string, const Key*> names;
     for (const auto& key : all_keys()) names.emplace(key.qualified(), &key);
-    for (const auto& key : all_keys())
-      if (!key.former_name.empty()) names.emplace(key.section + "." + key.former_name, &key);
     return names;
   }();
   const auto found = known.find(section + "." + name);

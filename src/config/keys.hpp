@@ -105,8 +105,6 @@ struct Key {
                SourcesKey, PhasesKey, RampKey, GroupsKey>
       kind;
 
-  std::string former_name;  // what earlier versions called it: still read, never written
-
   std::string qualified() const { return section + "." + name; }
 };
 
@@ -119,7 +117,7 @@ struct SectionInfo {
 const std::vector<SectionInfo>& all_sections();
 const std::vector<Key>& all_keys();
 
-// The key of this name, or else of this former name; nullptr when there is none.
+// nullptr when there is none.
 const Key* find_key(const std::string& section, const std::string& name);
 
 // What a key accepts: "integer, 1 ... 10000", "fp64 | fp32 | bf16", "path".

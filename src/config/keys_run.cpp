@@ -46,8 +46,7 @@ void add_schedule(std::vector<Key>& keys) {
   SectionKeys<&Deck::schedule> k("schedule", keys);
   k.choice<&S::name>("name", may_change, {schedule_words.begin(), schedule_words.end()}, "order of microbatches");
   k.integer<&S::virtual_stages>("virtual_stages", may_change, 1, 1024, "",
-                                "interleaved: model chunks per rank; zb_v has two")
-      .former_name = "chunks_per_stage";
+                                "interleaved: model chunks per rank; zb_v has two");
   k.text<&S::split>(
       "split", may_change,
       "layers of each stage: even, balanced (embedding and head count as layers), or a string like Et*3|(tt|)*2tL");

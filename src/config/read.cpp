@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "config/former_keys.hpp"
 #include "config/keys.hpp"
 #include "config/option_value.hpp"
 #include "config/suggest.hpp"
@@ -28,19 +29,19 @@ YamlNode::Entry* find_entry(YamlNode& map, const std::string& name) {
   return nullptr;
 }
 
-// The entry of the same key in a section's map, under its name or its former one.
-YamlNode::Entry* find_key_entry(YamlNode& map, const std::string& section, const std::string& name) {
-  const Key* key = find_key(section, name);
-  if (!key) return find_entry(map, name);
-  for (auto& entry : map.entries)
-    if (find_key(section, entry.name) == key) return &entry;
-  return nullptr;
+// What a deck of an earlier version has where it isn't read; "": it changed nothing.
+std::string gone_problem(const FormerKey& former, const YamlNode& value) {
+  if (value.kind == YamlNode::Kind::null ||
+      (value.kind == YamlNode::Kind::scalar && has_word(former.meant_nothing, value.text)))
+    return "";
+  return std::string("is gone, and this value meant something: ") + former.instead;
 }
 
 // One reading of a deck: the tree, what was found wrong so far, and the deck that comes of it.
 class DeckReader {
  public:
-  DeckReader(std::string file, const std::vector<std::string>& options) : file_(std::move(file)), options_(options) {}
+  DeckReader(std::string file, const std::vector<std::string>& options, DeckWriter writer)
+      : file_(std::move(file)), options_(options), writer_(writer) {}
 
   Deck read(const std::string& text, Needs needs) {
     text_ = &text;
@@ -101,7 +102,7 @@ class DeckReader {
     value.line = value.column = 0;
     if (YamlNode* keys = section_for_option(section, index)) {
       YamlNode::Entry entry{name, 0, 0, index, std::move(value)};
-      if (YamlNode::Entry* old = find_key_entry(*keys, section, name))
+      if (YamlNode::Entry* old = find_entry(*keys, name))
         *old = std::move(entry);
       else
         keys->entries.push_back(std::move(entry));
@@ -158,17 +159,13 @@ class DeckReader {
 
   void read_key(const std::string& section, const YamlNode::Entry& entry) {
     const Key* key = find_key(section, entry.name);
+    const FormerKey* former = key ? nullptr : former_key(section, entry.name);
+    if (former) key = read_former(*former, entry);
+    if (former && !key) return;
     if (!key) {
       const std::string name = section + "." + entry.name;
       report_.add(place(entry), (name.size() > 80 ? shown(name) : name) + ": unknown key" +
                                     (looks() ? instead_of_key(section, entry.name) : ""));
-      return;
-    }
-    const auto [seen, first] = names_.emplace(key, entry.name);
-    if (!first) {
-      report_.add(place(entry), section + "." + entry.name + ": " + section + "." + seen->second +
-                                    " is given, too, and " + key->former_name + " is the former name of " +
-                                    key->qualified() + "; legal: " + key->name + " alone");
       return;
     }
     if (entry.value.kind == YamlNode::Kind::unusable) given_[key] = {place(entry.value), false};
@@ -177,6 +174,23 @@ class DeckReader {
     if (!problem.empty()) report_.add(place(entry.value), key->qualified() + " " + problem);
     given_[key] = {place(entry.value), problem.empty()};
     if (section == "model") deck_.model.given.push_back(key->name);
+  }
+
+  // The key that is meant, of a deck that forge wrote; else nullptr, and the report has it where that matters.
+  const Key* read_former(const FormerKey& former, const YamlNode::Entry& entry) {
+    const std::string name = std::string(former.section) + "." + former.name, today = former.key;
+    const bool own = writer_ == DeckWriter::forge && entry.option < 0;
+    if (!today.empty()) {
+      const auto dot = today.find('.');
+      if (own) return find_key(today.substr(0, dot), today.substr(dot + 1));
+      report_.add(place(entry), name + ": is " + today + " today");
+      misnamed_.insert(today);
+    } else if (const std::string problem =
+                   own ? gone_problem(former, entry.value) : std::string("is gone: ") + former.instead;
+               !problem.empty()) {
+      report_.add(place(entry), name + ": " + problem);
+    }
+    return nullptr;
   }
 
   bool is_given(const char* section, const char* name) const {
@@ -225,12 +239,12 @@ class DeckReader {
   std::string file_;
   const std::string* text_ = nullptr;
   const std::vector<std::string>& options_;
+  DeckWriter writer_;
   YamlNode root_;
   Report report_;
   Deck deck_;
   std::map<const Key*, Given> given_;
-  std::map<const Key*, std::string> names_;  // under which the deck has them
-  std::set<std::string> broken_;             // sections that are no maps
+  std::set<std::string> broken_;  // sections that are no maps
   int looked_for_ = 0;
   std::set<std::string> misnamed_;  // keys that stand under another name
 };
@@ -238,8 +252,8 @@ class DeckReader {
 }  // namespace
 
 Deck read_deck(const std::string& yaml_text, const std::string& file_name, const std::vector<std::string>& set_options,
-               Needs needs) {
-  return DeckReader(file_name, set_options).read(yaml_text, needs);
+               Needs needs, DeckWriter writer) {
+  return DeckReader(file_name, set_options, writer).read(yaml_text, needs);
 }
 
 }  // namespace forge

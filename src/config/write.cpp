@@ -29,7 +29,7 @@ std::string default_or_required(const Key& key) {
 std::string help_of(const Key& key) {
   return "  " + key.qualified() + "   " + legal_values(key) + (key.unit.empty() ? "" : " [" + key.unit + "]") + "; " +
          default_or_required(key) + (key.on_restart == OnRestart::stays ? "; stays at a restart" : "") + "\n" +
-         wrapped(key.doc + (key.former_name.empty() ? "" : "; formerly " + key.former_name), "      ");
+         wrapped(key.doc, "      ");
 }
 
 std::string help_of(const SectionInfo& section) {
@@ -68,8 +68,7 @@ std::string help_text(const std::string& section) {
 std::string help_of_keys(const std::string& section, const std::string& name) {
   std::string text;
   for (const auto& key : all_keys())
-    if ((section.empty() || key.section == section) && (key.name == name || key.former_name == name))
-      text += help_of(key);
+    if ((section.empty() || key.section == section) && key.name == name) text += help_of(key);
   return name.empty() ? "" : text;
 }
 
@@ -101,7 +100,7 @@ std::string inputs_markdown() {
         text += "| `" + key.name + "` | " + cell(legal_values(key)) + " | " + key.unit + " | " +
                 (key.required == Required::never ? "`" + cell(default_text(key)) + "`" : requirement_text(key)) +
                 " | " + (key.on_restart == OnRestart::may_change ? "may change" : "stays") + " | " + cell(key.doc) +
-                (key.former_name.empty() ? "" : "; formerly `" + key.former_name + "`") + " |\n";
+                " |\n";
   }
   return text;
 }

@@ -50,7 +50,7 @@ void drop_later_phases(Deck& deck, std::int64_t step) {
 
 Deck deck_of_checkpoint(const std::string& text, const std::string& where) {
   try {
-    return read_deck(text, where + ": its deck", {}, Needs::training);
+    return read_deck(text, where + ": its deck", {}, Needs::training, DeckWriter::forge);
   } catch (const BadInput& error) {
     throw BadCheckpoint(error.what());
   }

@@ -1,0 +1,22 @@
+#include "config/former_keys.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace forge {
+
+namespace {
+
+constexpr std::array former_keys = {
+    FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+};
+
+}  // namespace
+
+const FormerKey* former_key(const std::string& section, const std::string& name) {
+  const auto found = std::find_if(former_keys.begin(), former_keys.end(),
+                                  [&](const FormerKey& k) { return section == k.section && name == k.name; });
+  return found == former_keys.end() ? nullptr : &*found;
+}
+
+}  // namespace forge
