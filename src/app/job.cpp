@@ -16,7 +16,6 @@
 
 #include "app/device_fit.hpp"
 #include "app/directory_deck.hpp"
-#include "app/product_table.hpp"
 #include "app/rank_devices.hpp"
 #include "app/trained_model.hpp"
 #include "checkpoint/hf_tensors.hpp"
@@ -156,8 +155,6 @@ void agree_on_deck(const Deck& deck, const World& world) {
   if (!deck.schedule.file.empty())
     text +=
         write_schedule_csv(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
-  if (const std::string& path = deck.machine.product_algorithms; !path.empty())
-    text += read_text_file(path, most_product_table_bytes, "machine.product_algorithms");
   const auto hashes = world.make_world()->gather_host(std::to_string(hash_of(text)));
   const auto other =
       std::find_if(hashes.begin(), hashes.end(), [&](const std::string& h) { return h != hashes.front(); });
@@ -225,10 +222,6 @@ Job<T>::Job(const RunSetup& run, RunKind kind, const World& world)
   world.watchdog().start_other(0, "parameters");
   session = std::make_unique<Session<T>>(setup, memory.total(), kind, mesh, threads);
   session->set_heartbeat(&world.watchdog().heartbeat());
-  if (!setup.deck.machine.product_algorithms.empty()) {
-    algorithms = read_product_algorithms(setup.deck.machine.product_algorithms);
-    session->gemm().use(algorithms);
-  }
   load_parameters();
   if (kind != RunKind::training || setup.deck.checkpoint.optimizer_from.empty()) return;
   updates = load_optimizer(setup.deck, session_state(*session, StateUse::read, {false, true}), session->stream(),

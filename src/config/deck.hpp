@@ -311,7 +311,6 @@ struct MachineDeck {
   Fp8Products fp8_products = Fp8Products::bf16;
   GroupedProducts grouped{};
   DispatchCounts dispatch_counts = DispatchCounts::host;
-  std::string product_algorithms;  // file of forge tune; empty: the library's first proposals
 };
 
 struct Deck {

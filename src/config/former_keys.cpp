@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::array former_keys = {
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+    FormerKey{"machine", "product_algorithms", "", "",
+              "products on a GPU take the algorithm that cuBLASLt proposes first"},
 };
 
 }  // namespace

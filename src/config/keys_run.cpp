@@ -349,9 +349,6 @@ void add_machine(std::vector<Key>& keys) {
       "wait model.dispatch_rows times the balanced number of rows, padded, go to each group of experts, and where a "
       "router wants more, a stage's forward pass of a microbatch is done again with counts on the host; needs grouped: "
       "tensor_cores");
-  k.path<&M::product_algorithms>("product_algorithms", may_change,
-                                 "file that forge tune wrote on such GPUs: products take its algorithms, except of "
-                                 "generation and of 8-bit numbers; empty: those that the library proposes first");
 }
 
 }  // namespace

@@ -83,7 +83,6 @@ class Session {
   double evaluated_loss();
 
   Stream& stream() { return stream_; }
-  Gemm& gemm() { return *gemm_; }
   Arena& arena() { return arena_; }
   Mesh& mesh() { return mesh_; }
   ParameterStorage<T>& storage() { return *storage_; }

@@ -140,6 +140,21 @@ TEST(Read, FormerNamesAreReadFromCheckpoints) {
   expect_bad_input([&] { kept("chunks_per_stage: 0"); }, {"schedule.virtual_stages = 0", "legal: integer, 1 to 1024"});
 }
 
+// A key that is gone is passed over in a checkpoint where it meant nothing; a person is told what there is now.
+TEST(Read, FormerKeysWithoutMeaningAreReadFromCheckpoints) {
+  const auto kept = [](const std::string& value) {
+    return read_deck(minimal + "machine: {threads: 3, product_algorithms: " + value + "}\n", "deck.yaml", {},
+                     Needs::training, DeckWriter::forge);
+  };
+  for (const char* nothing : {"\"\"", "~"}) EXPECT_EQ(kept(nothing).machine.threads, 3) << nothing;
+  EXPECT_EQ(write_deck(kept("\"\"")).find("product_algorithms"), std::string::npos);
+  expect_bad_input([&] { kept("products.txt"); },
+                   {"deck.yaml:6:", "machine.product_algorithms: is gone, and this value meant something: products"});
+  for (const char* value : {"\"\"", "products.txt"})
+    expect_bad_input([&] { read(minimal + "machine: {product_algorithms: " + value + "}\n"); },
+                     {"deck.yaml:6:", "machine.product_algorithms: is gone: products on a GPU take"});
+}
+
 TEST(Read, Integers) {
   const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
   EXPECT_EQ(steps("12"), 12);

@@ -167,7 +167,7 @@ steps() {
   local model contender device=cuda
   if [ "$rehearse" = yes ]; then device=cpu; fi
   for model in "$@"; do
-    for contender in forge pytorch forge_again forge_cudnn forge_own_experts forge_tuned forge_fp8 forge_cuda_cores; do
+    for contender in forge pytorch forge_again forge_cudnn forge_own_experts forge_fp8 forge_cuda_cores; do
       [ "$rehearse" = no ] || [[ $contender != forge_* ]] || continue
       run_case "${model}_$contender" 260 "$python" "$here/steps.py" "$contender" "$model" --device "$device" \
         --forge "$forge" --folder "$folder/$model.$contender" --output "$folder/$model.$contender.json"
