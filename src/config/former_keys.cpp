@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::array former_keys = {
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+    FormerKey{"machine", "dispatch_counts", "", "host", "the host reads how many rows go to experts of other ranks"},
 };
 
 }  // namespace
