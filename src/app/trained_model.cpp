@@ -58,8 +58,7 @@ std::vector<std::string> settings_of(const CommandLine& line) {
       settings.push_back(key.qualified() + "=" + default_text(key));
   if (line.precision != "fp8") settings.push_back("machine.fp8_products=bf16");
   if (line.precision != "fp8" && line.precision != "bf16")
-    settings.insert(settings.end(),
-                    {"machine.grouped=library", "machine.dispatch_counts=host", "machine.attention=cuda_cores"});
+    settings.insert(settings.end(), {"machine.grouped=library", "machine.attention=cuda_cores"});
   settings.insert(settings.end(), line.set.begin(), line.set.end());
   return settings;
 }

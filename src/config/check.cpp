@@ -277,7 +277,6 @@ void check_machine(const Deck& deck, Report& report) {
     report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
                        " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
                        "legal: bf16, or precision fp8 with fp8_carrier: bf16");
-  check_dispatch_counts(deck, report);
   if (deck.machine.grouped == GroupedProducts::automatic || deck.machine.grouped == GroupedProducts::library) return;
   const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);
   if (!bf16)

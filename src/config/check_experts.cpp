@@ -2,7 +2,6 @@
 #include <array>
 
 #include "config/check_parts.hpp"
-#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "config/router_bounds.hpp"
 #include "config/router_score.hpp"
@@ -116,21 +115,6 @@ void check_latent_attention(ModelDeck& m, Report& report) {
   if (m.positions != PositionKind::rope)
     report.add("", "model.positions = learned with model.attention = mla; legal: rope");
   check_unused(m, std::array{"qk_norm", "qkv_bias", "sliding_window"}, "with model.attention = mla", report);
-}
-
-void check_dispatch_counts(const Deck& deck, Report& report) {
-  if (deck.machine.dispatch_counts == DispatchCounts::host) return;
-  const auto refuse = [&](const std::string& why) {
-    report.add("", "machine.dispatch_counts = device " + why + "; legal: host");
-  };
-  if (deck.model.experts == 0) return refuse("without model.experts, whose rows they count");
-  if (chosen_grouped_products(deck) == GroupedProducts::library)
-    report.add(
-        "",
-        "machine.dispatch_counts = device without machine.grouped = tensor_cores or cutlass, whose products alone "
-        "need none on the host; legal: host, or one of these");
-  if (deck.model.capacity_factor > 0 && deck.model.capacity_scope == CapacityScope::rank)
-    refuse("with model.capacity_scope = rank, which has no counts");
 }
 
 void check_experts(ModelDeck& m, Report& report) {

@@ -30,7 +30,6 @@ enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };                     // type of all that isn't quantised
 enum class Fp8Products { bf16, tensor_cores, cublaslt };  // what multiplies rounded operands on a GPU
 enum class GroupedProducts : int;                         // config/grouped_products.hpp
-enum class DispatchCounts { host, device };               // who knows how many rows go to the experts of each rank
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters
@@ -310,7 +309,6 @@ struct MachineDeck {
   AttentionKernel attention{};
   Fp8Products fp8_products = Fp8Products::bf16;
   GroupedProducts grouped{};
-  DispatchCounts dispatch_counts = DispatchCounts::host;
 };
 
 struct Deck {

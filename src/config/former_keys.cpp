@@ -11,6 +11,7 @@ constexpr std::array former_keys = {
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
     FormerKey{"machine", "product_algorithms", "", "",
               "products on a GPU take the algorithm that cuBLASLt proposes first"},
+    FormerKey{"machine", "dispatch_counts", "", "host", "the host reads how many rows go to experts of other ranks"},
 };
 
 }  // namespace

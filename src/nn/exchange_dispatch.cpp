@@ -27,15 +27,6 @@ std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, cons
 }
 
 template <class T>
-DispatchPlan ExchangeDispatch<T>::plan_of(Context<T>& ctx, const DispatchBuffers<T>& b) {
-  const MoeShape m = moe_shape(ctx.buffers);
-  ExpertRanks ranks = ranks_of(ctx);
-  if (!ctx.device_counts) return {ranks, read_counts(ctx, b), m.round_rows};
-  ranks.experts = ranks.ep;
-  return {ranks, std::vector<std::int64_t>(to_size(m.sources * ranks.ep), m.pair_rows), m.round_rows};
-}
-
-template <class T>
 ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s)
     : Dispatch<T>(ctx.stream),
       ctx_(ctx),
@@ -43,8 +34,7 @@ ExchangeDispatch<T>::ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>&
       s_(s),
       shape_(moe_shape(ctx.buffers)),
       ranks_(ranks_of(ctx)),
-      plan_(plan_of(ctx, b)),
-      padded_(ctx.device_counts) {}
+      plan_(ranks_, read_counts(ctx, b), shape_.round_rows) {}
 
 // Gathered over etp, and those over ep: by ep coordinate, etp coordinate.
 template <class T>
@@ -61,11 +51,6 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, con
 // The experts of a round's received rows, which stand by source.
 template <class T>
 void ExchangeDispatch<T>::find_experts(int round) {
-  const View<std::int32_t, 1> experts = line_of(s_.experts);
-  if (padded_)
-    return experts_of_sources(
-        ctx_.stream, b_.counts,
-        {ranks_.ep, ranks_.etp, ranks_.ep_rank * shape_.experts_here, shape_.experts_here, shape_.pair_rows}, experts);
   if (shape_.fixed) {
     fill_counts(ctx_.stream, shape_.capacity, s_.blocks);  // nothing comes from the host: a step can be captured
   } else {
@@ -73,18 +58,16 @@ void ExchangeDispatch<T>::find_experts(int round) {
     copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
     ctx_.stream.synchronize();  // `blocks` ends here
   }
-  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, experts);
+  experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, line_of(s_.experts));
 }
 
-// Their order by expert. FP8 takes the magnitudes of all rows: padding, which is zero, then goes to the last expert.
+// Their order by expert.
 template <class T>
 void ExchangeDispatch<T>::sort_received(int round) {
   if (sorted_ == round) return;
   sorted_ = round;
   find_experts(round);
   moe_sort(ctx_.stream, s_.experts, s_.sort, s_.counts, s_.offsets, s_.order, s_.place);
-  if (!padded_ || !ctx_.fp8_block || !ctx_.buffers.fp8.experts) return;
-  fill_counts(ctx_.stream, shape_.round_rows, s_.offsets.slice(shape_.experts_here, shape_.experts_here + 1));
 }
 
 namespace {

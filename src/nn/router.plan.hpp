@@ -6,10 +6,9 @@ namespace forge {
 
 // The pure half of nn/router.hpp.
 
-// A layer's sums of a step, behind the assignments of each expert. repeated: microbatches whose forward pass was done
-// again (plan/repeat.hpp).
-enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum, repeated_sum };
-inline constexpr std::int64_t router_sum_count = 4;
+// A layer's sums of a step, behind the assignments of each expert.
+enum RouterSum : std::int64_t { balance_sum, z_sum, dropped_sum };
+inline constexpr std::int64_t router_sum_count = 3;
 
 // Scopes of the auxiliary loss in a microbatch on this rank: its sequences, or one.
 std::int64_t balance_scopes(const BufferContext&);

@@ -155,6 +155,20 @@ TEST(Read, FormerKeysWithoutMeaningAreReadFromCheckpoints) {
                      {"deck.yaml:6:", "machine.product_algorithms: is gone: products on a GPU take"});
 }
 
+// Of a key that is gone, values that changed nothing are passed over in checkpoints; a person is told what there is
+// now.
+TEST(Read, GoneKeysArePassedOverInCheckpointsWhereTheyMeantNothing) {
+  const auto kept = [](const std::string& counts) {
+    return read_deck(minimal + "machine: {dispatch_counts: " + counts + "}\n", "deck.yaml", {}, Needs::training,
+                     DeckWriter::forge);
+  };
+  EXPECT_EQ(write_deck(kept("host")), write_deck(read(minimal)));
+  const char *name = "machine.dispatch_counts: is gone", *now = "the host reads how many rows go to experts";
+  expect_bad_input([&] { kept("device"); }, {name, "this value meant something", now});
+  expect_bad_input([&] { read(minimal + "machine: {dispatch_counts: host}\n"); }, {"deck.yaml:6:", name, now});
+  expect_bad_input([&] { with({"machine.dispatch_counts=device"}); }, {"--set", name, now});
+}
+
 TEST(Read, Integers) {
   const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
   EXPECT_EQ(steps("12"), 12);

@@ -371,7 +371,7 @@ class Step {
     std::iota(world.begin(), world.end(), 0);
     Group group("scalars", world);
     group.all_reduce(3, 8);
-    if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 4), 8);
+    if (m.experts > 0) group.all_reduce(m.layers * (m.experts + 3), 8);
     return group;
   }
 
