@@ -90,19 +90,6 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
   });
 }
 
-void moe_pad(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-             std::int64_t capacity, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place) {
-  const auto places = one_by_one(place);
-  require(padded_order.rows() == (offsets.rows() - 1) * capacity, "moe_pad: shapes differ");
-  parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
-    const std::int64_t e = quotient(p, capacity), i = p - e * capacity;
-    const bool there = i < offsets[e + 1] - offsets[e];
-    const std::int32_t q = there ? order[offsets[e] + i] : -1;
-    padded_order[p] = q;
-    if (there) places[q] = static_cast<std::int32_t>(p);
-  });
-}
-
 void moe_pad_groups(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
                     std::int64_t rows, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place,
                     View<float, 1> overflow) {

@@ -23,9 +23,8 @@ void add_load(Context<T>& ctx, const SortScratch& sorting, View<double, 1> load)
 template <class T>
 void sort_own(Context<T>& ctx, View<const std::int32_t, 2> choices, const SortScratch& sorting,
               const DispatchBuffers<T>& b) {
-  const bool pads = moe_shape(ctx.buffers).fixed || ctx.device_counts;
   moe_sort(ctx.stream, choices, sorting.sort, sorting.counts, b.offsets.empty() ? sorting.offsets : b.offsets,
-           pads ? sorting.unpadded : b.order.slice(0, choices.size()), b.place);
+           ctx.device_counts ? sorting.unpadded : b.order.slice(0, choices.size()), b.place);
 }
 
 // Without counts on the host FP8 takes the magnitudes of all rows: those of filler, which are zero, then go to the last
@@ -41,7 +40,6 @@ void give_away_filler(Context<T>& ctx, const DispatchBuffers<T>& b) {
 template <class T>
 void finish_own(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  if (m.fixed) return moe_pad(ctx.stream, sorting.offsets, sorting.unpadded, m.capacity, b.order, b.place);
   if (ctx.device_counts)
     moe_pad_groups(ctx.stream, sorting.offsets, sorting.unpadded, m.pair_rows, b.order.slice(0, m.sent), b.place,
                    ctx.overflow);

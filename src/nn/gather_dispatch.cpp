@@ -97,8 +97,8 @@ std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
 template <class T>
 RowGroups GatherDispatch<T>::groups(int round) const {
   const Range here = window(round);
-  if (ctx_.device_counts) return {shape_.experts_here, s_.offsets.data, 0, here.begin, here.end};
-  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, 0, here.begin, here.end};
+  if (ctx_.device_counts) return {shape_.experts_here, s_.offsets.data, here.begin, here.end};
+  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, here.begin, here.end};
 }
 
 template <class T>

@@ -113,8 +113,6 @@ TEST(CheckMachine, CountsOnTheDeviceAreOfPaddedRows) {
   expect_refused(
       deck([](Deck& d) { d.machine.grouped = GroupedProducts::library; }),
       {"machine.dispatch_counts = device without machine.grouped = tensor_cores or cutlass", "legal: host, or"});
-  expect_refused(deck([](Deck& d) { d.model.capacity_factor = 1, d.model.capacity_scope = CapacityScope::rank; }),
-                 {"machine.dispatch_counts = device with model.capacity_scope = rank", "legal: host"});
   expect_refused(deck([](Deck& d) { d.model.experts = d.model.experts_per_token = 0; }),
                  {"machine.dispatch_counts = device without model.experts", "legal: host"});
 }

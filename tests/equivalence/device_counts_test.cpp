@@ -31,11 +31,8 @@ MoeShape shape_of(const Deck& deck) {
 std::vector<TestModel> padded_models() {
   std::vector<TestModel> models;
   for (const auto& list : {moe_models(), mtp_models()})
-    for (const TestModel& model : list) {
-      const ModelDeck& m = model.deck.model;
-      const bool fixed = m.capacity_factor > 0 && m.capacity_scope == CapacityScope::rank;
-      if (m.experts > 0 && !fixed) models.push_back(model);
-    }
+    for (const TestModel& model : list)
+      if (model.deck.model.experts > 0) models.push_back(model);
   return models;
 }
 

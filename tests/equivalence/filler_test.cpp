@@ -108,8 +108,8 @@ LayoutResult trained(const Deck& deck, Counts counts = Counts::host) {
   return run_threads(here, options);
 }
 
-// Models with experts, of one and of several depths, and others of what they lack: a capacity of a rank and of a
-// sequence that drop much, both losses over microbatches, moving biases, choices in turn.
+// Models with experts, of one and of several depths, and others of what they lack: a capacity that drops much, both
+// losses over microbatches, moving biases, choices in turn.
 std::vector<TestModel> models_with_experts() {
   std::vector<TestModel> models = moe_models();
   for (const TestModel& model : mtp_models())
@@ -129,18 +129,8 @@ std::vector<TestModel> models_with_experts() {
 }
 
 TEST(Filler, ChangesNothingOnOneRank) {
-  auto models = models_with_experts();
-  Deck rank = models[0].deck;
-  rank.model.capacity_factor = 0.9;
-  rank.model.capacity_scope = CapacityScope::rank;
-  rank.model.dispatch_rows = Deck().model.dispatch_rows;
-  for (const auto by : {CapacityDrop::position, CapacityDrop::probability}) {
-    rank.model.capacity_drop = by;
-    rank.train.microbatch_sequences = 2;
-    models.push_back({"drops of a rank", rank});
-  }
   std::size_t number = 0;
-  for (const TestModel& model : models)
+  for (const TestModel& model : models_with_experts())
     for (const Documents& documents : {one_each, two_each}) {
       const Directory dir;
       Deck deck = one_rank(with_filler(model.deck, dir, documents));
@@ -173,8 +163,8 @@ TEST(Filler, ChangesNothingOnAnyLayout) {
     const Documents& documents = c.deck.train.sequence_tokens == one_each.T ? one_each : two_each;
     Deck one = one_rank(without_filler(c.deck, documents));
     one.train.microbatch_sequences = c.deck.train.microbatch_sequences;
-    const bool counts = c.deck.mesh.dp_shard > 1 && c.deck.model.capacity_scope != CapacityScope::rank;
-    return difference_of(trained(c.deck, counts ? Counts::device_for_others : Counts::host), trained(one));
+    const Counts counts = c.deck.mesh.dp_shard > 1 ? Counts::device_for_others : Counts::host;
+    return difference_of(trained(c.deck, counts), trained(one));
   };
   EXPECT_EQ(failures_of(thinned(cases, 1), part_of(2 * 15, 1), check), "");
 }
