@@ -61,15 +61,14 @@ std::string parameters(const RunSetup& s) {
 }
 
 std::string capacity(const RunSetup& s, const MoeShape& m) {
-  return number(m.capacity) + " rows of " + (m.fixed ? "a rank's microbatch" : "a sequence") + " at most (factor " +
-         format_exact(s.spec.options.capacity_factor) + ")";
+  return number(m.capacity) + " rows of a sequence at most (factor " + format_exact(s.spec.options.capacity_factor) +
+         ")";
 }
 
 std::string round(const RunSetup& s, const MoeShape& m) {
   const std::string rows =
       number(m.round_rows) + " rows, " +
       bytes(m.round_rows * s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
-  if (m.fixed) return rows + ", whatever the router does";
   const std::int64_t balanced = m.rows * m.chosen * s.mesh.etp;
   return rows + " at most; " + number(balanced) + " where the router balances: " + number(m.rows) + " rows x " +
          number(m.chosen) + (s.mesh.etp > 1 ? " x etp" : "");
@@ -85,7 +84,7 @@ std::string sent(const RunSetup& s, const MoeShape& m) {
            " over etp";
   };
   const std::string numbers = line(s.spec.C() * static_cast<std::int64_t>(size_of(s.buffers.precision.compute)));
-  const std::string where = m.gathers || m.fixed ? "" : ", where the router balances";
+  const std::string where = m.gathers ? "" : ", where the router balances";
   if (!s.buffers.fp8.dispatch) return numbers + ", each way" + where;
   const ScaledOperand rows = rows_to_experts(s.buffers, ProductOf::output, m.rows);
   return line(coded_row_bytes(rows)) + " there as codes; " + numbers + " back" + where;

@@ -22,7 +22,6 @@ enum class ScoreKind : int;       // config/router_score.hpp
 enum class GroupScoreKind : int;  // config/router_score.hpp
 enum class AuxiliaryScope { sequence, microbatch };
 enum class CapacityDrop { position, probability };
-enum class CapacityScope { sequence, rank };
 enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
@@ -128,7 +127,6 @@ struct ModelDeck {
   bool forced_balance = false;
   double capacity_factor = 0;  // 0 = dropless
   CapacityDrop capacity_drop = CapacityDrop::position;
-  CapacityScope capacity_scope = CapacityScope::sequence;
   DispatchMethod dispatch = DispatchMethod::all_to_all;
   double dispatch_rows = 1.5;  // rows of a round, times the balanced count
 

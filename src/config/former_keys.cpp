@@ -8,6 +8,7 @@ namespace forge {
 namespace {
 
 constexpr std::array former_keys = {
+    FormerKey{"model", "capacity_scope", "", "sequence", "a capacity is one of each sequence's tokens"},
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
     FormerKey{"machine", "product_algorithms", "", "",
               "products on a GPU take the algorithm that cuBLASLt proposes first"},

@@ -110,11 +110,6 @@ void router_bias_update(Stream&, View<const double, 1> load, double rate, View<A
 void moe_sort(Stream&, View<const std::int32_t, 2> experts, View<std::int32_t, 2> workspace,
               View<std::int64_t, 1> counts, View<std::int64_t, 1> offsets, View<std::int32_t, 1> order,
               View<std::int32_t, 2> place);
-// The order of moe_sort in blocks of `capacity` places for each expert: expert e's i-th assignment stands at e·capacity
-// + i. padded_order(E·capacity) is −1 at the places without an assignment. No expert may have more than `capacity`
-// assignments.
-void moe_pad(Stream&, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order, std::int64_t capacity,
-             View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place);
 // What stands in rows that were received block by block: counts(B) rows of each block, block b of expert b mod E.
 // experts(P): the expert of each row; −1 behind the last.
 void experts_of_blocks(Stream&, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,

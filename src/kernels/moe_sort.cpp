@@ -79,19 +79,6 @@ void moe_sort(Stream& stream, View<const std::int32_t, 2> experts, View<std::int
   });
 }
 
-void moe_pad(Stream& stream, View<const std::int64_t, 1> offsets, View<const std::int32_t, 1> order,
-             std::int64_t capacity, View<std::int32_t, 1> padded_order, View<std::int32_t, 2> place) {
-  const auto places = one_by_one(place);
-  require(padded_order.rows() == (offsets.rows() - 1) * capacity, "moe_pad: shapes differ");
-  parallel_for(stream, padded_order.rows(), [=] FORGE_LAMBDA(std::int64_t p) {
-    const std::int64_t e = quotient(p, capacity), i = p - e * capacity;
-    const bool there = i < offsets[e + 1] - offsets[e];
-    const std::int32_t q = there ? order[offsets[e] + i] : -1;
-    padded_order[p] = q;
-    if (there) places[q] = static_cast<std::int32_t>(p);
-  });
-}
-
 void experts_of_blocks(Stream& stream, View<const std::int64_t, 1> counts, std::int64_t experts_in_all,
                        View<std::int32_t, 1> experts) {
   const std::int64_t blocks = counts.rows(), rows = experts.rows();

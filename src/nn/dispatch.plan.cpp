@@ -23,32 +23,29 @@ MoeShape moe_shape(const BufferContext& c) {
   m.experts_here = o.experts / c.ep;
   m.ffn = o.expert_ffn;
   m.sources = c.ep * c.etp;
-  m.fixed = o.capacity_factor > 0 && o.capacity_scope == CapacityScope::rank;
-  if (o.capacity_factor > 0) {
-    const std::int64_t scope = m.fixed ? m.rows : c.microbatch.sequence_tokens;
-    m.capacity = std::min(balanced_rows(o.capacity_factor, scope * m.chosen, m.experts), scope);
-  }
+  const std::int64_t tokens = c.microbatch.sequence_tokens;
+  if (o.capacity_factor > 0)
+    m.capacity = std::min(balanced_rows(o.capacity_factor, tokens * m.chosen, m.experts), tokens);
   m.gathers = o.dispatch == DispatchMethod::all_gather && m.exchanges();
   // Without other sources the number of rows follows from the choices' shape, and products in one launch find on the
   // device where each expert's begin. Rows of no expert have no numbers, of which FP8 could take the largest.
   const bool rounds_rows_of_no_expert = m.capacity > 0 && c.fp8.on && c.fp8.experts;
-  m.reads_counts = !m.fixed && (m.exchanges() || !c.grouped || rounds_rows_of_no_expert);
-  m.places = m.fixed ? m.experts * m.capacity : m.rows * m.chosen * (m.gathers ? m.sources : 1);
-  const std::int64_t most =
-      m.sources * (m.fixed ? m.experts_here * m.capacity : m.rows * std::min(m.chosen, m.experts_here));
-  m.round_rows = m.fixed ? most : std::min(balanced_rows(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
+  m.reads_counts = m.exchanges() || !c.grouped || rounds_rows_of_no_expert;
+  m.places = m.rows * m.chosen * (m.gathers ? m.sources : 1);
+  const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
+  m.round_rows = std::min(balanced_rows(o.dispatch_rows, c.etp * m.rows * m.chosen, 1), most);
   return m;
 }
 
 std::int64_t most_own_assignments(const BufferContext& c) {
   const MoeShape m = moe_shape(c);
-  const std::int64_t all = m.fixed ? m.places : m.rows * m.chosen;
+  const std::int64_t all = m.rows * m.chosen;
   return m.capacity > 0 ? std::min(all, c.microbatch.sequences * m.experts * m.capacity) : all;
 }
 
 namespace {
 
-// By the router's load of this rank, without padding.
+// By the router's load of this rank.
 std::int64_t loaded_rows(const BufferContext& c, const MoeShape& m) {
   const std::int64_t balanced = m.sources * m.rows * m.chosen * m.experts_here / m.experts;
   const std::int64_t most = m.sources * m.rows * std::min(m.chosen, m.experts_here);
@@ -64,7 +61,6 @@ std::int64_t loaded_rows(const BufferContext& c, const MoeShape& m) {
 
 std::int64_t expected_expert_rows(const BufferContext& c) {
   const MoeShape m = moe_shape(c);
-  if (m.fixed) return m.sources * m.experts_here * m.capacity;
   return m.reads_counts ? loaded_rows(c, m) : most_own_assignments(c);
 }
 
@@ -114,7 +110,6 @@ void add_sends_back(Sends& sends, std::int64_t columns, DType type) {
 void add_sends_of_counts(Sends& sends) {
   const MoeShape m = moe_shape(sends.c);
   if (m.gathers) return add_gather_of_group(sends, m.chosen, DType::i32);
-  if (m.fixed) return;
   sends.add(Group::etp, all_gather, m.experts, DType::i64);
   sends.add(Group::ep, all_gather, sends.c.etp * m.experts, DType::i64);
 }

@@ -15,12 +15,11 @@ struct MoeShape {
   std::int64_t experts = 0;       // E
   std::int64_t experts_here = 0;  // E / ep
   std::int64_t ffn = 0;           // Fe / etp
-  std::int64_t capacity = 0;      // the most assignments of an expert in a scope, which filler lowers; 0: all
-  std::int64_t places = 0;        // P, of this rank's assignments in the order of experts; static shapes: E · capacity
+  std::int64_t capacity = 0;      // the most assignments of an expert in a sequence, which filler lowers; 0: all
+  std::int64_t places = 0;        // P, of this rank's assignments in the order of experts
   std::int64_t round_rows = 0;    // N, rows that a rank takes in a round
   int sources = 1;                // ranks that share the layer's experts: ep · etp
   bool gathers = false;      // all rows of the sources go to each of them, and their assignments stand in one order
-  bool fixed = false;        // static shapes: every source sends `capacity` rows to every expert, padded
   bool reads_counts = true;  // each pass waits until the host has read how many rows each expert gets
 
   bool exchanges() const { return sources > 1; }
@@ -53,7 +52,7 @@ struct DispatchBuffers {
     l.save(place, "places of assignments", m.rows * (m.gathers ? m.sources : 1), m.chosen, l.B);
     if (m.gathers)
       l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
-    else if (!m.fixed) {
+    else {
       if (l.c.reads_expert_offsets() && !m.exchanges()) l.save(offsets, "begins of experts", m.experts + 1, 1, l.B);
       if (m.reads_counts) l.save(counts, "assignments of each source", m.sources, m.experts, l.B);
     }
@@ -65,7 +64,6 @@ struct SortScratch {
   View<std::int64_t, 1> counts, offsets;  // (E), (E + 1) of this rank's rows, or of all sources'
   View<std::int32_t, 2> sort;             // workspace of moe_sort
   View<std::int32_t, 2> group_choices;    // (S sources, k) where rows are gathered
-  View<std::int32_t, 1> unpadded;         // (S k) the order without padding, where there is any
 
   void list(BufferLister& l) {
     const MoeShape m = moe_shape(l.c);
@@ -74,7 +72,6 @@ struct SortScratch {
     l.add(offsets, "their begins", m.experts + 1, 1);
     l.add(sort, "order of assignments", moe_sort_rows(sorted * m.chosen), m.experts);
     if (m.gathers) l.add(group_choices, "choices of all sources", sorted, m.chosen);
-    if (m.fixed) l.add(unpadded, "assignments without padding", m.rows * m.chosen, 1);
   }
 };
 

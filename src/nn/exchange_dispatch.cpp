@@ -15,12 +15,11 @@ ExpertRanks ExchangeDispatch<T>::ranks_of(const Context<T>& ctx) {
   return {g.ep_size(), g.ep_rank(), g.etp_size(), g.etp_rank(), ctx.spec().E()};
 }
 
-// All sources' counts. Static shapes need no exchange, and nothing is read.
+// All sources' counts.
 template <class T>
 std::vector<std::int64_t> ExchangeDispatch<T>::read_counts(Context<T>& ctx, const DispatchBuffers<T>& b) {
   const MoeShape m = moe_shape(ctx.buffers);
-  std::vector<std::int64_t> counts(to_size(m.sources * m.experts), m.capacity);
-  if (m.fixed) return counts;
+  std::vector<std::int64_t> counts(to_size(m.sources * m.experts));
   copy_to_host(ctx.stream, counts.data(), b.counts.data, counts.size() * sizeof(std::int64_t));
   ctx.stream.synchronize();
   return counts;
@@ -51,13 +50,9 @@ void ExchangeDispatch<T>::share(Context<T>& ctx, const SortScratch& sorting, con
 // The experts of a round's received rows, which stand by source.
 template <class T>
 void ExchangeDispatch<T>::find_experts(int round) {
-  if (shape_.fixed) {
-    fill_counts(ctx_.stream, shape_.capacity, s_.blocks);  // nothing comes from the host: a step can be captured
-  } else {
-    const std::vector<std::int64_t> blocks = plan_.blocks(round);
-    copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
-    ctx_.stream.synchronize();  // `blocks` ends here
-  }
+  const std::vector<std::int64_t> blocks = plan_.blocks(round);
+  copy_to_device(ctx_.stream, s_.blocks.data, blocks.data(), blocks.size() * sizeof(std::int64_t));
+  ctx_.stream.synchronize();  // `blocks` ends here
   experts_of_blocks(ctx_.stream, s_.blocks, shape_.experts_here, line_of(s_.experts));
 }
 
@@ -157,7 +152,7 @@ void ExchangeDispatch<T>::exchange_back(int round, View<P, 2> received, View<P, 
 // Received rows stand in an order of their own.
 template <class T>
 RowGroups ExchangeDispatch<T>::groups(int round) const {
-  return {shape_.experts_here, s_.offsets.data, 0, 0, plan_.rows(round)};
+  return {shape_.experts_here, s_.offsets.data, 0, plan_.rows(round)};
 }
 
 template <class T>

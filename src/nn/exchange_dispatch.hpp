@@ -12,7 +12,7 @@ class ExchangeDispatch final : public Dispatch<T> {
  public:
   using A = acc_t<T>;
   ExchangeDispatch(Context<T>& ctx, const DispatchBuffers<T>& b, const DispatchScratch<T>& s);
-  // What sort_assignments() does before, without static shapes: this rank's counts to all ranks.
+  // What sort_assignments() does before: this rank's counts to all ranks.
   static void share(Context<T>& ctx, const SortScratch& sorting, const DispatchBuffers<T>& b);
 
   int rounds() const override { return plan_.rounds(); }

@@ -80,7 +80,7 @@ std::vector<std::int64_t> GatherDispatch<T>::offsets(int round) const {
 template <class T>
 RowGroups GatherDispatch<T>::groups(int round) const {
   const Range here = window(round);
-  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, 0, here.begin, here.end};
+  return {shape_.experts_here, b_.offsets.data + ctx_.groups.ep_rank() * shape_.experts_here, here.begin, here.end};
 }
 
 template <class T>

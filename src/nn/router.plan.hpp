@@ -49,9 +49,8 @@ struct CapacityScratch {
   View<std::int32_t, 2> sort;             // workspace of capacity_drop
 
   void list(BufferLister& l) {
-    const bool sequence = l.spec.options.capacity_scope == CapacityScope::sequence;
-    const std::int64_t ranks = sequence ? l.c.tp * l.c.microbatch.cp : 1, rows = l.S * ranks;
-    const std::int64_t k = l.spec.experts_per_token(), count = (sequence ? l.c.microbatch.sequences : 1) * l.spec.E();
+    const std::int64_t ranks = l.c.tp * l.c.microbatch.cp, rows = l.S * ranks;
+    const std::int64_t k = l.spec.experts_per_token(), count = l.c.microbatch.sequences * l.spec.E();
     if (ranks > 1) {
       l.add(all_choices, "choices of all ranks", rows, k);
       l.add(all_weights, "weights of all ranks", rows, k);

@@ -169,6 +169,21 @@ TEST(Read, GoneKeysArePassedOverInCheckpointsWhereTheyMeantNothing) {
   expect_bad_input([&] { with({"machine.dispatch_counts=device"}); }, {"--set", name, now});
 }
 
+// A checkpoint's deck may have a key that is gone, with a value that changed nothing.
+TEST(Read, GoneKeysOfCheckpointsArePassedOver) {
+  const std::string experts = "model: {layers: 2, width: 32, heads: 4, ffn: 64, vocabulary: 256, capacity_scope: ";
+  const auto text = [&](const std::string& value) {
+    return experts + value + "}\n" + minimal.substr(minimal.find('\n') + 1);
+  };
+  const auto kept = [&](const std::string& value) {
+    return read_deck(text(value), "deck.yaml", {}, Needs::training, DeckWriter::forge);
+  };
+  EXPECT_EQ(test::difference(kept("sequence"), read(minimal)), "");
+  expect_bad_input([&] { kept("rank"); },
+                   {"model.capacity_scope: is gone, and this value meant something", "sequence"});
+  expect_bad_input([&] { read(text("sequence")); }, {"deck.yaml:1:", "model.capacity_scope: is gone: a capacity"});
+}
+
 TEST(Read, Integers) {
   const auto steps = [](const char* text) { return with({std::string("train.steps=") + text}).train.steps; };
   EXPECT_EQ(steps("12"), 12);

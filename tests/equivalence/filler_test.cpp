@@ -107,8 +107,8 @@ LayoutResult trained(const Deck& deck, Begins begins = Begins::on_host) {
   return run_threads(here, options);
 }
 
-// Models with experts, of one and of several depths, and others of what they lack: a capacity of a rank and of a
-// sequence that drop much, both losses over microbatches, moving biases, choices in turn.
+// Models with experts, of one and of several depths, and others of what they lack: a capacity that drops much, both
+// losses over microbatches, moving biases, choices in turn.
 std::vector<TestModel> models_with_experts() {
   std::vector<TestModel> models = moe_models();
   for (const TestModel& model : mtp_models())
@@ -128,18 +128,8 @@ std::vector<TestModel> models_with_experts() {
 }
 
 TEST(Filler, ChangesNothingOnOneRank) {
-  auto models = models_with_experts();
-  Deck rank = models[0].deck;
-  rank.model.capacity_factor = 0.9;
-  rank.model.capacity_scope = CapacityScope::rank;
-  rank.model.dispatch_rows = Deck().model.dispatch_rows;
-  for (const auto by : {CapacityDrop::position, CapacityDrop::probability}) {
-    rank.model.capacity_drop = by;
-    rank.train.microbatch_sequences = 2;
-    models.push_back({"drops of a rank", rank});
-  }
   std::size_t number = 0;
-  for (const TestModel& model : models)
+  for (const TestModel& model : models_with_experts())
     for (const Documents& documents : {one_each, two_each}) {
       const Directory dir;
       Deck deck = one_rank(with_filler(model.deck, dir, documents));

@@ -169,8 +169,7 @@ std::string traffic_problem(const Mesh& mesh, const RunSetup& setup, std::int64_
       const MoeShape moe = moe_shape(setup.buffers);
       const bool gathers = static_cast<Collective>(c) == Collective::all_gather;
       // So do the largest magnitudes of experts' rows in FP8.
-      const bool amaxes = gathers && setup.buffers.fp8.experts && !moe.fixed;
-      const bool known = moe.fixed || (gathers && !amaxes);
+      const bool amaxes = gathers && setup.buffers.fp8.experts, known = gathers && !amaxes;
       const bool one_round = moe.round_rows >= moe.rows * moe.sources * std::min(moe.chosen, moe.experts_here);
       const bool routed =
           (plan[g].first == "ep" || plan[g].first == "etp") && (moe.gathers ? !one_round || amaxes : !known);

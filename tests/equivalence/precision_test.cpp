@@ -230,16 +230,16 @@ TEST(Precisions, CodesAreMultipliedAsRoundedNumbersAre) {
   EXPECT_EQ(failures_of(cases, sampled, check), "");
 }
 
-// Models with experts. Their rows are those of this rank, in rounds or in places of a fixed number; those that came
-// from other ranks; and those of its part of an order that all ranks have.
+// Models with experts. Their rows are those of this rank, in rounds or at once; those that came from other ranks, the
+// same ways; and those of its part of an order that all ranks have.
 std::vector<LayoutCase> layouts_of_experts() {
   const auto models = moe_models();
   const MeshDeck one{1, 1, 1, 1, 1}, ep{1, 1, 2, 1, 1, 2, 1}, etp{1, 1, 1, 1, 2, 1, 2}, both{1, 1, 2, 1, 2, 2, 2};
   std::vector<LayoutCase> cases;
   for (const auto& [name, mesh] : {std::pair{"fine", one},
-                                   {"static", one},
+                                   {"drops nothing", one},
                                    {"fine", ep},
-                                   {"static", ep},
+                                   {"drops nothing", ep},
                                    {"gathered", both},
                                    {"one expert", etp},
                                    {"drops by position", one}}) {
@@ -272,8 +272,8 @@ TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
   EXPECT_EQ(failures_of(cases, 7, check), "");
 }
 
-// The same of experts' codes, in each recipe, of rows of this rank in rounds, of places of a fixed number and with
-// scales that are no powers of two, of rows that came from other ranks as codes, and of a part of all ranks' order.
+// The same of experts' codes, in each recipe: of rows of this rank in rounds; of rows that came from other ranks, once
+// with scales that are no powers of two and once as codes; of a part of all ranks' order.
 TEST(Precisions, CodesOfExpertsAreMultipliedAsRoundedNumbersAre) {
   const auto all = layouts_of_experts();
   std::vector<LayoutCase> cases{all[0], all[3], all[5], all[4]};

@@ -92,17 +92,6 @@ TEST(MoeSort, any_number_of_threads_gives_the_same_order) {
   });
 }
 
-TEST(MoePad, BlocksOfCapacity) {
-  const Values experts{2, 0, 2, -1, 0, 2};  // expert 1 is empty
-  Sort sort(3, 4, 2, experts);
-  Field<std::int32_t> padded(1, 16);
-  Stream s;
-  sort.run(s);
-  moe_pad(s, sort.offsets.vector(), sort.order.vector(), 4, padded.vector(), sort.place.view());
-  EXPECT_EQ(padded.read(s), (Values{1, 4, -1, -1, -1, -1, -1, -1, 0, 2, 5, -1, -1, -1, -1, -1}));
-  EXPECT_EQ(sort.place.read(s), (Values{8, 0, 9, -1, 1, 10}));
-}
-
 TEST(MoeBlocks, ExpertsOfRowsThatArrivedInBlocks) {
   Field<std::int64_t> counts(1, 6, Values{2, 0, 1, 0, 3, 1});  // two sources, three experts
   Field<std::int32_t> experts(1, 9, Values(9, 7.0));
