@@ -112,7 +112,8 @@ void check_offsets(std::vector<TensorInfo>& tensors, const std::string& file, st
                    std::to_string(end));
 }
 
-// Other things that downloads leave under a safetensors file's name. Its own header is JSON behind eight bytes of length.
+// Other things that downloads leave under a safetensors file's name. Its own header is JSON behind eight bytes of
+// length.
 void refuse_other_contents(const FileHandle& handle, const std::string& file, std::uint64_t size) {
   std::string begin(std::min<std::uint64_t>(size, 256), ' ');
   handle.read_at(0, begin.data(), begin.size());
