@@ -64,21 +64,10 @@ void refuse_what_is_no_deck(const std::string& file, const std::string& text, bo
         "in data.files, checkpoints by --restart or checkpoint.model_from");
 }
 
-// Where a directory is given in the place of a deck.
-std::string directory_hint(const std::string& directory) {
-  const auto has = [&](const char* name) { return std::filesystem::exists(directory + "/" + name); };
-  if (has("config.json")) return "; to train its model, name it in a deck as model.hf, with model.load_weights: true";
-  if (has(manifest_name) || has("latest")) return "; to go on from it, give the deck and --restart " + directory;
-  if (has("deck.yaml")) return "; it has " + directory + "/deck.yaml";
-  return "";
-}
-
 // A deck is read more than once, by every rank: pipes and devices would wait, or be empty the next time.
 std::string read_text(const std::string& file) {
   std::error_code unknown;
   const std::filesystem::file_status status = std::filesystem::status(file, unknown);
-  if (std::filesystem::is_directory(status))
-    throw BadInput("the deck " + file + " is a directory; legal: the path of a YAML file" + directory_hint(file));
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     throw BadInput(file + " is no deck: it is " +
                    (std::filesystem::is_character_file(status) ? "a device" : "a pipe or a socket") +
