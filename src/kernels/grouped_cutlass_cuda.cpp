@@ -22,6 +22,11 @@ using cutlass::layout::ColumnMajor, cutlass::layout::RowMajor;
 using Extents = cute::Shape<int, int, int>;  // M, N, K of a group
 using Number = cutlass::bfloat16_t;
 
+// Whether rows begin at multiples of 16 bytes and are whole pieces of them, of so many elements.
+bool in_pieces(const void* data, std::int64_t pitch, std::int64_t columns, std::int64_t piece) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && pitch % piece == 0 && columns % piece == 0;
+}
+
 // C(M, N) = or += A(M, K) B(K, N) of each group, C row-major: tiles of 128 x 256 by two warpgroups that share each, 64
 // of the depth at a time, which a third one copies; blocks that live on take tile after tile, group by group.
 template <class OrderOfA, class OrderOfB, class Result>

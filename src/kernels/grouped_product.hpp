@@ -36,9 +36,4 @@ void grouped_rows(Stream&, const RowGroups&, bool weights_by_rows, View<const bf
                   View<bf16, 2> c);
 void grouped_sums(Stream&, const RowGroups&, View<const bf16, 2> a, View<const bf16, 2> b, bool adds, View<float, 3> c);
 
-// Whether rows begin at multiples of 16 bytes and are whole pieces of them, of so many elements.
-inline bool in_pieces(const void* data, std::int64_t pitch, std::int64_t columns, std::int64_t piece) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && pitch % piece == 0 && columns % piece == 0;
-}
-
 }  // namespace forge

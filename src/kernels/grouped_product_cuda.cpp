@@ -4,7 +4,6 @@
 #include "kernels/attention_mma_tiles.hpp"
 #include "kernels/grouped_product.hpp"
 #include "kernels/grouped_tile.hpp"
-#include "kernels/grouped_warpgroups.hpp"
 
 namespace forge {
 
@@ -191,7 +190,7 @@ void grouped_rows(Stream& stream, const RowGroups& groups, bool weights_by_rows,
               b.extent(weights_by_rows ? 2 : 1) == a.columns(),
           "the extents of a grouped product do not match");
   const LaunchShape shape{most_group_tiles(groups, c.rows(), c.columns()), block_threads, shared_bytes};
-  if (shape.blocks == 0 || grouped_rows_by_warpgroups(stream, groups, weights_by_rows, a, b, c)) return;
+  if (shape.blocks == 0) return;
   launch(stream, "grouped rows (tensor cores)",
          weights_by_rows ? grouped_rows_kernel<true> : grouped_rows_kernel<false>, shape, groups, a, b, c);
 }
@@ -202,7 +201,7 @@ void grouped_sums(Stream& stream, const RowGroups& groups, View<const bf16, 2> a
           "the extents of a grouped product do not match");
   const LaunchShape shape{groups.count * pieces_of(c.extent(1), tile) * pieces_of(c.extent(2), tile), block_threads,
                           shared_bytes};
-  if (shape.blocks == 0 || (a.rows() == 0 && adds) || grouped_sums_by_warpgroups(stream, groups, a, b, adds, c)) return;
+  if (shape.blocks == 0 || (a.rows() == 0 && adds)) return;
   launch(stream, "grouped sums (tensor cores)", grouped_sums_kernel, shape, groups, a, b, adds, c);
 }
 

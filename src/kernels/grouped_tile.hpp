@@ -17,9 +17,8 @@ FORGE_HD constexpr int pieces_of(std::int64_t extent, int piece) {
 }
 
 // Σ ⌈r_g / 128⌉ of groups that have rows, at most, times the tiles of their columns.
-inline std::int64_t most_group_tiles(const RowGroups& groups, std::int64_t rows, std::int64_t columns,
-                                     int tile_columns = group_tile) {
-  return (rows + (group_tile - 1) * std::min(groups.count, rows)) / group_tile * pieces_of(columns, tile_columns);
+inline std::int64_t most_group_tiles(const RowGroups& groups, std::int64_t rows, std::int64_t columns) {
+  return (rows + (group_tile - 1) * std::min(groups.count, rows)) / group_tile * pieces_of(columns, group_tile);
 }
 
 // A tile of C among the rows of its group.

@@ -8,7 +8,6 @@ needed. Ends with 1, and says what is wrong, unless
   every kernel of attention by warpgroups multiplies by HGMMA in code for sm_90a, with such copies and without spills, and
   where weights are to hide behind a product, computes them before it waits for it;
   every kernel of grouped products is as those of attention by tensor cores; those of rows also write their results 16 bytes at a time;
-  those of warpgroups multiply by HGMMA in code for sm_90a, with such copies and results and without spills;
   the kernels of products of 8-bit codes multiply by QGMMA in code for sm_90a, and by QMMA in code for sm_89, with such copies and
   without spills;
   every kernel over rows (ROWS) reads, or writes where it only writes, 16 bytes at a time, in each type, and spills nothing;
@@ -30,9 +29,6 @@ EXPECTED = ["attention_mma forward_kernel", "attention_mma keys_kernel", "attent
 
 # What a product of codes multiplies by, in the code for an architecture: (which of its kernels a GPU of it starts, instruction).
 CODES = {"90a": ("warpgroups", "QGMMA"), "89": ("warps", "QMMA")}
-
-# Grouped products by warpgroups, which code for sm_90a alone computes.
-WARPGROUPS = ["warpgroup_rows_kernel<0>", "warpgroup_rows_kernel<1>", "warpgroup_sums_kernel<>"]
 
 # Functions whose kernels go over rows of numbers. Others go over indices and scalars, or draw a number for each element.
 ROWS = """accumulate add add_bias add_column_sums add_partial_sums apply_backward apply_forward attention_delta_of attention_merge blocks_to_columns
@@ -90,9 +86,9 @@ def plain(mangled):
     found = re.search(r"coded_rows_kernelILNS_9Fp8FormatE([01])ELb([01])E", mangled)
     if found:
         return f"coded_rows_kernel<{('e4m3', 'e5m2')[int(found[1])]},{('warps', 'warpgroups')[int(found[2])]}>"
-    found = re.search(r"(grouped|warpgroup)_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
+    found = re.search(r"grouped_(rows|sums)_kernel(?:ILb([01])E)?", mangled)
     if found:
-        return f"{found[1]}_{found[2]}_kernel<{found[3] or ''}>"
+        return f"grouped_{found[1]}_kernel<{found[2] or ''}>"
     for name, rest in identifiers(mangled):
         if name in ROWS:
             return f"{name}<{','.join(types_of(rest))}>"
@@ -143,8 +139,7 @@ def problems(name, instructions, architecture):
     if codes and not count(rf"\b{multiply}\b"):
         yield f"no {multiply}"
     hmma = name.startswith(("attention_mma", "grouped_"))
-    grouped = name in WARPGROUPS and architecture == "90a"
-    hgmma = grouped or name.startswith("attention_tasks")
+    hgmma = name.startswith("attention_tasks")
     if hgmma and not count(r"\bHGMMA\b"):
         yield "no HGMMA"
     if (hidden := HIDDEN.match(name)) and waits_early(instructions, int(hidden[1])):
@@ -155,7 +150,7 @@ def problems(name, instructions, architecture):
         yield "no HMMA"
     if (codes or hmma or hgmma) and not count(r"\b(LDG\.E|LDGSTS\.E(\.BYPASS)?)\.(LTC128B\.)?128\b"):
         yield "no copies of 16 bytes from device memory"
-    if (name.startswith("grouped_rows") or grouped) and not count(r"\bSTG\.E\.128\b"):
+    if name.startswith("grouped_rows") and not count(r"\bSTG\.E\.128\b"):
         yield "no writes of 16 bytes to device memory"
     if rows and not count(r"\b(LDG|STG)\.E\.(\w+\.)*128\b"):
         yield "no accesses of 16 bytes to device memory"
@@ -165,7 +160,7 @@ def codes_of(path, architecture):
     """The architectures whose code in an object is looked at; for the first of them the kernels of warpgroups only trap."""
     if "attention_specialized" in path:
         return ["90a"]
-    return [architecture, *(CODES if "fp8_product" in path else ["90a"] if "grouped_warpgroups" in path else [])]
+    return [architecture, *(CODES if "fp8_product" in path else [])]
 
 
 def main():
@@ -203,10 +198,6 @@ def main():
             if judges and f"{kernel} of sm_{code}" not in names:
                 print(f"{kernel} of sm_{code}: no such kernel")
                 failed = True
-    for kernel in WARPGROUPS:
-        if judges and f"{kernel} of sm_90a" not in names:
-            print(f"{kernel} of sm_90a: no such kernel")
-            failed = True
     sys.exit(1 if failed else 0)
 
 
