@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <map>
 
-#include "config/grouped_products.hpp"
 #include "core/to_size.hpp"
 #include "plan/operations.hpp"
 #include "plan/step_cost.hpp"
@@ -138,10 +137,9 @@ class Table {
       }
     text += line("all", "", all);
     if (setup_.spec.E() == 0) return text;
-    if (described_ && setup_.deck.machine.grouped == GroupedProducts::automatic)
+    if (described_ && buffers_.kernels.grouped == GroupedProducts::automatic)
       text +=
-          "  machine.grouped: automatic is taken to be CUTLASS, of two launches a product; in a build without it each "
-          "has one\n";
+          "  products of experts are taken to be CUTLASS's, of two launches each; in a build without it each has one\n";
     return text + "  the host waits for counts of experts' rows " + std::to_string(count_reads_) + " times in a step\n";
   }
 

@@ -8,8 +8,6 @@
 
 #include "app/job.hpp"
 #include "app/node_fit.hpp"
-#include "config/attention_kernel.hpp"
-#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
@@ -209,9 +207,22 @@ void refuse_small_workspace(const Deck& deck) {
                  " a thread there; legal: " + std::to_string((least + (1 << 20) - 1) >> 20) + " or more");
 }
 
+void refuse_attention(AttentionKernel attention) {
+  if (!on_tensor_cores(attention)) return;
+  const std::string asked = asked_text(attention);
+  if (std::string(device_info().kind) == "cpu")
+    throw BadInput(
+        asked + ": this build computes on the CPU; legal: automatic, the default, or cuda_cores, or a build for GPUs");
+  if (attention == AttentionKernel::cudnn && !cudnn_built_in())
+    throw BadInput(
+        asked +
+        ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
+        "(docs/building.md)");
+}
+
 void refuse_grouped_products(GroupedProducts grouped) {
   if (grouped == GroupedProducts::automatic || grouped == GroupedProducts::library) return;
-  const std::string asked = "machine.grouped = " + std::string(grouped_products_words[to_size(grouped)]);
+  const std::string asked = asked_text(grouped);
   const DeviceInfo device = device_info();
   if (std::string(device.kind) == "cpu")
     throw BadInput(asked +
@@ -229,19 +240,11 @@ void refuse_grouped_products(GroupedProducts grouped) {
 
 }  // namespace
 
-void refuse_what_the_device_lacks(const Deck& deck) {
+void refuse_what_the_device_lacks(const RunSetup& setup) {
+  const Deck& deck = setup.deck;
   if (std::string(device_info().kind) == "cpu") refuse_small_workspace(deck);
-  const AttentionKernel attention = deck.machine.attention;
-  const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
-  if (on_tensor_cores(attention) && std::string(device_info().kind) == "cpu")
-    throw BadInput(
-        asked + ": this build computes on the CPU; legal: automatic, the default, or cuda_cores, or a build for GPUs");
-  if (attention == AttentionKernel::cudnn && !cudnn_built_in())
-    throw BadInput(
-        asked +
-        ": this build has no cuDNN; legal: automatic, the default, tensor_cores, or a build with FORGE_CUDNN "
-        "(docs/building.md)");
-  refuse_grouped_products(deck.machine.grouped);
+  refuse_attention(setup.buffers.kernels.attention);
+  refuse_grouped_products(setup.buffers.kernels.grouped);
   refuse_products_of_codes(deck);
 }
 

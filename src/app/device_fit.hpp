@@ -26,7 +26,7 @@ std::string nearest_change(const RunSetup& setup, RunKind kind, std::size_t limi
 // Whether the deck fits on such GPUs, and the nearest change that makes it fit: lines for `forge show`.
 std::string fit_text(const RunSetup& setup, const AskedGpu& gpu);
 // Throws BadInput where the deck asks for kernels that the device of this build hasn't.
-void refuse_what_the_device_lacks(const Deck& deck);
+void refuse_what_the_device_lacks(const RunSetup& setup);
 // All ranks: throws BadInput on every one where some rank's GPU hasn't the free memory, with the nearest change that
 // fits. Nothing has been allocated yet.
 void refuse_what_does_not_fit(const RunSetup& setup, RunKind kind, const World& world);

@@ -100,7 +100,8 @@ constexpr std::array key_aliases = {
     Alias{"initfrom initialloadpath finetunefrom warmstart", "checkpoint.model_from",
           "of a Hugging Face directory: model.hf with model.load_weights"},
     Alias{"tokenizerpath tokenizername tokenizermodel tokenizernameorpath tokenizertype", "model.tokenizer", ""},
-    Alias{"attnimplementation flashattention flashattn useflashattn attentionbackend sdpa", "machine.attention", ""},
+    Alias{"attnimplementation flashattention flashattn useflashattn attentionbackend sdpa", "",
+          "a run takes the fastest kernels of attention that its GPU has for the deck"},
     // steps, batches, arithmetic
     Alias{"maxsteps trainiters maxiters trainingsteps numsteps totalsteps iterations trainsteps nsteps numtrainsteps "
           "iters",

@@ -1,26 +1,30 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 namespace forge {
 
-// Which kernels compute attention on a GPU, for the deck's key and the kernels alike. The CPU build has its own.
+// Which kernels compute attention on a GPU, but for generation. The CPU build has its own.
 enum class AttentionKernel : int {
-  automatic,     // tensor_cores where they compute the deck's attention, else cuda_cores
+  automatic,     // tensor_cores where they compute the deck's attention, else cuda_cores; cudnn on GPUs from sm_100 on
   cuda_cores,    // every type: plain multiply-adds in fp32 or fp64
   tensor_cores,  // bf16 alone: products of bf16 with sums in fp32
   cudnn          // bf16 alone: cuDNN's where its masks say what is meant (model/cudnn_attention.hpp), else tensor_cores
 };
 
-// The deck's words for them, in this order.
+// The words that FORGE_ATTENTION has for them, in this order.
 inline constexpr std::array attention_kernel_words{"automatic", "cuda_cores", "tensor_cores", "cudnn"};
+// "FORGE_ATTENTION = cudnn"
+std::string asked_text(AttentionKernel);
 // Of bf16 alone, and without soft caps.
 inline constexpr bool on_tensor_cores(AttentionKernel kernel) {
   return kernel == AttentionKernel::tensor_cores || kernel == AttentionKernel::cudnn;
 }
 
 struct Deck;
-// What machine.attention comes to: never automatic.
-AttentionKernel chosen_attention(const Deck&);
+// What is asked for, and of automatic what forge itself has for a deck: never automatic. In place of tensor_cores that
+// automatic came to, a run may take cuDNN's (takes_cudnn() of model/cudnn_attention.hpp).
+AttentionKernel chosen_attention(const Deck&, AttentionKernel asked);
 
 }  // namespace forge

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <set>
 
-#include "config/attention_kernel.hpp"
 #include "config/batch_ramp.hpp"
 #include "config/byte_vocabulary.hpp"
 #include "config/check_parts.hpp"
 #include "config/fp8_recipe.hpp"
-#include "config/grouped_products.hpp"
+#include "config/kernel_choice.hpp"
 #include "config/keys.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/rate_points.hpp"
@@ -260,36 +259,12 @@ void check_output(const Deck& deck, Report& report) {
 }
 
 void check_machine(const Deck& deck, Report& report) {
+  report.collect([&] { check_kernels(deck, asked_kernels(), report); });
   const TrainDeck& t = deck.train;
-  const bool bf16 = t.computes_in_bf16();
-  const AttentionKernel attention = deck.machine.attention;
-  const bool for_bf16 = on_tensor_cores(attention);
-  const std::string asked = "machine.attention = " + value_text(*find_key("machine", "attention"), deck);
-  if (for_bf16 && !bf16)
-    report.add("", asked +
-                       " without train.precision = bf16, which alone they compute in; legal: automatic, cuda_cores, or "
-                       "precision bf16, or fp8 with fp8_carrier: bf16");
-  if (for_bf16 && deck.model.attention_soft_cap > 0)
-    report.add(
-        "", asked + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
-                ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
-  if (deck.machine.fp8_products != Fp8Products::bf16 && !(bf16 && t.precision == PrecisionName::fp8))
+  if (deck.machine.fp8_products != Fp8Products::bf16 && !(t.computes_in_bf16() && t.precision == PrecisionName::fp8))
     report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
                        " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
                        "legal: bf16, or precision fp8 with fp8_carrier: bf16");
-  if (deck.machine.grouped == GroupedProducts::automatic || deck.machine.grouped == GroupedProducts::library) return;
-  const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);
-  if (!bf16)
-    report.add(
-        "", grouped +
-                " without train.precision = bf16, which alone they compute in; legal: automatic, library, or precision "
-                "bf16, or fp8 with fp8_carrier: bf16");
-  if (deck.model.experts == 0)
-    report.add("", grouped + " without model.experts, whose products they are; legal: automatic or library");
-  if (deck.machine.grouped == GroupedProducts::cutlass && deck.machine.workspace_mib == 0)
-    report.add("", grouped +
-                       " with machine.workspace_mib = 0: descriptions of groups stand there; legal: workspace_mib 1 or "
-                       "more");
 }
 
 // Recipes with a property, as a message has them.

@@ -13,6 +13,11 @@ constexpr std::array former_keys = {
     FormerKey{"machine", "product_algorithms", "", "",
               "products on a GPU take the algorithm that cuBLASLt proposes first"},
     FormerKey{"machine", "dispatch_counts", "", "host", "the host reads how many rows go to experts of other ranks"},
+    FormerKey{
+        "machine", "attention", "", "automatic",
+        "a run takes the fastest kernels that its GPU has for the deck; FORGE_ATTENTION chooses for measurements"},
+    FormerKey{"machine", "grouped", "", "automatic",
+              "a run takes the fastest kernels that its GPU has for the deck; FORGE_GROUPED chooses for measurements"},
 };
 
 }  // namespace

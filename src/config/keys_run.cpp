@@ -1,6 +1,4 @@
-#include "config/attention_kernel.hpp"
 #include "config/fp8_recipe.hpp"
-#include "config/grouped_products.hpp"
 #include "config/key_builder.hpp"
 #include "config/optimizer_table.hpp"
 #include "config/schedule_name.hpp"
@@ -327,22 +325,10 @@ void add_machine(std::vector<Key>& keys) {
                                         "code 86); 0 = no watchdog");
   k.integer<&M::deadline_seconds>("deadline_seconds", may_change, 1, most_steps, "",
                                   "of a later step, or ten times the median step where that is longer");
-  k.choice<&M::attention>(
-      "attention", may_change, {attention_kernel_words.begin(), attention_kernel_words.end()},
-      "kernels of attention on a GPU, except of generation; tensor_cores: bf16 without soft caps alone; automatic: "
-      "these where they are legal, else cuda_cores; cudnn: that library's, of the same, for causal attention with or "
-      "without a window over whole sequences, without documents, cp, dropout and qk_clip, with which tensor_cores "
-      "compute in its place; needs a larger workspace_mib");
   k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
                              "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
                              "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
                              "(docs/fp8.md); cublaslt is the fastest on an H100");
-  k.choice<&M::grouped>(
-      "grouped", may_change, {grouped_products_words.begin(), grouped_products_words.end()},
-      "products of routed experts on a GPU, except of generation: library, one for each expert; "
-      "tensor_cores, one launch for all of them, bf16 alone; cutlass: the same by kernels of that "
-      "library on sm_90, in a build with FORGE_CUTLASS; automatic: cutlass or else tensor_cores in bf16 "
-      "where an expert's matrix has less than 2^24 numbers, else library");
 }
 
 }  // namespace

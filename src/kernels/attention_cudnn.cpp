@@ -3,6 +3,7 @@
 #include <cudnn_frontend.h>
 
 #include <array>
+#include <cstdio>
 #include <list>
 #include <string>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
+#include "device/memory.hpp"
 #include "kernels/kernels.hpp"
 #include "model/cudnn_attention.hpp"
 
@@ -61,10 +63,10 @@ class Graph {
 
   void run(cudnnHandle_t handle, Pointers& pointers, std::byte* workspace, std::size_t workspace_bytes) {
     if (to_size(bytes_) > workspace_bytes)
-      throw BadInput("machine.attention = cudnn: cuDNN wants a workspace of " + std::to_string(bytes_) + " bytes for " +
+      throw BadInput("attention by cuDNN: it wants a workspace of " + std::to_string(bytes_) + " bytes for " +
                      std::to_string(shape_.sequences) + " sequences of " + std::to_string(shape_.rows) + " rows and " +
                      std::to_string(shape_.heads) + " heads, and has " + std::to_string(workspace_bytes) +
-                     "; legal: a larger machine.workspace_mib, or attention tensor_cores");
+                     "; legal: a larger machine.workspace_mib, or FORGE_ATTENTION = tensor_cores");
     check(graph_.execute(handle, pointers, workspace), "cuDNN, attention");
   }
 
@@ -234,6 +236,10 @@ std::size_t CudnnAttention::graphs() const {
 
 bool cudnn_built_in() {
   return true;
+}
+bool cudnn_is_preferred_here() {
+  int architecture = 0;
+  return std::sscanf(device_info().features, "sm_%d", &architecture) == 1 && architecture >= 100;
 }
 
 }  // namespace forge

@@ -23,7 +23,7 @@ struct CudnnGradients {
   View<bf16, 3> d_q, d_k, d_v;
 };
 
-// Attention of bf16 by cuDNN's graphs (machine.attention: cudnn), the same bits in every run. Keeps cuDNN's handle and
+// Attention of bf16 by cuDNN's graphs, the same bits in every run. Keeps cuDNN's handle and
 // the graphs of the calls that came last, each with the execution plan that cuDNN's heuristics put first: nothing is
 // timed. A build without cuDNN (cudnn_built_in()) has none: the constructor throws BadInput.
 class CudnnAttention {
@@ -49,8 +49,10 @@ class CudnnAttention {
 };
 
 bool cudnn_built_in();
+// Whether attention of this GPU is cuDNN's where it is legal: forge has no fast kernels of its own from sm_100 on.
+bool cudnn_is_preferred_here();
 
-// Whether cuDNN computes a call with these operands: machine.attention asks for it, the host knows the mask, queries
+// Whether cuDNN computes a call with these operands: it is the call's kernel, the host knows the mask, queries
 // and keys are the same rows, without dropout or a soft cap, and heads, rows and addresses are multiples of 16 bytes.
 template <class... Operands>
 bool cudnn_takes(const AttentionShape& shape, const Operands&... operands) {

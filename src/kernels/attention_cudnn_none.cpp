@@ -9,7 +9,7 @@ struct CudnnAttention::Implementation {};
 
 CudnnAttention::CudnnAttention(void*, std::size_t) {
   throw BadInput(
-      "machine.attention = cudnn: this build has no cuDNN; legal: cuda_cores, tensor_cores on a GPU, or a build with "
+      "attention by cuDNN: this build has no cuDNN; legal: cuda_cores, tensor_cores on a GPU, or a build with "
       "FORGE_CUDNN");
 }
 CudnnAttention::~CudnnAttention() = default;
@@ -20,6 +20,9 @@ std::size_t CudnnAttention::graphs() const {
 }
 
 bool cudnn_built_in() {
+  return false;
+}
+bool cudnn_is_preferred_here() {
   return false;
 }
 

@@ -6,7 +6,7 @@
 
 namespace forge::attention_mma {
 
-// attention_forward() and attention_backward() of bf16 by tensor cores (machine.attention: tensor_cores): products of
+// attention_forward() and attention_backward() of bf16 by tensor cores: products of
 // bf16 with sums in fp32, probabilities and their gradients rounded to bf16 before the products that take them. No two
 // blocks add to the same number: the same bits in every run. p is checked; its scale must be positive.
 void forward(Stream& stream, const attention_detail::Problem<bf16>& p, View<bf16, 3> o, View<float, 2> lse,

@@ -6,7 +6,7 @@
 
 namespace forge {
 
-// The products of kernels/grouped_product.hpp by CUTLASS's grouped kernels for sm_90a (machine.grouped: cutlass), with
+// The products of kernels/grouped_product.hpp by CUTLASS's grouped kernels for sm_90a, with
 // the same signature but for memory that they need in a launch. False: not these; nothing is done, since rows of
 // operands and results aren't whole pieces of 16 bytes, nothing is to be summed, or a build has none
 // (cutlass_built_in()).

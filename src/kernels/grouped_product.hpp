@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Products of groups of rows (the experts of a layer) by tensor cores, all groups in one launch (machine.grouped:
-// tensor_cores), of the CUDA build. Gemm has them on the CPU, and of every type one product a group.
+// Products of groups of rows (the experts of a layer) by tensor cores, all groups in one launch, of the CUDA
+// build. Gemm has them on the CPU, and of every type one product a group.
 
 // Where the rows of groups begin, in the memory of the device: the operands' rows are the places [begin, end) of an
 // order that `offsets` cuts into groups.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "config/fp8_recipe.hpp"
-#include "config/grouped_products.hpp"
 #include "core/bytes.hpp"
 #include "core/error.hpp"
 
@@ -99,7 +98,7 @@ std::int64_t unit_count(const ModelSpec& spec) {
 
 }  // namespace
 
-BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
+BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const KernelChoice& kernels) {
   const Microbatch microbatch{deck.train.microbatch_sequences, deck.train.sequence_tokens,
                               static_cast<int>(deck.mesh.cp)};
   const Precision precision = precision_of(deck);
@@ -118,8 +117,9 @@ BufferContext buffer_context(const Deck& deck, const ModelSpec& local) {
           deck.optimizer.qk_clip > 0,
           deck.output.norms_every_steps > 0 ? unit_count(local) : 0,
           fp8_options(deck),
-          chosen_grouped_products(deck) != GroupedProducts::library,
-          deck.machine.grouped == GroupedProducts::cutlass};
+          kernels,
+          chosen_grouped_products(deck, kernels.grouped) != GroupedProducts::library,
+          kernels.grouped == GroupedProducts::cutlass};
 }
 
 }  // namespace forge

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "config/kernel_choice.hpp"
 #include "core/partials.hpp"
 #include "core/short_list.hpp"
 #include "core/to_size.hpp"
@@ -70,7 +71,8 @@ struct BufferContext {
   bool attention_peaks = false;     // the largest attention logit of each head is kept over a step
   std::int64_t normed_units = 0;    // units whose weights' and updates' norms are reported
   Fp8Options fp8{};
-  bool grouped = false;    // products of routed experts take one launch (machine.grouped: tensor_cores)
+  KernelChoice kernels{};  // what is asked for
+  bool grouped = false;    // products of routed experts take one launch
   bool cutlass = false;    // … by that library, behind one that describes the groups to it
   double expert_load = 1;  // rows of the busiest ranks' experts over the mean: of what is computed, not of sizes
 
@@ -152,7 +154,8 @@ std::size_t counted_bytes(const BufferContext& c, Args&... args) {
 
 // The types of a deck's run.
 Precision precision_of(const Deck& deck);
-// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it.
-BufferContext buffer_context(const Deck& deck, const ModelSpec& local);
+// The context of a resolved deck; `local`: the model as a tensor-parallel rank computes it; `kernels`: what is asked
+// for.
+BufferContext buffer_context(const Deck& deck, const ModelSpec& local, const KernelChoice& kernels = asked_kernels());
 
 }  // namespace forge

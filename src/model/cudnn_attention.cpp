@@ -1,14 +1,13 @@
 #include "model/cudnn_attention.hpp"
 
-#include "config/attention_kernel.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 
 namespace forge {
 
 bool cudnn_computes(const Deck& deck) {
-  return deck.machine.attention == AttentionKernel::cudnn && deck.data.one_document() && deck.mesh.cp == 1 &&
-         deck.train.sequence_tokens > 1 && deck.model.dropout == 0 && deck.optimizer.qk_clip == 0;
+  return deck.train.computes_in_bf16() && deck.model.attention_soft_cap == 0 && deck.data.one_document() &&
+         deck.mesh.cp == 1 && deck.train.sequence_tokens > 1 && deck.model.dropout == 0 && deck.optimizer.qk_clip == 0;
 }
 
 std::size_t cudnn_backward_bytes(const CudnnBackward& n) {
@@ -28,6 +27,20 @@ std::int64_t largest_divisor(std::int64_t n, const Fits& fits) {
   return 1;
 }
 
+CudnnBackward backward_of(const BufferContext& buffers) {
+  const ModelSpec& m = buffers.spec;
+  return {buffers.microbatch.sequences, buffers.microbatch.sequence_tokens, m.H(), m.K(), m.D(), m.value_dim()};
+}
+
+std::size_t mib_of(const CudnnBackward& n) {
+  const std::size_t mib = std::size_t{1} << 20;
+  return (cudnn_backward_bytes(n) + mib - 1) / mib;
+}
+
+bool holds_least_part(const Deck& deck, const CudnnBackward& all) {
+  return to_size(deck.machine.workspace_mib) >= mib_of(all.part(1, 1));
+}
+
 }  // namespace
 
 CudnnBackward cudnn_part(const CudnnBackward& n, std::size_t workspace_bytes) {
@@ -39,18 +52,22 @@ CudnnBackward cudnn_part(const CudnnBackward& n, std::size_t workspace_bytes) {
   return n.part(1, largest_divisor(n.kv_heads, [&](std::int64_t d) { return fits(1, d); }));
 }
 
+bool takes_cudnn(const Deck& deck, const BufferContext& buffers, bool preferred) {
+  if (!cudnn_computes(deck)) return false;
+  if (buffers.kernels.attention != AttentionKernel::automatic)
+    return buffers.kernels.attention == AttentionKernel::cudnn;
+  return preferred && holds_least_part(deck, backward_of(buffers));
+}
+
 void check_cudnn_workspace(const Deck& deck, const BufferContext& buffers) {
-  if (!cudnn_computes(deck)) return;
-  const ModelSpec& m = buffers.spec;
-  const CudnnBackward all{
-      buffers.microbatch.sequences, buffers.microbatch.sequence_tokens, m.H(), m.K(), m.D(), m.value_dim()};
-  const std::size_t mib = std::size_t{1} << 20, least = (cudnn_backward_bytes(all.part(1, 1)) + mib - 1) / mib;
-  if (to_size(deck.machine.workspace_mib) >= least) return;
-  throw BadInput(
-      "machine.attention = cudnn with machine.workspace_mib = " + std::to_string(deck.machine.workspace_mib) +
-      ": backward keeps the gradients of the scores of at least one head of keys; legal: workspace_mib " +
-      std::to_string(least) + " or more (" + std::to_string((cudnn_backward_bytes(all) + mib - 1) / mib) +
-      " for all heads and sequences of a microbatch at once), or attention tensor_cores");
+  if (buffers.kernels.attention != AttentionKernel::cudnn || !cudnn_computes(deck)) return;
+  const CudnnBackward all = backward_of(buffers);
+  if (holds_least_part(deck, all)) return;
+  throw BadInput(asked_text(AttentionKernel::cudnn) +
+                 " with machine.workspace_mib = " + std::to_string(deck.machine.workspace_mib) +
+                 ": backward keeps the gradients of the scores of at least one head of keys; legal: workspace_mib " +
+                 std::to_string(mib_of(all.part(1, 1))) + " or more (" + std::to_string(mib_of(all)) +
+                 " for all heads and sequences of a microbatch at once), or FORGE_ATTENTION = tensor_cores");
 }
 
 }  // namespace forge

@@ -8,11 +8,15 @@
 
 namespace forge {
 
-// What machine.attention = cudnn means for a deck, and the memory that cuDNN needs for it.
+// Which decks' attention cuDNN computes, and the memory that it needs for it.
 
-// Whether cuDNN computes the attention of a deck's steps: its masks are those of whole sequences of one document, in
-// one piece, and its kernels have neither forge's dropout nor the largest logits of rows. Else tensor cores do.
+// Whether it has the attention of a deck's steps, in bf16: its masks are those of whole sequences of one document, in
+// one piece, and its kernels have neither forge's dropout nor soft caps nor the largest logits of rows.
 bool cudnn_computes(const Deck& deck);
+
+// Whether a run takes it: where it is asked for, and where automatic comes to it (`preferred`: the GPU has no fast
+// kernels of forge's, and the build has cuDNN) and the workspace holds the least part. Else forge's kernels compute.
+bool takes_cudnn(const Deck& deck, const BufferContext& buffers, bool preferred);
 
 // Extents of a backward pass. H heads of queries share K of keys.
 struct CudnnBackward {
@@ -34,7 +38,8 @@ std::size_t cudnn_backward_bytes(const CudnnBackward& n);
 // they are of. The least one where none fits.
 CudnnBackward cudnn_part(const CudnnBackward& n, std::size_t workspace_bytes);
 
-// Throws BadInput where the workspace of libraries is too small for the least part of the rank's attention.
+// Throws BadInput where cuDNN is asked for and the workspace of libraries is too small for the least part of the rank's
+// attention.
 void check_cudnn_workspace(const Deck& deck, const BufferContext& buffers);
 
 }  // namespace forge

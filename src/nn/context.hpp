@@ -102,7 +102,7 @@ struct Context {
   AttentionKernel attention = AttentionKernel::cuda_cores;
   bool rows_in_order = false;       // AttentionMask::in_order of this rank's own rows
   bool one_document = false;        // the host knows that a sequence is one
-  CudnnAttention* cudnn = nullptr;  // where cudnn_computes() what the steps attend to
+  CudnnAttention* cudnn = nullptr;  // where the run takes_cudnn()
   View<acc_t<T>, 2> peaks = {};  // (layers, heads of the model) the step's largest attention logits; empty: not wanted
   Fp8Buffers<T> fp8 = {};        // workspace of products in FP8
   bool fp8_block = false;        // what runs now is a block whose products are

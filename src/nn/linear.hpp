@@ -75,8 +75,8 @@ void linear_backward_weight(Context<T>& ctx, View<const T, 2> dy, View<const T, 
   ctx.gemm(ctx.stream, Transpose::yes, Transpose::no, 1.0, dy, x, factor_of_sums(ctx, dw), dw);
 }
 
-// Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch with machine.grouped:
-// tensor_cores.
+// Products of experts' rows with a weight each, y(R,N) = x(R,K) Wᵀ or else W: one launch where the
+// context groups them.
 template <class T>
 void expert_rows(Context<T>& ctx, const ExpertRows& rows, Transpose tb, View<const T, 2> x, View<const T, 3> w,
                  View<T, 2> y, bool fp8) {

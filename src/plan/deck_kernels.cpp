@@ -1,5 +1,3 @@
-#include "config/attention_kernel.hpp"
-#include "config/grouped_products.hpp"
 #include "config/keys.hpp"
 #include "core/error.hpp"
 #include "model/cudnn_attention.hpp"
@@ -10,24 +8,25 @@
 
 namespace forge {
 
-std::string_view attention_kernel(const Machine& machine, const Deck& deck) {
+std::string_view attention_kernel(const Machine& machine, const Deck& deck, const BufferContext& buffers) {
   if (!machine.program.attention_kernel.empty()) return machine.program.attention_kernel;
   if (machine.cores_per_node > 0) return "processor";
-  const AttentionKernel chosen = chosen_attention(deck);
-  if (!on_tensor_cores(chosen)) return attention_kernel_words[to_size(chosen)];
-  if (!cudnn_computes(deck)) return attention_kernel_words[to_size(AttentionKernel::tensor_cores)];
+  const auto word_of = [](AttentionKernel kernel) { return std::string_view(attention_kernel_words[to_size(kernel)]); };
+  if (!takes_cudnn(deck, buffers, machine.prefers_cudnn))
+    return word_of(on_tensor_cores(chosen_attention(deck, buffers.kernels.attention)) ? AttentionKernel::tensor_cores
+                                                                                      : AttentionKernel::cuda_cores);
   // As forge calls it, where that was measured, else what others have published of it.
-  const std::string_view own = attention_kernel_words[to_size(AttentionKernel::cudnn)];
+  const std::string_view own = word_of(AttentionKernel::cudnn);
   return machine.rates(DType::bf16).attention.contains(own) ? own : "library";
 }
 
-bool takes_cutlass_on(const Machine& machine, const Deck& deck) {
-  return takes_cutlass(deck) && (machine.has_cutlass || deck.machine.grouped == GroupedProducts::cutlass);
+bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts asked) {
+  return takes_cutlass(deck, asked) && (machine.has_cutlass || asked == GroupedProducts::cutlass);
 }
 
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup) {
   BufferContext buffers = setup.buffers;
-  buffers.cutlass = takes_cutlass_on(machine, setup.deck);
+  buffers.cutlass = takes_cutlass_on(machine, setup.deck, buffers.kernels.grouped);
   return buffers;
 }
 

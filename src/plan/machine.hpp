@@ -52,7 +52,7 @@ struct ComputeRates {
   WaveRates waves;  // peak 0: the table is used
   ProductTable table;
   std::map<std::string, AttentionRates, std::less<>> attention;  // by kernel
-  std::map<std::string, ExpertRates, std::less<>> experts;       // by the words of machine.grouped
+  std::map<std::string, ExpertRates, std::less<>> experts;       // by kernel
   // FLOP/s of products of 8-bit codes by what multiplies them (machine.fp8_products): a peak that takes the place of
   // the type's, with the shares of its tiles. Where it isn't known, such products are as fast as the type's.
   std::map<std::string, double, std::less<>> fp8_peaks;
@@ -129,7 +129,8 @@ struct Machine {
   double network_speed = 1;      // of collectives, inside nodes and between them
   double uncertainty = 0.3;      // of a predicted step, as a share of it
   double imbalance = 1;          // rows of the busiest ranks' experts over the mean (forge plan --imbalance)
-  bool has_cutlass = false;      // machine.grouped: automatic comes to CUTLASS's kernels in place of tensor_cores
+  bool has_cutlass = false;      // CUTLASS's kernels take the place of tensor_cores' for all experts in one launch
+  bool prefers_cudnn = false;    // cuDNN takes the place of tensor_cores for attention where it is legal
   std::map<std::string, KernelRates, std::less<>> kernels;
   Program program;
   std::array<ComputeRates, 3> compute;                               // fp64, fp32, bf16

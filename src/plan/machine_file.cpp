@@ -203,13 +203,13 @@ void read_kernels(const YamlNode& map, Machine& m, const std::string& file, Repo
   }
 }
 
-// What machine.grouped: automatic takes of the kernels that compute all experts in one launch.
-void read_grouped(FileSection& in, Machine& m) {
-  std::string word = m.has_cutlass ? "cutlass" : "tensor_cores";
-  in.text("grouped", word);
-  in.require_that(word == "tensor_cores" || word == "cutlass",
-                  "grouped = " + shown(word) + "; legal: tensor_cores, cutlass");
-  m.has_cutlass = word == "cutlass";
+// Whether a library's kernels are taken in place of forge's by tensor cores.
+void read_library(FileSection& in, const std::string& key, const std::string& library, bool& takes) {
+  std::string word = takes ? library : "tensor_cores";
+  in.text(key, word);
+  in.require_that(word == "tensor_cores" || word == library,
+                  key + " = " + shown(word) + "; legal: tensor_cores, " + library);
+  takes = word == library;
 }
 
 void read_network(FileSection& in, Machine& m) {
@@ -257,7 +257,8 @@ void read_parts(FileSection& in, Machine& m, const std::string& file, Report& re
   }
   if (auto compute = in.section("compute")) {
     compute->integer("units", m.units, 1, 1 << 16);
-    read_grouped(*compute, m);
+    read_library(*compute, "grouped", "cutlass", m.has_cutlass);
+    read_library(*compute, "attention", "cudnn", m.prefers_cudnn);
     const char* types[] = {"fp64", "fp32", "bf16"};
     for (std::size_t t = 0; t < 3; ++t)
       if (auto rates = compute->section(types[t])) read_compute(*rates, m.compute[t]);

@@ -89,9 +89,9 @@ class Bounds {
     BufferContext c = buffer_context(deck, local_spec(spec_, mesh.tp, mesh.etp));
     resolve_coded(c.fp8, deck, mesh);
     if (deck.model.experts > 0) c.expert_load = machine_.imbalance;
-    c.cutlass = takes_cutlass_on(machine_, deck);
+    c.cutlass = takes_cutlass_on(machine_, deck, c.kernels.grouped);
     const auto places = placements(mesh, 0, {}, machine_.ranks_per_node);
-    const LayerCosts costs{machine_, c, attention_kernel(machine_, deck), places};
+    const LayerCosts costs{machine_, c, attention_kernel(machine_, deck, c), places};
     ModelCost cost{0, 0, places};
     std::map<std::tuple<bool, std::int64_t, bool>, ModelCost> known;  // layers are of few kinds
     const auto seconds = [&](const StageLayer& layer) {

@@ -72,7 +72,7 @@ void check_fp8_experts(const ModelSpec& spec, const Fp8Options& fp8) {
 
 }  // namespace
 
-RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels) {
   RunSetup setup;
   setup.deck = deck;
   setup.batches = BatchSizes(deck.train);
@@ -87,18 +87,18 @@ RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered) {
   setup.stages = split_layers(deck.schedule.split, static_cast<int>(setup.spec.L()), lowered.stages(),
                               static_cast<int>(setup.spec.options.mtp_depth));
   setup.share = rank_share(setup.model_share(), rank);
-  setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp));
+  setup.buffers = buffer_context(deck, local_spec(setup.spec, setup.mesh.tp, setup.mesh.etp), kernels);
   check_fp8_experts(setup.spec, setup.buffers.fp8);
   check_cudnn_workspace(deck, setup.buffers);
   resolve_coded(setup.buffers.fp8, deck, setup.mesh);
   return setup;
 }
 
-RunSetup make_setup(const Deck& deck, int rank) {
+RunSetup make_setup(const Deck& deck, int rank, const KernelChoice& kernels) {
   const Schedule lowered =
       lower(schedule_of(deck, static_cast<int>(deck.mesh.pp), static_cast<int>(microbatches_of(deck))));
   validate(lowered);
-  return make_setup(deck, rank, lowered);
+  return make_setup(deck, rank, lowered, kernels);
 }
 
 MeshGroups groups_of(const RunSetup& setup) {

@@ -44,9 +44,9 @@ struct RunSetup {
 };
 
 // `deck` has passed check_deck for its number of ranks.
-RunSetup make_setup(const Deck& deck, int rank = 0);
+RunSetup make_setup(const Deck& deck, int rank = 0, const KernelChoice& kernels = asked_kernels());
 // The same, with the deck's schedule, lowered, for who makes many setups with few schedules.
-RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered);
+RunSetup make_setup(const Deck& deck, int rank, const Schedule& lowered, const KernelChoice& kernels = asked_kernels());
 
 // The groups of a mesh that follow from the model.
 MeshGroups groups_of(const RunSetup& setup);

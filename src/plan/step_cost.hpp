@@ -14,7 +14,7 @@
 namespace forge {
 
 // The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
-std::string_view attention_kernel(const Machine& machine, const Deck& deck);
+std::string_view attention_kernel(const Machine& machine, const Deck& deck, const BufferContext& buffers);
 
 // What multiplies the codes of 8 bits of a run's products, by its name there; "": numbers are multiplied.
 inline std::string_view codes_multiplier(const Fp8Options& fp8) {
@@ -25,9 +25,8 @@ inline std::string_view codes_multiplier(const Fp8Options& fp8) {
 // codes with the recipe's scales there.
 void require_products_of_codes(const Machine& machine, const Deck& deck);
 
-// Whether products of experts are CUTLASS's on such GPUs: machine.grouped asks for it, or is automatic where the
-// machine's file has it.
-bool takes_cutlass_on(const Machine& machine, const Deck& deck);
+// Whether products of experts are CUTLASS's on such GPUs: it is asked for, or the machine's file has it.
+bool takes_cutlass_on(const Machine& machine, const Deck& deck, GroupedProducts asked);
 // The buffers of a run there.
 BufferContext buffers_on(const Machine& machine, const RunSetup& setup);
 

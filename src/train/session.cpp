@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "config/attention_kernel.hpp"
-#include "config/grouped_products.hpp"
 #include "core/faults.hpp"
 #include "core/to_size.hpp"
 #include "kernels/grouped_cutlass.hpp"
@@ -33,9 +31,11 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   const StorageKind stored = storage_kind(kind, setup_.buffers.optimizer);
   const auto library_bytes = to_size(setup.deck.machine.workspace_mib) << 20;
   void* const for_libraries = arena_.allocate(library_bytes, Category::library);
-  gemm_ =
-      std::make_unique<Gemm>(for_libraries, library_bytes, takes_cutlass(setup_.deck) && cutlass_has_kernels_here());
-  if (cudnn_computes(setup.deck)) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
+  const KernelChoice& asked = setup_.buffers.kernels;
+  const bool by_cutlass = takes_cutlass(setup_.deck, asked.grouped) && cutlass_has_kernels_here();
+  gemm_ = std::make_unique<Gemm>(for_libraries, library_bytes, by_cutlass);
+  const bool by_cudnn = takes_cudnn(setup_.deck, setup_.buffers, cudnn_is_preferred_here());
+  if (by_cudnn) cudnn_ = std::make_unique<CudnnAttention>(for_libraries, library_bytes);
   storage_ = std::make_unique<ParameterStorage<T>>(arena_, stream_, share.units, setup_.buffers.precision, stored);
   gather_ = std::make_unique<ParameterGather<T>>(arena_, stream_, *storage_, mesh, setup_, run_.fp8_history);
   allocate(arena_, setup_.buffers, Category::data, run_);
@@ -61,7 +61,7 @@ Session<T>::Session(const RunSetup& setup, std::size_t arena_bytes, RunKind kind
   if (mesh.cp().size() > 1) context.groups.cp = &mesh.cp();
   context.groups.stream = exchange_.get();
   if (sync_) context.fresh = &sync_->fresh();
-  context.attention = chosen_attention(setup_.deck);
+  context.attention = by_cudnn ? AttentionKernel::cudnn : chosen_attention(setup_.deck, asked.attention);
   context.rows_in_order = mesh.cp().size() == 1;
   context.one_document = setup_.deck.data.one_document();
   context.cudnn = cudnn_.get();

@@ -166,7 +166,7 @@ class Session {
   Stream stream_;
   std::unique_ptr<Stream> exchange_;  // behind the layers: LayerGroups::stream
   std::unique_ptr<Gemm> gemm_;
-  std::unique_ptr<CudnnAttention> cudnn_;  // in the same workspace; where cudnn_computes() the deck's attention
+  std::unique_ptr<CudnnAttention> cudnn_;  // in the same workspace; where the run takes_cudnn()
   std::unique_ptr<ParameterStorage<T>> storage_;
   std::unique_ptr<ParameterGather<T>> gather_;
   std::unique_ptr<GradientSync<T>> sync_;

@@ -88,22 +88,22 @@ expect 0 "forge " "$forge" version
 # the deck
 expect 2 "model.layers" "$forge" "$deck" --set model.layrs=3
 expect 2 "train.precision" "$forge" "$deck" --set train.precision=fp12
-expect 2 "machine.attention = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.attention=tensor_cores
-expect 2 "this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=tensor_cores \
-  --set train.precision=bf16
-expect 2 "machine.attention = cudnn: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.attention=cudnn \
+expect 2 "FORGE_ATTENTION = tensor_cores without train.precision = bf16" env FORGE_ATTENTION=tensor_cores "$forge" "$deck"
+expect 2 "this build computes on the CPU; legal: automatic" env FORGE_ATTENTION=tensor_cores "$forge" "$deck" --set train.precision=bf16
+expect 2 "FORGE_ATTENTION = cudnn: this build computes on the CPU; legal: automatic" env FORGE_ATTENTION=cudnn "$forge" "$deck" \
   --set train.precision=bf16 --set machine.workspace_mib=2
-expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" "$forge" show --all --deck "$deck" \
-  --set machine.attention=cudnn --set train.precision=bf16
-expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=tensor
+expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" env FORGE_ATTENTION=cudnn \
+  "$forge" show --all --deck "$deck" --set train.precision=bf16
+expect 2 "FORGE_ATTENTION = 'tensor'; legal: automatic, cuda_cores, tensor_cores, cudnn" env FORGE_ATTENTION=tensor "$forge" "$deck"
 expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
 expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
   --set train.precision=fp8
-expect 2 "machine.grouped = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.grouped=tensor_cores
-expect 2 "this build computes on the CPU; legal: automatic, the default, or library" "$forge" "$deck" --set machine.grouped=tensor_cores \
+expect 2 "FORGE_GROUPED = tensor_cores without train.precision = bf16" env FORGE_GROUPED=tensor_cores "$forge" "$deck"
+expect 2 "this build computes on the CPU; legal: automatic, the default, or library" env FORGE_GROUPED=tensor_cores "$forge" "$deck" \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
-expect 2 "machine.grouped = cutlass: this build computes on the CPU; legal: automatic" "$forge" "$deck" --set machine.grouped=cutlass \
+expect 2 "FORGE_GROUPED = cutlass: this build computes on the CPU; legal: automatic" env FORGE_GROUPED=cutlass "$forge" "$deck" \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2
+expect 2 "FORGE_GROUPED = 'cuda_cores'; legal: automatic, library, tensor_cores, cutlass" env FORGE_GROUPED=cuda_cores "$forge" show --deck "$deck"
 expect 2 "the option '--output' is required" "$forge" gradients "$deck"
 expect 2 "mesh.ep = 2 without model.experts; legal: 1" "$forge" show --all --deck "$deck" --ranks 2 --set mesh.ep=2
 expect 2 "model.experts_per_token = 0; legal: 1 to model.experts = 4" "$forge" "$deck" --set model.experts=4

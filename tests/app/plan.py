@@ -15,8 +15,8 @@ THIRD = os.environ.get("FORGE_VOLUME") == "third" and not LONG  # of the volume:
 failures = []
 
 
-def run(*arguments):
-    done = subprocess.run([FORGE, *map(str, arguments)], capture_output=True, text=True)
+def run(*arguments, **variables):
+    done = subprocess.run([FORGE, *map(str, arguments)], env={**os.environ, **variables}, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -146,21 +146,21 @@ def check_launches_of_experts():
     small = ["model.layers=4", "mesh.dp_shard=1", "mesh.ep=1", "mesh.pp=1", "train.recompute=none", "train.microbatch_sequences=1",
              "train.global_batch_sequences=2"]
 
-    def launches(machine, *settings):
+    def launches(machine, grouped, *settings):
         asked = [word for setting in [*small, *settings] for word in ("--set", setting)]
-        code, output = run("show", "--all", "--deck", deck, "--ranks", "1", "--cost", machine, *asked)
-        expect(code == 0, f"show --cost {machine} {settings}: {output.strip()[:300]}")
+        code, output = run("show", "--all", "--deck", deck, "--ranks", "1", "--cost", machine, *asked, FORGE_GROUPED=grouped)
+        expect(code == 0, f"show --cost {machine} {grouped} {settings}: {output.strip()[:300]}")
         rows = re.findall(r"(?m)^  \w+ +products +[0-9.]+ +[0-9.]+ +([0-9]+) ", output)
-        return sum(map(int, rows)), "is taken to be CUTLASS, of two launches a product" in output
+        return sum(map(int, rows)), "are taken to be CUTLASS's, of two launches each" in output
 
-    one, two = launches("h200_4", "machine.grouped=tensor_cores"), launches("h200_4", "machine.grouped=cutlass")
+    one, two = launches("h200_4", "tensor_cores"), launches("h200_4", "cutlass")
     expect(two[0] - one[0] == 6 * blocks * microbatches and not one[1] and not two[1], f"launches of experts' products: {one}, {two}")
     for machine in ("h200_4", "h100_8_efa"):
-        told = launches(machine, "machine.grouped=automatic")
-        expect(told == (two[0], True), f"launches by machine.grouped: automatic on {machine}: {told}, not {two[0]}")
+        told = launches(machine, "automatic")
+        expect(told == (two[0], True), f"launches of experts' products on {machine}: {told}, not {two[0]}")
     for machine, settings in (("a100_8", []), ("b200_8", []), ("h200_4", ["machine.workspace_mib=0"])):
-        told = launches(machine, "machine.grouped=automatic", *settings)
-        expect(told == (one[0], False), f"launches by machine.grouped: automatic on {machine} {settings}: {told}, not {one[0]}")
+        told = launches(machine, "automatic", *settings)
+        expect(told == (one[0], False), f"launches of experts' products on {machine} {settings}: {told}, not {one[0]}")
 
 
 def check_profile(work):

@@ -1,4 +1,3 @@
-#include "config/attention_kernel.hpp"
 #include "config/fp8_recipe.hpp"
 #include "small_deck.hpp"
 
@@ -71,12 +70,6 @@ TEST(Check, Fp8) {
                  {"train.fp8_dispatch = true without train.precision = fp8", "legal: false"});
   expect_refused(deck([](TrainDeck& t) { t.fp8_experts = true; }),
                  {"train.fp8_experts = true with model.experts = 0", "false"});
-  expect_refused(
-      [&](Deck& d) {
-        deck([](TrainDeck& t) { t.fp8_carrier = Fp8Carrier::fp64; })(d);
-        d.machine.attention = AttentionKernel::tensor_cores;
-      },
-      {"machine.attention = tensor_cores"});
   for (const auto& [products, name] :
        {std::pair{Fp8Products::tensor_cores, "tensor_cores"}, {Fp8Products::cublaslt, "cublaslt"}}) {
     const auto by_codes = [products = products](PrecisionName precision, Fp8Carrier carrier) {

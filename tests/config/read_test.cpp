@@ -169,6 +169,21 @@ TEST(Read, GoneKeysArePassedOverInCheckpointsWhereTheyMeantNothing) {
   expect_bad_input([&] { with({"machine.dispatch_counts=device"}); }, {"--set", name, now});
 }
 
+// Kernels that a deck once chose.
+TEST(Read, KernelsAreNoKeys) {
+  for (const auto& [key, chosen] : {std::pair{"attention", "cuda_cores"}, {"grouped", "library"}}) {
+    const auto kept = [name = std::string(key)](const std::string& value) {
+      return read_deck(minimal + "machine: {" + name + ": " + value + "}\n", "deck.yaml", {}, Needs::training,
+                       DeckWriter::forge);
+    };
+    const std::string gone = "machine." + std::string(key) + ": is gone";
+    EXPECT_EQ(write_deck(kept("automatic")), write_deck(read(minimal)));
+    expect_bad_input([&] { kept(chosen); }, {gone.c_str(), "this value meant something"});
+    expect_bad_input([&] { with({"machine." + std::string(key) + "=automatic"}); },
+                     {"--set", gone.c_str(), "the fastest kernels that its GPU has"});
+  }
+}
+
 // A checkpoint's deck may have a key that is gone, with a value that changed nothing.
 TEST(Read, GoneKeysOfCheckpointsArePassedOver) {
   const std::string experts = "model: {layers: 2, width: 32, heads: 4, ffn: 64, vocabulary: 256, capacity_scope: ";

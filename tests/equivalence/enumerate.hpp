@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "config/kernel_choice.hpp"
 #include "config/schedule_name.hpp"
 
 namespace forge::test {
@@ -38,6 +39,7 @@ std::string split_string(const Deck& deck, std::uint64_t key);
 struct LayoutCase {
   std::string name;
   Deck deck;
+  KernelChoice kernels = asked_kernels();
 };
 // Every legal ep and etp of a mesh.
 std::vector<MeshDeck> expert_meshes(const Deck& deck, const MeshDeck& mesh);

@@ -6,7 +6,6 @@
 #include "../data/files.hpp"
 #include "../long_run.hpp"
 #include "config/fp8_recipe.hpp"
-#include "config/grouped_products.hpp"
 #include "core/random.hpp"
 #include "cover.hpp"
 #include "models.hpp"
@@ -96,15 +95,14 @@ std::string difference_of(const LayoutResult& result, const LayoutResult& one) {
   return text.empty() ? training_difference(result, one, 1e-9) : text;
 }
 
-// Where products look for the begins of experts' rows; the rules of decks have the device for GPUs alone.
+// Where products look for the begins of experts' rows; runs look on the device on GPUs alone.
 enum class Begins { on_host, on_device };
 
 LayoutResult trained(const Deck& deck, Begins begins = Begins::on_host) {
   RunOptions options;
   options.train_steps = deck.train.steps;
-  Deck here = checked(deck);
-  if (begins == Begins::on_device) here.machine.grouped = GroupedProducts::tensor_cores;
-  return run_threads(here, options);
+  if (begins == Begins::on_device) options.kernels.grouped = GroupedProducts::tensor_cores;
+  return run_threads(checked(deck), options);
 }
 
 // Models with experts, of one and of several depths, and others of what they lack: a capacity that drops much, both

@@ -224,7 +224,7 @@ void train(const RunSetup& setup, Session<T>& session, const TrainingData& data,
 
 template <class T>
 LayoutResult run_typed(std::unique_ptr<Communicator> world, const Deck& deck, const RunOptions& options) {
-  const RunSetup setup = make_setup(deck, world->rank());
+  const RunSetup setup = make_setup(deck, world->rank(), options.kernels);
   Mesh mesh(std::move(world), setup.mesh, groups_of(setup));
   const RunKind kind = options.train_steps > 0 ? RunKind::training : RunKind::gradients;
   const MemoryPlan plan =

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "../long_run.hpp"
-#include "config/grouped_products.hpp"
 #include "cover.hpp"
 #include "models.hpp"
 #include "nn/dispatch.plan.hpp"
@@ -62,14 +61,11 @@ TEST(MoeTenSteps, EqualOneRank) {
   EXPECT_EQ(failures_of(thinned(cases, 3), part_of(96 + 6, 3), check), "");
 }
 
-// Products of experts that find their rows' begins in the device's memory, as tensor cores do (machine.grouped), here
-// in the CPU build's, which the rules of decks have for no precision.
-Deck with_begins_on_device(Deck deck) {
-  deck.machine.grouped = GroupedProducts::tensor_cores;
-  return deck;
-}
+// Products of experts that find their rows' begins in the device's memory, as tensor cores do, here in the CPU build's,
+// which nobody may ask for.
+constexpr KernelChoice begins_on_device{.grouped = GroupedProducts::tensor_cores};
 bool reads_counts(const Deck& deck) {
-  return moe_shape(make_setup(deck).buffers).reads_counts;
+  return moe_shape(make_setup(deck, 0, begins_on_device).buffers).reads_counts;
 }
 
 // Models with experts, and one that sends every token to all of them.
@@ -103,12 +99,12 @@ TEST(MoeOnDevice, LayoutsEqualOneRankWithCountsOnTheHost) {
     Deck deck = c.deck;
     if (const auto rule = illegality(deck); !rule.empty()) return "is refused: " + rule;
     const LayoutResult& one = references.of(deck, 3);
-    deck = with_begins_on_device(deck);
     if (reads_counts(deck) != (deck.mesh.ep * deck.mesh.etp > 1)) return "reads counts, or reads none";
     RunOptions options;
     options.train_steps = 3;
     options.whole = false;
     options.one = &one;
+    options.kernels = begins_on_device;
     const LayoutResult result = run_threads(deck, options);
     const auto text = difference(result, one, 1);
     return text.empty() ? training_difference(result, one, 1e-9) : text;
@@ -133,13 +129,13 @@ TEST(MoeOnDevice, OneRankHasTheBitsOfCountsOnTheHost) {
         deck.train.fp8_dispatch = runs % 8 == 3;
       }
       ASSERT_EQ(illegality(deck), "") << model.name;
-      const LayoutResult host = run_threads(deck, {}), device = run_threads(with_begins_on_device(deck), {});
+      const LayoutResult host = run_threads(deck, {}), device = run_threads(deck, {.kernels = begins_on_device});
       EXPECT_EQ(host.problem + device.problem, "") << model.name;
       EXPECT_EQ(host.loss, device.loss) << model.name;
       EXPECT_EQ(host.grad_norm, device.grad_norm) << model.name;
       EXPECT_EQ(host.gradients, device.gradients) << model.name;
       EXPECT_EQ(host.amaxes, device.amaxes) << model.name;
-      without_counts += !reads_counts(with_begins_on_device(deck));
+      without_counts += !reads_counts(deck);
       ++runs;
     }
   EXPECT_EQ(runs, 44);

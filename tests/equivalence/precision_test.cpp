@@ -5,9 +5,7 @@
 
 #include "../kernels/cut_sum.hpp"
 #include "../long_run.hpp"
-#include "config/attention_kernel.hpp"
 #include "config/fp8_recipe.hpp"
-#include "config/grouped_products.hpp"
 #include "core/fp8.hpp"
 #include "cover.hpp"
 #include "models.hpp"
@@ -71,8 +69,8 @@ double square_sum(const std::vector<double>& values) {
 // rotation, attention, its output, sum, norm, up, activation, down) and the residual sum, and reads 4 rounded matrices;
 // backward rounds as many and reads the matrices again. Embedding, final norm, head and loss add 5. Attention by tensor
 // cores rounds the probabilities forward, and them and their gradients backward.
-double roundings(const Deck& deck) {
-  const int attention = chosen_attention(deck) == AttentionKernel::tensor_cores ? 3 : 0;
+double roundings(const Deck& deck, const KernelChoice& kernels) {
+  const int attention = chosen_attention(deck, kernels.attention) == AttentionKernel::tensor_cores ? 3 : 0;
   return (2 * (11 + 4) + attention) * static_cast<double>(deck.model.layers) + 5;
 }
 
@@ -82,8 +80,8 @@ double roundings(const Deck& deck) {
 // = 3, where the passes don't amplify relative errors. So the test's models start at 0.1, half of what the others have:
 // matrices of 24 columns then make values half as large as those that they read, and the residual stream grows slowly,
 // as in models that are trained. For five layers it is 0.146.
-double rounding_bound(const Deck& deck) {
-  return 3 * eps_bf16 * std::sqrt(roundings(deck));
+double rounding_bound(const Deck& deck, const KernelChoice& kernels) {
+  return 3 * eps_bf16 * std::sqrt(roundings(deck, kernels));
 }
 constexpr double moderate_std = 0.1;
 
@@ -122,7 +120,7 @@ std::string bf16_difference(const LayoutResult& result, const LayoutResult& exac
 // On a GPU, every second of them computes attention by CUDA cores, the others by tensor cores.
 std::vector<LayoutCase> with_both_kernels(std::vector<LayoutCase> cases) {
 #if defined(FORGE_CUDA)
-  for (std::size_t i = 1; i < cases.size(); i += 2) cases[i].deck.machine.attention = AttentionKernel::cuda_cores;
+  for (std::size_t i = 1; i < cases.size(); i += 2) cases[i].kernels.attention = AttentionKernel::cuda_cores;
 #endif
   return cases;
 }
@@ -134,7 +132,6 @@ TEST(Precisions, Bf16IsWithinRoundingOfFp64) {
     deck.model.initial_std = moderate_std;
     wide = deck;
     wide.train.precision = PrecisionName::fp64;
-    wide.machine.attention = AttentionKernel::cuda_cores;
     for (Deck* d : {&deck, &wide})
       if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
     const LayoutResult& exact = references.of(wide, 0);
@@ -142,7 +139,8 @@ TEST(Precisions, Bf16IsWithinRoundingOfFp64) {
     options.whole = false;
     options.one = &exact;
     options.routing = &exact.routing;
-    return bf16_difference(run_threads(deck, options), exact, deck, rounding_bound(deck));
+    options.kernels = c.kernels;
+    return bf16_difference(run_threads(deck, options), exact, deck, rounding_bound(deck, c.kernels));
   };
   EXPECT_EQ(failures_of(with_both_kernels(sample(PrecisionName::bf16, 5)), sampled, check), "");
 }
@@ -180,30 +178,32 @@ double square_of_two_roundings(Fp8Format format) {
 // k and v, attention's output, up, down), and reads four rounded activations forward and four rounded gradients
 // backward; its weights are the same. These errors add up by squares beside those of bf16, and are measured by squares.
 // Sums that aren't cut differ by 2^-24, which no operand of these tests' shows.
-double bound_of_products(const Deck& deck) {
-  if (deck.machine.fp8_products == Fp8Products::bf16 || sum_step() != 0x1p-13) return rounding_bound(deck);
+double bound_of_products(const LayoutCase& c) {
+  const Deck& deck = c.deck;
+  const double bound = rounding_bound(deck, c.kernels);
+  if (deck.machine.fp8_products == Fp8Products::bf16 || sum_step() != 0x1p-13) return bound;
   const Fp8RecipeRow& recipe = properties_of(deck.train.fp8_recipe);
   const double rounded = square_of_two_roundings(recipe.operands) + square_of_two_roundings(recipe.gradients);
-  return std::hypot(rounding_bound(deck), std::sqrt(4 * static_cast<double>(deck.model.layers) * rounded));
+  return std::hypot(bound, std::sqrt(4 * static_cast<double>(deck.model.layers) * rounded));
 }
 
-// "" where a deck's run is as near as rounding lets it be to that of another whose products differ in the order of
-// sums.
-std::string difference_of_products(Deck deck, Deck other) {
-  for (Deck* d : {&deck, &other})
-    if (const auto rule = illegality(*d); !rule.empty()) return "is refused: " + rule;
-  const LayoutResult by_other = run_threads(other, {});
+// "" where a run is as near as rounding lets it be to that of another whose products differ in the order of sums.
+std::string difference_of_products(LayoutCase c, LayoutCase other) {
+  for (LayoutCase* each : {&c, &other})
+    if (const auto rule = illegality(each->deck); !rule.empty()) return "is refused: " + rule;
+  const LayoutResult by_other = run_threads(other.deck, {.kernels = other.kernels});
   if (!by_other.problem.empty()) return by_other.problem;
   RunOptions options;
   options.whole = false;
   options.one = &by_other;
   options.routing = &by_other.routing;
-  return bf16_difference(run_threads(deck, options), by_other, deck, bound_of_products(deck));
+  options.kernels = c.kernels;
+  return bf16_difference(run_threads(c.deck, options), by_other, c.deck, bound_of_products(c));
 }
 std::string difference_of_codes(const LayoutCase& c) {
-  Deck numbers = c.deck;
-  numbers.machine.fp8_products = Fp8Products::bf16;
-  return difference_of_products(c.deck, numbers);
+  LayoutCase numbers = c;
+  numbers.deck.machine.fp8_products = Fp8Products::bf16;
+  return difference_of_products(c, numbers);
 }
 
 // FP8 in each recipe, its products by cuBLASLt, and of every fourth layout by tensor cores, against the same layout
@@ -262,12 +262,12 @@ TEST(Precisions, GroupedProductsAreThoseOfEachExpert) {
     Deck& deck = cases[i].deck;
     deck.train.precision = i == 2 ? PrecisionName::fp8 : PrecisionName::bf16;
     deck.train.fp8_experts = i == 2;
-    deck.machine.grouped = GroupedProducts::tensor_cores;
+    cases[i].kernels.grouped = GroupedProducts::tensor_cores;
   }
   const auto check = [&](const LayoutCase& c) {
-    Deck each = c.deck;
-    each.machine.grouped = GroupedProducts::library;
-    return difference_of_products(c.deck, each);
+    LayoutCase each = c;
+    each.kernels.grouped = GroupedProducts::library;
+    return difference_of_products(c, each);
   };
   EXPECT_EQ(failures_of(cases, 7, check), "");
 }
@@ -289,7 +289,7 @@ TEST(Precisions, CodesOfExpertsAreMultipliedAsRoundedNumbersAre) {
     deck.train.fp8_dispatch = i == 2;
     deck.train.fp8_scale = i == 1 ? Fp8Scale::exact : Fp8Scale::power_of_two;
     deck.machine.fp8_products = i == 1 ? Fp8Products::cublaslt : Fp8Products::tensor_cores;
-    deck.machine.grouped = i == 1 ? GroupedProducts::tensor_cores : GroupedProducts::library;
+    cases[i].kernels.grouped = i == 1 ? GroupedProducts::tensor_cores : GroupedProducts::library;
   }
   EXPECT_EQ(failures_of(cases, 4, difference_of_codes), "");
 }

@@ -48,7 +48,7 @@ void bench_heads(const Bench& b, const Heads& n) {
     workspace = Buffer(std::max(cudnn_backward_bytes(all.part(1, 1)), std::min(cudnn_backward_bytes(all), cudnn_room)));
     cudnn = std::make_unique<CudnnAttention>(workspace.data(), workspace.bytes());
   }
-  // machine.attention's first value, which the CPU build has too, is the kernel without a name.
+  // cuda_cores, which the CPU build has too, is the kernel without a name.
   for (const AttentionKernel kernel :
        {AttentionKernel::cuda_cores, AttentionKernel::tensor_cores, AttentionKernel::cudnn}) {
     const bool first = kernel == AttentionKernel::cuda_cores;

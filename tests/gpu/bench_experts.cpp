@@ -94,7 +94,7 @@ void bench_products_of(const Bench& b, Memory& memory, const Layer& n, const std
         gemm.grouped_rows<bf16, bf16>(b.stream, offsets, Transpose::no, 1.0, gate_up, up, 0.0, rows);
       }));
   if (std::string(device_info().kind) == "cpu") return;
-  // The same with the other choices of machine.grouped.
+  // The same by the kernels that compute all experts in one launch.
   const RowGroups groups{E, memory.values(offsets).data, 0, P};
   const auto grouped = [&](Gemm& by, const std::string& choice) {
     row("weight gradient, " + choice, seconds_of(b, [&] {

@@ -19,17 +19,21 @@ from models import GPU_MODELS
 
 
 # What a contender sets beside the deck.
-CUDA_CORES, OWN_EXPERTS = ["machine.attention=cuda_cores", "machine.grouped=library"], ["machine.grouped=tensor_cores"]
-CUDNN = ["machine.attention=cudnn", "machine.workspace_mib=2560"]
-FP8 = ["train.precision=fp8", "machine.fp8_products=cublaslt"]
+SETTINGS = {"forge_cudnn": ["machine.workspace_mib=2560"], "forge_fp8": ["train.precision=fp8", "machine.fp8_products=cublaslt"]}
+# And in the environment.
+VARIABLES = {
+    "forge_cuda_cores": {"FORGE_ATTENTION": "cuda_cores", "FORGE_GROUPED": "library"},
+    "forge_cudnn": {"FORGE_ATTENTION": "cudnn"},
+    "forge_own_experts": {"FORGE_GROUPED": "tensor_cores"},
+}
 LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_own_experts": "forge, experts by its own kernels", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
 
 
 class GpuForge(Forge):
     def __init__(self, contender, *arguments):
         super().__init__(*arguments)
+        self.settings, self.variables = SETTINGS.get(contender, []), VARIABLES.get(contender, {})
         version = subprocess.run([self.program, "version"], env=self.environment(), capture_output=True, text=True).stdout
-        self.choices = {"forge_cuda_cores": CUDA_CORES, "forge_cudnn": CUDNN, "forge_own_experts": OWN_EXPERTS, "forge_fp8": FP8}.get(contender, [])
         if contender == "forge_cudnn" and ", cuDNN" not in version:
             print("the build has no cuDNN")
             sys.exit(77)
@@ -38,8 +42,11 @@ class GpuForge(Forge):
             sys.exit(77)
         self.profile = [f"output.profile={WARM_UP + self.model.steps}"]
 
+    def environment(self):
+        return super().environment() | self.variables
+
     def command(self, deck):
-        options = ["machine.peak_tflops=989.4", *self.choices, *self.profile]
+        options = ["machine.peak_tflops=989.4", *self.settings, *self.profile]
         return super().command(deck) + [word for option in options for word in ("--set", option)]
 
 

@@ -58,7 +58,7 @@ def kernels(folder):
 
 
 def better_attention(lines):
-    """What the measured kernels say about the default of machine.attention."""
+    """What the measured kernels say about what attention takes by itself."""
     seconds = {}
     for f in lines:
         direction, _, kernel = f[1].partition(", ")
@@ -71,12 +71,12 @@ def better_attention(lines):
     ratios = [f"{kernel} forward {of('cuda_cores', 'forward') / of(kernel, 'forward'):.2f}, backward {of('cuda_cores', 'backward') / of(kernel, 'backward'):.2f}"
               for kernel in ("tensor_cores", "cudnn") if kernel in seconds]
     best = min(seconds, key=lambda kernel: sum(seconds[kernel].values()))
-    return ["", f"machine.attention against cuda_cores, all sizes together: {'; '.join(ratios)}. By time the default should be {best}; the kernels' tests "
+    return ["", f"attention against cuda_cores, all sizes together: {'; '.join(ratios)}. By time the default should be {best}; the kernels' tests "
                 "of the part \"tests\" decide whether it may."]
 
 
 def better_grouped(lines):
-    """The same of machine.grouped: each product by all choices, those but library behind its name."""
+    """The same of products of experts: each product by all choices, those but library behind its name."""
     seconds = {(f[1], f[2]): float(f[3]) for f in lines}
     texts, sums = [], {}
     for choice in ("tensor_cores", "cutlass"):
@@ -89,7 +89,7 @@ def better_grouped(lines):
         texts.append(f"{choice} against library, {len(pairs)} products: {min(ratios):.2f} to {max(ratios):.2f} times as fast")
     if not texts:
         return []
-    return ["", f"machine.grouped: {'; '.join(texts)}. By time the default should be {min(sums, key=sums.get)}; the kernels' tests of the part \"tests\" "
+    return ["", f"products of experts: {'; '.join(texts)}. By time the default should be {min(sums, key=sums.get)}; the kernels' tests of the part \"tests\" "
                 "decide whether it may."]
 
 

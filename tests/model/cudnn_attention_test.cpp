@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "config/attention_kernel.hpp"
 #include "core/error.hpp"
 
 namespace forge {
@@ -10,7 +9,7 @@ namespace {
 
 Deck cudnn_deck() {
   Deck deck;
-  deck.machine.attention = AttentionKernel::cudnn;
+  deck.train.precision = PrecisionName::bf16;
   deck.train.sequence_tokens = 4096;
   return deck;
 }
@@ -26,7 +25,9 @@ TEST(CudnnAttention, ComputesWholeSequencesOfOneDocument) {
   EXPECT_TRUE(computes([](Deck&) {}));
   EXPECT_TRUE(computes([](Deck& d) { d.model.sliding_window = 128; }));
   EXPECT_TRUE(computes([](Deck& d) { d.data.phases.resize(2); }));
-  EXPECT_FALSE(computes([](Deck& d) { d.machine.attention = AttentionKernel::tensor_cores; }));
+  EXPECT_TRUE(computes([](Deck& d) { d.train.precision = PrecisionName::fp8; }));
+  EXPECT_FALSE(computes([](Deck& d) { d.train.precision = PrecisionName::fp32; }));
+  EXPECT_FALSE(computes([](Deck& d) { d.model.attention_soft_cap = 50; }));
   EXPECT_FALSE(computes([](Deck& d) { d.data.document_end_token = 0; }));
   EXPECT_FALSE(computes([](Deck& d) { d.data.document_ends = DocumentEnds::index; }));
   EXPECT_FALSE(computes([](Deck& d) { d.data.phases.resize(2), d.data.phases[1].sequence_tokens = 1024; }));
@@ -61,11 +62,39 @@ TEST(CudnnAttention, KeepsTheScores) {
   EXPECT_GT(cudnn_backward_bytes({1, 4097, 32, 32, 128, 128}), bytes);
 }
 
-TEST(CudnnAttention, ASmallWorkspaceIsRefused) {
+BufferContext buffers_with(AttentionKernel asked) {
   BufferContext buffers;
   ModelDeck& m = buffers.spec.options;
   m.heads = 32, m.kv_heads = 8, m.head_dim = 128;
   buffers.microbatch = {2, 4096, 1};
+  buffers.kernels.attention = asked;
+  return buffers;
+}
+const std::size_t least_mib = (cudnn_backward_bytes({1, 4096, 4, 1, 128, 128}) >> 20) + 1;  // MiB
+
+// Where the GPU has no fast kernels of forge's, and the workspace holds a part; or where it is asked for.
+TEST(CudnnAttention, IsTakenWhereItIsPreferredOrAskedFor) {
+  const auto takes = [](AttentionKernel asked, bool preferred, const Deck& deck) {
+    return takes_cudnn(deck, buffers_with(asked), preferred);
+  };
+  Deck deck = cudnn_deck();
+  deck.machine.workspace_mib = static_cast<std::int64_t>(least_mib);
+  for (const bool preferred : {false, true}) {
+    EXPECT_EQ(takes(AttentionKernel::automatic, preferred, deck), preferred);
+    EXPECT_TRUE(takes(AttentionKernel::cudnn, preferred, deck));
+    EXPECT_FALSE(takes(AttentionKernel::tensor_cores, preferred, deck));
+    EXPECT_FALSE(takes(AttentionKernel::cuda_cores, preferred, deck));
+  }
+  Deck others = deck;
+  others.data.document_end_token = 0;
+  for (const AttentionKernel asked : {AttentionKernel::automatic, AttentionKernel::cudnn})
+    EXPECT_FALSE(takes(asked, true, others));
+  deck.machine.workspace_mib = static_cast<std::int64_t>(least_mib) - 1;
+  EXPECT_FALSE(takes(AttentionKernel::automatic, true, deck));
+}
+
+TEST(CudnnAttention, ASmallWorkspaceIsRefused) {
+  BufferContext buffers = buffers_with(AttentionKernel::cudnn);
   Deck deck = cudnn_deck();
   std::string text;
   try {
@@ -73,15 +102,16 @@ TEST(CudnnAttention, ASmallWorkspaceIsRefused) {
   } catch (const BadInput& e) {
     text = e.what();
   }
-  const std::size_t least = (cudnn_backward_bytes({1, 4096, 4, 1, 128, 128}) >> 20) + 1;
-  EXPECT_NE(text.find("machine.workspace_mib = 64"), std::string::npos) << text;
-  EXPECT_NE(text.find("legal: workspace_mib " + std::to_string(least) + " or more"), std::string::npos) << text;
-  deck.machine.workspace_mib = static_cast<std::int64_t>(least) - 1;
+  EXPECT_NE(text.find("FORGE_ATTENTION = cudnn with machine.workspace_mib = 64"), std::string::npos) << text;
+  EXPECT_NE(text.find("legal: workspace_mib " + std::to_string(least_mib) + " or more"), std::string::npos) << text;
+  deck.machine.workspace_mib = static_cast<std::int64_t>(least_mib) - 1;
   EXPECT_THROW(check_cudnn_workspace(deck, buffers), BadInput);
-  deck.machine.workspace_mib = static_cast<std::int64_t>(least);
+  deck.machine.workspace_mib = static_cast<std::int64_t>(least_mib);
   EXPECT_NO_THROW(check_cudnn_workspace(deck, buffers));
   deck.machine.workspace_mib = 64, deck.data.document_end_token = 0;
   EXPECT_NO_THROW(check_cudnn_workspace(deck, buffers)) << "tensor cores need none";
+  deck.data.document_end_token = -1, buffers.kernels.attention = AttentionKernel::automatic;
+  EXPECT_NO_THROW(check_cudnn_workspace(deck, buffers)) << "automatic comes to what fits";
 }
 
 }  // namespace

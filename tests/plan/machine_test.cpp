@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "config/attention_kernel.hpp"
 #include "core/error.hpp"
 #include "core/to_size.hpp"
 #include "plan/placement.hpp"
@@ -205,6 +204,9 @@ TEST_F(MachineFile, ExpertsInOneLaunchHaveTheirRates) {
       error_of("like: h100_8\ncompute: {grouped: library}\n").find("grouped = 'library'; legal: tensor_cores, cutlass"),
       std::string::npos);
   EXPECT_FALSE(read("like: h100_8\ncompute: {grouped: tensor_cores}\n").has_cutlass);
+  EXPECT_NE(error_of("like: h100_8\ncompute: {attention: cutlass}\n")
+                .find("attention = 'cutlass'; legal: tensor_cores, cudnn"),
+            std::string::npos);
 }
 
 // Rates of single kernels are of forge's.
@@ -222,12 +224,26 @@ TEST(Machine, AttentionByCudnnHasRatesOfItsOwn) {
   Deck deck;
   deck.train.precision = PrecisionName::bf16;
   deck.train.sequence_tokens = 4096;
-  deck.machine.attention = AttentionKernel::cudnn;
-  EXPECT_EQ(attention_kernel(h200, deck), "cudnn");
-  EXPECT_EQ(attention_kernel(read_machine("b200_8"), deck), "library");
+  BufferContext buffers;
+  ModelDeck& m = buffers.spec.options;
+  m.heads = m.kv_heads = 32, m.head_dim = 128;
+  buffers.microbatch = {2, 4096, 1};
+  const auto kernel_on = [&](const Machine& machine, AttentionKernel asked) {
+    buffers.kernels.attention = asked;
+    return attention_kernel(machine, deck, buffers);
+  };
+  const Machine b200 = read_machine("b200_8");
+  EXPECT_EQ(kernel_on(h200, AttentionKernel::cudnn), "cudnn");
+  EXPECT_EQ(kernel_on(h200, AttentionKernel::automatic), "tensor_cores");
+  EXPECT_EQ(kernel_on(h200, AttentionKernel::cuda_cores), "cuda_cores");
+  EXPECT_EQ(kernel_on(b200, AttentionKernel::cudnn), "library");
+  EXPECT_EQ(kernel_on(b200, AttentionKernel::automatic), "library");
+  EXPECT_EQ(kernel_on(b200, AttentionKernel::tensor_cores), "tensor_cores");
+  deck.machine.workspace_mib = 1;
+  EXPECT_EQ(kernel_on(b200, AttentionKernel::automatic), "tensor_cores");
   EXPECT_NEAR(attention_seconds(h200, DType::bf16, "cudnn", 547e9, 4096, false), 1e-3 + 3e-6, 1e-12);
   deck.model.dropout = 0.1;
-  EXPECT_EQ(attention_kernel(h200, deck), "tensor_cores");
+  EXPECT_EQ(kernel_on(h200, AttentionKernel::cudnn), "tensor_cores");
 }
 
 TEST(Machine, CollectivesTakeTheFastestProtocolAndTheNetwork) {

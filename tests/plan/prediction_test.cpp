@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "../equivalence/models.hpp"
-#include "config/grouped_products.hpp"
 #include "config/schedule_name.hpp"
 #include "core/to_size.hpp"
 #include "plan/outcome.hpp"
@@ -49,15 +48,14 @@ TEST(Prediction, OfOneRankIsTheSumOfItsTasks) {
   }
 }
 
-// Products of small experts are CUTLASS's where the machine has it and machine.grouped is automatic.
+// Products of small experts are CUTLASS's where the machine has it and nothing else is asked for.
 TEST(Prediction, ExpertsTakeTheRatesOfTheirKernel) {
   Machine machine = read_machine("h200_4");
   machine.host_launch = 0;
   Deck deck = small_deck(true);
   const auto products = [&](GroupedProducts grouped) {
-    deck.machine.grouped = grouped;
     check_deck(deck, 1);
-    return predict(machine, make_setup(deck)).part[0];
+    return predict(machine, make_setup(deck, 0, {.grouped = grouped})).part[0];
   };
   using enum GroupedProducts;
   const double plain = products(library);

@@ -11,9 +11,8 @@ loss_of() { # DECK PRECISION
   sed -n 's/^loss \([^ ]*\) nats.*/\1/p' "$work/output"
 }
 sed 's/precision: fp64/precision: bf16/' verify/mixtral/input.yaml > "$work/bf16.yaml"
-echo "machine: {attention: tensor_cores, grouped: tensor_cores}" >> "$work/bf16.yaml"
 sed 's/precision: fp64/precision: fp8\n  fp8_recipe: row\n  fp8_experts: true/' verify/mixtral/input.yaml > "$work/fp8.yaml"
-echo "machine: {attention: tensor_cores, grouped: tensor_cores, fp8_products: tensor_cores}" >> "$work/fp8.yaml"
+echo "machine: {fp8_products: tensor_cores}" >> "$work/fp8.yaml"
 for precision in fp32 fp64; do
   plain=$(loss_of verify/mixtral/input.yaml $precision)
   [ -n "$plain" ] || fail "no loss in $precision"
@@ -22,9 +21,9 @@ for precision in fp32 fp64; do
     [ "$found" = "$plain" ] || fail "$deck.yaml in $precision has the loss $found, not $plain"
   done
 done
-# What the deck itself asks for is refused as ever.
-expect 2 "machine.grouped = tensor_cores without train.precision = bf16" "$forge" evaluate "$work/bf16.yaml" --set train.precision=fp32 \
-  --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
-expect 2 "machine.grouped = cutlass: this build has no kernels of CUTLASS; legal: automatic" "$forge" evaluate "$work/bf16.yaml" \
-  --set machine.grouped=cutlass --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
+# What is asked for by name is refused.
+expect 2 "FORGE_GROUPED = tensor_cores without train.precision = bf16" env FORGE_GROUPED=tensor_cores "$forge" evaluate "$work/bf16.yaml" \
+  --precision fp32 --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
+expect 2 "FORGE_GROUPED = cutlass: this build has no kernels of CUTLASS; legal: automatic" env FORGE_GROUPED=cutlass \
+  "$forge" evaluate "$work/bf16.yaml" --set "data.validation_files=[verify/mixtral/tokens.bin]" --set "output.directory=$work/run"
 finish

@@ -17,8 +17,8 @@ CASES = {
     "dense": ("llama", ["mesh.dp_shard=2", "train.zero_stage=3"]),
     "pipeline": ("llama", ["mesh.pp=2"]),
     "experts": ("qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2"]),
-    "tensor cores": ("llama", ["mesh.cp=2", "train.precision=bf16", "machine.attention=tensor_cores"]),
-    "experts, grouped products": ("qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.precision=bf16", "machine.grouped=tensor_cores"]),
+    "tensor cores": ("llama", ["mesh.cp=2", "train.precision=bf16"]),
+    "experts, grouped products": ("qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", "train.precision=bf16"]),
     "codes of fp8": ("llama", ["mesh.tp=2", "train.precision=fp8", "machine.fp8_products=tensor_cores"]),
 }
 

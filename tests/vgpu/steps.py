@@ -55,12 +55,18 @@ def run(command, environment=None):
     return done.stdout
 
 
-def counts_of(deck, steps):
+def parted(options):
+    """The words of a command line that set keys, and what are variables of the environment (FORGE_…)."""
+    variables = dict(option.split("=", 1) for option in options if option.startswith("FORGE_"))
+    return [word for option in options if not option.startswith("FORGE_") for word in ("--set", option)], variables
+
+
+def counts_of(deck, steps, variables):
     """What each device counted, by its number; launches of kernels under their names."""
     with tempfile.TemporaryDirectory() as work:
         report = pathlib.Path(work, "report")
         run([FORGE, *deck, "--set", f"train.steps={steps}", "--set", f"output.directory={work}/run"],
-            {"FORGE_VGPU_REPORT": str(report), "FORGE_VGPU_SEED": str(steps)})
+            {"FORGE_VGPU_REPORT": str(report), "FORGE_VGPU_SEED": str(steps), **variables})
         lines = [json.loads(line) for line in report.read_text().splitlines()]
     kernels = [{f"kernel {name}": n for name, n in line.pop("launches").items()} for line in lines]
     return {line.pop("device"): {**line, **launches} for line, launches in zip(lines, kernels)}
@@ -73,11 +79,11 @@ def planned_calls(deck):
     return sum(map(int, rows))
 
 
-def planned_reads(deck):
+def planned_reads(deck, variables):
     """Times that the host waits for counts of experts' rows, by `forge show --cost`, which has no rates of fp64."""
     if not any(word.startswith("train.precision=") for word in deck):
         deck = [*deck, "--set", "train.precision=bf16"]
-    said = re.search(r"waits for counts of experts' rows (\d+) times", run([FORGE, "show", *deck, "--cost", "h100_8"]))
+    said = re.search(r"waits for counts of experts' rows (\d+) times", run([FORGE, "show", *deck, "--cost", "h100_8"], variables))
     return int(said.group(1)) if said else 0
 
 
@@ -86,15 +92,14 @@ def check(name, problem, options, ranks, layers_with_experts, microbatches, bloc
     layer with experts and microbatch: by default of both, forward and backward."""
     if not wanted(name):
         return
-    deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks)]
-    for setting in SETTINGS + options:
-        deck += ["--set", setting]
-    first, following, last = (counts_of(deck, n) for n in (FIRST, NEXT, LAST))
+    settings, variables = parted(SETTINGS + options)
+    deck = [f"verify/{problem}/input.yaml", "--ranks", str(ranks), *settings]
+    first, following, last = (counts_of(deck, n, variables) for n in (FIRST, NEXT, LAST))
     if sorted(first) != list(range(ranks)):
         sys.exit(f"{name}: devices {sorted(first)} reported, not {ranks}")
     passes = (2 if reads is None else reads) * layers_with_experts * microbatches
-    if planned_reads(deck) != passes:
-        sys.exit(f"{name}: `forge show --cost` counts {planned_reads(deck)} reads of counts, not {passes}")
+    if (planned := planned_reads(deck, variables)) != passes:
+        sys.exit(f"{name}: `forge show --cost` counts {planned} reads of counts, not {passes}")
     routers = 1 if layers_with_experts else 0
     expected = {
         "allocations": 0,
@@ -125,14 +130,14 @@ def check(name, problem, options, ranks, layers_with_experts, microbatches, bloc
     print(f"{name}: {expected}")
 
 
-def launches_of(deck):
+def launches_of(deck, variables):
     """Kernels and products of a step, but for the optimizer's: counted, and by `forge show --cost`."""
-    first, following = (counts_of(deck, n)[0] for n in (FIRST, NEXT))
+    first, following = (counts_of(deck, n, variables)[0] for n in (FIRST, NEXT))
     counted = 0
     for key, n in following.items():
         if key == "products" or key.startswith("kernel ") and not re.search("update_weights|sum_of_squares|sum_into", key):
             counted += n - first.get(key, 0)
-    table = run([FORGE, "show", *deck, "--cost", "h100_8"])
+    table = run([FORGE, "show", *deck, "--cost", "h100_8"], variables)
     planned = re.findall(r"^  \w+ +(?:products|attention|rows) +[0-9.]+ +[0-9.]+ +([0-9]+) ", table, flags=re.M)
     return counted, sum(map(int, planned))
 
@@ -142,8 +147,8 @@ def check_block(name, deck, options, most=None, precision="bf16"):
     if not wanted(name):
         return None
     settings = [*SETTINGS, f"train.precision={precision}", f"train.global_batch_sequences={BLOCK_MICROBATCHES}", *options]
-    two, three = (launches_of([deck, "--ranks", "1"] + [word for setting in [*settings, f"model.layers={n}"] for word in ("--set", setting)])
-                  for n in (2, 3))
+    parts = (parted([*settings, f"model.layers={n}"]) for n in (2, 3))
+    two, three = (launches_of([deck, "--ranks", "1", *words], variables) for words, variables in parts)
     counted, planned = (b - a for a, b in zip(two, three))
     if counted <= 0 or counted != planned:
         sys.exit(f"{name}: a block launches {counted / BLOCK_MICROBATCHES}, not {planned / BLOCK_MICROBATCHES}")
@@ -160,8 +165,8 @@ def check_codes_of_experts(deck, experts, microbatches):
         return
     options = ["train.precision=fp8", "train.fp8_experts=true", "machine.fp8_products=tensor_cores", "model.forced_balance=true",
                "model.expert_ffn=24", "model.layers=1", f"model.experts={experts}", f"train.global_batch_sequences={microbatches}"]
-    settings = [word for setting in [*SETTINGS, *options] for word in ("--set", setting)]
-    first, following = (counts_of([deck, "--ranks", "1", *settings], n)[0] for n in (FIRST, NEXT))
+    settings, variables = parted([*SETTINGS, *options])
+    first, following = (counts_of([deck, "--ranks", "1", *settings], n, variables)[0] for n in (FIRST, NEXT))
     step = {key: n - first.get(key, 0) for key, n in following.items()}
     products, alone, codes = (sum(n for key, n in step.items() if re.search(kernel, key))
                               for kernel in ("coded_rows", r"\bproduct_kernel", "encode_(rows|columns)_kernel"))
@@ -175,9 +180,9 @@ def main():
     for name, model, options in drawn([
             ("dense, biases and QK-norm", "dense", ["model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"]),
             ("dense, LayerNorm", "dense", ["model.norm=layernorm"]),
-            ("experts, one by one", "experts", ["model.forced_balance=true", "machine.grouped=library"])]):
+            ("experts, one by one", "experts", ["model.forced_balance=true", "FORGE_GROUPED=library"])]):
         check_block(name, f"tests/gpu/{model}.yaml", options)
-    grouped = ["model.forced_balance=true", "machine.grouped=tensor_cores", "model.expert_ffn=24"]
+    grouped = ["model.forced_balance=true", "FORGE_GROUPED=tensor_cores", "model.expert_ffn=24"]
     eight = check_block("experts, grouped products", "tests/gpu/experts.yaml", grouped, 70)
     four = check_block("4 experts, grouped products", "tests/gpu/experts.yaml", [*grouped, "model.experts=4"])
     if eight and four and eight != four:
@@ -188,16 +193,16 @@ def main():
         check_block(", ".join(["fp8", recipe, *more]), f"tests/gpu/{'experts' if experts else 'dense'}.yaml", options, precision="fp8")
     for experts in (4, 8):
         check_codes_of_experts("tests/gpu/experts.yaml", experts, BLOCK_MICROBATCHES)
-    grouped = ["train.precision=bf16"]  # machine.grouped: automatic
+    grouped = ["train.precision=bf16"]  # by itself
     codes = ["train.precision=fp8", "train.fp8_experts=true", "train.fp8_dispatch=true", "machine.fp8_products=tensor_cores"]
     single = "train.microbatch_sequences=1"
     for step in drawn([
             ("dense, one rank", "llama", [single], 1, 0, 2, False),
             ("experts, two ranks", "qwen3_moe", ["mesh.dp_shard=2", "mesh.ep=2", single], 2, 2, 2, True),
             ("grouped products in rounds", "mixtral", [*grouped, "model.dispatch_rows=0.4", "train.recompute=full"], 1, 2, 2, False, 0),
-            ("grouped products of codes", "mixtral", [*codes, "machine.grouped=tensor_cores"], 1, 2, 2, False, 0),
+            ("grouped products of codes", "mixtral", codes, 1, 2, 2, False, 0),
             ("dense, two ranks", "llama", ["mesh.dp_shard=2", "train.zero_stage=3", single], 2, 0, 1, False),
-            ("experts one by one, one rank", "mixtral", ["machine.grouped=library"], 1, 2, 2, False),
+            ("experts one by one, one rank", "mixtral", ["FORGE_GROUPED=library"], 1, 2, 2, False),
             ("grouped products, dropped rows", "mixtral", [*grouped, "model.capacity_factor=0.5"], 1, 2, 2, False, 0)]):
         check(*step)
     if not wanted.found:
