@@ -55,13 +55,12 @@ void add_product(CostPhase& phase, const Floors& floors, double m, double n, dou
 void add_operations(std::array<CostPhase, 4>& phases, const Floors& floors, const Operations& o) {
   CostPhase& products = phases[to_size(static_cast<int>(What::products))];
   for (const Product& p : o.products)
-    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result,
-                p.fp8 && o.c.fp8.tensor_cores);
+    add_product(products, floors, real(p.m), real(p.n), real(p.k), 1, p.operands, p.result, p.codes);
   products.launches += std::ssize(o.products);
   for (const ExpertProduct& p : o.expert_products) {
     const double experts = real(p.experts), rows = real(p.rows) / experts;
     add_product(products, floors, p.sums ? real(p.n) : rows, p.sums ? real(p.k) : real(p.n), p.sums ? rows : real(p.k),
-                experts, p.operands, p.result, p.fp8 && o.c.fp8.tensor_cores);
+                experts, p.operands, p.result);
     products.launches += p.launches();
   }
   CostPhase& attention = phases[to_size(static_cast<int>(What::attention))];
@@ -87,7 +86,7 @@ std::string phase_name(const Task& task) {
 
 Floors floors_of(const RunSetup& setup, const Machine& machine) {
   const DType type = setup.buffers.precision.compute;
-  const double peak = machine.peak(type), codes = machine.fp8_peak(type, codes_multiplier(setup.buffers.fp8));
+  const double peak = machine.peak(type), codes = machine.rates(type).fp8_peak;
   return {peak, machine.memory_bandwidth, codes > 0 ? codes : peak};
 }
 

@@ -5,6 +5,7 @@
 #include "config/keys.hpp"
 #include "core/bytes.hpp"
 #include "core/to_size.hpp"
+#include "model/fp8_codes.hpp"
 #include "model/fp8_history.hpp"
 #include "plan/operations.hpp"
 #include "plan/pass_memo.hpp"
@@ -55,11 +56,12 @@ std::string line(const char* name, const std::string& value) {
   return label + value + "\n";
 }
 
-// By machine.fp8_products; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "By cuBLASLt".
-std::string saved_time(const Fp8Options& fp8, const std::string& carrier) {
-  if (fp8.cublaslt) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
-  if (fp8.tensor_cores) return "no time on an H100, where bf16's products are faster; not measured in a whole step";
-  return "no time: products read rounded numbers in " + carrier;
+// By what multiplies; what was measured: docs/performance.md, "On a GPU", and docs/fp8.md, "On GPUs".
+std::string saved_time(const RunSetup& s, const std::string& carrier) {
+  if (s.buffers.fp8.codes) return "time of products (8 layers of a 7B on an H100: 195.5 ms a step, 224.2 in bf16)";
+  const bool elsewhere = s.capability == 0 && multiplies_codes(s.deck, 90);
+  return "no time: products read rounded numbers in " + carrier +
+         (elsewhere ? ", but of codes on an H100 (--gpu h100-80)" : "");
 }
 
 // Of the delayed recipe.
@@ -140,7 +142,7 @@ std::string fp8_text(const RunSetup& s) {
          line("recipe", value_of(s.deck, "fp8_recipe") + ", scales " + value_of(s.deck, "fp8_scale") +
                             (c.fp8.transposed ? ", transposed copies for weight gradients; blocks " : "; blocks ") +
                             std::to_string(c.fp8.first_block) + " to " + std::to_string(c.fp8.end_block - 1)) +
-         line("of the FLOP of products", share) + line("saves", saved_time(c.fp8, carrier)) +
+         line("of the FLOP of products", share) + line("saves", saved_time(s, carrier)) +
          line("costs: rounded copies", format_bytes(copies)) +
          (codes > 0 ? line("costs: codes", format_bytes(codes)) : "") +
          line("rounding, in a step", format_bytes(to_size(cost.rounding)) + " read and written") +

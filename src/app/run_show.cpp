@@ -238,7 +238,7 @@ RunSetup busiest(const RunSetup& s) {
     most = flops;
     rank = p * s.mesh.world() / s.mesh.pp;
   }
-  return make_setup(s.deck, rank);
+  return on_devices(make_setup(s.deck, rank), s.capability);
 }
 
 // Each part in detail.
@@ -261,7 +261,7 @@ void run_show(const CommandLine& line) {
   const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
-  const RunSetup setup = make_setup(deck);
+  const RunSetup setup = on_devices(make_setup(deck), gpu ? gpu->capability : machine ? machine->capability : 0);
   if (line.tasks >= setup.mesh.world())
     throw BadInput("--tasks " + std::to_string(line.tasks) + ": the ranks are 0 to " +
                    std::to_string(setup.mesh.world() - 1));

@@ -36,7 +36,7 @@ void write_table(const ProductAlgorithms& mine, const std::string& path, Communi
 
 template <class T>
 void tune(const CommandLine& line, const Deck& deck, const World& world) {
-  const RunSetup setup = make_setup(deck, world.rank());
+  RunSetup setup = make_setup(deck, world.rank());
   const TrainingData data = open_data(setup, world);
   prepare_device(setup, RunKind::gradients, world);
   Job<T> job(setup, RunKind::gradients, world);

@@ -273,10 +273,6 @@ void check_machine(const Deck& deck, Report& report) {
     report.add(
         "", asked + " with model.attention_soft_cap = " + value_text(*find_key("model", "attention_soft_cap"), deck) +
                 ", which these kernels don't have; legal: automatic, cuda_cores, or attention_soft_cap 0");
-  if (deck.machine.fp8_products != Fp8Products::bf16 && !(bf16 && t.precision == PrecisionName::fp8))
-    report.add("", "machine.fp8_products = " + value_text(*find_key("machine", "fp8_products"), deck) +
-                       " without train.precision = fp8 and train.fp8_carrier = bf16, whose products alone it computes; "
-                       "legal: bf16, or precision fp8 with fp8_carrier: bf16");
   check_dispatch_counts(deck, report);
   if (deck.machine.grouped == GroupedProducts::automatic || deck.machine.grouped == GroupedProducts::library) return;
   const std::string grouped = "machine.grouped = " + value_text(*find_key("machine", "grouped"), deck);

@@ -28,7 +28,6 @@ enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
 enum class Fp8Carrier { bf16, fp64 };                     // type of all that isn't quantised
-enum class Fp8Products { bf16, tensor_cores, cublaslt };  // what multiplies rounded operands on a GPU
 enum class GroupedProducts : int;                         // config/grouped_products.hpp
 enum class DispatchCounts { host, device };               // who knows how many rows go to the experts of each rank
 enum class Recompute { none, selective, full };
@@ -308,7 +307,6 @@ struct MachineDeck {
   std::int64_t first_deadline_seconds = 300;  // beside the steps, without progress; 0 = no watchdog
   std::int64_t deadline_seconds = 60;         // of a step, at least: or ten times the median one
   AttentionKernel attention{};
-  Fp8Products fp8_products = Fp8Products::bf16;
   GroupedProducts grouped{};
   DispatchCounts dispatch_counts = DispatchCounts::host;
   std::string product_algorithms;  // file of forge tune; empty: the library's first proposals

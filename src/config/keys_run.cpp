@@ -333,10 +333,6 @@ void add_machine(std::vector<Key>& keys) {
       "these where they are legal, else cuda_cores; cudnn: that library's, of the same, for causal attention with or "
       "without a window over whole sequences, without documents, cp, dropout and qk_clip, with which tensor_cores "
       "compute in its place; needs a larger workspace_mib");
-  k.choice<&M::fp8_products>("fp8_products", may_change, {"bf16", "tensor_cores", "cublaslt"},
-                             "with precision fp8 on a GPU, except of generation: bf16 multiplies rounded numbers, "
-                             "tensor_cores codes of 8 bits, cublaslt the same by that library, but of routed experts "
-                             "(docs/fp8.md); cublaslt is the fastest on an H100");
   k.choice<&M::grouped>(
       "grouped", may_change, {grouped_products_words.begin(), grouped_products_words.end()},
       "products of routed experts on a GPU, except of generation: library, one for each expert; "

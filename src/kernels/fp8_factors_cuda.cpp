@@ -1,7 +1,7 @@
 #include "core/error.hpp"
 #include "device/launch.hpp"
 #include "kernels/fp8_factor.hpp"
-#include "kernels/fp8_product.hpp"
+#include "kernels/fp8_operand.hpp"
 
 namespace forge {
 

@@ -54,26 +54,24 @@ double logit_seconds(const Machine& machine, const Operations& o) {
 }
 
 // Of an expert's rows, where the routers are balanced; one product an expert where no rates of one launch are known.
-double expert_product_seconds(const Machine& machine, const ExpertProduct& p, const Fp8Options& fp8) {
+double expert_product_seconds(const Machine& machine, const ExpertProduct& p) {
   if (p.rows == 0) return 0;
   const auto experts = static_cast<double>(p.experts), rows = static_cast<double>(p.rows) / experts;
   const auto n = static_cast<double>(p.n), k = static_cast<double>(p.k);
-  const bool codes = p.fp8 && fp8.tensor_cores;
-  if (p.grouped && !codes)
+  if (p.grouped)
     if (const auto seconds =
             expert_seconds(machine, p.operands, p.described ? "cutlass" : "tensor_cores", p.of, experts, rows, n, k))
       return *seconds;
   return p.sums ? product_seconds(machine, p.operands, p.of, n, k, rows, experts)
-                : product_seconds(machine, p.operands, p.of, rows, n, k, experts, codes ? "tensor_cores" : "");
+                : product_seconds(machine, p.operands, p.of, rows, n, k, experts);
 }
 
 void add_operations(TaskCost& cost, const Machine& machine, std::string_view kernel, const Operations& o) {
   double& products = cost.of(CostPart::products);
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   for (const Product& p : o.products)
-    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1,
-                                p.fp8 ? codes_multiplier(o.c.fp8) : std::string_view());
-  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p, o.c.fp8);
+    products += product_seconds(machine, p.operands, p.of, real(p.m), real(p.n), real(p.k), 1, p.codes);
+  for (const ExpertProduct& p : o.expert_products) products += expert_product_seconds(machine, p);
   for (const AttentionProduct& a : o.attention)
     cost.of(CostPart::attention) +=
         attention_seconds(machine, o.c.precision.compute, kernel, a.flops(), real(a.key_rows()), a.backward) +
@@ -152,7 +150,6 @@ TaskCost LayerCosts::of(const LayerPass& pass) const {
 
 StepCost::StepCost(const Machine& machine, const RunSetup& setup)
     : machine_(machine), setup_(setup), busiest_(buffers_on(machine, setup)) {
-  require_products_of_codes(machine, setup.deck);
   if (setup.deck.model.experts > 0) busiest_.expert_load = machine.imbalance;
   const int ranks = setup.mesh.world() / setup.mesh.pp;
   const MeshGroups groups = groups_of(setup);

@@ -16,15 +16,6 @@ namespace forge {
 // The kernel of attention that a deck's run has on a machine, by its name in the machine's file.
 std::string_view attention_kernel(const Machine& machine, const Deck& deck);
 
-// What multiplies the codes of 8 bits of a run's products, by its name there; "": numbers are multiplied.
-inline std::string_view codes_multiplier(const Fp8Options& fp8) {
-  return fp8.cublaslt ? "cublaslt" : fp8.tensor_cores ? "tensor_cores" : "";
-}
-
-// Throws BadInput where the deck's run would be refused on such GPUs (app/device_fit.cpp): cuBLASLt has no products of
-// codes with the recipe's scales there.
-void require_products_of_codes(const Machine& machine, const Deck& deck);
-
 // Whether products of experts are CUTLASS's on such GPUs: machine.grouped asks for it, or is automatic where the
 // machine's file has it.
 bool takes_cutlass_on(const Machine& machine, const Deck& deck);
