@@ -27,9 +27,9 @@ enum class DispatchMethod { all_to_all, all_gather };
 enum class PrecisionName { fp64, fp32, bf16, fp8 };
 enum class Fp8Recipe : int;  // config/fp8_recipe.hpp
 enum class Fp8Scale { power_of_two, exact };
-enum class Fp8Carrier { bf16, fp64 };                     // type of all that isn't quantised
-enum class GroupedProducts : int;                         // config/grouped_products.hpp
-enum class DispatchCounts { host, device };               // who knows how many rows go to the experts of each rank
+enum class Fp8Carrier { bf16, fp64 };        // type of all that isn't quantised
+enum class GroupedProducts : int;            // config/grouped_products.hpp
+enum class DispatchCounts { host, device };  // who knows how many rows go to the experts of each rank
 enum class Recompute { none, selective, full };
 enum class Accumulation { automatic, sharded, unsharded };  // automatic: sharded with zero_stage >= 2
 enum class GatherPolicy { microbatch, step };               // how long ZeRO-3 keeps gathered parameters

@@ -9,8 +9,8 @@
 
 namespace forge {
 
-// Operands of products of 8-bit numbers as cuBLASLt reads them (Gemm::fp8_product). A build that computes on the CPU has
-// none: there these end with an error.
+// Operands of products of 8-bit numbers as cuBLASLt reads them (Gemm::fp8_product). A build that computes on the CPU
+// has none: there these end with an error.
 
 // An operand's codes, and where the scale of each line and slot is found: amax[line's group · line_stride + slot's
 // group · depth_stride].

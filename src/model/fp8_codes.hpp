@@ -79,8 +79,8 @@ struct FactorLayout {
   std::int64_t count() const { return (rows * columns * each() + 3) / 4 * 4; }
 };
 FactorLayout factor_layout(std::int64_t line_count, const ScaleLines& lines, const Fp8Slots& slots, Fp8Scaling scaling);
-// Whether cuBLASLt takes a product C(m,n) of codes, where C and its rows begin at multiples of 16 bytes: scales of slots
-// ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
+// Whether cuBLASLt takes a product C(m,n) of codes, where C and its rows begin at multiples of 16 bytes: scales of
+// slots ask for a multiple of 4 rows. PyTorch asks for 16 columns of it, and so does this.
 inline bool cublaslt_takes(Fp8Scaling scaling, std::int64_t m, std::int64_t n) {
   return n % 16 == 0 && (scaling != Fp8Scaling::slot || m % 4 == 0);
 }

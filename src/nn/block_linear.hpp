@@ -216,7 +216,8 @@ bool is_of_codes(const Context<T>& ctx, ProductOf of, const View<TC, 2>& c) {
          cublaslt_takes(fp8_scaling(fp8.recipe), c);
 }
 
-// C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are multiplied.
+// C = or += the product of a and b from their codes, by cuBLASLt; false, and nothing done, where numbers are
+// multiplied.
 template <class T, class TC>
 bool multiply_codes(Context<T>& ctx, ProductOf of, const MatrixSplit& w, View<const T, 2> a,
                     View<const float, 1> of_rows, View<const T, 2> b, bool adds, View<TC, 2> c) {

@@ -68,7 +68,8 @@ void add_backward_input(Operations& o, std::int64_t layer) {
   const ModelSpec& s = o.spec;
   const LatentSplits w = latent_splits(s);
   const auto norm_of_latent = [&](std::int64_t columns) { add_norm_backward(o, o.S, columns, 2, 1); };
-  // Gradients of inputs of q_up and kv_up, and without q_lora of kv_down, stand in those of the latents from a column on.
+  // Gradients of inputs of q_up and kv_up, and without q_lora of kv_down, stand in those of the latents from a column
+  // on.
   const auto aligned = [&](std::int64_t column) { return s.latent_columns() % 8 == 0 && column % 8 == 0; };
   add_attend_operations(o, layer, Pass::backward_input);
   o.over_rows("rotary", o.R, s.H() * s.rotary_dim(), 1, 1);
