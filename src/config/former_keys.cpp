@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::array former_keys = {
     FormerKey{"schedule", "chunks_per_stage", "schedule.virtual_stages", "", ""},
+    FormerKey{"machine", "fp8_products", "", "bf16 cublaslt",
+              "products in fp8 are cuBLASLt's of 8-bit codes where the GPU and train.fp8_recipe allow it, else bf16's"},
 };
 
 }  // namespace

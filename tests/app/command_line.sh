@@ -96,9 +96,6 @@ expect 2 "machine.attention = cudnn: this build computes on the CPU; legal: auto
 expect 2 "scores of at least one head of keys; legal: workspace_mib 2 or more (2 for all heads and sequences" "$forge" show --all --deck "$deck" \
   --set machine.attention=cudnn --set train.precision=bf16
 expect 2 "machine.attention" "$forge" "$deck" --set machine.attention=tensor
-expect 2 "machine.fp8_products = tensor_cores without train.precision = fp8" "$forge" "$deck" --set machine.fp8_products=tensor_cores
-expect 2 "this build computes on the CPU; legal: bf16, the default" "$forge" "$deck" --set machine.fp8_products=tensor_cores \
-  --set train.precision=fp8
 expect 2 "machine.grouped = tensor_cores without train.precision = bf16" "$forge" "$deck" --set machine.grouped=tensor_cores
 expect 2 "this build computes on the CPU; legal: automatic, the default, or library" "$forge" "$deck" --set machine.grouped=tensor_cores \
   --set train.precision=bf16 --set model.experts=4 --set model.experts_per_token=2

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """steps.py CONTENDER MODEL --device D --forge PROGRAM --folder F --output FILE: whole training steps of a model of
 tests/benchmark/models.py in bf16 with fp32 masters: forward, backward, clipping, AdamW. CONTENDER: forge or forge_again
-(`forge train` as it is by default), forge_tuned (also with the algorithms of `forge tune`), forge_fp8 (also with FP8 by
-cuBLASLt), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
+(`forge train` as it is by default), forge_tuned (also with the algorithms of `forge tune`), forge_fp8 (in FP8), forge_cudnn (attention by cuDNN, and a workspace that holds its backward at once), forge_own_experts (routed experts by forge's tensor cores, where the default takes CUTLASS), forge_cuda_cores (attention by CUDA cores, experts one by one), or pytorch (tests/benchmark/peer.py, compiled where torch.compile can). Writes a
 JSON object with the median of the steps after three others, and forge's timeline of its last step beside it (.trace.json). Ends with 77 where there is no PyTorch."""
 
 import argparse
@@ -22,7 +21,7 @@ from models import GPU_MODELS
 # What a contender sets beside the deck.
 CUDA_CORES, OWN_EXPERTS = ["machine.attention=cuda_cores", "machine.grouped=library"], ["machine.grouped=tensor_cores"]
 CUDNN = ["machine.attention=cudnn", "machine.workspace_mib=2560"]
-FP8 = ["train.precision=fp8", "machine.fp8_products=cublaslt"]
+FP8 = ["train.precision=fp8"]
 LABELS = {"forge_cudnn": "forge, attention by cuDNN", "forge_own_experts": "forge, experts by its own kernels", "forge_tuned": "forge, tuned", "forge_fp8": "forge, FP8", "forge_cuda_cores": "forge, attention by CUDA cores"}
 
 
