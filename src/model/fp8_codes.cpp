@@ -1,6 +1,7 @@
 #include "model/fp8_codes.hpp"
 
 #include "config/fp8_recipe.hpp"
+#include "core/fp8.hpp"
 
 namespace forge {
 
@@ -15,6 +16,7 @@ std::int32_t slots_of(std::int64_t lines) {
 bool multiplies_codes(const Deck& deck, int capability) {
   const TrainDeck& t = deck.train;
   if (t.precision != PrecisionName::fp8 || t.fp8_carrier != Fp8Carrier::bf16 || capability < 89) return false;
+  if (properties_of(t.fp8_recipe).operands != Fp8Format::e4m3) return false;
   return fp8_scaling(t.fp8_recipe) == Fp8Scaling::tensor || capability == 90;
 }
 

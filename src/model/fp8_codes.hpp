@@ -55,7 +55,7 @@ inline bool sums_rows_of_b(ProductOf of) {
 }
 
 // Whether runs multiply codes on devices of this compute capability (90 of sm_90; 0: processors): where cuBLASLt has
-// products of 8-bit numbers with the recipe's scales. Those of a whole operand it has from sm_89 on, those of lines and
+// products of E4M3, or of E5M2 with it, with the recipe's scales. Those of a whole operand it has from sm_89 on, those of lines and
 // slots on sm_90 alone ("Narrow Precision Data Types Usage" of its documentation, CUDA 13). Elsewhere rounded numbers
 // are multiplied.
 bool multiplies_codes(const Deck& deck, int capability);
