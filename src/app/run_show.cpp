@@ -261,7 +261,8 @@ void run_show(const CommandLine& line) {
   const auto gpu = line.gpu.empty() ? std::nullopt : std::optional(gpu_of(line.gpu));
   const auto machine = line.cost.empty() ? std::nullopt : std::optional(read_machine(line.cost));
   const Deck deck = load_deck(line, Needs::training, line.ranks);
-  const RunSetup setup = on_devices(make_setup(deck), gpu ? gpu->capability : machine ? machine->capability : 0);
+  const int of_gpu = gpu ? gpu->capability : 0;
+  const RunSetup setup = on_devices(make_setup(deck), of_gpu == 0 && machine ? machine->capability : of_gpu);
   if (line.tasks >= setup.mesh.world())
     throw BadInput("--tasks " + std::to_string(line.tasks) + ": the ranks are 0 to " +
                    std::to_string(setup.mesh.world() - 1));

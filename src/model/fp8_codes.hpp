@@ -55,9 +55,9 @@ inline bool sums_rows_of_b(ProductOf of) {
 }
 
 // Whether runs multiply codes on devices of this compute capability (90 of sm_90; 0: processors): where cuBLASLt has
-// products of E4M3, or of E5M2 with it, with the recipe's scales. Those of a whole operand it has from sm_89 on, those of lines and
-// slots on sm_90 alone ("Narrow Precision Data Types Usage" of its documentation, CUDA 13). Elsewhere rounded numbers
-// are multiplied.
+// products of E4M3, or of E5M2 with it, with the recipe's scales. Those of a whole operand it has from sm_89 on, those
+// of lines and slots on sm_90 alone ("Narrow Precision Data Types Usage" of its documentation, CUDA 13). Elsewhere
+// rounded numbers are multiplied.
 bool multiplies_codes(const Deck& deck, int capability);
 
 // How many scales a product has where cuBLASLt computes it: one for each operand, or rather for each run of rows and of
